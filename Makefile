@@ -38,7 +38,7 @@ integration: ## The tests on real servers of every version: in containers where 
 check: fmt-check lint layers types security test ## Everything that CI checks
 
 .PHONY: bench
-bench: ## Measure, beside PyIceberg and the Iceberg JVM runtime, into bench/results/
+bench: ## Measure and compare with PyIceberg and the Iceberg JVM runtime; writes bench/results/
 	$(with) python java postgres maven -- commit-coord bench $(ARGS)
 
 .PHONY: model
@@ -58,7 +58,7 @@ sim: ## Simulate the commit protocol under faults: RUNS runs from SEED on; each 
 	$(with) python -- python -m tests.proof.sim --seed $(SEED) --runs $(RUNS) $(ARGS)
 
 .PHONY: rows
-rows: ## Random programs on one table, held against a model of its rows: RUNS programs from SEED on
+rows: ## Random programs on one table, compared with a model of its rows: RUNS programs from SEED on
 	$(with) python -- python -m commit_coord.testing.rows --seed $(SEED) --runs $(RUNS) $(ARGS)
 
 .PHONY: rows-readers
@@ -71,20 +71,20 @@ rows-servers: ## The same programs on a Hive Metastore and ZooKeeper, each clien
 	$(with) python java -- python -m commit_coord.testing.rows.far --seed $(SEED) --runs $(RUNS) $(ARGS)
 
 .PHONY: mutants
-mutants: ## Break the code in one place after the other; the named test of each must notice
+mutants: ## Break the code in one place after the other; the named test of each place must fail
 	$(with) python java postgres -- python -m tests.mutants.mutants $(ARGS)
 
 .PHONY: soak
-soak: ## Writers work for an hour and whatever could grow is measured; writes docs/soak.md (ARGS="--minutes 10")
+soak: ## Writers work for an hour, and everything that could grow is measured; writes docs/soak.md (ARGS="--minutes 10")
 	$(with) python java postgres -- python -m tests.proof.soak $(ARGS)
 
 .PHONY: fmt
-fmt: ## Format the code and mend what ruff can mend
+fmt: ## Format the code and fix what ruff can fix
 	$(with) python -- ruff check --fix-only --quiet
 	$(with) python -- ruff format
 
 .PHONY: fmt-check
-fmt-check: ## Is the code formatted?
+fmt-check: ## Check that the code is formatted
 	$(with) python -- ruff format --check
 
 .PHONY: lint
@@ -92,7 +92,7 @@ lint: ## ruff
 	$(with) python -- ruff check
 
 .PHONY: layers
-layers: ## Do imports go down only?
+layers: ## Check that imports go down only
 	$(with) python -- lint-imports
 
 .PHONY: types
@@ -104,11 +104,11 @@ security: ## bandit
 	$(with) python -- bandit --quiet --recursive commit_coord --configfile pyproject.toml
 
 .PHONY: audit
-audit: ## Is anything known against a locked dependency? (pip-audit; asks the Python Packaging Advisory Database)
+audit: ## Look for known vulnerabilities of locked dependencies (pip-audit; asks the Python Packaging Advisory Database)
 	$(with) tools -- uv tool run pip-audit --strict --disable-pip --requirement requirements.lock $(ARGS)
 
 .PHONY: docs
-docs: ## Write docs/configuration.md, docs/locks.md and docs/cli.md anew from the code
+docs: ## Write docs/configuration.md, docs/locks.md and docs/cli.md from the code
 	$(with) python -- python -m commit_coord.config > docs/configuration.md.new
 	@mv docs/configuration.md.new docs/configuration.md
 	$(with) python -- python -m commit_coord.cli.lock_table > docs/locks.md.new
@@ -117,11 +117,11 @@ docs: ## Write docs/configuration.md, docs/locks.md and docs/cli.md anew from th
 	@mv docs/cli.md.new docs/cli.md
 
 .PHONY: lock
-lock: ## Make requirements.lock anew from pyproject.toml (ARGS=--upgrade for newer versions)
+lock: ## Write requirements.lock from pyproject.toml (ARGS=--upgrade for newer versions)
 	$(with) tools -- uv pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 \
 		--generate-hashes --no-header --no-emit-index-url --quiet --output-file requirements.lock $(ARGS)
 
 .PHONY: clean
-clean: ## Remove .venv and whatever the tools left
+clean: ## Remove .venv and all files of the tools
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis dist
 	find . -name __pycache__ -type d -not -path './.git/*' -exec rm -rf {} +

@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Where time and random numbers come from."""
+    """The source of time and random numbers."""
 
     def now(self) -> float:
         """Seconds on a clock that only moves forward and runs through suspend: for deadlines and leases."""

@@ -3,33 +3,33 @@
 ::
 
     CommitCoordError                      message, kind (stable code), details; picklable
-    ├── LockError                         raised by lock managers; knows nothing of commits
-    │   ├── LockTimeout                   also TimeoutError: the deadline passed; says who holds
-    │   │   └── LeaseAlreadyExists        somebody holds a lease, or a lock, on what a lease was asked for
-    │   ├── LockRefused                   the request was answered with no
-    │   │   ├── LockReentered             this thread holds the lock already
-    │   │   ├── LockDeadlock              each waits for the next one, in a circle
-    │   │   ├── ExceedsMaxLeaseTime       the lease would live longer than a lease may
-    │   │   └── LeaseEnded                a commit depends on a lease that is not live
-    │   ├── OfferLost                     not granted, and another holder may have done what was offered
-    │   ├── LockLost                      was held, then expired or was taken away
+    ├── LockError                         raised by lock managers; says nothing about commits
+    │   ├── LockTimeout                   also TimeoutError: the deadline passed; names the holder
+    │   │   └── LeaseAlreadyExists        another owner holds a Hive lease or an operation lock on the object
+    │   ├── LockRefused                   the lock manager refused the request
+    │   │   ├── LockReentered             this thread already holds the lock
+    │   │   ├── LockDeadlock              this request is the youngest of a deadlock
+    │   │   ├── ExceedsMaxLeaseTime       the Hive lease would last longer than the configured maximum
+    │   │   └── LeaseEnded                the commit depends on a Hive lease that has ended
+    │   ├── OfferLost                     not granted, but another lock holder may have published the offer
+    │   ├── LockLost                      the lock was held, then it expired or was released by force
     │   └── LockServiceUnavailable        the lock service can't be reached
-    ├── CommitError                       raised by the coordinator alone
+    ├── CommitError                       raised only by the coordinator
     │   ├── CommitNotApplied              also PyIceberg's CommitFailedException: nothing was published
-    │   │   ├── CommitConflict            another commit stands in the way
+    │   │   ├── CommitConflict            another commit conflicts with it
     │   │   │   └── StaleRead             also PyIceberg's ValidationException: the rows were computed from old ones
     │   │   └── CommitLockFailed          no latch, no publish; the LockError is the cause
     │   └── CommitStateUnknown            also PyIceberg's CommitStateUnknownException: keep every file
     ├── MetastoreUnavailable              the Hive Metastore can't be reached or does not answer
-    ├── ConfigError                       also ValueError: says the key, the value and what is accepted
+    ├── ConfigError                       also ValueError: names the key, the value and the accepted values
     ├── StatementError                    also ValueError: says where in the statement, and what was expected
-    │   └── FileInTable                   a file that was to be added is in the table already: keep it
-    ├── InvalidArguments                  also ValueError: a lease can't be asked for so, or there is no such lease
-    └── InternalError                     an invariant broke: please report it
+    │   └── FileInTable                   a file to be added is already in the table: keep it
+    ├── InvalidArguments                  also ValueError: invalid arguments for a Hive lease, or no such lease
+    └── InternalError                     an invariant is broken: please report it
 
-The second bases matter. PyIceberg deletes the manifests of a commit that ended in
+The PyIceberg base classes matter. PyIceberg deletes the manifests of a commit that ended with
 ``CommitFailedException`` or ``ValidationException``, because these promise that nothing landed.
-So that family is raised on a proven FAILURE only; anything else is ``CommitStateUnknown``.
+So ``CommitNotApplied`` and its subclasses are raised only on a proven FAILURE; otherwise it is ``CommitStateUnknown``.
 
 Messages are lower case, the condition first, then ``key='value'`` pairs; causes are chained.
 """
@@ -45,7 +45,7 @@ from commit_coord import redaction
 
 
 class ErrorKind(StrEnum):
-    """Stable codes, one an error class; append only."""
+    """Stable codes, one for each error class; append only."""
 
     LOCK_TIMEOUT = "lock-timeout"
     LOCK_REFUSED = "lock-refused"
@@ -76,7 +76,7 @@ class CommitCoordError(Exception):
 
     Args:
         message: The condition, lower case, without the details.
-        details: Named facts (who, where, since when); printed behind the message. Passwords in them are hidden.
+        details: Named facts (such as owner, table, time); printed after the message. Passwords in them are hidden.
     """
 
     kind: ClassVar[ErrorKind] = ErrorKind.INTERNAL
@@ -101,26 +101,26 @@ def _rebuild(cls: type[CommitCoordError], message: str, details: dict[str, str])
 
 
 class LockError(CommitCoordError):
-    """A lock could not be had or kept. Nothing is known about any commit."""
+    """A lock could not be acquired or kept. The error says nothing about commits."""
 
 
 class LockTimeout(LockError, TimeoutError):
-    """The deadline passed while somebody else held a conflicting lock.
+    """The deadline passed while another owner held a conflicting lock.
 
     What was done: the request was withdrawn, nothing stays queued.
     What to do: look at the holder that the message names (``commit-coord locks``), wait longer
-    (``lock.acquire-timeout-ms``), or free the lock when its owner is gone (``commit-coord unlock``).
+    (``lock.acquire-timeout-ms``), or release the lock by force if its owner is dead (``commit-coord unlock``).
     """
 
     kind = ErrorKind.LOCK_TIMEOUT
 
 
 class LeaseAlreadyExists(LockTimeout):
-    """Somebody holds a lease, or the lock of an operation, on what a lease was asked for, and held it till the end.
+    """Another owner holds a Hive lease or an operation lock on the object, and the wait timed out.
 
     What was done: nothing is held, nothing stays queued.
-    What to do: look at the holder that the message names (``SHOW LEASE``), wait longer, or end its lease when it is
-    dead (``DROP FORCE LEASE``).
+    What to do: look at the holder that the message names (``SHOW LEASE``), wait longer, or drop the lease of a dead
+    holder (``DROP FORCE LEASE``).
 
     Source: Hive's proposal of leases, ``LeaseAlreadyExistsException``.
     """
@@ -129,82 +129,82 @@ class LeaseAlreadyExists(LockTimeout):
 
 
 class LockRefused(LockError):
-    """The request was refused: a conflict under ``deny``, or something that the lock manager does not promise."""
+    """The request was refused: a conflict under the policy ``deny``, or the lock manager does not support it."""
 
     kind = ErrorKind.LOCK_REFUSED
 
 
 class LockReentered(LockRefused):
-    """This thread holds a lock on the resource already and would wait for itself."""
+    """This thread already holds a lock on the resource and would wait for itself."""
 
     kind = ErrorKind.LOCK_REENTERED
 
 
 class ExceedsMaxLeaseTime(LockRefused):
-    """The lease was not extended: it would live longer than a lease may (``lease.max-duration-ms``).
+    """The Hive lease was not extended: it would last longer than ``lease.max-duration-ms``.
 
-    What was done: nothing, the lease ends when it would have ended.
-    What to do: finish by then, or drop it and grab another one.
+    What was done: nothing, the end time of the lease has not changed.
+    What to do: finish before that time, or drop the lease and grab another one.
     """
 
     kind = ErrorKind.EXCEEDS_MAX_LEASE_TIME
 
 
 class LeaseEnded(LockRefused):
-    """A commit depends on a lease that is not live (any more): it expired, was dropped, or somebody ended it by force.
+    """The commit depends on a Hive lease that has ended: it expired, was dropped, or was dropped by force.
 
-    What to do: somebody else may have what it locked. Grab a lease and start the operation again.
+    What to do: another owner may have locked the same objects since. Grab a new lease and start the operation again.
     """
 
     kind = ErrorKind.LEASE_ENDED
 
 
 class LockDeadlock(LockRefused):
-    """Threads that hold locks wait for each other in a circle, and this request is the youngest of them.
+    """Deadlock: threads that hold locks wait for each other in a cycle, and this request is the youngest of them.
 
-    What was done: the request was withdrawn; what the thread held before it holds still.
-    What to do: give that back and begin anew; better, take all locks of an operation in one request.
+    What was done: the request was withdrawn; the thread still holds its earlier locks.
+    What to do: release those and start again. Better: take all locks of an operation in one request.
     """
 
     kind = ErrorKind.LOCK_DEADLOCK
 
 
 class OfferLost(LockError):
-    """The request was not granted, and what it offered may have been carried out by another holder, or may yet be.
+    """The request was not granted, but another lock holder may have published its offer, or may still publish it.
 
-    What to do: look for the result before doing it again.
+    What to do: look for the result before you repeat the request.
     """
 
     kind = ErrorKind.OFFER_LOST
 
 
 class LockLost(LockError):
-    """The lease was held and is not any more: it expired, or somebody freed it by force.
+    """The lock was held and is held no longer: its lease expired, or the lock was released by force.
 
-    What to do: stop publishing under this lease; start the operation again.
+    What to do: publish nothing under this lock; start the operation again.
     """
 
     kind = ErrorKind.LOCK_LOST
 
 
 class LockServiceUnavailable(LockError):
-    """The lock service could not be reached or answered nonsense. A request left behind expires by itself."""
+    """The lock service could not be reached, or sent an invalid answer. A request left in it expires by itself."""
 
     kind = ErrorKind.LOCK_SERVICE_UNAVAILABLE
 
 
 class CommitError(CommitCoordError):
-    """What became of a commit. Raised by the coordinator, from one classified ``CommitStatus``."""
+    """A commit ended without success. Only the coordinator raises it, from one classified ``CommitStatus``."""
 
 
 class CommitNotApplied(CommitError, CommitFailedException):
-    """The commit did not land and never will: its files may be deleted, the operation may be repeated."""
+    """The commit did not land and never will. You may delete its files and repeat the operation."""
 
     kind = ErrorKind.COMMIT_NOT_APPLIED
 
 
 class CommitConflict(CommitNotApplied):
-    """The commit did not land because another one stands in its way (the message names it).
+    """The commit did not land because another one conflicts with it (the message names it).
 
     What to do: read the table again, look at what changed, decide, and write again.
     """
@@ -213,43 +213,44 @@ class CommitConflict(CommitNotApplied):
 
 
 class StaleRead(CommitConflict, ValidationException):
-    """The commit did not land: rows that it was computed from have changed since the table object read them.
+    """The commit did not land: its rows were computed from data that other commits have changed since.
 
-    To write them would undo what other commits did. The table object stays as it was, so the same call is refused
-    again.
-    What to do: ``table.refresh()``, read and compute again, and write that. Rows that do not depend on the table are
-    written with ``reads=NOTHING``.
+    The commit would have undone the changes of those commits. The table object is not refreshed, so the same call
+    fails again.
+    What to do: ``table.refresh()``, read again, compute again, and write the result. If your rows do not depend on
+    the table, pass ``reads=NOTHING``.
     """
 
     kind = ErrorKind.STALE_READ
 
 
 class NoSuchProperty(CommitConflict, KeyError):
-    """A property was to be removed that the table does not have. Nothing was changed.
+    """The call should remove a property that the table does not have. Nothing was changed.
 
-    What to do: look at ``table.properties``; if it was to go, it has gone.
+    What to do: check the name in ``table.properties``; perhaps another writer has already removed the property.
     """
 
     kind = ErrorKind.NO_SUCH_PROPERTY
 
 
 class CommitLockFailed(CommitNotApplied):
-    """Nothing was changed: a lock was not granted, or was lost again and again before the swap.
+    """Nothing was changed: a lock was not granted, or was lost before the swap in each of several tries.
 
-    While the lock service can't be reached, so ends every call, job and SQL statement that changes a table or the
-    catalog. A lock that another one holds for too long ends a commit so too; before a change begins it is
-    ``LockTimeout``. What to do: repeat the call when the message's reason is gone.
+    While the lock service can't be reached, every call, job and SQL statement that changes a table or the catalog
+    ends with this error. So does a commit that waits too long for its lock; an operation that waits too long before
+    its change begins ends with ``LockTimeout``.
+    What to do: remove the reason that the message gives, and repeat the call.
     """
 
     kind = ErrorKind.COMMIT_LOCK_FAILED
 
 
 class CommitStateUnknown(CommitError, CommitStateUnknownException):
-    """Whether the commit landed could not be found out. Every file of it is kept.
+    """It is not known whether the commit landed. All its files are kept.
 
-    What to do: when the service answers again, ask ``commit-coord commits TABLE`` for the request id
-    in the message. Repeat the operation only if the id is not there; one whose request id you chose yourself may be
-    repeated at any time, with the same id.
+    What to do: when the service answers again, search for the request id of the message with
+    ``commit-coord commits TABLE --request-id ID``. Repeat the operation only if the commit is not there. If you chose
+    the request id yourself, you may repeat the operation at any time, with the same id: it is idempotent.
     """
 
     kind = ErrorKind.COMMIT_STATE_UNKNOWN
@@ -258,43 +259,43 @@ class CommitStateUnknown(CommitError, CommitStateUnknownException):
 class MetastoreUnavailable(CommitCoordError):
     """The Hive Metastore can't be reached, or did not answer in time (``hive.client-timeout-ms``).
 
-    What was done: a call that reads did nothing; of a change, the message says whether it was sent, and then it may
-    still be carried out. Commits never end in this error: they are classified.
-    What to do: look at the servers that the message names; then look at the table or namespace, and repeat.
+    What was done: a call that reads changed nothing. For a call that changes something, the message says whether it
+    was sent; if it was, the metastore may still execute it. Commits never raise this error: they are classified.
+    What to do: check the servers that the message names, then the table or namespace, and repeat the call.
     """
 
     kind = ErrorKind.METASTORE_UNAVAILABLE
 
 
 class ConfigError(CommitCoordError, ValueError):
-    """A setting is unknown, malformed, or clashes with another one; the message says what is accepted."""
+    """A setting is unknown or invalid, or contradicts another setting; the message names the accepted values."""
 
     kind = ErrorKind.CONFIG
 
 
 class StatementError(CommitCoordError, ValueError):
-    """A statement is malformed, or names what is not there. Nothing was done."""
+    """A statement is malformed, or names an object that does not exist. Nothing was done."""
 
     kind = ErrorKind.STATEMENT
 
 
 class FileInTable(StatementError):
-    """A file that was to be added is in the table already. Nothing was committed.
+    """A file to be added is already in the table. Nothing was committed.
 
-    What to do: keep the file, since the table needs it. After any other error that says that nothing landed, the files
-    may be deleted.
+    What to do: keep the file, because the table needs it. After any other error that says that nothing landed, you may
+    delete the files.
     """
 
     kind = ErrorKind.FILE_IN_TABLE
 
 
 class InvalidArguments(CommitCoordError, ValueError):
-    """What was asked of a lease makes no sense: a time, a type, an object, or a lease that is not there (any more)."""
+    """An argument for a Hive lease is invalid (a time, a type, an object), or the lease does not exist (any more)."""
 
     kind = ErrorKind.INVALID_ARGUMENTS
 
 
 class InternalError(CommitCoordError):
-    """An invariant of commit_coord broke. Please report it with the message."""
+    """An internal invariant of commit_coord is broken. Please report it with the message."""
 
     kind = ErrorKind.INTERNAL

@@ -1,4 +1,4 @@
-"""What happened, for whoever wants to watch: progress displays, metrics, tests."""
+"""What happened, for those who watch: progress displays, metrics, tests."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class LockNotAcquired:
         request: What it asked for.
         scope: Operation or commit.
         waited_ms: How long.
-        outcome: ``carried``: whoever held the lock has done what the request was for; else why not: the ``kind`` of a
+        outcome: ``carried``: the holder of the lock has done what the request was for; else why not: the ``kind`` of a
             :class:`~commit_coord.errors.LockError` (``lock-timeout``, ``lock-refused``, …), or ``interrupted``.
     """
 
@@ -64,7 +64,7 @@ class LockEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockLeaseLost:
-    """A lease went to LOST: it expired or was freed by force."""
+    """A lease became LOST: it expired or was released by force."""
 
     request: str
     reason: str
@@ -84,9 +84,9 @@ class LocksForced:
 
     Args:
         how: ``unlock``, ``reap`` or ``drop lease``.
-        by: Who did it.
+        by: The owner that did it.
         at_ms: When, by this host's wall clock.
-        why: In words, as whoever did it gave it; "" for none.
+        why: The operator's reason, in words; "" for none.
         freed: The locks, with their owners.
     """
 
@@ -107,7 +107,7 @@ class PhaseChange:
         after: The phase that it goes to.
         epoch: That it has then.
         stage: ``begun``; then ``done``, ``refused`` or ``unknown``. One without an end was killed: the table tells.
-        by: Who does it.
+        by: The owner that does it.
         at_ms: When, by this host's wall clock.
         why: In words; for ``refused`` the error.
     """
@@ -178,7 +178,7 @@ class CommitOverwritten:
         summary: Of its current snapshot, which may name who wrote it.
         request_id: Of the last commit that was lost; "" and nothing below where no lock service remembered it.
         snapshot_ids: What that added.
-        by: Who had committed it.
+        by: The owner that had committed it.
         at_ms: When.
     """
 

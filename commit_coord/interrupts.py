@@ -32,7 +32,7 @@ def to_its_end(work: Callable[[], T]) -> T:
             ended.set_exception(error)
 
     try:
-        # An interrupt while the thread starts does not tell whether it did. So it begins only when it is told to.
+        # An interrupt while the thread starts does not tell whether it did. So it begins only on a signal.
         Thread(target=run, name="uninterrupted", daemon=True).start()
         permitted.set()
         return ended.result()

@@ -20,7 +20,7 @@ _SHOWN = 50
 
 
 class LockMode(StrEnum):
-    """Hive's two modes. Shared locks coexist, an exclusive one stands alone."""
+    """Hive's two modes. Shared locks coexist, an exclusive one excludes all others."""
 
     SHARED = "SHARED"
     EXCLUSIVE = "EXCLUSIVE"
@@ -43,14 +43,14 @@ class LockScope(StrEnum):
 
 
 class LockState(StrEnum):
-    """Where a request stands in its queues. Source: Hive Metastore Thrift ``LockState``."""
+    """Whether a request is granted. Source: Hive Metastore Thrift ``LockState``."""
 
     ACQUIRED = "ACQUIRED"
     WAITING = "WAITING"
 
 
 class LeaseState(StrEnum):
-    """What the holder may believe. LOST and RELEASED are final."""
+    """The state of a lease, as far as its holder knows. LOST and RELEASED are final."""
 
     HELD = "HELD"
     SUSPECT = "SUSPECT"
@@ -59,7 +59,7 @@ class LeaseState(StrEnum):
 
 
 class CommitStatus(StrEnum):
-    """What became of a commit. Source: Iceberg Java ``BaseMetastoreOperations.CommitStatus``."""
+    """The outcome of a commit. Source: Iceberg Java ``BaseMetastoreOperations.CommitStatus``."""
 
     SUCCESS = "SUCCESS"
     FAILURE = "FAILURE"
@@ -79,12 +79,12 @@ class Resource:
     def __post_init__(self) -> None:
         """Refuse empty paths and names, and what is no text: half of a surrogate pair can't be sent or stored."""
         if not self.path or not all(self.path):
-            raise ValueError(f"a resource needs a name on every level, got: {self.path!r}")
+            raise ValueError(f"no level of a resource name may be empty, got: {self.path!r}")
         try:
             "".join(self.path).encode()
         except UnicodeEncodeError as error:
             raise ValueError(
-                f"a name holds half of a surrogate pair, which no service can lock: {self.path!r}"
+                f"a name contains an unpaired surrogate, which no service can lock: {self.path!r}"
             ) from error
 
     @classmethod
@@ -110,7 +110,7 @@ class Resource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """Who asks for a lock: shown to whoever waits for it."""
+    """Who asks for a lock: shown to those who wait for it."""
 
     user: str
     host: str
@@ -133,10 +133,11 @@ class LockRequest:
     Args:
         scope: Operation or commit.
         locks: Sorted by resource, one mode each (duplicates merged, X wins), parents included.
-        owner: Who asks.
+        owner: The owner of the request.
         request_id: Unique; how one's own request is found again after a lost reply.
         explicit: Taken by a LOCK statement: outlives its client until UNLOCK.
         offer: What its owner would do once it is granted, for a holder that can do it along; "" offers nothing.
+        changes_phase: The latch of a commit that brings its table to another phase (``protocol/migration``).
     """
 
     scope: LockScope
@@ -145,6 +146,7 @@ class LockRequest:
     request_id: str
     explicit: bool = False
     offer: str = field(default="", repr=False)
+    changes_phase: bool = False
 
     @classmethod
     def of(
@@ -163,7 +165,7 @@ class LockRequest:
         Args:
             scope: Operation or commit. In the commit scope every lock is X on a table and has no parents.
             locks: Resources and modes; a resource may come more than once.
-            owner: Who asks.
+            owner: The owner of the request.
             request_id: Unique id of this request.
             explicit: Taken by a LOCK statement.
             offer: What the owner would do once it is granted.
@@ -204,7 +206,7 @@ class LockRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """What a waiting request would do once it is granted.
+    """The work that a waiting request would do after its grant.
 
     Args:
         request_id: The lock request.
@@ -224,14 +226,14 @@ class LockEntry:
         mode: How.
         scope: Which of the two scopes.
         state: ACQUIRED or WAITING.
-        owner: Who asked.
+        owner: The owner of the request.
         request_id: Which request it belongs to.
         generation: Orders grants; None where the manager has none.
         requested_at_ms: Wall clock of the lock service, milliseconds since the epoch.
         expires_in_ms: What is left of the lease by the service's clock; None where leases do not expire.
         explicit: Taken by a LOCK statement, or a guard: it has no lease.
         blocked_by: The request id that this one waits for, None when granted.
-        guard: Stands for the table, to keep out writers that know nothing but the metastore's lock.
+        guard: Belongs to the table, and keeps out writers that know nothing but the metastore's lock.
     """
 
     resource: Resource
@@ -250,7 +252,7 @@ class LockEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guarantees:
-    """What a lock manager promises. Whatever is not promised is refused, and the contract suite asserts both.
+    """The guarantees of a lock manager. It refuses what it does not guarantee; the contract suite asserts both.
 
     Args:
         mutual_exclusion: Two conflicting requests are never granted at one time.
@@ -263,7 +265,8 @@ class Guarantees:
         journal: Remembers the outcome of request ids.
         clock: Whose clock decides on expiry: ``none``, ``host``, ``server``, or ``client`` (each one's own).
         carries: How far a holder sees the offers that it can carry out: as *reach*.
-        deadlocks: Threads that hold locks and wait for each other in a circle are told so; else their deadlines end it.
+        deadlocks: Threads that hold locks and wait for each other in a cycle get ``LockDeadlock``; else deadlines end
+            it.
         notes: The holder of a commit latch finds what the last one left, and leaves something with its release.
     """
 
@@ -283,7 +286,7 @@ class Guarantees:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalEntry:
-    """What the journal of a lock manager remembers of a commit.
+    """A landed commit in the journal of a lock manager.
 
     Args:
         request_id: The attempt's id.

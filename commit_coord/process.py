@@ -69,9 +69,9 @@ def process_name(pid: int) -> str | None:
 def is_dead(process: str) -> bool:
     """Return True only if *process* (of :func:`process_name`) ran in our reach and certainly has ended.
 
-    False says nothing: it may run on another host, in another container, or out of our sight. A process that can't be
-    seen is no process that has ended: ``/proc`` hides those of other users under ``hidepid`` and systemd's
-    ``ProtectProc``, and a caller without a free file descriptor reads nothing at all.
+    False proves nothing: the process may run on another host or in another container, or be hidden. A process that
+    can't be seen may still run: ``/proc`` hides processes of other users under ``hidepid`` and systemd's
+    ``ProtectProc``, and a caller without a free file descriptor can read nothing.
     """
     place, _, rest = process.partition(":")
     namespace, _, rest = rest.partition(":")
@@ -105,7 +105,7 @@ def _state(pid: int) -> tuple[str, str]:
     # state is the first field and the start time the twentieth (proc(5), fields 3 and 22).
     fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2].split()
     if len(fields) < 20:
-        raise ProcessLookupError(f"/proc/{pid}/stat says nothing of a start time")
+        raise ProcessLookupError(f"/proc/{pid}/stat has no start time")
     return fields[0].decode(), fields[19].decode()
 
 

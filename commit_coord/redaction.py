@@ -1,4 +1,4 @@
-"""What must not be printed: passwords in URLs, values of properties whose name sounds like a secret."""
+"""Hides secrets: passwords in URLs, and values of properties whose name suggests a secret."""
 
 from __future__ import annotations
 

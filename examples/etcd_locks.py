@@ -167,10 +167,10 @@ class EtcdRequests(locks.LeaseService[EtcdTicket], locks.LockTable):
         """Delete the request that has *key* at *place*; return whether it was there."""
         return self.change(key, place, {"request_delete_range": {"key": _coded(key)}})
 
-    def detach(self, ticket: EtcdTicket) -> None:
-        """Take the lease from the key of an explicit lock, which outlives its client."""
+    def detach(self, ticket: EtcdTicket) -> bool:
+        """Take the lease from the key of an explicit lock, which outlives its client; return whether it is there."""
         key = self._key(ticket.request.scope, ticket.request.request_id)
-        self.change(key, ticket.place, {"request_put": {"key": _coded(key), "ignore_value": True, "lease": "0"}})
+        return self.change(key, ticket.place, {"request_put": {"key": _coded(key), "ignore_value": True, "lease": "0"}})
 
     def remove(self, ticket: EtcdTicket) -> None:
         self.etcd.call("lease/revoke", {"ID": self._lease_id(ticket.request)}, accept=_NOT_FOUND)  # and its key
@@ -262,8 +262,8 @@ class EtcdQueue(locks.Queue):
     def grant(self, acquire: Acquire) -> locks.HandoverLease:
         ticket = self.tickets[acquire.request.request_id]
         assert ticket.place is not None
-        if acquire.request.explicit:
-            self.requests.detach(ticket)
+        if acquire.request.explicit and not self.requests.detach(ticket):
+            raise locks.Interrupted("the lease ended before the lock was granted", locks=acquire.request)
         ticket.lease = lease = locks.HeartbeatLease(self.keeper, ticket, locks.Generation(ticket.place))
         return lease
 

@@ -23,7 +23,7 @@ pytestmark = [
 ]
 
 
-NO_WAY_IN = "refused to authenticate us.*kinit"
+NO_WAY_IN = "authentication failed.*kinit"
 
 
 @pytest.fixture(scope="module")

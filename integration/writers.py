@@ -258,9 +258,9 @@ def write_java(
 
     def apply(step: str, change: Change) -> None:
         with turn or nullcontext():
-            carry_out(step, change)
+            execute(step, change)
 
-    def carry_out(step: str, change: Change) -> None:
+    def execute(step: str, change: Change) -> None:
         rows = ", ".join(f"('{key}', {value})" for key, value in change.items())
         keys = ", ".join(f"'{key}'" for key in change)
         match step:

@@ -118,14 +118,14 @@ def _measured(root: Path, suite: str, options: Sequence[str]) -> Mapping[str, An
         path = Path(results, "results.json")
         measured = orjson.loads(path.read_bytes()) if path.exists() else {}
         if done.returncode not in (0, 1) or suite not in measured:
-            raise ConfigError("a bench failed", checkout=root, suite=suite, said=(done.stderr or done.stdout)[-1000:])
+            raise ConfigError("benchmark failed", checkout=root, suite=suite, said=(done.stderr or done.stdout)[-1000:])
         found: Mapping[str, Any] = measured[suite]
         return found
 
 
 def _ensure_checkout(root: Path) -> None:
     if not root.is_dir():
-        raise ConfigError("there is no such folder", key="--beside", value=root)
+        raise ConfigError("folder not found", key="--beside", value=root)
     said = _python(root, "-c", "import commit_coord; print(commit_coord.__file__)")
     if said.returncode or root not in Path(said.stdout.strip()).parents:
         raise ConfigError(

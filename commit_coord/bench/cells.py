@@ -29,7 +29,7 @@ class Contender:
         catalog: The properties of the catalog that its tables are in.
         table: Properties of these tables.
         command: What a writer's process runs.
-        spec: What a writer is told besides.
+        spec: Further arguments of a writer.
     """
 
     kind: str

@@ -15,7 +15,7 @@ Requests = Callable[[bytes], Iterator[str]]
 """Names the requests in what a client sent at once. Clients send a request in one piece, or several of them."""
 
 PING = "ping"
-"""What keeps a session alive, whoever waits or not."""
+"""What keeps a session alive, whether anybody waits or not."""
 
 _PING_TYPE = 11
 

@@ -66,7 +66,7 @@ def run(
         snapshots: Of the tables of SQL catalogs before; those of metastores have a tenth.
         more: Also on PostgreSQL, and on a metastore of version 4.0.1 there.
         java: Makes the command of a Java writer in a folder; None where it can't be had.
-        say: Is told how it goes.
+        say: Called with each line of progress.
     """
     say(f"making a history of {snapshots} snapshots, and starting {max(writers)} processes")
     histories = make_histories(folder / "history", [max(1, snapshots // 10), snapshots])
@@ -143,7 +143,7 @@ class _Bench:
         ):
             self._locks = (hms_locks, zookeeper_locks)
             warm = Contender(kind="warming up", catalog=by_zookeeper)
-            # A metastore gets faster for thousands of calls, and whoever is measured first would pay for it.
+            # A metastore gets faster for thousands of calls, so the first one measured would be at a disadvantage.
             some = min(4, max(self._writers))
             self._measure(where, warm, history, PROCESSES, some, 1, self._seconds * _LONG, {}, kept=False)
             self._ours(where, by_zookeeper, history, servers, _BARS.get(where, {}))

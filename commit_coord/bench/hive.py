@@ -59,7 +59,7 @@ def run(
         writers: Numbers of writers.
         snapshots: Of each table before.
         java: Makes the command of a Java writer in a folder; None where it can't be had.
-        say: Is told how it goes.
+        say: Called with each line of progress.
     """
     say("starting a Hive Metastore and ZooKeeper")
     with HiveMetastore(folder / "metastore") as metastore, ZooKeeperEnsemble(folder / "zookeeper", 1) as zookeeper:

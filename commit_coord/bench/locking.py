@@ -18,7 +18,7 @@ from commit_coord.local import HiveMetastore, NotInstalled, PostgresServer, ZooK
 from commit_coord.testing.fleet import WriterFailed
 
 _PAUSE_S = 0.03
-"""Until a waiter stands in the queue and sleeps: several times what entering takes."""
+"""Until a waiter is in the queue and sleeps: several times what entering takes."""
 
 _SETTLED_S = 2.0
 """A waiter that sends nothing for so long has found out all that it needs."""
@@ -106,7 +106,7 @@ def run(
         postgres_url: A server to measure instead of a private one.
         java: Makes the command of a worker in Java in a folder; None where it can't be had.
         only: How the labels begin of those that are measured.
-        say: Is told how it goes.
+        say: Called with each line of progress.
     """
     folder.mkdir(parents=True)
     cells, large, gave_up = [], [], dict[str, str]()

@@ -83,7 +83,7 @@ def run(
         seconds: Of a cell.
         writers: Numbers of writers.
         snapshots: Of each table before.
-        say: Is told how it goes.
+        say: Called with each line of progress.
     """
     say(f"starting {SERVER}, and {max(writers)} processes")
     history = make_histories(folder / "history", [snapshots])[snapshots]
@@ -128,7 +128,7 @@ def run(
             say(f"{summary(found)}; {_told(found)}")
             return found
 
-        # A metastore gets faster for thousands of calls, and whoever is measured first would pay for it.
+        # A metastore gets faster for thousands of calls, so the first one measured would be at a disadvantage.
         for phase in Phase:
             cell(phase, min(4, max(writers)))
         cells: list[dict[str, Any]] = []

@@ -34,7 +34,7 @@ def render(results: Results) -> str:
     lines = [
         "# Results",
         "",
-        "Written by `commit-coord bench`; what each figure means stands in [README](../README.md).",
+        "Written by `commit-coord bench`; what each figure means is in [README](../README.md).",
         "",
     ]
     sections: dict[str, tuple[str, Callable[[dict[str, Any]], list[str]]]] = {

@@ -26,7 +26,7 @@ def run(folder: Path, *, appends: int, block: int, say: Callable[[str], None]) -
         folder: Where the tables are.
         appends: How many.
         block: Appends that are measured together, at least twice.
-        say: Is told how it goes.
+        say: Called with each line of progress.
     """
     catalog = open_catalog("commit_coord", folder)
     catalog.create_table((NAMESPACE, "warm"), ROWS.schema).append(ROWS)

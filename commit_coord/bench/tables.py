@@ -1,4 +1,4 @@
-"""Tables with a history, for us and for PyIceberg, and the look at what became of them.
+"""Creates tables with a history, for commit_coord and for PyIceberg, and checks them after the measurement.
 
 A history is made once, by real appends. What a cell of the bench works on is a *placed* table: a metadata file of its
 own, with its own location and UUID, whose snapshots point to the files of that one history. Those files never change,

@@ -59,6 +59,8 @@ class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, Meta
         observe(self.events, settings, catalog=self.name)
         self._audit = AuditLog(settings.commit_coord_audit_log, catalog=self.name, lock_manager=settings.lock_impl)
         self._file_ios: dict[tuple[Any, ...], FileIO] = {}
+        # PyIceberg's ``create_table`` chooses the file's path itself, and passes it to ``_write_metadata`` alone, whose
+        # signature is PyIceberg's: only the thread connects that call with ours.
         self._writing = threading.local()
         self._lock_settings = LockSettings(
             acquire_timeout_ms=settings.lock_acquire_timeout_ms,
@@ -167,7 +169,7 @@ class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, Meta
         with self.operating(Operation.CREATE_TABLE, table), self._latch(table, statement="create table"):
             _refuse_existing(self.coordinator.store, table)
             self._writing.file = None
-            given = self._properties(table, {}, properties)
+            given = self._properties(table, {}, properties, changes_phase=False)
             try:
                 return super().create_table(identifier, schema, location, partition_spec, sort_order, given)  # type: ignore[safe-super]
             except CommitStateUnknown:
@@ -185,7 +187,7 @@ class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, Meta
         sort_order: SortOrder = UNSORTED_SORT_ORDER,
         properties: dict[str, Any] = EMPTY_DICT,
     ) -> CoordinatedCreation:
-        """Return a transaction that makes a table, and whatever else it is told to, in one commit."""
+        """Return a transaction that creates a table, and makes its further changes, in one commit."""
         self._table_identifier(identifier)  # a name that no table can have is refused before a file is written
         return CoordinatedCreation(
             self._create_staged_table(identifier, schema, location, partition_spec, sort_order, properties)
@@ -303,11 +305,11 @@ class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, Meta
         What is loaded is another client: it holds none of this one's locks.
 
         Raises:
-            TypeError: The catalog lies in the memory of this process.
+            TypeError: The catalog exists only in the memory of this process.
         """
         if self.configuration.is_in_memory:
             raise TypeError(
-                f"catalog {self.name!r} lies in the memory of this process, where no other one finds it: "
+                f"catalog {self.name!r} exists only in the memory of this process, where no other process finds it: "
                 "keep it in a file (sqlite:///…) or in a database to send it to other processes"
             )
         return _opened_anew, (type(self), self.name, self.configuration.given)

@@ -1,7 +1,8 @@
 """Lets programs that open catalogs through PyIceberg's ``load_catalog`` open ours: its command line, dlt, and others.
 
 PyIceberg has no entry point for catalog classes, and it reads ``py-catalog-impl`` from arguments alone. So a program
-that names a catalog of the configuration can't open a ``coord+`` URI, unless PyIceberg is told how in its process.
+that names a catalog of the configuration can't open a ``coord+`` URI, unless its process has registered that with
+PyIceberg.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
     def _open_all_locks(self) -> HandoverLockManager:
         """Open the lock manager and return it, once there is what keeps unmodified writers out."""
         self.migrating: MigratingLockManager | None = None
-        """The lock manager, where it is the one that takes part in all phases."""
+        """The lock manager, if it is the one that supports all phases."""
         impl = self.settings.lock_impl
         # No space of this catalog's own: on one metastore, one name is one table, whatever clients call the catalog.
         if impl == MIGRATING:
@@ -204,7 +204,7 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
         """Return database and table, in the metastore's spelling: it folds names to lower case."""
         database, table = Catalog.identifier_to_database_and_table(identifier, NoSuchName)
         if not database or not table:
-            raise NoSuchName(f"a table needs a name on every level: {identifier!r}")
+            raise NoSuchName(f"no level of a table name may be empty: {identifier!r}")
         return folded(database, table)
 
     def spelled(self, resource: Resource) -> Resource:
@@ -218,7 +218,7 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
         """Return the metadata location of *table*, None when there is no such table.
 
         Raises:
-            NoSuchIcebergTableError: There is something of that name that is no Iceberg table.
+            NoSuchIcebergTableError: The object with this name is not an Iceberg table.
         """
         return self.pointers.location(table)
 
@@ -239,10 +239,10 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
         return self._writers.wait(table, location, lease)
 
     def _properties(
-        self, table: tuple[str, ...], before: Mapping[str, str], after: Mapping[str, Any]
+        self, table: tuple[str, ...], before: Mapping[str, str], after: Mapping[str, Any], *, changes_phase: bool
     ) -> dict[str, Any]:
         """See :meth:`CoordinatedCatalog._properties`: a table declares the lock manager that its writers use."""
-        return self._writer_properties.prepare(table, before, after)
+        return self._writer_properties.prepare(table, before, after, changes_phase=changes_phase)
 
     def load_table(self, identifier: str | Identifier) -> Table:
         """Return the table as it is now; its commits are coordinated.
@@ -344,7 +344,7 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
         return before
 
     def tell_phase_change(self, event: PhaseChange) -> None:
-        """Write *event* down, and tell who listens."""
+        """Record *event*, and pass it to the listeners."""
         self._audit.changed(event)
         self.events.emit(event)
 

@@ -23,7 +23,7 @@ from commit_coord.table.operation_locks import acquire, needed_locks
 
 
 class LockingCatalog:
-    """What a catalog's users do with its locks. A subclass sets the attributes before the first call."""
+    """The catalog's methods for locks. A subclass sets the attributes before the first call."""
 
     settings: Settings
     configuration: Configuration
@@ -51,7 +51,7 @@ class LockingCatalog:
 
         Args:
             locks: Without parents. More partitions than ``lock.max-partitions`` are locked by their prefixes.
-            statement: Shown to whoever waits.
+            statement: Shown to those who wait.
 
         Raises:
             LockTimeout: ``lock.acquire-timeout-ms`` passed; the message names the holder.
@@ -134,7 +134,7 @@ class LockingCatalog:
         return acquire(self, needed_locks(self, operation, on), statement or operation.value) or nullcontext()
 
     def show_locks(self, resource: Resource | None = None) -> Sequence[LockEntry]:
-        """Return who holds and waits for what, on *resource* and below it, or everywhere."""
+        """Return the held and the awaited locks on *resource* and below it, or all locks."""
         return self.locks.locks(self._spelled(resource))
 
     def lock_pages(self, resource: Resource | None = None) -> Iterator[Sequence[LockEntry]]:
@@ -179,11 +179,11 @@ class LockingCatalog:
         return any(manager.is_on(entry, self.spelled(resource)) for manager in self._lock_managers())
 
     def is_left(self, entry: LockEntry) -> bool:
-        """Return whether *entry* stands for a table that is gone, and for nobody who works on anything."""
+        """Return whether *entry* is a guard of a dropped table: no operation or commit needs it."""
         return False
 
     def _lock_managers(self) -> Sequence[LockManager]:
-        """Return all whose locks can stand on this catalog's tables."""
+        """Return all lock managers that may have locks on this catalog's tables."""
         return [self.locks]
 
     def _forced(self, how: str, freed: Sequence[LockEntry], why: str) -> None:

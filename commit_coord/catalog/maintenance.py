@@ -1,4 +1,4 @@
-"""What was overwritten in a catalog's tables, and what nobody refers to."""
+"""The catalog's calls for overwritten commits and for orphan files."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from commit_coord.iceberg.overwrites import Acknowledged
 
 
 class Maintained(orphans.SearchedCatalog, Protocol):
-    """What is asked of a catalog."""
+    """The methods of a catalog that this module needs."""
 
     def _table_identifier(self, identifier: str | Identifier) -> Identifier: ...
 
 
 class MaintainedCatalog:
-    """What a catalog's users do to keep tables whole and clean."""
+    """The catalog's methods that repair tables and delete orphan files."""
 
     def find_lost(self: Maintained, identifier: str | Identifier, since: Iterable[str] = ()) -> repair.Repair:
         """Return the commits of a table that writers without our rules overwrote; see :func:`repair.find`.

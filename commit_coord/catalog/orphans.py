@@ -10,8 +10,8 @@ Theory of operation
     So the order is:
 
     1. List the files.
-    2. Ask the lock service who is at work on the table: whoever holds or waits for the commit latch has written its
-       files already; whoever holds locks of an operation may have written since it asked for them.
+    2. Ask the lock service who is at work on the table: one that holds or waits for the commit latch has written its
+       files already; one that holds locks of an operation may have written since it asked for them.
     3. Wait until all of the former have ended. Their files are in the table now, or never will be.
     4. Read which files the table refers to. Whatever was committed up to here is spared by that.
     5. What was listed and is not referred to, is older than *older_than_ms*, and older than every operation's locks,
@@ -40,6 +40,7 @@ from pyiceberg.exceptions import NoSuchIcebergTableError, NoSuchTableError
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.typedef import Identifier
 from pyiceberg.utils.concurrent import ExecutorFactory
 
 from commit_coord.coordinator import delete_quietly
@@ -62,7 +63,7 @@ OLDER_THAN_MS = 3 * DAY_MS
 """As Iceberg's own ``remove_orphan_files``."""
 
 AT_LEAST_MS = 3_600_000
-"""What is younger is refused, unless forced: jobs that write for an hour before they commit are nothing special."""
+"""Smaller ages are refused unless forced: a job may well write for an hour before it commits."""
 
 _SKEW_MS = 60_000
 """By which the clocks of a lock service, a file store and this host may differ."""
@@ -75,8 +76,6 @@ _PLACES = ("write.data.path", "write.metadata.path", "write.object-storage.path"
 
 _KEPT = re.compile(r"version-hint\.text")
 
-Table = tuple[str, ...]
-
 
 class SearchedCatalog(Protocol):
     """A catalog as far as the search for orphans goes."""
@@ -88,7 +87,7 @@ class SearchedCatalog(Protocol):
 
     @property
     def locks(self) -> LockManager:
-        """Knows who is at work on a table."""
+        """The lock service, which knows the writers at work on a table."""
         ...
 
     @property
@@ -96,11 +95,11 @@ class SearchedCatalog(Protocol):
         """The settings of the catalog."""
         ...
 
-    def list_tables(self, namespace: str | Table) -> Iterable[Table]:
+    def list_tables(self, namespace: str | Identifier) -> Iterable[Identifier]:
         """Return the tables of *namespace*."""
         ...
 
-    def list_namespaces(self, namespace: str | Table = ()) -> Iterable[Table]:
+    def list_namespaces(self, namespace: str | Identifier = ()) -> Iterable[Identifier]:
         """Return the namespaces in *namespace*."""
         ...
 
@@ -116,7 +115,7 @@ class Orphan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orphans:
-    """What was found below the location of a table.
+    """The result of a search for orphans below the location of a table.
 
     Args:
         table: Namespace and name.
@@ -127,7 +126,7 @@ class Orphans:
         at_work: Files that nothing refers to and that an operation at work may have written.
     """
 
-    table: Table
+    table: Identifier
     location: str
     files: tuple[Orphan, ...]
     looked_at: int
@@ -140,7 +139,9 @@ class Orphans:
         return sum(one.size for one in self.files)
 
 
-def find(catalog: SearchedCatalog, table: Table, *, older_than_ms: int = OLDER_THAN_MS, force: bool = False) -> Orphans:
+def find(
+    catalog: SearchedCatalog, table: Identifier, *, older_than_ms: int = OLDER_THAN_MS, force: bool = False
+) -> Orphans:
     """Return the orphans of *table*.
 
     Args:
@@ -151,14 +152,14 @@ def find(catalog: SearchedCatalog, table: Table, *, older_than_ms: int = OLDER_T
 
     Raises:
         NoSuchTableError: There is none of that name.
-        InvalidArguments: *older_than_ms* is too short; or another table lies in the location, or it is a root; or
+        InvalidArguments: *older_than_ms* is too short; or another table is inside the location, or it is a root; or
             ``gc.enabled`` is false: other tables may need the files.
         LockTimeout: A writer that was at work did not end within ``lock.acquire-timeout-ms``; the message names it.
         Exception: Something that the table refers to can't be read.
     """
     if older_than_ms < (0 if force else AT_LEAST_MS):
         raise InvalidArguments(
-            "a writer may be at work for so long: files that it has written and not committed would be lost with it",
+            "the age is too short: uncommitted files of a slow writer might be deleted",
             older_than_ms=older_than_ms,
             accepted=f"at least {AT_LEAST_MS} (an hour), or force",
         )
@@ -197,7 +198,7 @@ def delete(catalog: SearchedCatalog, found: Orphans) -> Orphans:
     coordinator = catalog.coordinator
     metadata, location = coordinator.load(found.table)
     if metadata.location != found.location:
-        raise NoSuchTableError(f"{table_name(found.table)} lies elsewhere by now: {metadata.location}")
+        raise NoSuchTableError(f"{table_name(found.table)} has another location now: {metadata.location}")
     _refuse_shared_files(found.table, metadata)
     io = coordinator.store.file_io(metadata.properties, location)
     spared = _referenced(coordinator, found.table)
@@ -242,10 +243,10 @@ def _is_hidden(path: str) -> bool:
     )
 
 
-# Who may still need some of it.
+# Writers that may still need some of the files.
 
 
-def _at_work_since(catalog: SearchedCatalog, table: Table) -> int | None:
+def _at_work_since(catalog: SearchedCatalog, table: Identifier) -> int | None:
     """Wait until all who had written before now have committed; return since when the first operation is at work.
 
     Returns:
@@ -281,7 +282,7 @@ def _busy(writer: LockEntry) -> LockTimeout:
 # What is referred to.
 
 
-def _referenced(coordinator: Coordinator, table: Table) -> set[str]:
+def _referenced(coordinator: Coordinator, table: Identifier) -> set[str]:
     """Return the keys of all files that *table* refers to now, or referred to in commits that may be repaired."""
     with coordinator.latch(table, statement="look for orphans") as latch:
         note = Note.parse(latch.handover_note or "")
@@ -317,7 +318,7 @@ def _files(io: FileIO, metadata: TableMetadata) -> set[str]:
         manifests.update((manifest.manifest_path, manifest) for manifest in found)
 
     def named(manifest: ManifestFile) -> set[str]:
-        # Deleted entries, too: who reads changes reads what was deleted.
+        # Deleted entries, too: a reader of changes reads deleted files.
         entries = manifest.fetch_manifest_entry(io, discard_deleted=False)
         found = {entry.data_file.file_path for entry in entries}
         _compare(io, manifest.manifest_path, found, lambda record: record["data_file"]["file_path"])
@@ -340,7 +341,7 @@ def _compare(io: FileIO, path: str, found: set[str], named: Callable[[Any], str]
         again = {named(record) for record in fastavro.reader(BytesIO(stream.read()))}
     if found != again:
         raise InternalError(
-            "two Avro readers do not agree on the names in a file, so nothing is taken for an orphan",
+            "two Avro readers find different file names in a file, so no file is treated as an orphan",
             path=path,
             only_one=", ".join(sorted(found ^ again)[:3]),
         )
@@ -350,7 +351,7 @@ def _key(location: str) -> str:
     """Return what two spellings of one file have in common.
 
     Engines write ``file:/a``, ``file:///a`` and ``/a``; ``s3``, ``s3a`` and ``s3n``; ``hdfs://name:8020/a`` and
-    ``hdfs:///a``. So the path alone counts: of two files that are told apart by nothing else, both are spared.
+    ``hdfs:///a``. So only the path counts. If two files differ in nothing else, both are kept.
     """
     path = location if location.startswith("/") else urlsplit(location).path if "://" in location else _opaque(location)
     return re.sub("/{2,}", "/", path)
@@ -360,7 +361,7 @@ def _opaque(location: str) -> str:
     return location.partition(":")[2] if re.match(r"[a-z][a-z0-9+.-]*:/", location) else location
 
 
-def _refuse_shared_files(table: Table, metadata: TableMetadata) -> None:
+def _refuse_shared_files(table: Identifier, metadata: TableMetadata) -> None:
     """Refuse a table that says that its files are not its own alone.
 
     Raises:
@@ -374,7 +375,7 @@ def _refuse_shared_files(table: Table, metadata: TableMetadata) -> None:
         )
 
 
-def _refuse_shared(catalog: SearchedCatalog, table: Table, location: str) -> None:
+def _refuse_shared(catalog: SearchedCatalog, table: Identifier, location: str) -> None:
     """Refuse a location that other tables' files lie in.
 
     Raises:
@@ -383,7 +384,7 @@ def _refuse_shared(catalog: SearchedCatalog, table: Table, location: str) -> Non
     mine = _key(location).rstrip("/")
     if not mine.strip("/") and not location.startswith(("s3", "gs", "abfs", "wasb", "oss")):
         raise InvalidArguments(
-            "the location of the table is a root: whatever lies there may be anybody's", location=location
+            "the location of the table is a root directory, where other files may be", location=location
         )
     for other in _tables(catalog):
         if other == table:
@@ -395,17 +396,17 @@ def _refuse_shared(catalog: SearchedCatalog, table: Table, location: str) -> Non
         for path in (metadata.location, *(metadata.properties.get(key, "") for key in _PLACES)):
             if f"{_key(path).rstrip('/')}/".startswith(f"{mine}/"):
                 raise InvalidArguments(
-                    "another table lies in the location of this one: its files can't be told from orphans",
+                    "another table lies in the location of this one: its files can't be distinguished from orphans",
                     table=table_name(table),
                     other=table_name(other),
                     location=path,
                 )
 
 
-def _tables(catalog: SearchedCatalog) -> Iterator[Table]:
-    seen: set[Table] = set()
+def _tables(catalog: SearchedCatalog) -> Iterator[Identifier]:
+    seen: set[Identifier] = set()
 
-    def below(namespaces: Iterable[Table]) -> Iterator[Table]:
+    def below(namespaces: Iterable[Identifier]) -> Iterator[Identifier]:
         for namespace in namespaces:
             if namespace in seen:
                 continue

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from pyiceberg.catalog.sql import SqlCatalog
 from sqlalchemy import Connection, Engine, event, make_url, text
 from sqlalchemy.exc import (
+    DataError,
     DBAPIError,
     IntegrityError,
     InterfaceError,
@@ -56,8 +57,10 @@ _TABLES_ONLY = " AND (iceberg_type = 'TABLE' OR iceberg_type IS NULL)"
 
 _DECLARATIONS = text(
     "CREATE TABLE IF NOT EXISTS commit_coord_catalogs "
-    "(catalog_name VARCHAR(255) PRIMARY KEY, lock_impl VARCHAR(64), lock_service VARCHAR(1000), process VARCHAR(255))"
+    "(catalog_name VARCHAR(255) PRIMARY KEY, lock_impl TEXT, lock_service VARCHAR(1000), process VARCHAR(255))"
 )
+_WIDEN = "ALTER TABLE commit_coord_catalogs ALTER COLUMN lock_impl TYPE TEXT"
+"""What makes room for the path of a class: earlier versions made the column 64 characters wide."""
 _DECLARED = text("SELECT lock_impl, lock_service, process FROM commit_coord_catalogs WHERE catalog_name = :catalog")
 _DECLARE = text("INSERT INTO commit_coord_catalogs VALUES (:catalog, :impl, :service, :process)")
 _UNDECLARE = text("DELETE FROM commit_coord_catalogs WHERE catalog_name = :catalog")
@@ -113,7 +116,7 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlCatalog):
         try:
             super()._init_catalog()
         except (OperationalError, ProgrammingError, IntegrityError) as error:
-            # 1. Two processes find no tables. 2. The first creates them. 3. The second is told that they exist.
+            # 1. Two processes find no tables. 2. The first creates them. 3. The second gets the error that they exist.
             if "exists" not in str(error):
                 raise
             super()._init_catalog()
@@ -205,7 +208,7 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlCatalog):
     # One catalog, one lock manager.
 
     def _declare_locks(self, configuration: Configuration) -> None:
-        """Refuse to start beside processes that coordinate this catalog by other means.
+        """Raise if other processes coordinate this catalog with another lock manager.
 
         Locks of two managers do not see each other. The compare-and-set would still keep every commit safe, but
         jobs that rely on operation locks would run into each other.
@@ -242,11 +245,21 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlCatalog):
                     connection.execute(_DECLARE, mine)
             except IntegrityError:
                 found = self._declared()  # another process was faster
+            except DataError as error:
+                raise ConfigError(
+                    "the lock manager's name is longer than its column in the catalog's database, which an earlier "
+                    "version made; widen the column",
+                    catalog=self.name,
+                    key="lock-impl",
+                    value=mine["impl"],
+                    accepted=_WIDEN,
+                    cause=error.orig,
+                ) from error
         if found is None:
             return
         if (found.lock_impl, found.lock_service) != (mine["impl"], mine["service"]):
             raise ConfigError(
-                "other processes use this catalog with another lock manager; use the same one, or stop them and run "
+                "other processes use this catalog with another lock manager: use the same one, or stop them and run "
                 "`commit-coord config --adopt-locks`",
                 catalog=self.name,
                 key="lock-impl",
@@ -330,7 +343,7 @@ def _prepare_sqlite(connection: Any, record: Any) -> None:
 
 
 def _bound_silence(engine: Engine, lease_ms: int) -> None:
-    """Have neither a cut that says nothing nor a client that stands still cost anybody more than a lease.
+    """Limit the effect of a silently broken connection and of a stopped client to the time of a lease.
 
     1. A holder sends the UPDATE of its swap, and is stopped before its COMMIT; its latch runs out.
     2. The next holder's UPDATE waits for the row, for as long as the first one is stopped.

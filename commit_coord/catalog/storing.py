@@ -1,4 +1,4 @@
-"""What a pointer store does the same way wherever it keeps its pointers."""
+"""The common part of all pointer stores."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ class StoringCatalog:
         return False
 
     def prepare_metadata(
-        self, table: tuple[str, ...], head: TableMetadata | None, made: TableMetadata
+        self, table: tuple[str, ...], head: TableMetadata | None, made: TableMetadata, *, changes_phase: bool
     ) -> TableMetadata:
         """Return *made* as it may follow *head*; see :class:`~commit_coord.coordinator.PointerStore`."""
-        properties = self._properties(table, head.properties if head is not None else {}, made.properties)
+        before = head.properties if head is not None else {}
+        properties = self._properties(table, before, made.properties, changes_phase=changes_phase)
         return made if properties == made.properties else made.model_copy(update={"properties": properties})
 
     def _properties(
-        self, table: tuple[str, ...], before: Mapping[str, str], after: Mapping[str, Any]
+        self, table: tuple[str, ...], before: Mapping[str, str], after: Mapping[str, Any], *, changes_phase: bool
     ) -> dict[str, Any]:
         """Return the properties *after* with what *table* says of its writers; here, of all tables, nothing.
 

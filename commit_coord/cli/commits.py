@@ -19,8 +19,12 @@ from commit_coord.iceberg.attempt import request_uuid
 
 def commits(
     table: Annotated[str, typer.Argument(metavar="TABLE", help="NAMESPACE.TABLE.")],
-    request_id: Annotated[str | None, typer.Option("--request-id", help="Did this one land?", metavar="ID")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", help="The newest so many; 0 is all.", min=0, metavar="N")] = 20,
+    request_id: Annotated[
+        str | None, typer.Option("--request-id", help="Show whether the commit with this id has landed.", metavar="ID")
+    ] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", help="How many, the newest first; 0: all.", min=0, metavar="N")
+    ] = 20,
     name: CATALOG = None,
     uri: URI = None,
     warehouse: WAREHOUSE = None,
@@ -28,11 +32,11 @@ def commits(
     as_json: JSON = False,
     debug: DEBUG = False,
 ) -> None:
-    """The history of a table: when, which snapshot, operation, rows, request id, generation, writer. Newest first.
+    """Show the history of a table: time, snapshot, operation, rows, request id, generation, writer. Newest first.
 
-    Commits without a snapshot (create, schema, properties) are those that the table's metadata log still has.
+    Commits without a snapshot (create, schema, properties) are shown if the table's metadata log still contains them.
 
-    With --request-id: exit code 0 when that commit landed, 1 when it is not known to have landed.
+    With --request-id: exit code 0 if that commit has landed, 1 if it is not known to have landed.
     """
     output = Output(as_json=as_json)
     with opened(Choice(name=name, uri=uri, warehouse=warehouse, properties=properties)) as found:

@@ -47,7 +47,7 @@ class ExitCode(IntEnum):
 
 
 MEANINGS: dict[ExitCode, str] = {
-    ExitCode.OK: "Done. A question was answered.",
+    ExitCode.OK: "Success.",
     ExitCode.REFUSED: "Refused or not found: no such table, lock or request id; not confirmed; a proof does not hold; "
     "no servers are up, or they are up already.",
     ExitCode.USAGE: "The command line or the configuration is wrong, or the catalog's database can't be opened.",
@@ -55,8 +55,8 @@ MEANINGS: dict[ExitCode, str] = {
     "start or does not answer.",
     ExitCode.UNKNOWN: "Whether a commit landed is not known. Ask `commit-coord commits TABLE --request-id ID` later.",
     ExitCode.MISSING: "Something that the command needs is not installed (Java, an extra). The message says what.",
-    ExitCode.BUG: "An error that nobody expected. Please report it with what `--debug` shows.",
-    ExitCode.INTERRUPTED: "Interrupted by Ctrl-C or SIGTERM. Nothing was left running.",
+    ExitCode.BUG: "An unexpected error. Please report it with what `--debug` shows.",
+    ExitCode.INTERRUPTED: "Interrupted by Ctrl-C or SIGTERM. No process was left running.",
 }
 """A line for each code, as the document prints it."""
 
@@ -131,7 +131,7 @@ def _classify(error: BaseException) -> tuple[ExitCode, str, str]:
             return (
                 ExitCode.FAILED,
                 "server-failed",
-                f"{error.message}; its log stands above" if error.log else str(error),
+                f"{error.message}; see its log above" if error.log else str(error),
             )
         case OSError():
             return ExitCode.FAILED, "input-output", str(error)

@@ -1,4 +1,4 @@
-"""``commit-coord local``: real servers on this machine's loopback, up until they are told to go down."""
+"""``commit-coord local``: real servers on this machine's loopback, up until they are stopped."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ local = typer.Typer(
 
 _FOLDER = Annotated[
     Path | None,
-    typer.Option(help="Where their data is. Without it, a temporary folder, which `down` removes.", metavar="FOLDER"),
+    typer.Option(
+        help="The folder of their data. Without it, a temporary folder, which `down` removes.", metavar="FOLDER"
+    ),
 ]
 
 
@@ -38,22 +40,22 @@ def up(
         str, typer.Option(help=f"The Hive Metastore's version: {', '.join(VERSIONS)}.", metavar="VERSION")
     ] = "2.3.10",
     zookeeper: Annotated[
-        int, typer.Option(help="How many ZooKeeper servers: 0, 1, 3 or 5; 0 leaves the locks to HMS.", metavar="N")
+        int, typer.Option(help="How many ZooKeeper servers: 0, 1, 3 or 5; with 0, HMS keeps the locks.", metavar="N")
     ] = 1,
     postgres: Annotated[
         bool, typer.Option("--postgres", help="Keep HMS's database in PostgreSQL instead of Derby.")
     ] = False,
     folder: _FOLDER = None,
     foreground: Annotated[
-        bool, typer.Option("--foreground", help="Stay, and stop the servers on Ctrl-C or SIGTERM.")
+        bool, typer.Option("--foreground", help="Do not return; stop the servers on Ctrl-C or SIGTERM.")
     ] = False,
     as_json: JSON = False,
     debug: DEBUG = False,
 ) -> None:
     """Start the servers, wait until they answer, and write a PyIceberg configuration that uses them.
 
-    HMS 2.3.10 and ZooKeeper come out of PySpark's jars; other versions through Maven. Each listens where it usually
-    does, on another port where that one is taken. When this command returns they stay up until `down`.
+    HMS 2.3.10 and ZooKeeper come from PySpark's jars, other versions from Maven. Each server listens on its usual
+    port, or on another one if that is taken. The servers continue when this command returns; `down` stops them.
     """
     output = Output(as_json=as_json)
     place = _place(folder)
@@ -76,7 +78,7 @@ def up(
 
 @local.command()
 def status(folder: _FOLDER = None, as_json: JSON = False, debug: DEBUG = False) -> None:
-    """Which servers are up, where, and whether each answers.
+    """Show which servers are up, their addresses, and whether each answers.
 
     Exit code 0 if all of them answer, 1 if none is up, 3 if one does not answer.
     """
@@ -89,14 +91,14 @@ def status(folder: _FOLDER = None, as_json: JSON = False, debug: DEBUG = False) 
 @local.command()
 def logs(
     server: Annotated[
-        str | None, typer.Argument(metavar="[SERVER]", help="Only this one: hms, zookeeper, postgres.")
+        str | None, typer.Argument(metavar="[SERVER]", help="Only this server: hms, zookeeper, postgres.")
     ] = None,
-    lines: Annotated[int, typer.Option("--lines", "-n", help="The last so many.", min=1, metavar="N")] = 20,
+    lines: Annotated[int, typer.Option("--lines", "-n", help="How many of the last lines.", min=1, metavar="N")] = 20,
     folder: _FOLDER = None,
     as_json: JSON = False,
     debug: DEBUG = False,
 ) -> None:
-    """The end of what each server said."""
+    """Show the end of each server's log."""
     output = Output(as_json=as_json)
     state = _found(folder)
     chosen = [found for found in state.servers if server in (None, found.kind)]
@@ -111,7 +113,7 @@ def logs(
 
 @local.command()
 def down(folder: _FOLDER = None, as_json: JSON = False, debug: DEBUG = False) -> None:
-    """Stop the servers. Their data stays in FOLDER; a temporary folder goes."""
+    """Stop the servers. Their data stays in FOLDER; a temporary folder is removed."""
     output = Output(as_json=as_json)
     state = _found(folder)
     keeper.down(Path(state.folder))

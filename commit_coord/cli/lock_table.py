@@ -13,32 +13,34 @@ _MANUAL = list(Operation)[: list(Operation).index(Operation.DROP_TABLE) + 1]
 _TEXT = """\
 # Which operation takes which locks
 
-S is shared, X exclusive: S stands beside S, X stands alone. Whoever locks a partition in any mode holds S on its
-prefixes and on its table, and with `lock.database-parents=true` on the database.
+S is shared, X is exclusive: two S locks are compatible, and X conflicts with every lock. A lock on a partition, in any
+mode, includes S on the prefixes of the partition and on its table, and with `lock.database-parents=true` on its
+database.
 
-A statement takes its locks unless `operation-locks=off`, those of the tables that it reads included, and holds them
-from before it looks at the first row until it is done. A call from Python or a job of Spark takes them with the values
-of `operation-locks` in the last column, until its transaction ends. `EXPLAIN LOCKS` prints what a statement would take.
+A statement takes its locks unless `operation-locks=off`, also those on the tables that it reads. It holds them from
+before it reads the first row until it ends. A call from Python or a Spark job takes its locks if `operation-locks` has
+one of the values in the last column, and holds them until its transaction ends. `EXPLAIN LOCKS` prints the locks that a
+statement would take.
 
-* *partition, else table*: the partitions that the statement or its filter fixes; without any, the table.
-* Partitions whose values only the rows will tell (`PARTITION (day)`) lock the prefix that is known, else the table.
-* A table that has had more than one partition spec locks as a whole.
-* More partitions than `lock.max-partitions` lock their prefixes.
-* A call of a table from Python locks the partitions that its filter fixes and its rows lie in. `upsert`, `add_files`
-  and everything inside a transaction that the caller opened lock the whole table.
+* *partition, else table*: the partitions to which the statement or its filter is limited; if there are none, the table.
+* If only the rows determine the partitions (`PARTITION (day)`), the prefix that is known is locked, else the table.
+* If a table has had more than one partition spec, the whole table is locked.
+* If there are more partitions than `lock.max-partitions`, their prefixes are locked.
+* A call of a table from Python locks the partitions to which its filter is limited and those that contain its rows.
+  `upsert`, `add_files` and all calls inside a transaction that the caller opened lock the whole table.
 
 ## The commands of Hive's manual
 
 {manual}
 
-`PARTITION (…) CONCATENATE` holds S on the table too, by the manual's own rule on parents, which its table leaves out.
+`PARTITION (…) CONCATENATE` also holds S on the table: the manual's rule on parents requires it; its table omits it.
 
-## Iceberg's operations beside them
+## Iceberg's other operations
 
 {iceberg}
 
-`DROP DATABASE … CASCADE` also drops, and locks, every table in it. Databases are locked by what works on databases, by
-new tables, and by everything else with `lock.database-parents=true`.
+`DROP DATABASE … CASCADE` also drops, and locks, every table in the database. Operations on databases and the creation
+of tables lock the database; with `lock.database-parents=true`, all other operations do, too.
 
 This page is written by `python -m commit_coord.cli.lock_table`.
 """

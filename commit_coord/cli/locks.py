@@ -36,9 +36,9 @@ _AROUND_THE_TREE = 5
 def locks(
     catalog: Annotated[str | None, typer.Argument(metavar="[CATALOG]", help="The catalog's name.")] = None,
     table: Annotated[str | None, typer.Argument(metavar="[TABLE]", help="Only this NAMESPACE.TABLE.")] = None,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it again and again, until Ctrl-C.")] = False,
-    every: Annotated[float, typer.Option(help="Seconds between two looks.", min=0.05, metavar="SECONDS")] = 0.5,
-    times: Annotated[int, typer.Option(help="How many looks; 0 is until Ctrl-C.", min=0, metavar="N")] = 0,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Repeat until Ctrl-C.")] = False,
+    every: Annotated[float, typer.Option(help="Seconds between two listings.", min=0.05, metavar="SECONDS")] = 0.5,
+    times: Annotated[int, typer.Option(help="How many listings; 0: until Ctrl-C.", min=0, metavar="N")] = 0,
     name: CATALOG = None,
     uri: URI = None,
     warehouse: WAREHOUSE = None,
@@ -46,13 +46,13 @@ def locks(
     as_json: JSON = False,
     debug: DEBUG = False,
 ) -> None:
-    """Who holds and who waits for which lock, since when, until when, blocked by whom.
+    """List locks: who holds or waits for which lock, since when, until when, and which request blocks it.
 
-    With one argument that has a dot and is no known catalog, it is taken as the TABLE.
+    A single argument that contains a dot and is not the name of a known catalog is the TABLE.
 
-    --watch shows a tree: databases, tables, partitions, at each the holders and behind them the waiters. What waits
-    longest is opened first; what the terminal has no room for is counted. Into a pipe one tree follows the other; with
-    --json, one JSON document a line.
+    --watch shows a tree of databases, tables and partitions, each with its holders and, behind them, its waiters. The
+    objects with the longest waits are expanded first; objects for which the terminal has no room are counted. In a
+    pipe, one tree follows the other; with --json, each line is one JSON document.
     """
     output = Output(as_json=as_json)
     if name is not None:
@@ -184,10 +184,10 @@ def unlock(
     as_json: JSON = False,
     debug: DEBUG = False,
 ) -> None:
-    """Free locks by force: one request, or every request that locks exactly this resource.
+    """Release locks by force: one request, or every request that locks exactly this resource.
 
-    The owners find their leases lost. A commit that one of them is in the middle of is still safe: its swap is
-    conditional. An operation that relies on its lock is not, so look first whether the owner is gone.
+    The owners lose their lock leases. If one of them is in the middle of a commit, the commit is still safe, because
+    its swap is conditional. An operation that relies on its lock is not safe, so first check that the owner has ended.
     """
     output = Output(as_json=as_json)
     if as_json and not yes:
@@ -247,7 +247,7 @@ def _resources(text: str) -> list[Resource]:
 
 
 def reap(
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Free nothing; say what would be freed.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Release nothing; show what would be released.")] = False,
     why: WHY = "",
     name: CATALOG = None,
     uri: URI = None,
@@ -256,11 +256,11 @@ def reap(
     as_json: JSON = False,
     debug: DEBUG = False,
 ) -> None:
-    """Free the locks and the places in queues that dead owners left: their lease is over, or their process has ended.
+    """Release the locks of dead owners, and their places in queues: their lease is over, or their process has ended.
 
-    Nothing of a live owner is touched, and nothing of LOCK statements, guards and other programs. Nobody has to run
-    this: whoever waits for a dead owner frees its locks. It tidies what nobody waits for. Of a Hive Metastore's locks
-    heartbeats are watched, for up to a lease.
+    Locks of live owners, of LOCK statements, guards, and locks of other programs stay. This command is never
+    necessary: a writer that waits for a dead owner releases the locks of that owner. It removes locks for which nobody
+    waits. On a Hive Metastore it watches the heartbeats of the locks, for up to one lease time.
     """
     output = Output(as_json=as_json)
     with opened(Choice(name=name, uri=uri, warehouse=warehouse, properties=properties)) as found:
@@ -269,6 +269,6 @@ def reap(
         verb = "would free" if dry_run else "freed"
         lines = [Text(f"{verb} {views.lock_line(entry)}: {views.cause_of_death(entry)}") for entry in dead]
         requests = len({entry.request_id for entry in dead})
-        summary = f"{verb} {len(dead):,} locks of {requests:,} requests" if dead else "nobody dead left a lock"
+        summary = f"{verb} {len(dead):,} locks of {requests:,} requests" if dead else "no dead owner left a lock"
         records = [{**views.lock_record(entry), "because": views.cause_of_death(entry)} for entry in dead]
         output.answer({"dry_run": dry_run, "freed": records}, *lines, Text(summary))

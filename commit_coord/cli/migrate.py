@@ -27,27 +27,29 @@ if TYPE_CHECKING:
 
 migrate = typer.Typer(
     name="migrate",
-    help="Move tables from the metastore's locks to ZooKeeper, and back, while everybody writes.",
+    help="Move tables from the metastore's locks to ZooKeeper, and back, while all writers continue.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
 _TABLES = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[TABLES]...", help="DATABASE.TABLE, DATABASE for all of it; * and ? stand for letters."),
+    typer.Argument(
+        metavar="[TABLES]...", help="DATABASE.TABLE, or DATABASE for all its tables; * and ? are wildcards."
+    ),
 ]
 _ALL = Annotated[bool, typer.Option("--all", help="All tables of the metastore.")]
 _WINDOW = Annotated[
     float,
     typer.Option(
-        help="So long the metastore's locks are watched for writers that know no others; their commits count if they "
-        "are not older.",
+        help="How long to watch the metastore's locks for writers that take no other lock; commits of such writers "
+        "count if they are not older than this.",
         min=0,
         metavar="SECONDS",
     ),
 ]
 _WAIT = Annotated[
-    float, typer.Option(help="Try again for so long where writers or operations hold it up.", min=0, metavar="SECONDS")
+    float, typer.Option(help="How long to try again if writers or operations prevent it.", min=0, metavar="SECONDS")
 ]
 
 _AGAIN = 1.0
@@ -66,7 +68,7 @@ def plan(
     as_json: JSON = False,
     debug: DEBUG = False,
 ) -> None:
-    """What would be done to which table, and who writes to it. Changes nothing.
+    """Show the planned steps for each table, and its writers. Changes nothing.
 
     It watches the metastore's locks for --window seconds, and counts them.
     """
@@ -108,10 +110,10 @@ def start(
     as_json: JSON = False,
     debug: DEBUG = False,
 ) -> None:
-    """Have tables locked in both, from phase `hms` to `both`. Writers of all kinds go on.
+    """Move tables from phase `hms` to `both`: writers take both locks. Writers of all kinds continue.
 
-    Tables that are further on stay where they are, so it may be repeated after anything. A database that is named as a
-    whole gets its new tables in phase `both` from now on.
+    Tables that are in a later phase already stay there, so this can always be repeated. If a database is named, its new
+    tables start in phase `both` from now on.
     """
     output = Output(as_json=as_json)
     choice = Choice(name=name, uri=uri, warehouse=warehouse, properties=properties)
@@ -127,7 +129,7 @@ def advance(
     all_: _ALL = False,
     window: _WINDOW = 30.0,
     force: Annotated[
-        bool, typer.Option("--force", help="Whoever was seen: writers that know only HMS's lock will wait and fail.")
+        bool, typer.Option("--force", help="Advance although such writers were seen: they will wait and fail.")
     ] = False,
     wait: _WAIT = 0.0,
     why: WHY = "",
@@ -138,10 +140,10 @@ def advance(
     as_json: JSON = False,
     debug: DEBUG = False,
 ) -> None:
-    """Have tables locked in ZooKeeper alone, from phase `both` to `zookeeper`.
+    """Move tables from phase `both` to `zookeeper`: writers take ZooKeeper's lock only.
 
-    Refused for a table at which a writer was seen within --window that knows nothing but the metastore's lock; the
-    answer names it. And while an operation holds locks in the metastore alone. --wait tries again.
+    Refused for a table if a writer that takes only the metastore's lock was seen within --window (the answer names
+    it), or while an operation holds locks only in the metastore. --wait tries again.
     """
     output = Output(as_json=as_json)
     choice = Choice(name=name, uri=uri, warehouse=warehouse, properties=properties)
@@ -163,7 +165,7 @@ def abort(
     as_json: JSON = False,
     debug: DEBUG = False,
 ) -> None:
-    """Go back: from `zookeeper` through `both` to `hms`, from wherever a table is."""
+    """Move tables back to phase `hms`, from any phase: from `zookeeper` through `both`."""
     output = Output(as_json=as_json)
     choice = Choice(name=name, uri=uri, warehouse=warehouse, properties=properties)
     with _migration(choice, why) as migration:
@@ -176,9 +178,9 @@ def abort(
 def status(
     tables: _TABLES = None,
     all_: _ALL = False,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it again and again, until Ctrl-C.")] = False,
-    every: Annotated[float, typer.Option(help="Seconds between two looks.", min=0.2, metavar="SECONDS")] = 2.0,
-    times: Annotated[int, typer.Option(help="How many looks; 0 is until Ctrl-C.", min=0, metavar="N")] = 0,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Repeat until Ctrl-C.")] = False,
+    every: Annotated[float, typer.Option(help="Seconds between two reports.", min=0.2, metavar="SECONDS")] = 2.0,
+    times: Annotated[int, typer.Option(help="How many reports; 0: until Ctrl-C.", min=0, metavar="N")] = 0,
     name: CATALOG = None,
     uri: URI = None,
     warehouse: WAREHOUSE = None,
@@ -186,10 +188,10 @@ def status(
     as_json: JSON = False,
     debug: DEBUG = False,
 ) -> None:
-    """Where each table is: phase, epoch, who writes to it how, commits and waits of ours by phase, progress.
+    """Show each table: phase, epoch, writers and their locks, coordinated commits and waits by phase, progress.
 
-    Of others what is seen in the metastore's locks in this moment, or with --watch between two looks, and in the last
-    minute of the table's history.
+    Uncoordinated writers are shown if their locks are in the metastore at this moment (with --watch: between two
+    reports), or if their commits are in the last minute of the table's history.
     """
     output = Output(as_json=as_json)
     with _migration(Choice(name=name, uri=uri, warehouse=warehouse, properties=properties)) as migration:
@@ -221,7 +223,7 @@ def verify(
     as_json: JSON = False,
     debug: DEBUG = False,
 ) -> None:
-    """Whether each table is as its phase asks for: its properties, its guard, its locks. Ends with 1 where not."""
+    """Check that each table is as its phase requires: its properties, guard and locks. Exit code 1 if one is not."""
     output = Output(as_json=as_json)
     with _migration(Choice(name=name, uri=uri, warehouse=warehouse, properties=properties)) as migration:
         found = [migration.verify(one) for one in migration.tables(_patterns(tables, all_))]

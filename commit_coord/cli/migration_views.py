@@ -118,7 +118,7 @@ def _state_record(state: State | None) -> dict[str, Any] | None:
 
 
 def moved_record(moved: Moved) -> dict[str, Any]:
-    """Return what became of a table for JSON."""
+    """Return the outcome for a table as JSON."""
     return {
         "table": moved.table,
         "before": _state_record(moved.before),

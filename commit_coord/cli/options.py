@@ -16,7 +16,7 @@ URI = Annotated[
         "--uri", help="The catalog's database or metastore: coord+sqlite:///…, coord+thrift://…", metavar="URI"
     ),
 ]
-WAREHOUSE = Annotated[str | None, typer.Option("--warehouse", help="Where tables lie.", metavar="LOCATION")]
+WAREHOUSE = Annotated[str | None, typer.Option("--warehouse", help="The location of the tables.", metavar="LOCATION")]
 PROPERTY = Annotated[
     list[str], typer.Option("--property", "-p", help="A catalog property; may be repeated.", metavar="KEY=VALUE")
 ]

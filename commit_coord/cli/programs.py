@@ -13,7 +13,7 @@ from commit_coord.cli.output import DEBUG, JSON
 
 
 def pyiceberg(context: typer.Context) -> None:
-    """PyIceberg's own command line, which opens `coord+` URIs here; `commit-coord pyiceberg --help` says more."""
+    """Run PyIceberg's own command line, which then opens `coord+` URIs; see `commit-coord pyiceberg --help`."""
     from pyiceberg.cli.console import run
 
     from commit_coord.catalog import open_coord_uris
@@ -37,12 +37,13 @@ def demo(
         ),
     ] = "embedded",
     seed: Annotated[
-        int, typer.Option(help="Of what is left to chance: who is killed, how long writers think.", metavar="N")
+        int,
+        typer.Option(help="Seed of the random choices: which writer is killed, how long writers pause.", metavar="N"),
     ] = 1,
     as_json: JSON = False,
     debug: DEBUG = False,
 ) -> None:
-    """A dozen concurrent PySpark and PyIceberg writers load real data, one is killed, and the result is proved.
+    """Load real data with a dozen concurrent PySpark and PyIceberg writers, kill one, and prove the result.
 
     Exit code 0 only if every proof holds.
     """
@@ -65,7 +66,7 @@ def demo(
 
 
 def bench(context: typer.Context) -> None:
-    """Measure commits, locks and rows a second; `commit-coord bench --help` lists what it takes."""
+    """Measure commits, locks and rows for each second; `commit-coord bench --help` lists the options."""
     try:
         run_bench = importlib.import_module("commit_coord.bench").main
     except (ModuleNotFoundError, AttributeError) as error:

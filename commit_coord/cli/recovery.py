@@ -57,7 +57,10 @@ def forget_lost(output: Output, catalog: CoordinatedCatalog, on: Resource, *, ye
     """Ask, and have the lock service forget what was lost."""
     name = ".".join(on.path)
     _confirmed(
-        output, Text(f"What was lost of {name} and is not brought back will be known to nobody."), "Go on?", yes=yes
+        output,
+        Text(f"The record of what was lost of {name} and is not brought back will be deleted."),
+        "Go on?",
+        yes=yes,
     )
     forgotten = catalog.forget_lost(name)
     records = [{"location": one.location, "request_id": one.request_id} for one in forgotten]
@@ -90,7 +93,7 @@ def remove_orphans(
         "at_work": found.at_work,
     }
     age = duration(older_than_ms)
-    summary = f"{name}: {len(found.files):,} of {found.looked_at:,} files ({_bytes(found.size)}) belong to nobody"
+    summary = f"{name}: {len(found.files):,} of {found.looked_at:,} files ({_bytes(found.size)}) are not referenced"
     spared = f"spared: {found.young:,} younger than {age}, {found.at_work:,} of operations at work"
     if not delete or not found.files:
         files = [_orphan_record(one) for one in found.files]

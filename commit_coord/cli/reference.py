@@ -22,12 +22,12 @@ def render() -> str:
         "`python -m commit_coord.cli.reference`.",
         "",
         "Catalogs come from PyIceberg's ordinary configuration (`.pyiceberg.yaml`, `PYICEBERG_CATALOG__…`); what",
-        "`--uri`, `--warehouse` and `--property` say goes before it. No command here makes a database file or a table,",
-        "but for `demo`, `bench` and `local up`, in folders of their own, and for `pyiceberg`, which is PyIceberg's.",
+        "`--uri`, `--warehouse` and `--property` say overrides it. No command creates a database file or a table,",
+        "except `demo`, `bench` and `local up`, in folders of their own, and `pyiceberg`, which is PyIceberg's.",
         "",
-        "With `--json`, stdout holds one JSON document and nothing else; progress and errors go to stderr. A failed",
+        "With `--json`, stdout contains exactly one JSON document; progress and errors go to stderr. A failed",
         'command prints `{"error": {"kind", "message", "exit_code"}}`.',
-        "Passwords in URLs and values of properties whose name sounds like a secret are shown as `***`.",
+        "Passwords in URLs, and the values of properties whose names suggest a secret, are shown as `***`.",
         "",
     ]
     for name, command in group.commands.items():
@@ -68,7 +68,7 @@ def _spelling(option: Any) -> str:
 
 
 def _default(option: Any) -> str:
-    return "" if option.is_flag or option.default in (None, [], ()) else f" Default: {option.default}."
+    return "" if option.is_flag or option.default in (None, "", [], ()) else f" Default: {option.default}."
 
 
 def _cell(text: str | None) -> str:

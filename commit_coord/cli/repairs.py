@@ -18,9 +18,10 @@ def repair(
         list[str],
         typer.Option("--from", help="The last metadata file that was lost; may be repeated.", metavar="LOCATION"),
     ] = [],  # noqa: B006 - typer reads it, nobody changes it
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Bring nothing back; say what would be.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Restore nothing; show what would be restored.")] = False,
     forget: Annotated[
-        bool, typer.Option("--forget", help="Bring nothing back, and have the lock service forget what was lost.")
+        bool,
+        typer.Option("--forget", help="Restore nothing, and delete the notes of lost commits from the lock service."),
     ] = False,
     yes: YES = False,
     name: CATALOG = None,
@@ -30,11 +31,11 @@ def repair(
     as_json: JSON = False,
     debug: DEBUG = False,
 ) -> None:
-    """Bring back commits that a writer without our rules overwrote. Shows them first, and asks.
+    """Restore commits that a writer without commit_coord has overwritten. Shows them first, and asks.
 
-    They are known from what the lock service remembers (not with `hms` and `none`) and from --from, which the error in
-    the log names. An append comes back as a commit on the present head: the same files, the same request id, once,
-    however often this is run. Overwrites, deletes and schema changes are listed with what to do.
+    It finds them by the notes in the lock service (not with `hms` and `none`) and by --from, a location that the error
+    in the log names. An append is restored as a commit on the current head, with the same files and the same request
+    id; it lands once, however often you run this. Overwrites, deletes and schema changes are listed with what to do.
     """
     output = Output(as_json=as_json)
     with opened(Choice(name=name, uri=uri, warehouse=warehouse, properties=properties)) as found:
@@ -47,12 +48,12 @@ def repair(
 
 def orphans(
     table: Annotated[str, typer.Argument(metavar="TABLE", help="NAMESPACE.TABLE.")],
-    delete: Annotated[bool, typer.Option("--delete", help="Delete them; asks first.")] = False,
+    delete: Annotated[bool, typer.Option("--delete", help="Delete them, after a question.")] = False,
     older_than: Annotated[
-        str, typer.Option("--older-than", help="Only files written before that: 3d, 12h, 90m.", metavar="AGE")
+        str, typer.Option("--older-than", help="Only files that are older than this: 3d, 12h, 90m.", metavar="AGE")
     ] = "3d",
     force: Annotated[
-        bool, typer.Option("--force", help="Take an age below an hour. A slower writer's files would be lost.")
+        bool, typer.Option("--force", help="Accept an age below an hour. Files of slower writers would be lost.")
     ] = False,
     yes: YES = False,
     name: CATALOG = None,
@@ -64,9 +65,10 @@ def orphans(
 ) -> None:
     """List, and with --delete remove, files below a table's location that no commit refers to.
 
-    Spared is what a writer at work may still publish: it is waited for those that hold or wait for the commit latch,
-    and nothing is taken that is younger than an operation with locks on the table. Before it asks for the latch nobody
-    knows of a writer; so AGE must be longer than any of them takes from its first file to its commit.
+    Files that a running writer may still publish stay: the command first waits for the writers that hold the commit
+    latch or wait for it, and keeps every file that is younger than an operation with locks on the table. A writer
+    that has not yet requested the latch is unknown; so AGE must be longer than any writer takes from its first file to
+    its commit.
     """
     output = Output(as_json=as_json)
     older_than_ms = recovery.age_ms(older_than)

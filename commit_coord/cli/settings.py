@@ -23,11 +23,11 @@ from commit_coord.locks.registry import create_lock_manager
 def config(
     catalog: Annotated[str | None, typer.Argument(metavar="[CATALOG]", help="The catalog's name.")] = None,
     adopt_locks: Annotated[
-        bool, typer.Option("--adopt-locks", help="Forget which lock manager the catalog, or the TABLE, was used with.")
+        bool, typer.Option("--adopt-locks", help="Forget the declared lock manager of the catalog, or of the TABLE.")
     ] = False,
     table: Annotated[
         str | None,
-        typer.Option("--table", help="Also what protects this NAMESPACE.TABLE of a metastore.", metavar="TABLE"),
+        typer.Option("--table", help="Also show what protects this NAMESPACE.TABLE of a metastore.", metavar="TABLE"),
     ] = None,
     yes: YES = False,
     name: CATALOG = None,
@@ -37,14 +37,15 @@ def config(
     as_json: JSON = False,
     debug: DEBUG = False,
 ) -> None:
-    """Every property, its value and where it came from, and what the lock manager guarantees. Opens nothing.
+    """Show every property with its value and its source, and the guarantees of the lock manager. Opens no catalog.
 
-    Of a Hive Metastore it also tries out what the server can do: a scratch view and a scratch lock, removed at once.
+    On a Hive Metastore it also tests what the server can do, with a temporary view and a temporary lock.
 
-    --table: also how writers of each kind get along on that table; this opens the catalog.
+    --table: also show which kinds of writers can write to that table at the same time; this opens the catalog.
 
-    --adopt-locks: after every process that uses the catalog was stopped, let the next one declare its lock manager. On
-    a metastore each table has its own: --table names it, and it is declared to use the one that is configured now.
+    --adopt-locks: stop all processes that use the catalog, then run this; the next process declares its lock manager.
+    On a metastore each table has its own declaration: name the table with --table, and the configured lock manager is
+    declared for it.
     """
     output = Output(as_json=as_json)
     if catalog is not None and name is not None and catalog != name:

@@ -21,9 +21,14 @@ def sql(
     statement: Annotated[
         str | None, typer.Argument(help="SHOW LOCKS, LOCK TABLE, ALTER TABLE …; without one, a shell opens.")
     ] = None,
-    database: Annotated[str, typer.Option("--database", "-d", help="Of tables that name none.")] = "default",
+    database: Annotated[
+        str, typer.Option("--database", "-d", help="The database of tables that are named without one.")
+    ] = "default",
     all_columns: Annotated[
-        bool, typer.Option("--all-columns", help="SHOW LOCKS in thirteen columns, with who waits for whom.")
+        bool,
+        typer.Option(
+            "--all-columns", help="SHOW LOCKS with thirteen columns, which also show which request waits for which."
+        ),
     ] = False,
     name: CATALOG = None,
     uri: URI = None,
@@ -32,9 +37,9 @@ def sql(
     as_json: JSON = False,
     debug: DEBUG = False,
 ) -> None:
-    """Run a statement of Hive's on the tables and their locks, or open a shell; from a pipe, one statement a line.
+    """Run one of Hive's statements on the tables and their locks, or open a shell; in a pipe, one in each line.
 
-    On a terminal the answer is a table; into a pipe it is what Hive prints, with tabs between.
+    On a terminal the answer is a table; in a pipe it is what Hive prints, separated by tabs.
     """
     from commit_coord.sql import Session
 

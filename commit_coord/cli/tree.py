@@ -1,7 +1,7 @@
 """Who holds and who waits, as a tree: database, table, partition, and at each of them the requests in their order.
 
 However many locks there are, the tree has no more lines than it is given: what waits longest is opened first, and the
-rest stands there as a count.
+rest is shown as a count.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _AT_FIRST = 8
 
 
 class Watch:
-    """What is seen from one look to the next: since when a lock is held by whoever was seen waiting for it."""
+    """What is seen from one look to the next: since when a waiter that was seen holds its lock."""
 
     def __init__(self) -> None:
         self._waiting: set[str] = set()
@@ -98,7 +98,7 @@ class _Node:
 
     @property
     def only(self) -> LockEntry | None:
-        """The one lock that there is, which stands on the line of its resource."""
+        """The one lock that there is, which is shown on the line of its resource."""
         return self.entries[0] if len(self.entries) == 1 and not self.children else None
 
     @property
@@ -107,7 +107,7 @@ class _Node:
 
     @property
     def items(self) -> list[LockEntry | _Node]:
-        """What stands right below: its own locks, then the resources in it, the longest wait first."""
+        """What is shown right below: its own locks, then the resources in it, the longest wait first."""
         return [*self.entries, *sorted(self.children.values(), key=lambda node: (node.urgency[0], node.name))]
 
     @property

@@ -288,14 +288,14 @@ _PROMISES: tuple[tuple[str, str], ...] = (
     ("hierarchy", "database, table and partition locks"),
     ("fifo", "first come, first served"),
     ("reach", "how far exclusion goes"),
-    ("expiry", "a dead holder's lock ends by itself"),
+    ("expiry", "the lock of a dead holder ends by itself"),
     ("survives_restart", "locks outlive a restart of the lock service"),
     ("explicit_locks", "LOCK statements, whose locks outlive their client"),
     ("journal", "remembers the outcome of request ids"),
-    ("clock", "whose clock decides on expiry"),
-    ("carries", "whose commits, waiting, one commit publishes too"),
-    ("deadlocks", "threads that wait in a circle are told so"),
-    ("notes", "the next commit is told of the last one, and finds it if it was overwritten"),
+    ("clock", "whose clock decides when a lease ends"),
+    ("carries", "how far group commit goes"),
+    ("deadlocks", "deadlocks are detected and reported"),
+    ("notes", "the next commit detects that the last one was overwritten"),
 )
 
 

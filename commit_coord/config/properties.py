@@ -35,12 +35,12 @@ PROPERTIES: tuple[Property, ...] = (
         "hms, lease, memory, none, zookeeper or hms-to-zookeeper; or package.module:Class, or a name from the "
         "entry-point group commit_coord.lock_managers",
         None,
-        "The lock manager. `lease` keeps leases in SQL tables beside the catalog's own (the default there); `hms` "
-        "takes the locks of the Hive Metastore (the default there); `zookeeper` keeps locks in ZooKeeper, those of "
-        "operations in Hive's own layout; `memory` serves one process (the default for in-memory catalogs); `none` "
-        "takes no locks, commits still compare and set; `hms-to-zookeeper` takes for each table what its phase asks "
-        "for, while it [moves from the metastore's locks to ZooKeeper](migration.md). A class of another package is "
-        "opened as ours are.",
+        "The lock manager. `lease` keeps locks in SQL tables, by default in the catalog's database (the default of SQL "
+        "catalogs); `hms` takes the locks of the Hive Metastore (the default of its catalogs); `zookeeper` keeps locks "
+        "in ZooKeeper, operation locks in Hive's own layout; `memory` serves one process (the default of in-memory "
+        "catalogs); `none` takes no locks, commits still compare and set; `hms-to-zookeeper` takes the locks that the "
+        "phase of each table requires, while tables [move from the metastore's locks to ZooKeeper](migration.md). For "
+        "a class of another package see [write a lock manager](write-a-lock-manager.md).",
         lock_impl,
         aliases={
             "hive.support.concurrency": lock_impl_of_switch,
@@ -54,15 +54,16 @@ PROPERTIES: tuple[Property, ...] = (
         "lock.uri",
         "an SQLAlchemy URL, thrift://host:port, or host:port,host:port/chroot",
         None,
-        "Where `lease` keeps its tables, or the metastore of `hms`: the catalog's own by default. Or the servers of "
-        "`zookeeper` and `hms-to-zookeeper`, which finds the metastore where the catalog is.",
+        "The address of the lock service. For `lease` the database of its tables and for `hms` the metastore; by "
+        "default both are the catalog's own. For `zookeeper` and `hms-to-zookeeper` the ZooKeeper servers; the "
+        "metastore of `hms-to-zookeeper` is the catalog's.",
         aliases={"iceberg.catalog.hive.lock.zk.connect-string": str, "hive.zookeeper.quorum": str},
     ),
     row(
         "lock.acquire-timeout-ms",
         "milliseconds, a whole number, at least 1",
         "180000",
-        "How long an operation or a commit waits for its locks, all of them together.",
+        "How long an operation or a commit waits for all its locks together.",
         at_least(1),
         aliases={"iceberg.hive.lock-timeout-ms": str},
     ),
@@ -70,8 +71,9 @@ PROPERTIES: tuple[Property, ...] = (
         "lock.heartbeat-timeout-ms",
         "milliseconds, a whole number, at least 1000",
         "15000",
-        "Length of a lease: what a holder that died or stalls keeps its locks for. The session timeout that "
-        "`zookeeper` asks its servers for; a holder that hears nothing from them gives up about a third earlier.",
+        "The lease time: how long a holder that has died or stalls keeps its locks. For `zookeeper`, the session "
+        "timeout that it requests from its servers; a holder without an answer from them gives up about a third "
+        "earlier.",
         at_least(1000),
         aliases={"lock.zk.session-timeout-ms": str, "hive.zookeeper.session.timeout": hive_session_ms},
     ),
@@ -79,7 +81,7 @@ PROPERTIES: tuple[Property, ...] = (
         "lock.heartbeat-interval-ms",
         "milliseconds, a whole number, at most a third of lock.heartbeat-timeout-ms",
         "3000",
-        "How often a holder extends its lease.",
+        "The time between two heartbeats, which extend the leases of a holder.",
         at_least(10),
         aliases={"iceberg.hive.lock-heartbeat-interval-ms": str},
     ),
@@ -87,7 +89,7 @@ PROPERTIES: tuple[Property, ...] = (
         "lock.check-min-wait-ms",
         "milliseconds, a whole number, at least 1",
         "50",
-        "How soon a waiter asks again where nobody can wake it (`hms`).",
+        "The shortest time until a waiter asks again, if the service cannot wake it (`hms`).",
         at_least(1),
         aliases={"iceberg.hive.lock-check-min-wait-ms": str, "lock-check-min-wait-time": seconds_as_ms},
     ),
@@ -95,7 +97,7 @@ PROPERTIES: tuple[Property, ...] = (
         "lock.check-max-wait-ms",
         "milliseconds, a whole number, at least 1",
         "5000",
-        "How long a waiter waits at most until it asks again, behind many others or a lock that is held for long.",
+        "The longest time until a waiter asks again, if many others are before it or a lock is held for long.",
         at_least(1),
         aliases={"iceberg.hive.lock-check-max-wait-ms": str, "lock-check-max-wait-time": seconds_as_ms},
     ),
@@ -103,15 +105,15 @@ PROPERTIES: tuple[Property, ...] = (
         "lock.policy",
         "wait or deny",
         "wait",
-        "What an operation does on a conflict: `wait` in a fair queue, or `deny` as Hive does: release all, "
-        "sleep, retry.",
+        "What an operation does on a conflict: `wait` waits in a fair queue; `deny` does as Hive does: it releases all "
+        "its locks, sleeps, and tries again.",
         LockPolicy,
     ),
     row(
         "lock.num-retries",
         "a whole number",
         "100",
-        "Retries under `deny`.",
+        "How often `deny` tries again.",
         at_least(0),
         aliases={"hive.lock.numretries": str},
     ),
@@ -119,7 +121,7 @@ PROPERTIES: tuple[Property, ...] = (
         "lock.sleep-between-retries-ms",
         "milliseconds, a whole number",
         "60000",
-        "Sleep between the retries under `deny`.",
+        "How long `deny` sleeps between two tries.",
         at_least(0),
         aliases={"hive.lock.sleep.between.retries": hive_time_ms},
     ),
@@ -127,14 +129,15 @@ PROPERTIES: tuple[Property, ...] = (
         "lock.database-parents",
         "true or false",
         "false",
-        "Also hold S on the database of every table and partition that is locked.",
+        "Whether a lock on a table or partition also holds S on its database.",
         strtobool,
     ),
     row(
         "lock.max-partitions",
         "a whole number, at least 1",
         "1000",
-        "An operation that locks more partitions than this locks their common prefix, else the table.",
+        "An operation with more partitions than this locks their common prefix instead, or the table if they have "
+        "none.",
         at_least(1),
         aliases={"hive.locks.max.partitions": hive_max_partitions},
     ),
@@ -142,31 +145,32 @@ PROPERTIES: tuple[Property, ...] = (
         "operation-locks",
         "off, iceberg or hive",
         "iceberg",
-        "Which calls take locks for as long as they run, beside statements: `iceberg`: overwrites, deletes, upserts, "
-        "compaction, drop and rename; `hive`: inserts and all others of [the table](locks.md) as well; `off`: none, "
-        "nor statements, and conflicts are found at the commit.",
+        "Which calls take operation locks, which they hold as long as they run. `iceberg`: overwrites, deletes, "
+        "upserts, compaction, drop and rename; `hive`: also inserts and all other calls of [the table](locks.md). With "
+        "both, statements take their locks. `off`: neither calls nor statements take locks; conflicts are found at the "
+        "commit.",
         OperationLocks,
     ),
     row(
         "commit.journal-lifetime-ms",
         "milliseconds, a whole number",
         "604800000",
-        "How long the request ids that callers choose (streaming batches, Spark jobs) are remembered.",
+        "How long the lock manager remembers request ids that callers choose (streaming batches, Spark jobs).",
         at_least(0),
     ),
     row(
         "commit.group.max-size",
         "a whole number",
         "64",
-        "How many appends that wait for the same table one commit may publish at once, each as a snapshot of its own; "
-        "1 makes each of them commit alone.",
+        "How many appends to the same table one commit may publish, each as a snapshot of its own; with 1, every "
+        "append commits alone.",
         at_least(1),
     ),
     row(
         "commit.group.max-bytes",
         "bytes, a whole number, at least 1",
         "1048576",
-        "How large the attempts may be, all together, that one commit carries beside its own; most have 1 to 3 KB. A "
+        "The largest total size of the attempts of others that one commit publishes; most attempts have 1 to 3 KB. A "
         "larger one commits alone.",
         at_least(1),
     ),
@@ -174,14 +178,14 @@ PROPERTIES: tuple[Property, ...] = (
         "lease.max-duration-ms",
         "milliseconds, a whole number, at least 1",
         "86400000",
-        "How long a lease that was grabbed may live, all its extensions together.",
+        "The longest life of a Hive lease, including all its extensions.",
         at_least(1),
     ),
     row(
         "hive.client-timeout-ms",
         "milliseconds, a whole number, at least 1",
         "30000",
-        "How long a call to the metastore may take, connecting included.",
+        "How long a call to the metastore may take, including the connection.",
         at_least(1),
         aliases={"hive.metastore.client.socket.timeout": hive_time_ms},
     ),
@@ -189,26 +193,27 @@ PROPERTIES: tuple[Property, ...] = (
         "hive.compare-and-set",
         "probe, honoured or ignored",
         "probe",
-        "Whether the metastore's servers honour the condition of a swap. `probe` tries it on a scratch view before the "
-        "first commit; `ignored` never sends it: commits then hold the metastore's lock and check before and after.",
+        "Whether the metastore's servers honour the condition of a swap. `probe` tests it on a temporary view before "
+        "the first commit; with `ignored` the condition is never sent: commits then hold the metastore's lock and "
+        "check the pointer before and after the swap.",
         CompareAndSetSetting,
     ),
     row(
         "hive.guard",
         "true or false",
         "true",
-        "Keep a standing SHARED_READ lock on each table whose writers do not lock in the metastore (`zookeeper`, "
-        "`lease`, `memory`), so that writers that know no other lock wait and fail instead of overwriting commits; "
-        "readers do not notice it. Needs a metastore that grants locks and honours the condition of a swap; `none` "
-        "sets no guard.",
+        "Whether each table whose writers do not lock in the metastore (`zookeeper`, `lease`, `memory`, other "
+        "packages) has a guard, a permanent SHARED_READ lock. Writers that take only the metastore's lock then wait "
+        "and fail instead of overwriting commits; readers are not affected. This requires a metastore that grants "
+        "locks and honours the condition of a swap; `none` sets no guard.",
         strtobool,
     ),
     row(
         "hive.table-property-max-size",
         "characters, a whole number",
         "32672",
-        "Schema, snapshot summary, partition spec and sort order are shown in the metastore up to this length each; 0 "
-        "shows none. 4000 for servers before 2.3.",
+        "The metastore shows schema, snapshot summary, partition spec and sort order if they are not longer than this; "
+        "with 0 it shows none. Use 4000 for servers before 2.3.",
         at_least(0),
         aliases={"iceberg.hive.table-property-max-size": str},
     ),
@@ -216,8 +221,8 @@ PROPERTIES: tuple[Property, ...] = (
         "lock.zk.namespace",
         "letters, digits and ._-",
         "hive_zookeeper_namespace",
-        "The node that operation locks lie below, in Hive's layout; with Hive's own namespace its clients and ours "
-        "exclude each other. A SQL catalog's locks lie beside it, below `<namespace>@<catalog>`.",
+        "The node below which operation locks are created, in Hive's layout. With Hive's own namespace, Hive's clients "
+        "and coordinated writers exclude each other. The locks of a SQL catalog are below `<namespace>@<catalog>`.",
         node_name,
         aliases={"hive.zookeeper.namespace": str},
     ),
@@ -225,7 +230,7 @@ PROPERTIES: tuple[Property, ...] = (
         "lock.zk.client-port",
         "a port number",
         "2181",
-        "The port of ZooKeeper servers that are named without one.",
+        "The port of ZooKeeper servers whose address has none.",
         at_least(1),
         aliases={"hive.zookeeper.client.port": str},
     ),
@@ -241,58 +246,58 @@ PROPERTIES: tuple[Property, ...] = (
         "lock.zk.auth",
         "none, digest, sasl or kerberos",
         "none",
-        "Who we are to ZooKeeper: `digest` and `sasl` (DIGEST-MD5) by user and password, `kerberos` by the ticket of "
-        "this process. With any of them nobody else can read, make or delete our nodes.",
+        "How to log in to ZooKeeper: `digest` and `sasl` (DIGEST-MD5) use user and password, `kerberos` the ticket of "
+        "this process. With each of them, no other user can read, create or delete the nodes of the locks.",
         ZooKeeperAuth,
     ),
-    row("lock.zk.user", "text", "", "User for `digest` and `sasl`."),
-    row("lock.zk.password", "text", "", "Password for `digest` and `sasl`."),
-    row("lock.zk.service", "text", "zookeeper", "Name of the servers' Kerberos service."),
+    row("lock.zk.user", "text", "", "The user for `digest` and `sasl`."),
+    row("lock.zk.password", "text", "", "The password for `digest` and `sasl`."),
+    row("lock.zk.service", "text", "zookeeper", "The name of the servers' Kerberos service."),
     row(
         "lock.zk.acl",
         "scheme:id:permissions, separated by commas",
         "",
-        "Who else may use our nodes, such as `sasl:etl:cdrwa`: other users that share these locks.",
+        "Other users that share these locks and may use their nodes, such as `sasl:etl:cdrwa`.",
     ),
     row(
         "lock.zk.tls",
         "true or false",
         "false",
-        "Encrypt the connection to ZooKeeper.",
+        "Whether the connection to ZooKeeper is encrypted.",
         strtobool,
         aliases={"hive.zookeeper.ssl.client.enable": str},
     ),
-    row("lock.zk.tls-ca", "a PEM file", "", "Authorities that are trusted; the system's where none is named."),
-    row("lock.zk.tls-cert", "a PEM file", "", "Our certificate, where the servers ask for one."),
-    row("lock.zk.tls-key", "a PEM file", "", "The key of our certificate, where it is in a file of its own."),
-    row("lock.zk.tls-key-password", "text", "", "Password of the key."),
+    row("lock.zk.tls-ca", "a PEM file", "", "The trusted certificate authorities; by default those of the system."),
+    row("lock.zk.tls-cert", "a PEM file", "", "The certificate of this client, if the servers require one."),
+    row("lock.zk.tls-key", "a PEM file", "", "The key of this certificate, if it is in a separate file."),
+    row("lock.zk.tls-key-password", "text", "", "The password of the key."),
     row(
         "lock.zk.tls-verify",
         "true or false",
         "true",
-        "Check the servers' certificates, and that they name the hosts.",
+        "Whether the certificates of the servers and the host names in them are checked.",
         strtobool,
     ),
     row(
         "commit-coord.metrics",
         "off or prometheus",
         "off",
-        "Count and time locks and commits in `prometheus_client`'s registry (extra `prometheus`).",
+        "Metrics of locks and commits, in the registry of `prometheus_client` (extra `prometheus`).",
         MetricsExporter,
     ),
     row(
         "commit-coord.traces",
         "off or opentelemetry",
         "off",
-        "Make OpenTelemetry spans of commits, waits, holds and swaps (extra `otel`).",
+        "OpenTelemetry spans of commits, waits, holds and swaps (extra `otel`).",
         TracesExporter,
     ),
     row(
         "commit-coord.audit-log",
         "a file",
         "",
-        "Where to append who freed whose locks by force or moved tables to another lock service, when and why, as JSON "
-        "lines. Logged as `commit_coord.audit` in any case.",
+        "The file to which each forced release and each move of a table to another lock service is appended as a JSON "
+        "line: who, what, when and why. The logger `commit_coord.audit` gets the same in any case.",
     ),
 )
 
@@ -304,9 +309,9 @@ TABLE_PROPERTIES: tuple[Property, ...] = (
         COALESCE,
         "true or false",
         "false",
-        "The appends that one commit publishes share one snapshot, whose summary lists the request ids of all of them "
-        "at `commit-coord.request-id`: for a table that would otherwise drown in snapshots. Those to other branches, "
-        "and those whose snapshot properties differ, have snapshots of their own.",
+        "Whether the appends that one commit publishes share one snapshot, whose summary lists all their request ids "
+        "in `commit-coord.request-id`. Use it for a table that would otherwise have too many snapshots. Appends to "
+        "other branches, and appends with different snapshot properties, have snapshots of their own.",
         strtobool,
     ),
 )

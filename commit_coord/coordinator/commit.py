@@ -1,6 +1,6 @@
-"""Drives one commit: performs what the commit protocol asks for, one effect after the other.
+"""Executes one commit: performs the effects that the commit protocol asks for, one after the other.
 
-No decision about a commit is made here; :mod:`commit_coord.protocol.commit` makes them.
+This module decides nothing about a commit; :mod:`commit_coord.protocol.commit` does.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from commit_coord.protocol.commit import (
 )
 
 _STATUS_CHECK = Backoff(initial_ms=50, maximum_ms=5_000)
-"""Between the looks after a lost reply: half a minute in all."""
+"""Waits between the checks whether a swap with a lost reply has landed: half a minute in total."""
 
 
 class Commit:
@@ -55,9 +55,9 @@ class Commit:
     Args:
         services: What the commits of the catalog share.
         attempt: What is to land.
-        replan: Plans the attempt again when the head moved; None refuses it then.
-        operation_lease: Locks of the operation, without which it must not land; None asks for nothing.
-        is_repair: The request id is that of a commit that had landed.
+        replan: Plans the attempt again when the head has moved; with None the attempt is then refused.
+        operation_lease: The locks of the operation; the attempt must not land without them. None if there are none.
+        is_repair: The attempt has the request id of a commit that landed and was overwritten.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Commit:
             raise
         finally:
             if run.lease is not None:
-                run.lease.release()  # an interrupt came while an effect was being performed
+                run.lease.release()  # an interrupt came during an effect
             self._group.delete_offer()
         self._ended(verdict.status, tries=verdict.tries, carried_along=len(carried(verdict)))
         return outcome(run, verdict, self._planner.heads_without_request)
@@ -111,7 +111,7 @@ class Commit:
         )
 
     def _drive(self) -> Verdict:
-        """Perform one effect after the other until the protocol returns."""
+        """Perform the effects until the protocol returns."""
         steps = commit(self._services.limits)
         try:
             effect = next(steps)
@@ -181,10 +181,11 @@ class Commit:
         return certain
 
     def _ensure_operation(self) -> None:
-        """Return if the operation still has its locks.
+        """Return if the operation still holds its locks.
 
         Raises:
-            LockRefused: It has not; no latch that is taken anew brings them back.
+            LockRefused: The locks are lost. Not LockLost, after which the protocol would acquire the latch again: a
+                new latch does not restore the locks of the operation.
         """
         if self._operation_lease is None:
             return
@@ -207,7 +208,7 @@ class Commit:
             self._held_s += self._services.clock.now() - self._acquired_at
 
     def _leave_note(self, lease: HandoverLease, plan: Planned) -> None:
-        """Have the release tell the next commit of this one, which was acknowledged."""
+        """Let the release leave a note for the next commit: this commit was acknowledged."""
         if lease.handover_note is None:
             return
         payload: Payload = plan.payload

@@ -1,4 +1,4 @@
-"""The way in to commits."""
+"""The entry point for commits."""
 
 from __future__ import annotations
 
@@ -25,27 +25,28 @@ class Coordinator(Services):
         operation_lease: Lease | None = None,
         is_repair: bool = False,
     ) -> list[Committed]:
-        """Land *attempts* on one table.
+        """Commit *attempts* to one table.
 
-        Guarantee: on return each attempt is in the table exactly once. On ``CommitNotApplied`` it is not and never
-        will be, and the files that were written here are gone. On any other exception nothing is known, and
-        every file is kept.
+        Guarantee: on return each attempt is in the table exactly once. On ``CommitNotApplied`` it is not in the table
+        and never will be, and the files that this call has written are deleted. On any other exception the outcome is
+        unknown, and every file is kept.
 
         Args:
-            attempts: A list of one for now.
-            replan: Plans the attempt again when the head moved; None refuses it then.
-            repeatable: The request id was chosen by the caller, who may ask for it again: look it up first, and
-                remember it.
-            operation_lease: Locks of the operation, without which it must not land; its service is asked right before
-                the swap.
-            is_repair: The request id is that of a commit that had landed, and was overwritten: its names are taken.
+            attempts: Exactly one for now.
+            replan: Plans the attempt again when the head has moved; with None the attempt is then refused.
+            repeatable: The caller has chosen the request id and may use it again: look the id up first, and keep it in
+                the journal.
+            operation_lease: The locks of the operation; the attempt must not land without them, so the lock service
+                is asked for them directly before the swap.
+            is_repair: The attempt has the request id of a commit that landed and was overwritten, so files with the
+                usual names for this id exist already.
 
         Raises:
             CommitConflict: Another commit conflicts with it.
-            CommitLockFailed: The latch was not granted, or was lost before the swap each time that it was; or
-                *operation_lease* was lost, or the lease that fences the commit is not live.
-            CommitNotApplied: Something failed before the swap (the cause says what).
-            CommitStateUnknown: It could not be found out whether the swap landed.
+            CommitLockFailed: The latch was not granted, or was lost before the swap in every try; or
+                *operation_lease* was lost, or the Hive lease that fences the commit has ended.
+            CommitNotApplied: The commit failed before the swap; the cause says why.
+            CommitStateUnknown: It is not known whether the swap landed.
         """
         if len(attempts) != 1:
             raise InternalError("a commit takes one attempt", attempts=len(attempts))

@@ -1,4 +1,4 @@
-"""Carries the attempts of those that wait for the latch along with our own, in one swap."""
+"""Group commit: publishes the attempts of writers that wait for the latch together with the own one, in one swap."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ logger = logging.getLogger(__name__)
 
 
 class Group:
-    """Our offer while we wait for the latch, and the offers that we take while we hold it.
+    """The offer of this commit while it waits for the latch, and the offers that it takes while it holds the latch.
 
     Args:
-        run: The run that it is a part of.
-        planner: Plans our own attempt.
-        operation_locked: Whether our attempt lands only under the locks of its operation.
+        run: The run that this group is part of.
+        planner: Plans the attempt of this commit.
+        operation_locked: Whether the attempt of this commit may land only under the locks of its operation.
     """
 
     def __init__(self, run: Run, planner: Planner, *, operation_locked: bool) -> None:
         self._run = run
         self._services = run.services
         self._planner = planner
-        # One swap can't be refused for some of the attempts that it publishes, so one with a condition goes alone.
+        # One swap publishes all of its attempts or none, so an attempt with a condition of its own is swapped alone.
         alone = run.is_repair or run.fence is not None or operation_locked
         self.enabled = self._services.group_max_size > 1 and run.attempt.is_pure_append and not alone
         self._members: list[Member] = []
         self._taken: list[str] | None = None
-        """The lock requests of all offers that we took, readable or not; None as long as we did not look."""
+        """Lock request ids of all offers that this commit took, readable or not; None before it looked for offers."""
         self.offered_in: str | None = None
-        """The file that our offer names."""
+        """The file with the own attempt, if the offer only names a file."""
 
-    # Our own offer.
+    # The own offer.
 
     def offer(self) -> str:
-        """Return what lets others carry our attempt out; "" when it can't be offered."""
+        """Return the offer, with which a latch holder can publish the own attempt; "" if it can't be offered."""
         attempt = self._run.attempt
         data = attempt.to_json()
         if len(data) <= offers.MAX:
@@ -56,18 +56,18 @@ class Group:
         try:
             return offers.in_file(data, self.offered_in, self._run.file_io(self.offered_in))
         except Exception:
-            logger.warning("a large attempt could not be written down; committing alone", exc_info=True)
+            logger.warning("the file of an offer could not be written; committing alone", exc_info=True)
             return ""
 
     def delete_offer(self) -> None:
-        """Delete the file of our offer, if there is one."""
+        """Delete the file of the own offer, if there is one."""
         if self.offered_in is not None:
             delete_quietly(self._run.file_io(self.offered_in), self.offered_in)
 
     # The offers of others.
 
     def gather(self, plan: Planned) -> None:
-        """Have *plan* carry what those behind us offer. They are taken once."""
+        """Add the offers of waiting writers to *plan*. They are taken once in each run under the latch."""
         if not self.enabled:
             return
         if self._taken is None:
@@ -77,7 +77,7 @@ class Group:
         payload.parts[:] = self._carry(payload.alone)
 
     def settle(self, verdict: Verdict | None) -> None:
-        """Have the release tell the owners of what we took: it landed, or it is left to them."""
+        """Let the release tell the owners of the taken offers whether we published them or return them."""
         if not self._taken or verdict is None or verdict.status is CommitStatus.UNKNOWN:
             return
         done = [journal_entry(member.attempt, rebased, verdict, member.lock_id) for member, rebased in carried(verdict)]
@@ -85,7 +85,7 @@ class Group:
         self._run.latch.settle(done, [lock_id for lock_id in self._taken if lock_id not in ended])
 
     def forget(self) -> None:
-        """Know of no offers of others: the latch is given back."""
+        """Forget the taken offers, after the latch was released."""
         self._members, self._taken = [], None
 
     def _take(self) -> None:
@@ -95,7 +95,7 @@ class Group:
         try:
             waiting = latch.take(services.group_max_size - 1)
         except LockError:
-            # What was taken stays with its owners, whose turn comes.
+            # Nothing of them is published here. Each owner commits its attempt itself when it is granted the latch.
             logger.warning("the offers of waiting writers could not be taken; committing alone", exc_info=True)
             return
         if waiting or latch.was_contended:
@@ -111,23 +111,25 @@ class Group:
                 logger.warning("an offer can't be read: %s", offer.request_id, exc_info=True)
                 continue
             if offered is None:
-                break  # It is the next to be granted, and nobody overtakes it.
+                break  # Too large: its owner is granted the latch next, and later offers must not overtake it.
             attempt, size = offered
             room -= size
             self._members.append(Member(lock_id=offer.request_id, attempt=attempt))
 
     def _carry(self, own: Part) -> list[Part]:
-        """Return *own* and behind it those of the attempts that we took which may follow it."""
+        """Return *own*, followed by those taken attempts that can be published after it."""
         planner, head = self._planner, own.rebased.metadata
         parts, ids = [own], {self._run.attempt.request_id}
         if head.format_version < 2:
-            return parts  # Without sequence numbers a table could not tell that it shows less than its file.
+            # Format version 1 has no sequence numbers. A writer's table could not leave out the later snapshots of
+            # the metadata file, which belong to other writers.
+            return parts
         coalesces = property_as_bool(head.properties, COALESCE, False)
         for member in self._members:
             attempt = member.attempt
             try:
                 if attempt.request_id in ids or (attempt.repeatable and planner.landed_before(attempt, own.location)):
-                    continue  # Its owner will find it in the table.
+                    continue  # It has landed before; its owner will find it in the table.
                 planner.check_manifests(attempt, head)
                 last = parts[-1]
                 result = planner.rebase(attempt, last.rebased.metadata, None)
@@ -140,7 +142,7 @@ class Group:
                     part = self._rejoined(replace(last, attempt=both), first=last is parts[0])
                     parts.pop()
             except Exception:
-                # Whatever is wrong with it must not harm the others. Its owner meets the same error, in its turn.
+                # An error in one attempt must not affect the others. Its owner gets the same error when it commits.
                 logger.warning("an offered attempt can't be carried: %s", attempt.request_id, exc_info=True)
                 continue
             parts.append(replace(part, members=(*part.members, member)))
@@ -152,5 +154,5 @@ class Group:
         assert part.head is not None, "an append joins no creation of a table"
         result = self._planner.rebase(part.attempt, part.head, part.location)
         if not isinstance(result, Rebased):
-            raise InternalError("appends that may follow each other can't stand together", reason=result.reason)
+            raise InternalError("two appends of one group can't share a snapshot", reason=result.reason)
         return replace(part, rebased=self._planner.prepared(result, part.head) if first else result)

@@ -1,4 +1,4 @@
-"""Attempts that wait in a lock service, so that the holder of the latch can carry them along."""
+"""Attempts as offers in a lock service, so that the holder of the latch can publish them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pyiceberg.io import FileIO
 from commit_coord.iceberg.attempt import Attempt
 
 MAX = 64 * 1024
-"""Bytes of an attempt that may wait in a lock service; of a larger one a file waits there by its name."""
+"""Maximum bytes of an attempt in a lock service; the offer of a larger attempt only names a file with it."""
 
 _IN_FILE = b'{"file":'
-"""How an offer begins that only names the file of its attempt."""
+"""Prefix of an offer that only names the file of its attempt."""
 
 
 def file_of(attempt: Attempt) -> str:
-    """Return where an attempt waits that is too large for a lock service."""
+    """Return the location of the file for an attempt that is too large for a lock service."""
     assert attempt.base_location is not None
     return f"{attempt.base_location.rpartition('/')[0]}/{attempt.request_id}.attempt.json"
 
@@ -30,7 +30,7 @@ def in_file(data: bytes, location: str, io: FileIO) -> str:
 
 
 def read(text: str, room: int, file_io: Callable[[str], FileIO]) -> tuple[Attempt, int] | None:
-    """Return the attempt that is offered, and its size in bytes; None when that is more than *room*.
+    """Return the offered attempt and its size in bytes; None if the size is more than *room*.
 
     Raises:
         Exception: It can't be read.

@@ -1,4 +1,4 @@
-"""What a verdict means: the result of the commit, or the one place in which a ``CommitError`` is raised."""
+"""Turns a verdict into the result of the commit or into a ``CommitError``, which is raised only here."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ logger = logging.getLogger(__name__)
 
 
 def outcome(run: Run, verdict: Verdict, heads_without_request: Set[str | None]) -> Committed:
-    """Return what *verdict* means to the caller of the commit.
+    """Return the result of the commit for its caller.
 
     Args:
         run: The run that has ended.
-        verdict: How it has ended.
-        heads_without_request: The heads in which its request was looked up, and not found.
+        verdict: How the run has ended.
+        heads_without_request: The heads in which the request id was looked up and not found.
 
     Raises:
         CommitError: As :meth:`~commit_coord.coordinator.Coordinator.commit`.
-        StatementError: That is what the attempt was refused with when it was planned again.
+        StatementError: The attempt was planned again, and planning refused it with this error.
     """
     match verdict.status:
         case CommitStatus.UNKNOWN:
             raise CommitStateUnknown(
-                "whether the commit landed could not be found out; every file is kept",
+                "it is not known whether the commit landed; every file is kept",
                 **_facts(run),
                 location=verdict.plan.location if verdict.plan else None,
                 reason=verdict.reason or None,
@@ -61,14 +61,14 @@ def _failure(run: Run, verdict: Verdict, heads_without_request: Set[str | None])
     facts = _facts(run)
     if run.attempt.repeatable and not _is_the_last(verdict, heads_without_request):
         doubt = (
-            "this commit did not land, but an earlier one of this request may still"
+            "this commit did not land, but an earlier commit with this request id may still land"
             if heads_without_request
-            else "whether an earlier commit of this request landed could not be found out"
+            else "it is not known whether an earlier commit with this request id landed"
         )
         return CommitStateUnknown(f"{doubt}: {verdict.reason}", **facts)
     if verdict.cause in (Cause.LOCK, Cause.PHASE):
         return CommitLockFailed(f"the commit did not land: {verdict.reason}", **facts)
-    if isinstance(verdict.error, StatementError):  # its own words say which files are to be kept
+    if isinstance(verdict.error, StatementError):  # its message says which files to keep
         return verdict.error
     if verdict.cause is Cause.CONFLICT:
         return CommitConflict(f"the commit did not land: {verdict.reason}", **facts)
@@ -76,13 +76,16 @@ def _failure(run: Run, verdict: Verdict, heads_without_request: Set[str | None])
 
 
 def _is_the_last(verdict: Verdict, heads_without_request: Set[str | None]) -> bool:
-    """Return whether no earlier commit of our request is there or ever will be, now that this one has failed.
+    """Return whether it is certain that no earlier commit with our request id has landed or will land.
 
-    1. An earlier one sends its swap and is interrupted; the swap is late.   2. We look for it, and it is not there.
-    3. We fail, for want of space.   4. The swap finds the head that it was planned on, and lands.
+    A late swap of an earlier commit is possible:
 
-    It was planned on none later than the first one that we looked into: in a later head it would be found. And
-    what is refused on a head was not planned on it before.
+    1. The earlier commit sends its swap and is interrupted; the swap is delayed.
+    2. We look for the request id in the head, and do not find it.   3. We fail, because the disk is full.
+    4. The delayed swap finds the head that it was planned on, and lands.
+
+    The earlier commit was planned on the first head that we looked into, or on an earlier one. So its swap can't land
+    any more if we have seen a second head without the request id. Nor was it planned on a head that refuses it.
     """
     refused = verdict.cause is Cause.CONFLICT and verdict.plan is None
     return refused or len(heads_without_request) > 1
@@ -98,16 +101,17 @@ def _answered(run: Run, answered: Answered) -> Committed:
 
 
 def _carried_along(run: Run, entry: JournalEntry) -> Committed:
-    """Return our attempt as another holder published it.
+    """Return the commit of our attempt, which another latch holder has published.
 
     Raises:
-        CommitStateUnknown: It has landed, and the table can't be read. No other error would keep its files.
+        CommitStateUnknown: The commit has landed, but the table can't be read. Any other error would let PyIceberg
+            delete files of the commit.
     """
     services, location = run.services, entry.metadata_location
     try:
         try:
             metadata = services.read(location)
-        except Exception:  # noqa: BLE001 - above all, the file may be gone by now
+        except Exception:  # noqa: BLE001 - most likely, a later commit has deleted the old metadata file
             metadata, location = services.load(run.attempt.table)
     except Exception as error:
         raise CommitStateUnknown(
@@ -139,8 +143,8 @@ def _remember(run: Run, entry: JournalEntry) -> None:
     try:
         locks.remember(entry, lifetime_ms=run.services.journal_lifetime_ms)
     except Exception:
-        # The commit has landed; its summary and file name still carry the request id.
-        logger.warning("the journal did not take request %s", entry.request_id, exc_info=True)
+        # The commit has landed, and its summary and file name contain the request id.
+        logger.warning("request %s could not be written to the journal", entry.request_id, exc_info=True)
 
 
 def _facts(run: Run) -> dict[str, str]:
@@ -148,10 +152,10 @@ def _facts(run: Run) -> dict[str, str]:
 
 
 def _delete_old_metadata(payload: Payload) -> None:
-    """Delete the metadata files that fell out of the log, when the table's properties ask for it.
+    """Delete the metadata files that are no longer in the metadata log, if the table's properties ask for it.
 
-    Nobody waits for it but the end of the process: to free the pages of a long history takes a sixth of an append, and
-    with an object store it is a round trip.
+    The deletion runs in the background, and only the end of the process waits for it: to free the pages of a long
+    history takes a sixth of the time of an append, and with an object store each deletion is a round trip.
     """
     metadata = payload.metadata
     if payload.base is None or not property_as_bool(
@@ -163,5 +167,5 @@ def _delete_old_metadata(payload: Payload) -> None:
     for path in [entry.metadata_file for entry in payload.base.metadata_log if entry.metadata_file not in kept]:
         try:
             ExecutorFactory.get_or_create().submit(delete_quietly, payload.io, path)
-        except RuntimeError:  # The interpreter is ending, and takes no more work.
+        except RuntimeError:  # The interpreter is shutting down, and the executor accepts no more work.
             delete_quietly(payload.io, path)

@@ -1,4 +1,4 @@
-"""What one swap publishes: our own attempt, and behind it those of others that were taken along."""
+"""What one swap publishes: the own attempt, followed by the offered attempts of waiting writers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from commit_coord.protocol.commit import Verdict
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """An attempt that a waiting writer offered and we took."""
+    """An attempt that a waiting writer offered and this commit took."""
 
     lock_id: str
     attempt: Attempt
@@ -23,14 +23,14 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One snapshot of a swap, or whatever else our own attempt changes.
+    """One snapshot that a swap publishes, or any other change of the own attempt.
 
     Args:
-        attempt: What it carries out; several appends together where they share a snapshot.
-        head: The table that it follows; None where the table is created.
-        location: The file of *head*; None where that is another part.
-        rebased: The table with it.
-        members: Those whose attempts it has, without us.
+        attempt: The attempt; several appends joined into one if they share a snapshot.
+        head: The table metadata before this part; None if the part creates the table.
+        location: The metadata file of *head*; None if *head* is the result of another part of this swap.
+        rebased: The table metadata after this part.
+        members: The taken offers in this part, without the own attempt.
     """
 
     attempt: Attempt
@@ -42,43 +42,43 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Payload:
-    """What the plan of a swap carries through the protocol."""
+    """The data of a planned swap. The protocol passes it on and does not read it."""
 
     parts: list[Part]
-    """The first has our own attempt. Behind it, in the order in which they waited, those of others."""
+    """The first part has the own attempt. The attempts of others follow, in the order in which they waited."""
     alone: Part
-    """Our own attempt and no other."""
+    """A part with only the own attempt."""
     io: FileIO
     base: TableMetadata | None
     written: list[str]
     unused: list[str]
-    """Manifests that were merged beforehand and are not in the list: another writer was faster."""
+    """Manifests that were merged before the commit and are not in the manifest list: another writer was faster."""
 
     @property
     def own(self) -> Rebased:
-        """What became of our own attempt."""
+        """The result of the own attempt."""
         return self.parts[0].rebased
 
     @property
     def carried(self) -> list[tuple[Member, Rebased]]:
-        """What became of those of others."""
+        """The taken offers and their results."""
         return [(member, part.rebased) for part in self.parts for member in part.members]
 
     @property
     def superfluous(self) -> list[str]:
-        """Manifests that were merged beforehand by several who share a snapshot."""
+        """Merged manifests that writers of a shared snapshot had prepared and that no part uses."""
         prepared = dict.fromkeys(_merged(member.attempt) for part in self.parts for member in part.members)
         used = {_merged(part.attempt) for part in self.parts}
         return [path for path in prepared if path is not None and path not in used]
 
     @property
     def metadata(self) -> TableMetadata:
-        """What the swap publishes."""
+        """The table metadata that the swap publishes."""
         return self.parts[-1].rebased.metadata
 
 
 def carried(verdict: Verdict) -> list[tuple[Member, Rebased]]:
-    """Return what was published along with our own attempt."""
+    """Return the taken offers that were published together with the own attempt, and their results."""
     if verdict.status is not CommitStatus.SUCCESS or verdict.plan is None:
         return []
     payload: Payload = verdict.plan.payload
@@ -86,13 +86,13 @@ def carried(verdict: Verdict) -> list[tuple[Member, Rebased]]:
 
 
 def journal_entry(attempt: Attempt, rebased: Rebased, verdict: Verdict, request_id: str) -> JournalEntry:
-    """Return what the journal remembers of *attempt*, which landed as *rebased*.
+    """Return the journal entry of *attempt*, which landed as *rebased*.
 
     Args:
-        attempt: Our own, or one that was carried along.
-        rebased: The table with it.
-        verdict: Of the commit that published it.
-        request_id: By which it is asked for.
+        attempt: The own attempt, or one of a taken offer.
+        rebased: The table metadata with the attempt.
+        verdict: The verdict on the commit that published it.
+        request_id: The key of the entry.
     """
     assert verdict.plan is not None, "what was published had a plan"
     return JournalEntry(

@@ -1,4 +1,4 @@
-"""What becomes of an attempt on the head that is read under the latch."""
+"""Applies an attempt to the head that is read under the latch: plan, refuse, or find that it has landed."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from commit_coord.protocol.commit import Answered, NeedsReplan, Planned, PlanRes
 
 
 class Planner:
-    """Plans one attempt, as often as the protocol asks for it.
+    """Plans one attempt, each time when the protocol asks for it.
 
     Args:
-        run: The run that it is a part of.
-        replan: Plans the attempt again when the head moved; None refuses it then.
+        run: The run that this planner is part of.
+        replan: Plans the attempt again when the head has moved; with None the attempt is then refused.
     """
 
     def __init__(self, run: Run, replan: Replanner | None) -> None:
@@ -34,20 +34,20 @@ class Planner:
         self._services = run.services
         self._replan = replan
         self._used_plain_name = run.is_repair
-        """Whether a metadata file has the name that the first one has."""
+        """Whether a metadata file with the plain name (only the request id) may exist already."""
         self.heads_without_request: set[str | None] = set()
-        """The heads in which our request was looked up, and not found."""
+        """The heads in which the request id was looked up and not found."""
         self.note = Note()
-        """What is left for the next commit of the table, but for what this one adds."""
+        """The note for the next commit of the table, without the entry that this commit adds."""
 
     def plan(self) -> PlanResult:
-        """Read the pointer, and return what becomes of the attempt there."""
+        """Read the pointer, and apply the attempt to the head."""
         run, services, attempt = self._run, self._services, self._run.attempt
         pointer = services.store.pointer(attempt.table)
         if pointer is not None and run.latch.handover_note:
             self.note = services.overwrites.look_back(attempt.table, pointer, run.latch.handover_note)
         if (own := self._own_snapshot(pointer)) is not None:
-            # A holder took our offer, swapped, and was gone before it could tell us.
+            # A latch holder took our offer, swapped, and ended before it could answer.
             return Answered(payload=own)
         if attempt.repeatable and (entry := self.landed_before(attempt, pointer)):
             return Answered(payload=entry)
@@ -61,7 +61,7 @@ class Planner:
             return WrongLatch(reason=reason)
         run.rebased |= pointer != attempt.base_location
         if attempt.append is not None and pointer != attempt.base_location:
-            # An earlier holder may have left our offer to us because it could not read a manifest.
+            # An earlier latch holder may have returned our offer because it could not read a manifest.
             self.check_manifests(attempt, head)
         result = self.rebase(attempt, head, pointer)
         match result:
@@ -77,14 +77,14 @@ class Planner:
                 assert_never(result)
 
     def plan_again(self) -> None:
-        """Have the attempt planned again by its owner, on the newest head."""
-        assert self._replan is not None, "an attempt that nobody can plan again is refused"
+        """Call the replanner of the caller with the newest head, and use the attempt that it returns."""
+        assert self._replan is not None, "an attempt without a replanner is refused"
         head, location = self._services.load(self._run.attempt.table)
         again = self._replan(head, location)
         self._run.attempt = replace(again, repeatable=self._run.attempt.repeatable)
 
     def rebase(self, attempt: Attempt, head: TableMetadata, location: str | None) -> Rebased | NeedsReplan | Conflict:
-        """Return what becomes of *attempt* on *head*, now and under this latch."""
+        """Return the result of *attempt* on *head*, now and under this latch."""
         return rebase(
             attempt,
             head,
@@ -96,11 +96,14 @@ class Planner:
 
     def prepared(self, rebased: Rebased, head: TableMetadata | None) -> Rebased:
         """Return *rebased* with what the pointer store adds to the metadata."""
-        made = self._services.store.prepare_metadata(self._run.attempt.table, head, rebased.metadata)
+        attempt = self._run.attempt
+        made = self._services.store.prepare_metadata(
+            attempt.table, head, rebased.metadata, changes_phase=attempt.changes_phase
+        )
         return replace(rebased, metadata=made)
 
     def landed_before(self, attempt: Attempt, pointer: str | None) -> Committed | None:
-        """Return the commit of the request of *attempt* that the table at *pointer* knows."""
+        """Return the commit with the request id of *attempt*, if the journal or the table at *pointer* has it."""
         if pointer is None:
             return None
         metadata = self._services.read(pointer)
@@ -110,21 +113,21 @@ class Planner:
         return Committed(metadata=metadata, location=pointer, snapshot_ids=entry.snapshot_ids, answered=True)
 
     def check_manifests(self, attempt: Attempt, head: TableMetadata) -> None:
-        """Return if the manifests of an append can be read.
+        """Return if all manifests of an append can be read.
 
         Raises:
-            Exception: One can't.
+            Exception: A manifest can't be read.
         """
-        assert attempt.append is not None, "only appends are carried"
+        assert attempt.append is not None, "only appends are offered"
         manifest_list.check_whole(
             self._services.store.file_io(head.properties, head.location), attempt.append.manifests
         )
 
     def _own_snapshot(self, pointer: str | None) -> Committed | None:
-        """Return our append as another holder has published it."""
+        """Return our append if another latch holder has published it, else None."""
         attempt, append = self._run.attempt, self._run.attempt.append
         if append is None or pointer is None or (attempt.repeatable and not self._run.may_be_carried):
-            return None  # A repeated request is known by its id.
+            return None  # A repeatable request is found by its request id.
         head = self._services.read(pointer)
         if head.snapshot_by_id(append.snapshot_id) is not None:
             return published(head, pointer, (append.snapshot_id,))
@@ -133,7 +136,7 @@ class Planner:
         own = {manifest.manifest_path for manifest in append.manifests}
         snapshots: fast_metadata.LazyModels[Snapshot] = head.__dict__["snapshots"]
         for found in snapshots.ids_with_summary(REQUEST_ID, attempt.request_id, behind=attempt.base_sequence_number):
-            # An earlier commit of the same request had other manifests. Ours are then in no table, and can go.
+            # An earlier commit with the same request id has other manifests; then our manifests are in no table.
             if not attempt.repeatable or own & self._listed(snapshots.by_id(found)):
                 return published(head, pointer, (found,))
         return None
@@ -145,7 +148,7 @@ class Planner:
 
     def _plan_creation(self, pointer: str | None) -> PlanResult:
         if pointer is not None:
-            return Refusal(reason="the table exists already")
+            return Refusal(reason="the table already exists")
         attempt = self._run.attempt
         for requirement in attempt.requirements:
             requirement.validate(None)

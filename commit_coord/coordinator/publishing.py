@@ -1,4 +1,4 @@
-"""Writes the files of a swap, swaps, and looks for what was swapped."""
+"""Writes the files of a swap, swaps the pointer, and finds out whether a swap landed."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ class Publisher:
     """Publishes the plans of one run.
 
     Args:
-        run: The run that it is a part of.
+        run: The run that this publisher is part of.
     """
 
     def __init__(self, run: Run) -> None:
         self._run = run
         self._services = run.services
         self._drained: set[str] = set()
-        """Metadata files that were swapped in while another writer may have held the latch; that writer is done."""
+        """Metadata files that were swapped in while another writer may have held the latch; it has finished since."""
 
     # Files.
 
     def write(self, plan: Planned) -> None:
-        """Write the files that the swap will refer to; attempts of others whose files can't be written are left out."""
+        """Write the files of the swap. Leave out attempts of others whose files can't be written."""
         payload: Payload = plan.payload
         if len(payload.parts) == 1 and not payload.parts[0].members:
-            # The two do not read each other, and on an object store each is a round trip under the latch.
+            # Write both files at the same time: on an object store each is a round trip under the latch.
             writing = ExecutorFactory.get_or_create().submit(self._write_metadata, payload, plan.location)
             try:
                 self._write_list(payload, payload.own)
             finally:
-                # The threads are PyIceberg's, and may all be busy with a scan.
+                # The thread pool is PyIceberg's. All its threads may be busy with a scan.
                 unused = writing.cancel()
                 if not unused:
-                    wait([writing])  # a file that appears after `discard` would stay
+                    wait([writing])  # a file that is written after `discard` would become an orphan
             if unused:
                 self._write_metadata(payload, plan.location)
             else:
@@ -58,8 +58,8 @@ class Publisher:
                 self._write_list(payload, part.rebased)
             except Exception:
                 if not part.members:
-                    raise  # It is ours.
-                # Those behind it follow it, so they are left to their owners too.
+                    raise  # It is the own attempt.
+                # The later parts are based on this one, so their attempts are returned to their owners too.
                 ids = ", ".join(member.attempt.request_id for member in part.members)
                 logger.warning("offered attempts can't be carried: %s", ids, exc_info=True)
                 del payload.parts[position:]
@@ -70,7 +70,7 @@ class Publisher:
         self._write_metadata(payload, plan.location)
 
     def discard(self, plan: Planned) -> None:
-        """Delete what was written for *plan*: it is proven that nothing refers to it."""
+        """Delete the files that were written for *plan*; it is proven that no table refers to them."""
         payload: Payload = plan.payload
         self._services.cache.drop(plan.location)
         for path in payload.written:
@@ -90,7 +90,7 @@ class Publisher:
             payload.written.append(listed.location)
             merge = listed.merge
             if merge is not None and merge.format_version != rebased.metadata.format_version:
-                merge = None  # the table was upgraded since it was prepared
+                merge = None  # the table was upgraded after the merge was prepared
             used = manifest_list.write_appended(
                 payload.io,
                 listed.location,
@@ -111,10 +111,10 @@ class Publisher:
     # The swap.
 
     def swap(self, plan: Planned) -> SwapResult:
-        """Compare and set the pointer; under a fence, only while its lease is live.
+        """Compare and set the pointer; with a fence, only while its Hive lease is live.
 
         Raises:
-            Exception: The swap was not carried out and never will be.
+            Exception: The swap was not executed and never will be.
         """
         services, attempt = self._services, self._run.attempt
         started, result = services.clock.now(), "REFUSED"
@@ -140,17 +140,17 @@ class Publisher:
         return store.swap_under_lease(fence, table, plan.base, plan.location)
 
     def confirm(self, plan: Planned) -> Where:
-        """Find out whether a swap that was carried out stays.
+        """Find out whether an executed swap is final, or a lock-only writer has overwritten it.
 
         Raises:
-            LockError: It is not known whether writers that do not compare are done.
+            LockError: It is not known whether all writers that do not compare have finished.
         """
         if self._services.store.wait_for_unconditional_writers(self._run.attempt.table, plan.location, self._run.latch):
             self._drained.add(plan.location)
         return self.locate(plan) if plan.location in self._drained else Where.IN_LOG
 
     def locate(self, plan: Planned) -> Where:
-        """Walk the metadata log back from the pointer, through older metadata files where it was trimmed."""
+        """Search the metadata log for the swap, backwards from the pointer; read older metadata files if necessary."""
         services, payload = self._services, plan.payload
         assert isinstance(payload, Payload)
         table_uuid = str(payload.metadata.table_uuid)
@@ -171,5 +171,5 @@ class Publisher:
                     return Where.NOT_IN_LOG
                 pointer = log[0] if log and log[0] != pointer else None
         except Exception:
-            logger.warning("the outcome of a commit could not be read yet", exc_info=True)
+            logger.warning("the outcome of a commit could not be determined yet", exc_info=True)
         return Where.UNDECIDED

@@ -1,4 +1,4 @@
-"""Where a table carries the ids of the requests that landed on it: snapshots' summaries, and metadata files' names."""
+"""The request ids of landed commits in a table: in summaries of snapshots and in names of metadata files."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from commit_coord.model import JournalEntry
 from commit_coord.process import Host
 
 _IN_NAMES = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{32}")
-"""A request id in a metadata file's name, the last one there; see :func:`file_name`."""
+"""Matches a request id in a metadata file's name. The last match counts; see :func:`file_name`."""
 
 
 def named_in(location: str) -> str | None:
-    """Return the request id that the name of a metadata file carries, None where there is none.
+    """Return the request id in the name of a metadata file, None if there is none.
 
-    Other writers may put a UUID there that is no request id.
+    Other writers may use a UUID there that is not a request id.
     """
     found = _IN_NAMES.findall(location.rsplit("/", 1)[-1])
     return str(uuid.UUID(found[-1])) if found else None
 
 
 def landed(metadata: TableMetadata, location: str, table: tuple[str, ...], request_id: str) -> JournalEntry | None:
-    """Return the entry of *request_id* if a snapshot's summary or a name in the metadata log carries it."""
+    """Return the entry of *request_id* if a snapshot's summary or a file name in the metadata log contains it."""
     snapshots: fast_metadata.LazyModels[Any] = metadata.__dict__["snapshots"]
     ids = tuple(snapshots.ids_with_summary(REQUEST_ID, request_id))
     log = [entry.metadata_file for entry in metadata.metadata_log] + [location]
@@ -45,14 +45,14 @@ def landed(metadata: TableMetadata, location: str, table: tuple[str, ...], reque
 
 
 def file_name(request_id: str, host: Host, *, fresh: bool) -> str:
-    """Return the part of a metadata file's name that carries *request_id*; it starts with a UUID, as PyIceberg asks.
+    """Return the part of a metadata file's name with *request_id*; it starts with a UUID, as PyIceberg requires.
 
-    No two tries may share a name, or this happens:
+    If two tries had the same name, this could happen:
 
-    1. A and B repeat one request at the same time, without a latch or with one that was lost.
-    2. Both write the file; A swaps.   3. B's swap finds the pointer moved, and B deletes its file, which is A's.
+    1. A and B repeat one request at the same time, without a latch or after the latch was lost.
+    2. Both write the file; A swaps.   3. B's swap finds that the pointer has moved. B deletes its file, which is A's.
 
-    So only the first try of an id that no other client can know is named by the id alone.
+    So the name is only the id if this is the first try and no other client can know the id (*fresh*).
     """
     return request_id if fresh else f"{host.new_id()}.{uuid.UUID(request_id).hex}"
 
@@ -63,7 +63,7 @@ def _carries(location: str, request_id: str) -> bool:
 
 
 def version_of(location: str | None) -> int:
-    """Return the version in a metadata file's name, -1 when there is none.
+    """Return the version number in a metadata file's name, -1 if there is none.
 
     Source: the names that PyIceberg, Java's ``BaseMetastoreTableOperations.parseVersion`` and HadoopTables write.
     """

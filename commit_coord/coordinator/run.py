@@ -1,4 +1,4 @@
-"""What the parts of one commit share."""
+"""State that the parts of one commit share."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class Run:
     """One run of the protocol.
 
     Args:
-        services: What the commits of the catalog share.
-        attempt: What is to land; another one once it was planned again.
-        fence: The lease without which nothing is swapped; None where there is none.
-        is_repair: The request id is that of a commit that had landed, so its names are taken.
+        services: The services that the commits of the catalog share.
+        attempt: The attempt to commit; replaced when it is planned again.
+        fence: The id of the Hive lease that must be live at the swap; None without a fence.
+        is_repair: The attempt has the request id of a commit that landed, so files with the usual names exist already.
         lease: The latch; None while it is not held.
-        may_be_carried: Whether another holder may have carried the attempt out.
-        rebased: Whether the head was another one than that of the attempt.
+        may_be_carried: Whether another latch holder may have published the attempt.
+        rebased: Whether the head has moved since the attempt was planned.
     """
 
     services: Services
@@ -35,8 +35,8 @@ class Run:
 
     @property
     def latch(self) -> HandoverLease:
-        """The latch, where the protocol holds it."""
-        assert self.lease is not None, "the protocol asks for this under the latch alone"
+        """The latch. Use this only while the latch is held."""
+        assert self.lease is not None, "the protocol asks for this only under the latch"
         return self.lease
 
     def file_io(self, location: str) -> FileIO:

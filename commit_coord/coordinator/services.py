@@ -1,10 +1,11 @@
-"""What the commits of one catalog share: pointers, the lock manager, metadata in memory, the clock, events."""
+"""Services that the commits of one catalog share: pointers, lock manager, metadata cache, clock, events."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Identifier
@@ -26,20 +27,20 @@ _LIMITS = Limits()
 
 
 class Services:
-    """What the commits of one catalog share.
+    """Services that the commits of one catalog share.
 
     Args:
-        store: The pointers.
-        locks: Serves the commit latches.
+        store: Where the pointers are.
+        locks: The lock manager of the commit latches.
         acquire_timeout_ms: How long one commit waits for its latch.
-        clock: Time and chance.
+        clock: Time and random numbers.
         events: Receives the end of every commit.
-        journal_lifetime_ms: How long a caller's request id is remembered.
-        group_max_size: Appends that one swap may publish.
-        group_max_bytes: Size of the attempts of others that one swap may publish.
-        metadata: Reads the metadata of the tables in *store*; None makes one.
-        limits: Of the protocol.
-        host: Names this process, its requests and its files.
+        journal_lifetime_ms: How long the journal keeps a request id that the caller has chosen.
+        group_max_size: The maximum number of appends in one swap.
+        group_max_bytes: The maximum total size of the attempts of others in one swap.
+        metadata: Reads the metadata of the tables in *store*; None creates a reader.
+        limits: The limits of the protocol.
+        host: Gives names to this process, its requests and its files.
     """
 
     def __init__(
@@ -73,11 +74,11 @@ class Services:
         self.group_max_bytes = group_max_bytes
         self._fences = threading.local()
         self.contended_tables: set[Identifier] = set()
-        """Tables where a commit met others lately: at those of a lone writer no offer is looked for."""
+        """Tables with several writers at the last commit. On other tables the holder does not look for offers."""
 
     @contextmanager
     def fenced(self, lease_id: int) -> Iterator[None]:
-        """Refuse every commit of this thread unless the lease is live at its swap."""
+        """Refuse every commit of this thread unless the Hive lease is live at the swap."""
         outer, self._fences.lease_id = self.fence, lease_id
         try:
             yield
@@ -86,11 +87,11 @@ class Services:
 
     @property
     def fence(self) -> int | None:
-        """The lease without which this thread's commits are refused; None where there is none."""
+        """The id of the Hive lease that must be live for this thread's commits; None without a fence."""
         return getattr(self._fences, "lease_id", None)
 
     def latch(self, *tables: Identifier, statement: str = "") -> HandoverLease:
-        """Take the commit latches of *tables*, all or none; a context manager.
+        """Acquire the commit latches of *tables*, all or none; a context manager.
 
         Raises:
             LockTimeout: Another owner held one of them for longer than ``lock.acquire-timeout-ms``.
@@ -98,8 +99,9 @@ class Services:
         return self.locks.acquire(self._latch(tables, statement), deadline=self._deadline())
 
     def latch_or_answer(self, attempt: Attempt, offer: str) -> HandoverLease | JournalEntry:
-        """Take the latch of *attempt*'s table, unless its holder carries *offer* along."""
+        """Acquire the latch of *attempt*'s table, or return the entry of a latch holder that has published *offer*."""
         request = self._latch([attempt.table], f"commit {attempt.request_id}", offer)
+        request = replace(request, changes_phase=attempt.changes_phase)
         return self.locks.submit(request, deadline=self._deadline())
 
     def _latch(self, tables: Sequence[Identifier], statement: str, offer: str = "") -> LockRequest:
@@ -123,13 +125,13 @@ class Services:
         return self.metadata.load(table)
 
     def read(self, location: str) -> TableMetadata:
-        """Return the metadata in the file at *location*, from memory when it was read or written before."""
+        """Return the metadata in the file at *location*, from the cache if possible."""
         return self.metadata.read(location)
 
     def find(self, table: Identifier, request_id: str) -> JournalEntry | None:
-        """Return what is known of the commit with *request_id*: from the journal, the snapshots, the metadata log.
+        """Return the entry of the commit with *request_id* from the journal, the snapshots or the metadata log.
 
-        None means that none of the three knows it. It may still be under way.
+        None means that it is in none of the three. The commit may still be running.
 
         Raises:
             NoSuchTableError: There is no such table.
@@ -138,10 +140,10 @@ class Services:
         return self.recall(table, metadata, location, request_id)
 
     def recall(self, table: Identifier, head: TableMetadata, location: str, request_id: str) -> JournalEntry | None:
-        """Return what :meth:`find` does of the table that shows *head*.
+        """Do :meth:`find` on the table with the metadata *head*.
 
-        The journal has one entry of an id. It may be of another table: of one that had the name before, or of one that
-        was given the same request.
+        The journal has one entry for each request id. The entry may be for another table: for a dropped table with
+        the same name, or for a table to which the caller committed with the same request id.
         """
         entry = self.locks.recall(request_id)
         if entry is not None and entry.table_uuid == str(head.table_uuid):

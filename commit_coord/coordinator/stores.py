@@ -1,4 +1,4 @@
-"""What a commit is asked of, and what it asks: where pointers are kept, who plans again, what landed."""
+"""The interfaces between a commit and its catalog: the store of pointers, the replanner, the result of a commit."""
 
 from __future__ import annotations
 
@@ -21,49 +21,57 @@ logger = logging.getLogger(__name__)
 
 
 class PointerStore(Protocol):
-    """Where the metadata location of every table is kept."""
+    """Keeps the metadata location of every table."""
 
     def pointer(self, table: Identifier) -> str | None:
-        """Return the metadata location of *table* now, None when there is no such table."""
+        """Return the present metadata location of *table*, None if there is no such table."""
         ...
 
     def swap(self, table: Identifier, base: str | None, location: str) -> SwapResult:
         """Set the pointer of *table* to *location* if it is *base* (None: if the table does not exist).
 
-        An answer that did not come is LOST_REPLY.
+        If the store does not answer, return LOST_REPLY.
 
         Raises:
-            Exception: The swap was not carried out and never will be: the store refused it, or it was not sent.
+            Exception: The swap was not executed and never will be: the store refused it, or it was not sent.
         """
         ...
 
     def swap_under_lease(self, lease_id: int, table: Identifier, base: str | None, location: str) -> SwapResult:
-        """Do :meth:`swap` if the lease is live.
+        """Do :meth:`swap` if the Hive lease is live.
 
         Raises:
-            LeaseEnded: It is not; the swap was not carried out and never will be.
+            LeaseEnded: The lease has ended; the swap was not executed and never will be.
             Exception: As :meth:`swap`.
         """
         ...
 
     def wait_for_unconditional_writers(self, table: Identifier, location: str, lease: Lease) -> bool:
-        """Wait for writers that may have read the pointer before it was swapped to *location*, and do not compare.
+        """Wait for lock-only writers, which do not compare, that may have read the pointer before the swap.
 
         Args:
-            table: Which one.
-            location: What was swapped in.
-            lease: The latch, under which that was done unless it was lost meanwhile.
+            table: The table.
+            location: The metadata location that was swapped in.
+            lease: The latch. The swap was made under it, unless it was lost meanwhile.
 
         Returns:
-            Whether there may have been any. They are done.
+            Whether there may have been such writers. All of them have finished.
 
         Raises:
-            LockError: It is not known whether they are.
+            LockError: It is not known whether all of them have finished.
         """
         ...
 
-    def prepare_metadata(self, table: Identifier, head: TableMetadata | None, made: TableMetadata) -> TableMetadata:
+    def prepare_metadata(
+        self, table: Identifier, head: TableMetadata | None, made: TableMetadata, *, changes_phase: bool
+    ) -> TableMetadata:
         """Return *made* as it may follow *head* (None: as a new table), with what the store adds to it.
+
+        Args:
+            table: Which one.
+            head: The table as it is.
+            made: What a commit is about to publish.
+            changes_phase: Whether that commit may bring the table to another phase (``protocol/migration``).
 
         Raises:
             ConfigError: This client must not commit to the table; nothing was done.
@@ -77,23 +85,23 @@ class PointerStore(Protocol):
 
 @runtime_checkable
 class TableBoundLease(Protocol):
-    """A latch of a lock manager that takes other locks for some tables than for others."""
+    """A latch of a lock manager that takes different locks depending on the table's properties."""
 
     def lock_mismatch(self, properties: Mapping[str, str]) -> str | None:
-        """Return why a table with these *properties* asks for other locks than these; None where it does not."""
+        """Return why a table with these *properties* needs other locks than these; None if it does not."""
         ...
 
 
 def lock_mismatch(lease: Lease, properties: Mapping[str, str]) -> str | None:
-    """Return why a table with these *properties* asks for other locks than *lease*; None where it does not.
+    """Return why a table with these *properties* needs other locks than *lease*; None if it does not.
 
-    Asked under the latch: only what is read there holds until the swap.
+    Call this under the latch, with properties that were read under it: only these can't change before the swap.
     """
     return lease.lock_mismatch(properties) if isinstance(lease, TableBoundLease) else None
 
 
 Replanner = Callable[[TableMetadata, str], Attempt]
-"""Plans an attempt again on (head, head location). Raises what it refuses with."""
+"""Plans an attempt again on (head, head location). Raises an exception to refuse it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,10 +109,10 @@ class Committed:
     """A commit that landed.
 
     Args:
-        metadata: The table with it.
+        metadata: The table metadata with the commit.
         location: The metadata file that published it.
-        snapshot_ids: What it added.
-        answered: Its request id had landed before; nothing was done now.
+        snapshot_ids: The snapshots that it added.
+        answered: The request id had landed before; nothing was done now.
     """
 
     metadata: TableMetadata
@@ -114,17 +122,17 @@ class Committed:
 
 
 def published(metadata: TableMetadata, location: str, snapshot_ids: tuple[int, ...]) -> Committed:
-    """Return the commit of *snapshot_ids*, the table as of the last of them."""
+    """Return the commit of *snapshot_ids*, with the table as of the last of these snapshots."""
     at = fast_metadata.as_of(metadata, snapshot_ids[-1])
     return Committed(metadata=at, location=location, snapshot_ids=snapshot_ids)
 
 
 def delete_quietly(io: FileIO, path: str) -> None:
-    """Delete a file that nothing refers to. A failure leaves an orphan, which harms nobody."""
+    """Delete a file that no table refers to. If this fails, the file stays as an orphan, which does no harm."""
     with suppress(FileNotFoundError):
         try:
             io.delete(path)
         except FileNotFoundError:
             raise
         except Exception:
-            logger.warning("a file that nothing refers to could not be deleted: %s", path, exc_info=True)
+            logger.warning("an unused file could not be deleted: %s", path, exc_info=True)

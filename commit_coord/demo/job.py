@@ -226,7 +226,7 @@ class _Job:
                     return at
                 if now - heard > _STALL_SECONDS:
                     raise DemoFailed(
-                        f"no process has told anything for {_STALL_SECONDS:.0f} s: look into {self._run.folder}/logs"
+                        f"no process has reported progress for {_STALL_SECONDS:.0f} s: see {self._run.folder}/logs"
                     )
                 show.update(at if going else now - self._began, going=going)
                 time.sleep(_LOOK_SECONDS)

@@ -74,7 +74,7 @@ class Notebook:
         self.tell("refused", writer=writer, request_id=request_id, reason=reason, **self._facts(request_id))
 
     def unknown(self, writer: str, table: str, request_id: str) -> None:
-        """Note that nobody could say what became of *request_id*."""
+        """Note that the outcome of *request_id* is unknown."""
         self._logs["unknown"].line(request_id, table, 0)
         self.tell("unknown", writer=writer, request_id=request_id, **self._facts(request_id))
 

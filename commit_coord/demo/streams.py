@@ -44,7 +44,7 @@ _IMPORTED = ("commit_coord.catalog.hive", "commit_coord.locks.zookeeper.manager"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Streamed:
-    """What became of the table.
+    """The final state of the table.
 
     Args:
         rows: In it.

@@ -1,4 +1,4 @@
-"""How a call reaches a metastore: time limits, fail-over, and repeats where a repeat is harmless."""
+"""Sends calls to a metastore: time limits, fail-over, and repeats of idempotent calls."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class Caller:
         try:
             with self.pool.connection() as connection:
                 if server not in (None, connection.address):
-                    raise FailedOver("another metastore is in use now", uri=connection.address, meant=server)
+                    raise FailedOver("the client has failed over", uri=connection.address, meant=server)
                 self.sent[name] += 1
                 limit_ms = self._limit_ms()
                 limit = {} if limit_ms is None else {"limit_ms": limit_ms}

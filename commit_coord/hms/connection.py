@@ -28,7 +28,7 @@ from commit_coord.errors import ConfigError, MetastoreUnavailable
 
 
 class _Declared:
-    """What the server declares. Thrift's own are frozen, and Python's context managers set tracebacks on errors."""
+    """An error that the server declares. Thrift's own errors are frozen, so context managers can't set a traceback."""
 
     message: str
 
@@ -87,7 +87,7 @@ class ServerFailed(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """How to talk to a metastore.
+    """The settings of a connection to a metastore.
 
     Args:
         timeout_ms: For connecting, and for the answer to every call.
@@ -109,7 +109,7 @@ class Connection:
         connect_ms: For connecting, where that is less than for calls.
 
     Raises:
-        NotSent: The server can't be reached, or does not let us in.
+        NotSent: The server can't be reached, or authentication failed.
     """
 
     def __init__(self, address: str, access: Access, *, connect_ms: int | None = None) -> None:
@@ -145,7 +145,7 @@ class Connection:
             self._transport.open()
         except Exception as error:
             raise NotSent(
-                "the metastore refused to authenticate us",
+                "metastore authentication failed",
                 uri=address,
                 service=access.kerberos_service,
                 accepted="a ticket that is valid (kinit), and hive.kerberos-service-name as in the servers' principal",
@@ -154,7 +154,7 @@ class Connection:
 
     @property
     def healthy(self) -> bool:
-        """Whether the other end still stands, as far as can be seen without a call."""
+        """Whether the connection is still open, as far as can be seen without a call."""
         return bool(self._socket.isOpen())
 
     def call(self, name: str, *arguments: Any, patience_ms: int = 0, limit_ms: int | None = None) -> Any:
@@ -179,7 +179,7 @@ class Connection:
         except (TTransportException, TProtocolException, OSError, EOFError) as error:
             late = isinstance(getattr(error, "inner", error), TimeoutError)
             raise LostReply(
-                "the metastore took the call and did not answer in time" if late else "the metastore did not answer",
+                "the metastore did not answer the call in time" if late else "the metastore did not answer",
                 uri=self.address,
                 call=name,
                 cause=_reason(error),
@@ -195,7 +195,7 @@ class Connection:
         """Return what to try when the other end hung up at the first word."""
         if self._answered or getattr(error, "type", None) != TTransportException.END_OF_FILE:
             return {}
-        return {"accepted": "hive.kerberos-authentication=true, if it hangs up on whoever does not authenticate"}
+        return {"accepted": "hive.kerberos-authentication=true, if it closes connections that do not authenticate"}
 
     def close(self) -> None:
         """Close it; may be called again."""

@@ -140,7 +140,7 @@ class LockCalls:
         return response.lockid, response.state == 1
 
     def check_lock(self, lock_id: int) -> bool:
-        """Return whether a lock is granted; it is, if nobody stands in its way. Extends it, too.
+        """Return whether a lock is granted; it is, if no lock blocks it. Extends it, too.
 
         Raises:
             NoSuchLock: It was released or timed out.
@@ -152,7 +152,7 @@ class LockCalls:
         self._caller.repeat("heartbeat", HeartbeatRequest(lockid=lock_id))
 
     def unlock(self, lock_id: int) -> None:
-        """Release a lock, held or waiting, whoever owns it. One that is gone is no error."""
+        """Release a lock, held or waiting, of any owner. One that is gone is no error."""
         self._caller.repeat("unlock", UnlockRequest(lockid=lock_id))
 
     def show_locks(self, db: str | None = None, table: str | None = None) -> list[ListedLock]:

@@ -24,7 +24,7 @@ class Pool:
         self._connect = connect
         self._most_idle = idle
         self.reached = False
-        """Whether any server ever let us in: else the addresses are wrong, more likely than a server is restarting."""
+        """Whether a connection ever succeeded. If not, wrong addresses are more likely than a restart of the server."""
         self._lock = threading.Lock()
         self._start_over(0)
 
@@ -64,7 +64,7 @@ class Pool:
 
     def _take(self) -> Connection:
         if self._pid != os.getpid():
-            # One connection must not serve two processes: answers would go to whoever reads first.
+            # One connection must not serve two processes: an answer would go to the process that reads first.
             self._start_over(self._current)
         while True:
             with self._lock:

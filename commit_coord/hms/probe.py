@@ -1,4 +1,4 @@
-"""What a metastore server can do, tried out: versions lie, and builds of vendors differ.
+"""Tests what a metastore server supports, because version numbers may be wrong and builds of vendors differ.
 
 Source: HIVE-26882 and HIVE-28121 brought the compare-and-set of ``alter_table``; servers before them, 3.1.3 among them,
 ignore the condition and answer as if it held. On 4.0.1 with Derby every conditional alter fails.
@@ -28,7 +28,7 @@ _KEY = "metadata_location"
 
 
 class CompareAndSet(StrEnum):
-    """What a server makes of ``expected_parameter_key`` and ``expected_parameter_value``."""
+    """How a server handles ``expected_parameter_key`` and ``expected_parameter_value``."""
 
     HONOURED = "honoured"
     IGNORED = "ignored"
@@ -37,7 +37,7 @@ class CompareAndSet(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What one server can do.
+    """The capabilities of one server.
 
     Args:
         server: Its address.
@@ -54,7 +54,7 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockService:
-    """What one server's lock service can do.
+    """The capabilities of one server's lock service.
 
     Args:
         there: Whether it grants locks at all.
@@ -105,7 +105,7 @@ class Probe:
                 continue  # the next server, or the same one on a new connection
             return Capabilities(server=server, version=version, compare_and_set=found, tried=self._believed is None)
         raise MetastoreUnavailable(
-            "no metastore answered for long enough to be tried",
+            "no metastore answered long enough to test whether it compares and sets",
             uris=self._client.addresses,
             # Hive 4.0.1 on Derby repeats a conditional alter for 20 s before it says that it can't.
             accepted="a longer hive.client-timeout-ms; or hive.compare-and-set, which says what the servers do",
@@ -134,7 +134,7 @@ def _compare_and_set(client: MetastoreClient, server: str) -> CompareAndSet:
             client.alter_table(db, name, _view(db, name, "2"), expected=(_KEY, "0"), server=server)
         value = client.get_table(db, name).parameters.get(_KEY)
     finally:
-        with suppress(Exception):  # a view that stays harms nobody
+        with suppress(Exception):  # a remaining view does no harm
             client.drop_table(db, name, False)
     return CompareAndSet.HONOURED if value == "1" else CompareAndSet.IGNORED
 

@@ -1,4 +1,4 @@
-"""What one commit asks for, as a value that can be written down and carried out by another process."""
+"""The attempt: the content of one commit, as a value that can be serialized and executed by another process."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Attempt:
     """PyIceberg's (requirements, updates), and what they alone do not say.
 
     Args:
-        request_id: A UUID. Stands in the metadata file's name and in the summary of every added snapshot.
+        request_id: A UUID. It is in the metadata file's name and in the summary of every added snapshot.
         table: Namespace and name.
         table_uuid: Iceberg's id of the table that was read; None when the commit creates the table.
         base_location: The pointer that was read; None when the commit creates the table.
@@ -96,7 +96,9 @@ class Attempt:
             their updates. Such an attempt is planned again when the head has moved, never re-based.
         properties_read: The value that each property had, which *updates* set or remove.
         repeatable: The request id was chosen by the caller, who may ask for it again: to be looked up first.
-        joined: Request ids of further attempts that share the snapshot. Only whoever publishes them sets it.
+        joined: Request ids of further attempts that share the snapshot. Only the latch holder that publishes them sets
+            it.
+        changes_phase: A migration brings the table to another phase (``protocol/migration``). Never offered to others.
     """
 
     request_id: str
@@ -111,10 +113,11 @@ class Attempt:
     properties_read: dict[str, str | None] = field(default_factory=dict)
     repeatable: bool = False
     joined: tuple[str, ...] = ()
+    changes_phase: bool = False
 
     @property
     def is_pure_append(self) -> bool:
-        """Whether this is an append and nothing else, so that it may stand behind any other commit."""
+        """Whether this is an append and nothing else, so that it can follow any other commit."""
         return self.append is not None and not self.updates and not self.reads_data
 
     def to_json(self) -> bytes:

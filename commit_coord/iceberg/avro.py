@@ -34,7 +34,7 @@ class Block(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Where the block ends, behind its sync marker."""
+        """The end of the block, after its sync marker."""
         return self.payload + self.size + 16
 
 
@@ -75,7 +75,7 @@ def without_empty_blocks(data: bytes) -> bytes:
 
 
 def hidden(data: bytes) -> int:
-    """Return how many records of the file *data* stand behind a block of none, where PyIceberg does not see them."""
+    """Return how many records of the file *data* follow an empty block, where PyIceberg does not see them."""
     found = [block.records for block in blocks(data, header(data)[1])]
     return sum(found[found.index(0) :]) if 0 in found else 0
 

@@ -17,8 +17,8 @@ _BYTES_PER_SNAPSHOT = 450
 class MetadataCache:
     """The newest metadata versions, a few of each table; of these the last used, up to *max_bytes*. Thread safe.
 
-    A writer asks for the head, and for the head before it when it comes late; whoever works on an older version holds
-    that himself. More of a table than :data:`VERSIONS` would be kept for nobody, until all memory is spent.
+    A writer asks for the head, and for the head before it when it comes late; a caller that works on an older version
+    holds that himself. More of a table than :data:`VERSIONS` would be kept for nobody, until all memory is spent.
     """
 
     def __init__(self, max_bytes: int = 64 * 1024 * 1024) -> None:

@@ -64,8 +64,8 @@ def _of_the_size_that_is_read(real: Any) -> Any:
         size = _SIZES.get(avro_type["logicalType"], lambda _: None)(avro_type)
         if size is not None and (avro_type["type"], avro_type.get("size")) != ("fixed", size):
             raise ValueError(
-                f"an Avro file has values as {avro_type}, which can't be read: Iceberg has them as fixed[{size}]. "
-                "Nothing was changed; have the writer of the file write its manifests anew"
+                f"an Avro file stores values as {avro_type}, which can't be read: Iceberg requires fixed[{size}]. "
+                "Nothing was changed. The engine that wrote the file must rewrite its manifests"
             )
         return real(self, avro_type)  # type: ignore[no-any-return]
 

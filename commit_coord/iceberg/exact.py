@@ -2,8 +2,8 @@
 
 No caller has to ask for it. :func:`mend` runs when ``commit_coord.iceberg`` is imported; all code of this package that
 reads or writes a table imports it. This covers a table that is unpickled in another process, and a task in a worker of
-Spark's. The mends of Arrow code are made when ``pyiceberg.io.pyarrow`` is loaded, whoever loads it: Arrow takes long to
-load, and many processes never need it.
+Spark's. The mends of Arrow code are made when ``pyiceberg.io.pyarrow`` is loaded, by whatever import: Arrow takes long
+to load, and many processes never need it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ARROW = "pyiceberg.io.pyarrow"
 
 _lock = Lock()
 _mended: list[Any] = []
-"""What shows that it was done: ``mend``, and a class of PyIceberg's module for Arrow, which may be loaded again."""
+"""Proves that the mends were made: ``mend``, and a class of PyIceberg's module for Arrow, which may be loaded again."""
 
 
 def mend() -> None:

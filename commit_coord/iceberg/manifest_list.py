@@ -38,7 +38,7 @@ _SUMMARY_IDS = [509, 518, 510, 511]
 """``field_summary``: contains_null, contains_nan, lower_bound, upper_bound. Source: specification, "Manifest lists"."""
 
 _REQUIRED = {1: {500, 501, 502, 503}, 2: set(_FIELD_IDS) - {507, 519}}
-"""What a list of a format version must be able to hold; a list with fewer fields is written anew."""
+"""The required fields of a manifest list by format version; a list with fewer fields is rewritten."""
 
 
 _FOLD = 64
@@ -148,7 +148,7 @@ def write_appended(
     """Write at *location* the manifest list *head* with *added*.
 
     Returns:
-        Whether *merged* stands in the list in place of *replaced*: only when *head* still has all of these.
+        Whether the list has *merged* instead of *replaced*: only when *head* still has all of these.
 
     Args:
         io: Reads *head*, writes *location*.

@@ -74,7 +74,7 @@ def _files(manifest: ManifestFile) -> int:
 
 
 class _Form(NamedTuple):
-    """What manifests of one schema, spec, format version and codec have in common."""
+    """The common data of manifests with one schema, spec, format version and codec."""
 
     header: bytes
     """Without its sync marker."""
@@ -122,7 +122,7 @@ def write_added(
         files: At least one.
         metadata: The table's.
         spec: The partition spec of *files*.
-        snapshot_id: Who adds them.
+        snapshot_id: The snapshot that adds them.
         inherits: Leave the snapshot's id open in the entries, to be inherited from the manifest list.
     """
     schema = partition_schema(metadata, spec)
@@ -182,7 +182,7 @@ def merge(
         manifests: Of one spec, data files only.
         metadata: The table's.
         spec: The partition spec of *manifests*.
-        snapshot_id: Who adds it.
+        snapshot_id: The snapshot that adds it.
     """
     entries: list[dict[str, Any]] = []
     meta: dict[str, bytes] = {}

@@ -210,8 +210,8 @@ class LazyModels(Sequence[M], Generic[M]):
     def json(self, dump: Callable[[M], bytes]) -> tuple[bytes, ...]:
         """Return the entries as a JSON array without its brackets; what was dumped before is not dumped again.
 
-        In parts, to be written one behind the other: a history has megabytes, and whoever put it together for each
-        commit would copy all of it for one more entry.
+        In parts, to be written one after the other: a history has megabytes, and to join it for each commit would copy
+        all of it for one new entry.
 
         Args:
             dump: Makes JSON of a model. Always the same for one table, so its output may be kept.
@@ -246,7 +246,7 @@ def _snapshot_id(item: Any) -> int:
     return snapshot_id
 
 
-class _Lean(BaseModel):
+class _FastMetadata(BaseModel):
     """What the three versions share. A mixin in front of PyIceberg's classes."""
 
     _extras: dict[str, Any] = PrivateAttr(default_factory=dict)
@@ -301,26 +301,28 @@ class _Lean(BaseModel):
         return list(log)
 
 
-class LeanMetadataV1(_Lean, TableMetadataV1):
+class FastMetadataV1(_FastMetadata, TableMetadataV1):
     """PyIceberg's version 1 metadata with a lazy history."""
 
 
-class LeanMetadataV2(_Lean, TableMetadataV2):
+class FastMetadataV2(_FastMetadata, TableMetadataV2):
     """PyIceberg's version 2 metadata with a lazy history."""
 
 
-class LeanMetadataV3(_Lean, TableMetadataV3):
+class FastMetadataV3(_FastMetadata, TableMetadataV3):
     """PyIceberg's version 3 metadata with a lazy history."""
 
 
-LeanMetadata = LeanMetadataV1 | LeanMetadataV2 | LeanMetadataV3
+FastMetadata = FastMetadataV1 | FastMetadataV2 | FastMetadataV3
 
-_LEAN: dict[int, type[LeanMetadata]] = {
-    1: LeanMetadataV1,
-    2: LeanMetadataV2,
-    3: LeanMetadataV3,
+_CLASSES: dict[int, type[FastMetadata]] = {
+    1: FastMetadataV1,
+    2: FastMetadataV2,
+    3: FastMetadataV3,
 }
-_KNOWN = {version: {field.alias or name for name, field in cls.model_fields.items()} for version, cls in _LEAN.items()}
+_KNOWN = {
+    version: {field.alias or name for name, field in cls.model_fields.items()} for version, cls in _CLASSES.items()
+}
 
 
 _HISTORY: dict[str, type[BaseModel]] = {
@@ -330,20 +332,20 @@ _HISTORY: dict[str, type[BaseModel]] = {
 }
 
 
-def lean(metadata: TableMetadata, extras: dict[str, Any] | None = None) -> LeanMetadata:
-    """Return *metadata* as one of the lean classes; itself when it is one."""
-    if isinstance(metadata, LeanMetadata):
+def as_fast(metadata: TableMetadata, extras: dict[str, Any] | None = None) -> FastMetadata:
+    """Return *metadata* as one of the classes above; itself when it is one."""
+    if isinstance(metadata, FastMetadata):
         return metadata
     fields = dict(metadata.__dict__)
     for name, model in _HISTORY.items():
         if not isinstance(fields[name], LazyModels):
             fields[name] = LazyModels(list(fields[name]), model.model_validate)
-    made = _LEAN[metadata.format_version].model_construct(**fields)
+    made = _CLASSES[metadata.format_version].model_construct(**fields)
     made._extras = extras or {}
     return made
 
 
-def parse(data: bytes, location: str, known: TableMetadata | None = None) -> LeanMetadata:
+def parse(data: bytes, location: str, known: TableMetadata | None = None) -> FastMetadata:
     """Return the metadata in *data*, the bytes of the file at *location*.
 
     Args:
@@ -364,7 +366,7 @@ def parse(data: bytes, location: str, known: TableMetadata | None = None) -> Lea
     metadata = TableMetadataUtil.parse_obj(given)
     fields = dict(metadata.__dict__)
     fields |= {"snapshots": snapshots, "snapshot_log": snapshot_log, "metadata_log": metadata_log}
-    made = _LEAN[metadata.format_version].model_construct(**fields)
+    made = _CLASSES[metadata.format_version].model_construct(**fields)
     made._extras = {key: value for key, value in raw.items() if key not in _KNOWN[metadata.format_version]}
     return made
 
@@ -389,7 +391,7 @@ def _read_history(data: bytes, known: TableMetadata | None) -> _Parts:
     """
     begin, middle = data.find(_SNAPSHOTS), data.rfind(_LOG)
     if 0 < begin < middle and data.endswith(b"]}"):
-        before: dict[str, Any] = known.__dict__ if isinstance(known, LeanMetadata) else {}
+        before: dict[str, Any] = known.__dict__ if isinstance(known, FastMetadata) else {}
         snapshots, log = data[begin + len(_SNAPSHOTS) : middle], data[middle + len(_LOG) : -2]
         with contextlib.suppress(orjson.JSONDecodeError):
             return (
@@ -413,12 +415,12 @@ def dump(metadata: TableMetadata, location: str) -> bytes:
 def dump_parts(metadata: TableMetadata, location: str) -> Sequence[bytes]:
     """Return what :func:`dump` does, in parts to be written one behind the other.
 
-    The two parts of the history stand last, where :func:`parse` finds them without reading what is known.
+    The two parts of the history come last, where :func:`parse` finds them without reading what is known.
     """
     if isinstance(metadata, TableMetadataV3):
         # PyIceberg cannot write version 3 (apache/iceberg-python#1551); this raises its own error.
         metadata.model_dump_json()
-    whole = lean(metadata)
+    whole = as_fast(metadata)
     body: dict[str, Any] = {**whole.model_dump(mode="json", exclude=set(_HISTORY)), **whole._extras}
     v1 = whole.format_version == 1
     snapshots: LazyModels[Snapshot] = whole.__dict__["snapshots"]
@@ -435,7 +437,7 @@ def dump_parts(metadata: TableMetadata, location: str) -> Sequence[bytes]:
     return parts
 
 
-def read(io: FileIO, location: str, known: TableMetadata | None = None) -> LeanMetadata:
+def read(io: FileIO, location: str, known: TableMetadata | None = None) -> FastMetadata:
     """Read the metadata file at *location*; see :func:`parse`."""
     with io.new_input(location).open() as stream:
         return parse(stream.read(), location, known)
@@ -444,15 +446,15 @@ def read(io: FileIO, location: str, known: TableMetadata | None = None) -> LeanM
 def create(updates: Sequence[TableUpdate]) -> TableMetadata:
     """Return the metadata of a new table that *updates* describe (PyIceberg's ``CreateTableTransaction``)."""
     empty = MetastoreCatalog._empty_table_metadata()
-    return lean(update_table_metadata(empty, tuple(updates), enforce_validation=True))
+    return as_fast(update_table_metadata(empty, tuple(updates), enforce_validation=True))
 
 
 def extras(metadata: TableMetadata) -> dict[str, Any]:
     """Return the top-level keys that PyIceberg does not know, such as ``encryption-keys``."""
-    return metadata._extras if isinstance(metadata, LeanMetadata) else {}
+    return metadata._extras if isinstance(metadata, FastMetadata) else {}
 
 
-def apply_updates(base: TableMetadata, updates: Sequence[TableUpdate]) -> LeanMetadata:
+def apply_updates(base: TableMetadata, updates: Sequence[TableUpdate]) -> FastMetadata:
     """Return *base* with *updates* applied in order, by PyIceberg's own rules, without its costs.
 
     Raises:
@@ -461,13 +463,13 @@ def apply_updates(base: TableMetadata, updates: Sequence[TableUpdate]) -> LeanMe
     ``RemoveSnapshotsUpdate`` is applied here: PyIceberg's walks the list of snapshots once for every removed id
     and compares with a list, 27 s for 5,000 of 10,000.
     """
-    metadata = lean(base)
+    metadata = as_fast(base)
     for removes, run in itertools.groupby(updates, key=lambda update: isinstance(update, RemoveSnapshotsUpdate)):
         if removes:
             ids = {snapshot_id for update in run for snapshot_id in getattr(update, "snapshot_ids", ())}
             metadata = _remove_snapshots(metadata, ids)
         else:
-            metadata = lean(update_table_metadata(metadata, tuple(run)), extras(metadata))
+            metadata = as_fast(update_table_metadata(metadata, tuple(run)), extras(metadata))
     return metadata
 
 
@@ -505,9 +507,10 @@ def sequence_number(metadata: TableMetadata) -> int:
 
 
 def as_of(metadata: TableMetadata, snapshot_id: int) -> TableMetadata:
-    """Return *metadata* without what was added behind *snapshot_id*; itself when nothing was, or it is not there.
+    """Return *metadata* without the snapshots after *snapshot_id*; *metadata* itself if there are none.
 
-    One file may publish the snapshots of several writers. To each its table shows its own as the last.
+    One metadata file may publish the snapshots of several writers. Each writer's table shows its own snapshot as the
+    last one. If *snapshot_id* does not exist, return *metadata* itself.
     """
     snapshots: LazyModels[Snapshot] = metadata.__dict__["snapshots"]
     kept = snapshots.cut_behind(snapshot_id)
@@ -539,7 +542,7 @@ def as_of(metadata: TableMetadata, snapshot_id: int) -> TableMetadata:
     )
 
 
-def _remove_snapshots(metadata: LeanMetadata, snapshot_ids: set[int]) -> LeanMetadata:
+def _remove_snapshots(metadata: FastMetadata, snapshot_ids: set[int]) -> FastMetadata:
     """Return *metadata* without *snapshot_ids*; refs and statistics of them go along. One that is gone stays gone.
 
     Source: Iceberg specification, "Snapshot log": entries of expired snapshots are removed; Java

@@ -104,7 +104,7 @@ def _typed(field: PartitionField, table: Table, value: Value) -> Any:
         return internal(fit(value, result), result)
     except (ValueError, TypeError, OverflowError) as error:
         raise StatementError(
-            "no value of this partition column",
+            "invalid value for this partition column",
             column=field.name,
             value=value,
             type=kind if isinstance(field.transform, transforms.IdentityTransform) else field.transform,
@@ -140,9 +140,7 @@ def _rows(table: Table, field: PartitionField, value: Any) -> E.BooleanExpressio
         return E.EqualTo(term=column, value=value)
     bounds = _bounds(field, value)
     if bounds is None:
-        raise StatementError(
-            "which rows lie in it can't be told by a filter", column=field.name, transform=field.transform
-        )
+        raise StatementError("no filter selects the rows that lie in it", column=field.name, transform=field.transform)
     kind = table.schema().find_type(field.source_id)
     first, end = (_written(moment, kind) for moment in bounds)
     return E.And(E.GreaterThanOrEqual(term=column, value=first), E.LessThan(term=column, value=end))

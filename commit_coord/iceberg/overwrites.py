@@ -26,6 +26,7 @@ from dataclasses import asdict, dataclass, replace
 
 import orjson
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.typedef import Identifier
 
 from commit_coord.events import CommitOverwritten, Events
 from commit_coord.iceberg import metadata as fast_metadata
@@ -33,7 +34,6 @@ from commit_coord.iceberg.attempt import table_name
 
 logger = logging.getLogger(__name__)
 
-Table = tuple[str, ...]
 Read = Callable[[str], TableMetadata]
 
 _LOSSES = 20
@@ -50,7 +50,7 @@ class Acknowledged:
     Args:
         location: The metadata file that published it.
         table_uuid: Iceberg's id of the table.
-        request_id: The attempt; of several that one swap published, the one of who swapped.
+        request_id: The attempt; if one swap published several, the attempt of the latch holder.
         snapshot_ids: What it added.
         by: Who, as locks show it.
         at_ms: When, by its own clock.
@@ -71,7 +71,7 @@ class Acknowledged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """What the holder of a commit latch tells the next one.
+    """The note from one holder of a commit latch to the next.
 
     Args:
         head: The last commit that was acknowledged.
@@ -124,7 +124,7 @@ def versions(read: Read, location: str) -> Iterator[str]:
 
 
 class Overwrites:
-    """What is known of each table's history.
+    """Detects overwritten commits by the known history of each table.
 
     Args:
         read: Returns the metadata in the file at a location.
@@ -134,18 +134,18 @@ class Overwrites:
     def __init__(self, read: Read, events: Events) -> None:
         self._read = read
         self._events = events
-        self._known: dict[Table, str] = {}
+        self._known: dict[Identifier, str] = {}
         self._reported: set[str] = set()
 
-    def landed(self, table: Table, location: str) -> None:
+    def landed(self, table: Identifier, location: str) -> None:
         """Note that a swap of ours put *table* there. Call it under the latch."""
         self._known[table] = location
 
-    def forget(self, table: Table) -> None:
+    def forget(self, table: Identifier) -> None:
         """Know nothing of *table*: it is dropped or renamed."""
         self._known.pop(table, None)
 
-    def loaded(self, table: Table, location: str) -> None:
+    def loaded(self, table: Identifier, location: str) -> None:
         """Note that *table* was read, without the latch: by now it may be elsewhere, through this client too."""
         known = self._known.get(table)
         if known == location or (known is not None and self._is_older(location, known)):
@@ -153,13 +153,13 @@ class Overwrites:
         self.check(table, location)
         self._known[table] = location
 
-    def check(self, table: Table, base: str) -> None:
+    def check(self, table: Identifier, base: str) -> None:
         """Report what *base*, read under the latch, lacks of what this client knew of *table*. Never fails."""
         known = self._known.get(table)
         if known is not None and self._is_lost(table, Acknowledged(location=known, table_uuid=""), base):
             del self._known[table]
 
-    def look_back(self, table: Table, base: str, text: str) -> Note:
+    def look_back(self, table: Identifier, base: str, text: str) -> Note:
         """Report what *base*, read under the latch, lacks of what the lock service noted. Never fails.
 
         Returns:
@@ -171,7 +171,7 @@ class Overwrites:
         others = tuple(lost for lost in note.lost if lost.location != note.head.location)
         return Note(lost=(*others, note.head)[-_LOSSES:])
 
-    def _is_lost(self, table: Table, known: Acknowledged, base: str) -> bool:
+    def _is_lost(self, table: Identifier, known: Acknowledged, base: str) -> bool:
         """Return whether *base* lacks *known*; report it the first time."""
         if known.location == base:
             return False
@@ -200,7 +200,7 @@ class Overwrites:
         except Exception:  # noqa: BLE001 - old metadata files may be deleted at any time
             return False
 
-    def _lost(self, table: Table, known: Acknowledged, base: str) -> CommitOverwritten | None:
+    def _lost(self, table: Identifier, known: Acknowledged, base: str) -> CommitOverwritten | None:
         found = self._read(base)
         if known.table_uuid and known.table_uuid != str(found.table_uuid):
             return None  # a table that was dropped, and made again
@@ -248,7 +248,7 @@ def _bounded(read: Read, location: str) -> Iterator[str]:
         nonlocal left
         left -= 1
         if left < 0:
-            raise LookupError(f"more than {_FILES} metadata files behind {location}")
+            raise LookupError(f"more than {_FILES} metadata files before {location}")
         return read(path)
 
     return versions(counted, location)

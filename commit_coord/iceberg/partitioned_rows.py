@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FieldValues:
-    """What one partition field is for each row.
+    """The value of one partition field for each row.
 
     Args:
         codes: For each row the place of its value in *values*.

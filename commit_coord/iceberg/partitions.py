@@ -1,4 +1,4 @@
-"""The partitions of an Iceberg table under the names that Hive would give them: what locks stand on."""
+"""The partitions of an Iceberg table by their names in Hive, which locks use."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def partition_keys_of_rows(rows: pa.Table, spec: PartitionSpec, schema: Schema) 
 
 
 def lockable(partitions: Iterable[Partition]) -> list[Partition]:
-    """Return what of *partitions* has to be locked: none, which stands for the table, if one may be anywhere in it.
+    """Return those of *partitions* that must be locked; none (meaning the table) if one of them may be anywhere in it.
 
     What lies in another one of them needs no lock of its own.
     """

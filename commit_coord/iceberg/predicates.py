@@ -200,7 +200,8 @@ _BETWEEN_FLOATS: dict[type, tuple[Any, int]] = {
     GreaterThan: (GreaterThanOrEqual, 1),
     GreaterThanOrEqual: (GreaterThanOrEqual, 1),
 }
-"""What a comparison with a number between two floats is: with the float below it, or with the one above."""
+"""The replacement of a comparison with a number between two floats: the comparison to use, and 0 for the next smaller
+float or 1 for the next larger one."""
 
 
 def _is_float(value: float) -> bool:

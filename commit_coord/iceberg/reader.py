@@ -7,12 +7,11 @@ from collections.abc import Callable
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.io import FileIO
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.typedef import Identifier
 
 from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.iceberg.cache import MetadataCache
-
-Table = tuple[str, ...]
 
 
 class MetadataReader:
@@ -24,12 +23,12 @@ class MetadataReader:
     """
 
     def __init__(
-        self, pointer: Callable[[Table], str | None], file_io: Callable[[dict[str, str], str], FileIO]
+        self, pointer: Callable[[Identifier], str | None], file_io: Callable[[dict[str, str], str], FileIO]
     ) -> None:
         self._pointer, self._file_io = pointer, file_io
         self.cache = MetadataCache()
 
-    def load(self, table: Table) -> tuple[TableMetadata, str]:
+    def load(self, table: Identifier) -> tuple[TableMetadata, str]:
         """Return the metadata of *table* and its location.
 
         Raises:

@@ -4,7 +4,7 @@ The rules, in the order in which they are asked:
 
 1. Another table of the same name (its UUID differs) is another table: refused.
 2. The head is what the attempt was made on: it follows.
-3. What it writes depends on data that it read: planned again by whoever made it.
+3. What it writes depends on data that it read: planned again by its owner.
 4. A requirement fails: planned again where snapshots, schemas or specs are added (their ids and parents must be
    chosen anew), refused otherwise.
 5. A property that it changes was changed to something else meanwhile: refused.
@@ -105,7 +105,7 @@ def rebase(
         file_id: A new UUID, for the names of files: no two tries may write files of one name.
     """
     if attempt.table_uuid != str(head.table_uuid):
-        return Conflict(reason="the table was dropped and made again since it was read")
+        return Conflict(reason="the table was dropped and created again since it was read")
     moved = attempt.base_location != head_location or attempt.base_sequence_number < fast_metadata.sequence_number(head)
     if moved and attempt.reads_data:
         return NeedsReplan(reason="the table moved since the data was read")
@@ -189,7 +189,7 @@ def _property_conflict(attempt: Attempt, head: TableMetadata) -> str | None:
     for key, read in attempt.properties_read.items():
         now = head.properties.get(key)
         if now not in (read, wanted.get(key)):
-            return f"the property {key!r} was changed to {now!r} meanwhile"
+            return f"the property {key!r} was changed to {now!r} by another commit"
     return None
 
 
@@ -262,7 +262,7 @@ def _append_conflict(append: Append, head: TableMetadata) -> str | None:
     if append.branch in head.refs and head.refs[append.branch].snapshot_ref_type != SnapshotRefType.BRANCH:
         return f"{append.branch!r} is a tag"
     if append.branch not in head.refs and not append.makes_branch:
-        return f"the branch {append.branch!r} was removed meanwhile"
+        return f"the branch {append.branch!r} was removed by another commit"
     if not append.manifests:
         return None  # no row can fail to fit
     specs = head.specs()

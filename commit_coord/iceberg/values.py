@@ -151,7 +151,7 @@ def _distinct(pairs: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
     keys: list[Any] = []
     for key, _ in pairs:
         if key in keys:
-            raise Misfit(f"a map has each key once, {_told(key)} is there twice")
+            raise Misfit(f"the map key {_told(key)} occurs twice")
         keys.append(key)
     return pairs
 
@@ -183,7 +183,7 @@ def exact_number(value: Any) -> Decimal:
         raise Misfit(f"{_told(value)} is not a number")
     text = repr(value) if isinstance(value, float) else _digits(value).strip()
     if not _NUMBER.fullmatch(text):
-        raise Misfit(f"{_told(value)} is not a number that this type has")
+        raise Misfit(f"this type has no such number: {_told(value)}")
     try:
         return Decimal(text)
     except DecimalException:  # Its exponent is no number of this machine's.
@@ -236,7 +236,7 @@ def _string(value: Any, _: T.IcebergType) -> str:
             try:
                 value.encode()
             except UnicodeEncodeError:
-                raise Misfit("half a surrogate pair is no text") from None
+                raise Misfit("an unpaired surrogate is not valid text") from None
             return value
         case bool():
             return str(value).lower()
@@ -248,7 +248,7 @@ def _string(value: Any, _: T.IcebergType) -> str:
             return _digits(value)
         case date() | datetime() | time():
             return value.isoformat(*([" "] if isinstance(value, datetime) else []))
-    raise Misfit(f"{_told(value)} is not a text")
+    raise Misfit(f"{_told(value)} is not text")
 
 
 def _parsed(value: Any, form: re.Pattern[str], parse: Callable[[str], Any], what: str) -> Any:
@@ -258,7 +258,7 @@ def _parsed(value: Any, form: re.Pattern[str], parse: Callable[[str], Any], what
     """
     text = _TOO_FINE.sub(r"\1", _instance(value, str, what).strip())
     if re.search(r"\.[0-9]{7}", text):
-        raise Misfit(f"{_told(value)} is finer than a microsecond")
+        raise Misfit(f"{_told(value)} is more precise than a microsecond")
     try:
         if form.fullmatch(text):
             return parse(text)

@@ -1,4 +1,4 @@
-"""What data files were written for: a schema and partition specs, told apart by what they say.
+"""The schema and the partition specs that data files were written for, compared by content.
 
 Their ids alone do not tell. When old schemas and specs were removed from a table, a later one may get the id of an
 earlier one.
@@ -55,7 +55,7 @@ def has_partitions(spec: PartitionSpec) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What data files were written for.
+    """The schema and the partition specs that data files were written for.
 
     Args:
         schema: Their schema.

@@ -54,7 +54,7 @@ class _Version:
     Args:
         archive: Holds the server's jars, or others that it needs, and the schema scripts; None for PySpark's jars.
         left_out: Jars of the archive that must not be on the class path.
-        beside: Jars that the archive does not hold; they stand first.
+        beside: Jars that the archive does not hold; they are first on the class path.
         schema: What makes the schema: Hive's schema tool with its options. None: the server itself at its start.
         binds_everywhere: It has no setting for the address that it listens on.
         java: On which versions of Java it runs. Hadoop asks the JVM's security manager who it is, and there is none
@@ -140,7 +140,7 @@ class HiveMetastore(LocalServer):
         port: See :class:`LocalServer`.
         postgres: The running server that gets a database for it, or the database; without one, Derby in its folder.
         address: Where it listens: this, or everywhere.
-        tables: Where tables go; without it, its folder. Whoever reads or writes them must find them there too.
+        tables: Where tables go; without it, its folder. Their readers and writers must find them there too.
         settings: Further settings of ``hive-site.xml``.
 
     Raises:
@@ -238,13 +238,13 @@ class HiveMetastore(LocalServer):
             check=False,
         )
         if done.returncode:
-            raise ServerFailed(f"the schema of {self.name} was not made", (done.stdout + done.stderr)[-4000:])
+            raise ServerFailed(f"the schema of {self.name} was not created", (done.stdout + done.stderr)[-4000:])
 
     def _prepare(self) -> None:
         conf = self.folder / "conf"
         for folder in (conf, self._tables / "managed", self._tables / "warehouse"):
             folder.mkdir(exist_ok=True)
-        conf.chmod(0o700)  # the password of its database stands there
+        conf.chmod(0o700)  # it contains the password of the database
         site = hadoop_site(self._all_settings())
         for name in ("hive-site.xml", "metastore-site.xml"):
             (conf / name).write_text(site)

@@ -85,7 +85,7 @@ def pyspark_jars(*patterns: str) -> Sequence[Path]:
     for pattern in patterns:
         jars = sorted(folder.glob(pattern))
         if not jars:
-            raise NotInstalled(f"this PySpark brings no {pattern} in {folder}: install pyspark>=4.1,<4.2")
+            raise NotInstalled(f"this PySpark has no {pattern} in {folder}: install pyspark>=4.1,<4.2")
         found += jars
     return found
 

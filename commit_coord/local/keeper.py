@@ -1,7 +1,7 @@
-"""Keeps a stack of servers up until it is told to stop, in a process of its own or in the caller's.
+"""Keeps a stack of servers up until it is stopped, in a process of its own or in the caller's.
 
-Whoever keeps a folder's stack holds a lock on the folder's file ``keeper``, which the system takes away from it when it
-ends, however it ends; the servers then end too. What is up stands in ``state.json`` beside it.
+The process that keeps a folder's stack holds a lock on the folder's file ``keeper``, which the system takes away from
+it when it ends, however it ends; the servers then end too. ``state.json`` in the same folder says what is up.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def default_folder() -> Path:
     """
     folder = Path(tempfile.gettempdir()) / f"commit-coord-local-{os.getuid()}"
     if folder.is_symlink() or (folder.exists() and (folder.stat().st_uid != os.getuid() or not folder.is_dir())):
-        raise ConfigError("the temporary folder is not ours", folder=folder, accepted="--folder FOLDER")
+        raise ConfigError("another user owns the temporary folder", folder=folder, accepted="--folder FOLDER")
     return folder
 
 
@@ -142,7 +142,7 @@ def up(folder: Path, wanted: Wanted, *, temporary: bool, say: Callable[[str], No
                 keeper.stdin.flush()
                 keeper.returncode = 0  # it lives on, and is nobody's to wait for
                 return state
-    raise ServerFailed("the keeper ended while the servers started", (folder / "keeper.log").read_text()[-2000:])
+    raise ServerFailed("the supervisor ended while the servers started", (folder / "keeper.log").read_text()[-2000:])
 
 
 def _make(folder: Path) -> None:
@@ -264,10 +264,10 @@ _ERRORS: dict[str, type[Exception]] = {
 
 
 def await_end(announce: Callable[[], None]) -> None:
-    """Announce that all is up, and return on SIGTERM or Ctrl-C; from before the announcement on neither interrupts us.
+    """Announce that all servers are up, and return on SIGTERM or Ctrl-C; block both signals before the announcement.
 
     Args:
-        announce: Tells whoever may then end us. 1. It tells. 2. The signal comes at once. 3. We wait for it. Were it
+        announce: Called when we may be ended. 1. It tells. 2. The signal comes at once. 3. We wait for it. Were it
             not held back before step 1, it would end us instead, and nothing would be put in order.
     """
     ends = {signal.SIGTERM, signal.SIGINT}

@@ -1,6 +1,6 @@
 """One server process: started, watched, paused, killed, stopped, and never left behind.
 
-Between us and the server stands a supervisor, a shell of a few lines. It is the server's parent and reads a pipe whose
+Between us and the server is a supervisor, a shell of a few lines. It is the server's parent and reads a pipe whose
 other end nobody but us holds. When the pipe closes, however we ended, it ends the server: politely, then by force.
 There is no moment without it, because the supervisor is there before the server is.
 """
@@ -156,7 +156,7 @@ class Server(Startable):
 
     @abstractmethod
     def pause(self) -> None:
-        """Make it stand still: connections stay open, nothing is answered."""
+        """Stop the process: connections stay open, requests get no answer."""
 
     @abstractmethod
     def resume(self) -> None:
@@ -267,7 +267,7 @@ class LocalServer(Server):
             self._process.end(signal.SIGKILL)
 
     def pause(self) -> None:
-        """Make it stand still (SIGSTOP): connections stay open, nothing is answered."""
+        """Stop the process (SIGSTOP): connections stay open, requests get no answer."""
         os.kill(self.pid, signal.SIGSTOP)
         # On a busy machine its threads go on, and answer, until one of them has had the processor and taken the signal.
         while not _stands(self.pid):
@@ -364,7 +364,7 @@ class _Process:
         with suppress(ProcessLookupError):
             if self.code() is None:
                 os.kill(self.pid, how)
-                os.kill(self.pid, signal.SIGCONT)  # one that stands still does not hear
+                os.kill(self.pid, signal.SIGCONT)  # a stopped process does not handle signals
         assert self._supervisor.stdin is not None
         try:
             self._supervisor.wait(_GRACE_S)
@@ -386,14 +386,14 @@ class _Process:
 _supervisors: weakref.WeakSet[subprocess.Popen[bytes]] = weakref.WeakSet()
 
 
-def _let_go() -> None:
+def _close_pipes() -> None:
     """Close our copies of the pipes in a forked child: it may outlive us, and the servers shall not."""
     for supervisor in list(_supervisors):
         assert supervisor.stdin is not None
         supervisor.stdin.close()
 
 
-os.register_at_fork(after_in_child=_let_go)
+os.register_at_fork(after_in_child=_close_pipes)
 
 
 def free_port(preferred: int) -> int:

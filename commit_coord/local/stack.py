@@ -1,4 +1,4 @@
-"""Servers that belong together, a Hive Metastore and what stands beside it, and the configuration that uses them."""
+"""Servers that belong together, a Hive Metastore and further servers, and the configuration that uses them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Wanted:
             ConfigError: It does not.
         """
         if self.zookeeper not in (0, 1, 3, 5):
-            raise ConfigError("no majority of so many servers", zookeeper=self.zookeeper, accepted="0, 1, 3 or 5")
+            raise ConfigError("invalid number of ZooKeeper servers", zookeeper=self.zookeeper, accepted="0, 1, 3 or 5")
         if self.hms == "4.0.1" and not self.postgres:
             raise ConfigError(
                 "on Derby this Hive Metastore fails every conditional change of a table, so nothing could be committed",
@@ -91,7 +91,7 @@ class Stack:
         """Start them all, and write the configuration.
 
         Args:
-            say: Is told what is being started.
+            say: Called with the name of what is being started.
 
         Raises:
             ConfigError: Jars could not be fetched.

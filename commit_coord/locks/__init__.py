@@ -1,1 +1,1 @@
-"""Lock managers: the services that say who may work on what."""
+"""Lock managers: clients of the services that grant locks."""

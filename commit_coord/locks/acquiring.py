@@ -1,15 +1,15 @@
-"""How a request is acquired, for every manager whose service keeps queues.
+"""Acquires the locks of a request, for every manager whose service keeps queues.
 
 Theory of operation
-    The loop is the same everywhere: enter all queues in one step; while another request is in the way, wait;
-    return a lease; and on any other end take the request out again. A :class:`Queue` has the verbs.
+    The loop is the same for all managers: enter all queues in one step; while another request blocks this one, wait;
+    return a lease; in any other case remove the request again. A :class:`Queue` has these operations.
 
-    Interrupts may come at any line (Ctrl-C, a SIGTERM handler that raises, a test that does so on purpose),
-    also between a step that entered the queues and the line that would have noted it. Therefore nothing
-    depends on what was noted: the way out removes *the request id*, whether it is there or not.
+    Interrupts may come at any line (Ctrl-C, a SIGTERM handler that raises, a test), also between the step that entered
+    the queues and the line that records this. Therefore the cleanup does not depend on what was recorded: it removes
+    the request by its *request id*, whether it is in the queues or not.
 
-    A thread that holds locks and waits for more looks now and then whether it waits in a circle: see
-    ``protocol.deadlock``. A thread that holds nothing can't, and looks for nothing.
+    A thread that holds locks and waits for more checks now and then whether it is part of a deadlock: see
+    ``protocol.deadlock``. A thread that holds nothing can't be part of one, and does not check.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ from commit_coord.protocol.backoff import Backoff, next_wait
 from commit_coord.protocol.deadlock import Wait, described, find_cycle, youngest
 
 ANSWER_LEASES = 10
-"""Leases for which the answer to an offer is kept: a waiter that was stalled for less finds it."""
+"""The answer to an offer is kept for so many lease times: a waiter that stalls for less still finds it."""
 
 _LEAVING = 0.005
-"""Seconds between two looks whether those who waited have left."""
+"""Seconds between two checks whether all waiting threads have left."""
 
 _LOOKS = Backoff(initial_ms=1_000, maximum_ms=8_000)
-"""Between two looks for a deadlock."""
+"""Waits between two checks for a deadlock."""
 
 _WATCHES = 0.5
-"""Seconds between two calls of what watches something else while a lock is waited for."""
+"""Seconds between two calls of ``Acquire.watch`` during a wait."""
 
 
 class Carried(Exception):
-    """Another holder has carried out what the request offered; the request is gone."""
+    """Another holder has executed the offer of the request; the request is gone."""
 
     def __init__(self, entry: JournalEntry) -> None:
         super().__init__(entry)
@@ -62,16 +62,16 @@ class Carried(Exception):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Acquire:
-    """One acquire: what is asked for, and for how long.
+    """One call of acquire.
 
     Args:
         request: Resources and modes.
-        deadline: One point in time for all of it, on ``Clock.now``.
-        policy: Whether to wait, or to be denied and try again.
-        watch: Called now and then while a lock is waited for; what it raises ends the wait.
-        began: When it began, on ``Clock.now``.
-        thread: The thread that asks.
-        is_closed: Whether the client was closed since it began.
+        deadline: The time of ``Clock.now`` at which the whole acquire gives up.
+        policy: Whether to wait in the queues, or to leave them and try again.
+        watch: Called now and then during a wait; an error that it raises ends the wait.
+        began: The time of ``Clock.now`` when the call began.
+        thread: The calling thread.
+        is_closed: Whether the client was closed since the call began.
     """
 
     request: LockRequest
@@ -84,14 +84,14 @@ class Acquire:
 
 
 class Queue(Protocol):
-    """The queues of one lock service, as one client sees them."""
+    """The queues of one lock service, from the point of view of one client."""
 
     def knows(self, request_id: str) -> bool:
-        """Return whether this client has a request of that id already."""
+        """Return whether this client already has a request with this id."""
         ...
 
     def enter(self, acquire: Acquire) -> Blocker | None:
-        """Put the request into the queues of all its resources in one atomic step; return what is in its way.
+        """Put the request into the queues of all its resources in one atomic step; return the request that blocks it.
 
         Raises:
             LockRefused: The request id is in use.
@@ -100,11 +100,11 @@ class Queue(Protocol):
         ...
 
     def wait(self, acquire: Acquire, blocker: Blocker, until: float) -> Blocker | None:
-        """Block until *blocker* may have gone, at most until *until*; return what is in the way now.
+        """Block until *blocker* may be gone, at most until *until*; return the request that blocks this one now.
 
         Raises:
-            Carried: The request ended that way.
-            OfferLost: It is gone, and what became of its offer is not known.
+            Carried: Another holder has executed the offer.
+            OfferLost: The request is gone, and the outcome of its offer is not known.
         """
         ...
 
@@ -113,28 +113,28 @@ class Queue(Protocol):
         ...
 
     def leave(self, request: LockRequest, *, for_good: bool) -> None:
-        """Take *request* out of all queues if it is there and ours. Fails in no other way than by an interrupt.
+        """Remove *request* from all queues if it is there and belongs to this client. Raises only on an interrupt.
 
         Args:
-            request: Which one.
-            for_good: Whether its acquire ends; else it will enter again.
+            request: The request.
+            for_good: True if the acquire ends; False if the request will enter again.
         """
         ...
 
     def retract(self, request: LockRequest) -> bool:
-        """Take back the offer of *request*; return whether it is certain that nobody has taken it or will.
+        """Retract the offer of *request*; return whether it is certain that no holder has taken it or will take it.
 
-        True where the service carries no offers.
+        True if the service does not support offers.
         """
         return True
 
     def holder(self, request: LockRequest, blocker: Blocker) -> Holder:
-        """Return what an error says about the lock holder that *request* waits for in the end."""
+        """Return the facts for an error about the lock holder that *request* finally waits for."""
         ...
 
 
 class Deadlocks(Protocol):
-    """What a service says of the requests that wait, where circles of them can be found."""
+    """The waiting requests of a service that supports deadlock detection."""
 
     def waits(self, request: LockRequest) -> Sequence[Wait]:
         """Return the wait of *request* and those that it may be waiting for in the end; not all of one moment."""
@@ -150,11 +150,11 @@ class Acquirer:
 
     Args:
         queue: Where requests enter.
-        deadlocks: Where circles of waits are found; None where the service does not tell.
+        deadlocks: Reads the waits of others; None if the service does not support deadlock detection.
         held: What the threads of this process hold.
-        emitter: Tells what becomes of each request.
+        emitter: Emits the events of each request.
         settings: Times.
-        clock: Where time and chance come from.
+        clock: Time and random numbers.
     """
 
     def __init__(
@@ -253,7 +253,7 @@ class Acquirer:
                     looks, look_at = looks + 1, now + max(pause, 10 * took)
             if blocker is None:
                 return self._granted(acquire), None
-            # Described while we still stand behind it: a moment later it may be gone.
+            # Describe the holder before this request leaves the queue: later the holder may be gone.
             holder = self.queue.holder(request, blocker)
             refused = LockRefused("the lock is held", locks=request, tries=attempt + 1, **holder)
             self.queue.leave(request, for_good=False)
@@ -269,7 +269,7 @@ class Acquirer:
         return self._clock.now() + _LOOKS.initial_ms / 1000 if self._held.by_any_client() else math.inf
 
     def _refuse_deadlock(self, request: LockRequest) -> None:
-        """Raise when *request* is the youngest of a circle of waits."""
+        """Raise LockDeadlock if *request* is the youngest of a deadlock."""
         if self._deadlocks is None:
             return
         with contextlib.suppress(LockServiceUnavailable):  # The next look finds it.
@@ -292,7 +292,7 @@ class Acquirer:
         except LockServiceUnavailable as error:
             if not request.offer or self.queue.retract(request):
                 raise
-            raise OfferLost("the lock service is gone, and the offer may have been taken", locks=request) from error
+            raise OfferLost("the lock service is unreachable, the offer may have been taken", locks=request) from error
 
     def _after_deadline(self, acquire: Acquire, blocker: Blocker) -> float:
         """Raise, or return until when to wait for the answer to an offer that another holder has taken.
@@ -318,7 +318,7 @@ class Acquirer:
         request = acquire.request
         if request.offer and not self.queue.retract(request):
             raise OfferLost("the client was closed, and the holder that took the offer did not answer", locks=request)
-        raise LockRefused("the client was closed while it waited", locks=request)
+        raise LockRefused("the client was closed while the request waited", locks=request)
 
     def _granted(self, acquire: Acquire) -> HandoverLease:
         lease = self.queue.grant(acquire)
@@ -341,7 +341,7 @@ def pause_before_retry(clock: Clock, policy: DenyPolicy, attempt: int, deadline:
     now = clock.now()
     if now >= deadline:
         raise LockTimeout(
-            "the deadline passed between two tries",
+            "the deadline passed before the next try",
             **refused.details,
             accepted=f"a longer lock.acquire-timeout-ms; lock.num-retries allows {policy.numretries + 1} tries",
         )

@@ -3,17 +3,17 @@
 Theory of operation
     A *request* (:class:`~commit_coord.model.LockRequest`) enters the queues of all its resources in one
     atomic step, so any two requests stand in the same order in every queue that they share and waiting in
-    place cannot deadlock. It is granted when no conflicting request stands before it in any queue.
+    place cannot deadlock. It is granted when no conflicting request is before it in any queue.
     What is granted is a *lease*: it ends by release, by expiry, or by force. A lease that nobody refers to any more, as
     the result of a future that was cancelled, can't be released, and is given back for its owner.
 
-    The manager is the client of a service and lives as long as the catalog; the lease is what is held.
-    Where one process serves many threads, one manager serves them all.
+    A manager is the client of one lock service and lives as long as its catalog.
+    All threads of a process share one manager.
 
 Not here
     Nothing of commits: a manager knows resources, owners and time. What it may carry between the holders of a commit
     latch is another contract, ``handover``. And no safety of data: a holder that was paused past its lease can come
-    back at any moment, so whoever publishes compares and sets.
+    back at any moment, so publishing is a compare-and-set.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ from commit_coord.model import (
 logger = logging.getLogger(__name__)
 
 BRIEFLY = 2.0
-"""Seconds for which what nobody waits for is tried: enough for a connection that was cut while it was idle."""
+"""Seconds for which an operation is retried that no caller waits for: enough to replace a broken idle connection."""
 
 DENY_JITTER = 0.1
-"""Of a sleep between two tries: Hive's clients that were refused together would come back together."""
+"""Random part of the sleep between two tries: otherwise clients that were refused together would retry together."""
 
 PAGE = 1000
-"""Locks of the first page of a listing, about."""
+"""Approximate number of locks in one page of a listing."""
 
 LeaseListener = Callable[["Lease", LeaseState], None]
 
 
 class Interrupted(LockServiceUnavailable):
-    """The service was busy or the connection was cut: what was asked may have happened, and may be asked again."""
+    """The service was busy or the connection broke. The call may have been executed; it is safe to repeat it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,11 +64,11 @@ class LockSettings:
     Args:
         acquire_timeout_ms: ``lock.acquire-timeout-ms``: how long callers wait when they set no deadline of their own.
         lease_ms: ``lock.heartbeat-timeout-ms``: how long the service keeps a lease without a heartbeat.
-        heartbeat_interval_ms: ``lock.heartbeat-interval-ms``: at most this long between two heartbeats.
-        poll_interval_ms: How often a waiter looks whether the owner in its way has died, and asks again where
-            nobody can wake it.
-        check_min_wait_ms: ``lock.check-min-wait-ms``: the shortest wait between two questions to a service that wakes
-            nobody.
+        heartbeat_interval_ms: ``lock.heartbeat-interval-ms``: the longest time between two heartbeats.
+        poll_interval_ms: How often a waiter checks whether the owner that blocks it has died. Where the service sends
+            no notifications, also how often the waiter asks for its lock.
+        check_min_wait_ms: ``lock.check-min-wait-ms``: the shortest wait between two checks of a lock, for a service
+            without notifications.
         check_max_wait_ms: ``lock.check-max-wait-ms``: the longest.
 
     Raises:
@@ -83,7 +83,7 @@ class LockSettings:
     check_max_wait_ms: int = 5_000
 
     def __post_init__(self) -> None:
-        """Refuse times that can't work."""
+        """Raise for invalid times."""
         for key, value in (
             ("lock.acquire-timeout-ms", self.acquire_timeout_ms),
             ("lock.heartbeat-timeout-ms", self.lease_ms),
@@ -99,12 +99,12 @@ class LockSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitPolicy:
-    """Keep the place and wait (FIFO): nobody starves."""
+    """Keep the place in the queue and wait (FIFO): no request starves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DenyPolicy:
-    """Hive's: on conflict release all, sleep, retry.
+    """Hive's policy: on conflict release all locks, sleep, and try again.
 
     Args:
         numretries: Tries after the first (``hive.lock.numretries``).
@@ -116,7 +116,7 @@ class DenyPolicy:
 
     @property
     def longest_s(self) -> float:
-        """What all the sleeps between its tries may take, with their jitter."""
+        """The longest total of all sleeps between tries, with jitter; seconds."""
         return self.numretries * self.sleep_between_retries_ms / 1000 * (1 + DENY_JITTER)
 
 
@@ -124,9 +124,9 @@ Policy = WaitPolicy | DenyPolicy
 
 
 class Lease(ABC):
-    """What a granted request holds. Thread safe; a context manager that releases.
+    """The locks of a granted request. Thread safe. As a context manager it releases the locks at the end.
 
-    Each manager subclasses it with its own record of the claim; state and listeners live here.
+    Each manager adds its own record of the locks in a subclass; state and listeners are here.
     """
 
     def __init__(self, request: LockRequest, generation: Generation | None) -> None:
@@ -138,43 +138,43 @@ class Lease(ABC):
         self._state_lock = threading.Lock()
 
     def __reduce__(self) -> NoReturn:
-        """Refuse: a lease belongs to its process. A lease of ``catalog.leases`` has a number that can be sent."""
+        """Raise TypeError: a lease belongs to its process. For a lease of ``catalog.leases``, send its lease id."""
         raise TypeError("a lease can't be pickled or copied: its locks belong to the process that acquired them")
 
     @property
     def state(self) -> LeaseState:
-        """HELD, SUSPECT (the service has not answered for a while), LOST or RELEASED, as far as is known now."""
+        """HELD, SUSPECT (the service has not answered for a while), LOST or RELEASED, as last known to this client."""
         return self._state
 
     def add_listener(self, listener: LeaseListener) -> None:
-        """Call *listener* (lease, new state) at every change, from whatever thread notices it."""
+        """Call *listener* (lease, new state) at every change of state, in the thread that notices the change."""
         self._listeners.append(listener)
 
     @abstractmethod
     def ensure_active(self, max_age_ms: int | None = None) -> None:
-        """Return if the service still knows this lease as ours.
+        """Return if this client still holds the lease.
 
         Args:
-            max_age_ms: A word of the service that is younger than this is good enough and costs no
-                round trip. None takes a third of the lease; 0 always asks.
+            max_age_ms: If the service confirmed the lease less than this time ago, it is not asked again.
+                None takes a third of the lease; 0 always asks.
 
         Raises:
-            LockLost: It is not ours any more; the state is LOST and stays so.
-            LockServiceUnavailable: The service did not answer and the lease may have run out.
+            LockLost: This client does not hold the lease any more. The state is LOST and stays LOST.
+            LockServiceUnavailable: The service did not answer, and the lease may have expired.
 
         Source: Iceberg Java ``HiveLock.ensureActive``.
         """
 
     @abstractmethod
     def release(self) -> None:
-        """Give the locks back. Never raises, never blocks for long, may be called again.
+        """Release the locks. Never raises and never blocks for long. Idempotent.
 
-        A release that the service did not confirm is emitted as ``LockReleaseFailed``, tried again in the
-        background, and ends with the lease in any case.
+        If the service does not confirm a release, the manager emits ``LockReleaseFailed`` and repeats the release in
+        the background. In any case the locks end when the lease expires.
         """
 
     def _transition(self, state: LeaseState, reason: str = "") -> bool:
-        """Go to *state* unless the present one is final; tell the listeners. Return whether it changed."""
+        """Change to *state* unless the present state is final, and call the listeners. Return whether it changed."""
         with self._state_lock:
             if self._state in (LeaseState.LOST, LeaseState.RELEASED) or self._state is state:
                 return False
@@ -183,8 +183,8 @@ class Lease(ABC):
             try:
                 listener(self, state)
             except Exception:
-                # Transitions happen inside release, which never raises, and in the heartbeat, which serves
-                # other leases too: a listener's failure is its own.
+                # release must not raise, and the heartbeat must continue for other leases, so a listener's error is
+                # only logged.
                 logger.exception("a lease listener failed on %s", state)
         return True
 
@@ -200,29 +200,29 @@ class Lease(ABC):
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Release, whatever happened."""
+        """Release the locks, also after an exception."""
         self.release()
 
 
 class Extension:
-    """What extends leases in the background. This one has nothing to do."""
+    """Extends leases in the background. This base class does nothing."""
 
     def pause(self) -> None:
-        """Extend nothing until :meth:`resume`: to see what becomes of leases that nobody extends."""
+        """Extend no lease until :meth:`resume`. Tests use this to let leases expire."""
 
     def resume(self) -> None:
-        """Go on after :meth:`pause`."""
+        """Continue after :meth:`pause`."""
 
     def stop(self) -> None:
-        """End what is under way; it begins again when it is needed."""
+        """End the background work; it starts again when a lease needs it."""
 
 
 class LockManager(ABC):
     """A client of one lock service.
 
-    Guarantee, for every manager: whatever way :meth:`acquire` ends other than by returning a lease
-    (timeout, refusal, KeyboardInterrupt, SystemExit, any BaseException), nothing of the request stays queued,
-    except when the service could not be reached: then it expires by itself.
+    Guarantee, for every manager: if :meth:`acquire` ends without returning a lease
+    (timeout, refusal, KeyboardInterrupt, SystemExit, any BaseException), no part of the request stays queued.
+    Exception: if the service could not be reached, the request stays queued until it expires.
     """
 
     name: str
@@ -231,7 +231,7 @@ class LockManager(ABC):
 
     @property
     def heartbeat(self) -> Extension:
-        """What extends the leases of this client; by default they need nothing."""
+        """The background task that extends the leases of this client; by default it does nothing."""
         return Extension()
 
     @abstractmethod
@@ -242,32 +242,33 @@ class LockManager(ABC):
 
         Args:
             request: Resources and modes, closed under parents.
-            deadline: One point in time for the whole acquire, on ``Clock.now``; seconds.
-            policy: None is ``WaitPolicy()``.
+            deadline: The time of ``Clock.now``, in seconds, at which the whole acquire gives up.
+            policy: None means ``WaitPolicy()``.
 
         Returns:
-            A held lease. Its generation exceeds that of every earlier lease that conflicted with it.
+            A held lease. Its generation is larger than that of every earlier lease that conflicted with it.
 
         Raises:
             LockTimeout: The deadline passed; the message names the nearest holder.
-            LockReentered: The same thread holds a lease of this manager on one of the resources already: waiting
-                for oneself would never end.
-            LockDeadlock: This thread and others hold locks and wait for each other's, and this request is the youngest.
-            LockRefused: Denied after the policy's retries; or the request is outside of what the guarantees declare.
+            LockReentered: This thread already holds a lease of this manager on one of the resources, so it would wait
+                for itself forever.
+            LockDeadlock: This thread and others hold locks and wait for each other, and this request is the youngest.
+            LockRefused: A conflict remained after the policy's retries; or the manager's ``guarantees`` do not include
+                a lock of this kind.
             LockServiceUnavailable: The service could not be reached.
         """
 
     def holds(self, resource: Resource, mode: LockMode) -> bool:
-        """Return whether this thread holds *resource*, or what it lies in, for an operation and at least in *mode*."""
+        """Return whether this thread holds an operation lock on *resource* or a parent of it, at least in *mode*."""
         return self.lease_on(resource, mode) is not None
 
     def lease_on(self, resource: Resource, mode: LockMode) -> Lease | None:
-        """Return the lease by which :meth:`holds` is true; None where it is not."""
+        """Return the lease that makes :meth:`holds` true; None if it is false."""
         return None
 
     @abstractmethod
     def locks(self, resource: Resource | None = None, *, scope: LockScope | None = None) -> Sequence[LockEntry]:
-        """Return who holds and waits for what: entries on *resource* and below it, oldest request first.
+        """Return the held and the awaited locks on *resource* and below it, oldest request first.
 
         Args:
             resource: None lists everything.
@@ -277,17 +278,17 @@ class LockManager(ABC):
     def pages(
         self, resource: Resource | None = None, *, scope: LockScope | None = None
     ) -> Iterator[Sequence[LockEntry]]:
-        """Yield the entries of :meth:`locks` page by page, resource by resource: the first page soon, of however many.
+        """Yield the entries of :meth:`locks` in pages, resource by resource. The first page comes soon, also of many.
 
-        Each page tells of the moment when it was read. Of a request that waits for a lock on a later page, it may
-        show the others as held.
+        Each page shows the locks at the time when it was read. If a request waits for a lock that is on a later page,
+        an earlier page may show the other locks of this request as held.
         """
         entries = sorted(self.locks(resource, scope=scope), key=lambda entry: (entry.scope, entry.resource))
         for start in range(0, len(entries), PAGE):
             yield entries[start : start + PAGE]
 
     def listed(self, resource: Resource) -> Resource:
-        """Return *resource* as :meth:`locks` names it: a service that limits names shows a long one cut off."""
+        """Return *resource* as :meth:`locks` names it: a service with a limit for names shows a long name shortened."""
         return resource
 
     def is_on(self, entry: LockEntry, resource: Resource) -> bool:
@@ -296,35 +297,36 @@ class LockManager(ABC):
 
     @abstractmethod
     def unlock(self, *, request_id: str | None = None, resource: Resource | None = None) -> Sequence[LockEntry]:
-        """Free locks by force, whoever owns them: one request, or every request that locks exactly *resource*.
+        """Free locks of any owner by force: one request, or every request that locks exactly *resource*.
 
         Returns:
-            What was freed; empty when nothing was there. The owners find their leases LOST.
+            The released locks; empty if there were none. The leases of their owners become LOST.
         """
 
     @abstractmethod
     def reap(self, *, dry_run: bool = False) -> Sequence[LockEntry]:
-        """Free what dead owners left, held or waiting; return what was freed.
+        """Release the locks and requests of dead owners, and return them.
 
-        Dead is whose lease is over by the service's clock, and whose process, in our reach, has certainly ended. Where
-        the clock is each client's own, this may take a lease: an owner is dead whose heartbeat does not move for so
-        long. Explicit locks, guards and locks of other programs are left to people.
+        An owner is dead if its lease has expired by the service's clock, or if its process has certainly ended (only a
+        process on this host can be checked). If each client uses its own clock, this call may take as long as a
+        lease: then an owner is dead if its heartbeat does not change during that time. Explicit locks, guards and
+        locks of other programs are not released; a person must release them.
 
-        Guarantee: nothing is freed whose owner may still believe to hold it.
+        Guarantee: a lock is not released while its owner may still believe that it holds it.
 
         Args:
-            dry_run: Free nothing, and return what would be freed.
+            dry_run: Release nothing, and return the locks that would be released.
         """
 
     def __reduce__(self) -> NoReturn:
-        """Refuse: locks belong to this process and its connections. Send the catalog, which opens its own client."""
+        """Raise TypeError: locks belong to this process. Send the catalog, which opens its own lock manager."""
         raise TypeError("a lock manager can't be pickled or copied: send its catalog, which opens another one")
 
     @abstractmethod
     def close(self) -> None:
-        """Release every lease of this client that is not explicit, and every connection. May be called again.
+        """Release every lease of this client that is not explicit, and close every connection. Idempotent.
 
-        Requests of other threads that are under way end: refused, and in no queue.
+        Requests of other threads that are still waiting leave their queues and end with an error.
         """
 
     def __enter__(self) -> Self:

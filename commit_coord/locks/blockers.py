@@ -1,4 +1,4 @@
-"""Who is in the way of a request, and what an error says of the lock holder."""
+"""The request that blocks another one, and the facts about a lock holder in an error."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from commit_coord.model import Generation, LockEntry, LockRequest, LockScope, Lo
 from commit_coord.protocol.modes import compatible
 
 Holder = Mapping[str, object]
-"""What an error says of a lock holder."""
+"""The facts about a lock holder in an error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +55,9 @@ def holder_of(look: Callable[[None, LockScope], Iterable[LockEntry]], request: L
 
 
 def holder_in(standing: Iterable[LockEntry], request: LockRequest, blocker: Blocker) -> dict[str, object]:
-    """Return what an error says about the lock holder: the end of the chain that *blocker* starts in *standing*.
+    """Return the facts for an error about the lock holder: the end of the chain that *blocker* starts in *standing*.
 
-    The nearest blocker may itself be waiting; whom to talk to is the one at the head of the queue.
+    The nearest blocker may itself be waiting; the owner to contact is the one at the head of the queue.
     """
     by_request: dict[str, list[LockEntry]] = {}
     for entry in standing:

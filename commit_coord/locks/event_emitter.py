@@ -1,4 +1,4 @@
-"""Tells whoever listens what became of a lock manager's requests."""
+"""Emits events: the outcomes of a lock manager's requests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class LockEventEmitter:
     def __init__(self, events: Events, clock: Clock) -> None:
         self._events, self._clock = events, clock
         self._granted: dict[str, tuple[LockRequest, float]] = {}
-        """Requests whose end is to be told, by their names, and when they were granted.
+        """Requests whose end will be an event, by their names, and when they were granted.
 
         Not in the leases: some end by being dropped.
         """

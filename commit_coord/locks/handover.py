@@ -1,17 +1,17 @@
-"""What a lock manager may carry from one holder of a commit latch to the next: offers, notes, and the journal.
+"""What a lock manager can pass from one holder of a commit latch to the next: offers, notes, and the journal.
 
 Theory of operation
-    A request may say what its owner would do once it is granted: its *offer*. A holder may *take* the offers that wait
-    right behind it, do them along with its own work, and *settle* them with its release: those requests end without
-    ever being granted. So one holder carries many waiters, and none is overtaken. An offer that was taken can't be
-    withdrawn any more; until it is settled its owner does not know what becomes of it.
+    A request may contain an *offer*: the work that its owner would do after the grant. A latch holder may *take* the
+    offers of the requests directly behind it, do their work together with its own, and *settle* them with its release:
+    those requests end without a grant. So one holder serves many waiters, in their order. A taken offer can't be
+    retracted; until it is settled, its owner does not know the outcome.
 
-    The latch of a table carries a *note* from each holder to the next: what it means is the holders' business.
+    A holder can leave a *note* for the next holder of the latch. The lock manager does not interpret it.
 
-    The *journal* remembers for a while which requests were carried out.
+    The *journal* keeps for a while which requests were executed.
 
-    All of it has defaults, which carry nothing: a lock manager that grants locks and no more overrides none of them,
-    and says so in its guarantees.
+    All methods here have defaults without these functions. A lock manager that only grants locks overrides none of
+    them, and declares this in its guarantees.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from commit_coord.model import JournalEntry, LockRequest, Offer
 
 
 class HandoverLease(Lease):
-    """A lease whose holder may carry what others offer, and leave a note for the next holder."""
+    """A lease whose holder may take the offers of others, and leave a note for the next holder."""
 
     @property
     def was_contended(self) -> bool | None:
-        """Whether another request was in the way of this one; None where it costs nothing to look for offers."""
+        """Whether another request blocked this one before; None if it costs nothing to look for offers."""
         return None
 
     def take(self, limit: int) -> Sequence[Offer]:
-        """Take the offers that wait right behind this lease, oldest first, at most *limit*.
+        """Take the offers of the requests directly behind this lease, oldest first, at most *limit*.
 
-        The first request that offers nothing ends them, so nobody is overtaken; as does one whose offer an earlier
-        holder took and never settled: it may still be carrying it out.
+        Stop at the first request without an offer, so that no request is overtaken. Also stop at an offer that an
+        earlier holder took and never settled, because that holder may still publish it.
 
         Raises:
             LockError: The service did not answer. Some offers may have been taken; they stay with their owners.
@@ -44,59 +44,60 @@ class HandoverLease(Lease):
         return ()
 
     def settle(self, done: Sequence[JournalEntry], returned: Sequence[str]) -> None:
-        """Say what became of offers that were taken. Their owners learn it together with the release.
+        """Report the outcome of taken offers. The release passes it on to their owners.
 
         Args:
-            done: Carried out; ``request_id`` is that of the lock request, whose ``submit`` returns the entry.
-            returned: Lock requests whose offers were not carried out and never will be.
+            done: The entries of executed offers; ``request_id`` is the id of the lock request, whose ``submit`` returns
+                the entry.
+            returned: The ids of lock requests whose offers were not executed and never will be.
 
         Raises:
-            LockRefused: The lock manager carries no offers.
+            LockRefused: The lock manager does not support offers.
         """
-        raise LockRefused("this lock manager carries no offers", locks=self.request)
+        raise LockRefused("this lock manager does not support offers", locks=self.request)
 
     def retract(self) -> bool:
-        """Take back the own offer. Return whether it is certain that nobody has taken it or will."""
+        """Retract the own offer. Return whether it is certain that no holder has taken it or will take it."""
         return True
 
     @property
     def handover_note(self) -> str | None:
-        """What the last holder of this commit latch left for the next one; "" for nothing.
+        """The note of the last holder of this commit latch; "" if there is none.
 
-        None where the guarantees declare no notes, and of whatever is not the latch of one table.
+        None if the guarantees declare no notes, or if this is not the latch of exactly one table.
         """
         return None
 
     def set_handover_note(self, note: str) -> None:
-        """Have the release leave *note* for the next holder; "" leaves nothing.
+        """Let the release leave *note* for the next holder; "" deletes the note.
 
-        It costs no round trip of its own, and may get lost: then the one before stays. It is left only if nobody else
-        has held the latch meanwhile.
+        This costs no additional round trip. The note may be lost: then the earlier note stays. It is only written if
+        no other holder has had the latch meanwhile.
 
         Raises:
-            LockRefused: The lock manager keeps no notes.
+            LockRefused: The lock manager does not support notes.
         """
-        raise LockRefused("this lock manager keeps no notes", locks=self.request)
+        raise LockRefused("this lock manager does not support notes", locks=self.request)
 
 
 class HandoverLockManager(LockManager):
-    """A client of a lock service that may carry offers, notes and a journal."""
+    """A client of a lock service that may support offers, notes and a journal."""
 
     @abstractmethod
     def acquire(self, request: LockRequest, *, deadline: float, policy: Policy | None = None) -> HandoverLease:
         """See :meth:`LockManager.acquire`."""
 
     def submit(self, request: LockRequest, *, deadline: float) -> HandoverLease | JournalEntry:
-        """Block until *request* is granted, or until another holder has carried out what it offers.
+        """Block until *request* is granted, or until another holder has executed its offer.
 
-        Where the guarantees declare no carrying this is :meth:`acquire`.
+        If the guarantees declare no offers, this is :meth:`acquire`.
 
         Returns:
-            A held lease; or the holder's answer, and nothing is held.
+            A held lease; or the entry of the holder that executed the offer, and then nothing is held.
 
         Raises:
-            OfferLost: Not granted, and the offer may have been carried out.
-            LockError: As :meth:`acquire`; it is certain that nobody has carried out the offer or will.
+            OfferLost: The request was not granted, and its offer may have been executed.
+            LockError: As :meth:`acquire`; it is certain that no holder has executed the offer or will execute it.
         """
         return self.acquire(request, deadline=deadline)
 
@@ -104,10 +105,10 @@ class HandoverLockManager(LockManager):
         """Keep *entry* in the journal for *lifetime_ms*.
 
         Raises:
-            LockRefused: The guarantees declare no journal.
+            LockRefused: The lock manager has no journal.
         """
-        raise LockRefused("this lock manager keeps no journal", manager=self.name)
+        raise LockRefused("this lock manager has no journal", manager=self.name)
 
     def recall(self, request_id: str) -> JournalEntry | None:
-        """Return what the journal knows of *request_id*, None when it knows nothing or keeps none."""
+        """Return the journal entry of *request_id*, None if there is no entry or no journal."""
         return None

@@ -54,7 +54,7 @@ class Heartbeat(Extension):
         # Closes the race with the end of the thread, which does the same two steps the other way round:
         # 1. The thread finds nothing to do.   2. We register something and find the thread alive.
         # 3. The thread ends, and nobody renews what we registered.
-        # Whoever is second here sees what the other wrote first.
+        # The second of the two sees what the other wrote first.
         self._wanted = True
         if self._thread is None:
             self._start()

@@ -1,10 +1,10 @@
-"""What the threads of this process hold: by one client, and by any.
+"""The locks that the threads of this process hold: through one client, and through any client.
 
 A thread that asks again for what it holds already is refused instead of left waiting, also in S:
 
 1. The thread holds S on a table.
 2. Somebody asks for X and waits for it.
-3. The thread asks for S again and stands behind the X: each waits for the other until the deadline.
+3. The thread asks for S again and is queued behind the X: each waits for the other until the deadline.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Held:
             ]
             if shared and lease.request.scope is request.scope:
                 raise LockReentered(
-                    "this thread holds a lock on the resource already and would wait for itself",
+                    "this thread already holds a lock on the resource and would wait for itself",
                     resource=", ".join(shared),
                     held=lease.request,
                     wanted=request,
@@ -86,7 +86,7 @@ class Held:
         for lease in self.by_any_client() if blocker is not None else ():
             if blocker is not None and lease.request.request_id == blocker.request_id:
                 raise LockReentered(
-                    "this thread holds a lock on the resource by another catalog and would wait for itself",
+                    "this thread holds a lock on the resource through another catalog object and would wait for itself",
                     held=lease.request,
                     wanted=request,
                     scope=request.scope.value,

@@ -16,7 +16,7 @@ Theory of operation
 Fencing
     Between asking whether a lease is live and acting upon it, it may end:
 
-    1. A asks, and is told that its lease is live.   2. A stalls. The lease ends, and B grabs one on the same object.
+    1. A asks, and its lease is live.   2. A stalls. The lease ends, and B grabs one on the same object.
     3. A wakes up and publishes.
 
     In the transaction that publishes, the question can be asked so that there is no gap (:meth:`Leases.fence`): B is
@@ -68,7 +68,7 @@ Locks = dict[Resource, LockMode]
 
 @dataclass(frozen=True, slots=True)
 class LeaseObject:
-    """What a lease is asked for. It need not exist.
+    """An object that a lease locks. It need not exist.
 
     Args:
         db_name: The database.
@@ -93,7 +93,7 @@ class LeaseObject:
             raise InvalidArguments("unknown lease type", value=self.lease_type, accepted="s, x", object=self)
         levels = self.partition_name.split("/") if self.partition_name else []
         if any(level.find("=") < 1 for level in levels):
-            raise InvalidArguments("not the name of a partition", value=self.partition_name, accepted="k=v/k2=v2")
+            raise InvalidArguments("invalid partition name", value=self.partition_name, accepted="k=v/k2=v2")
 
     @classmethod
     def of(cls, resource: Resource, mode: LockMode = LockMode.EXCLUSIVE) -> LeaseObject:
@@ -104,13 +104,13 @@ class LeaseObject:
 
     @property
     def resource(self) -> Resource:
-        """What is locked."""
+        """The locked resource."""
         levels = self.partition_name.split("/") if self.partition_name else []
         return Resource((self.db_name, self.table_name, *map(unquote, levels)))
 
     @property
     def mode(self) -> LockMode:
-        """How it is locked."""
+        """The mode of the lock."""
         return _MODES[self.lease_type]
 
     def __str__(self) -> str:
@@ -206,7 +206,7 @@ class Leases:
                 value=manager.name,
                 accepted="lease, with lock.uri naming a SQLite file or a PostgreSQL database",
             )
-        self._manager = manager
+        self.manager = manager
         self._max_ms = max_duration_ms
         self._database_parents = database_parents
         self._spelled = spelled
@@ -226,7 +226,7 @@ class Leases:
         Args:
             objects: They need not exist. Of one that comes twice the exclusive one counts.
             lease_duration_sec: How long it is kept without an extension, from the moment at which it is granted.
-            lease_wait_duration_sec: How long to stand in the queue, behind those that came before.
+            lease_wait_duration_sec: How long to wait in the queue, after the earlier requests.
 
         Raises:
             LeaseAlreadyExists: Somebody held a lease or an operation's lock on one of the objects till the end of the
@@ -240,7 +240,7 @@ class Leases:
         duration_ms = _milliseconds("lease_duration_sec", lease_duration_sec)
         if not 0 < duration_ms <= self._max_ms:
             raise InvalidArguments(
-                "a lease can't be that long",
+                "invalid lease duration",
                 argument="lease_duration_sec",
                 value=lease_duration_sec,
                 accepted=f"seconds above 0, at most {self._max_ms / 1000:g} (lease.max-duration-ms)",
@@ -274,12 +274,12 @@ class Leases:
         """
         _refuse_strangers(self._one(lease_id), self._resources(objects))
         step = lease_sql.EXTEND, self._named(lease_id)
-        (rows,) = self._manager.requests.run([step])
+        (rows,) = self.manager.requests.run([step])
         if rows:
             return int(rows[0][0])
         lease = self._one(lease_id)
         raise ExceedsMaxLeaseTime(
-            "the lease would live longer than a lease may",
+            "the lease would last longer than the maximum",
             lease_id=lease_id,
             since=_moment(lease.start_utc),
             until=_moment(lease.end_utc),
@@ -303,15 +303,15 @@ class Leases:
                 return
 
     def force_drop_lease(self, objects: Iterable[LeaseObject] = ()) -> list[HiveLease]:
-        """End the leases on exactly *objects*, whoever has them; without objects all leases. Return what was ended.
+        """End the leases on exactly *objects*, of any client; without objects all leases. Return what was ended.
 
-        A lease is ended as a whole: its holder was granted all of its objects or none, and could not see that it has
-        only some of them left.
+        A lease ends as a whole: its holder was granted all of its objects or none, and could not notice that it holds
+        only some of them.
         """
         wanted = self._resources(objects)
         self._delete_expired()
         doomed = [lease for lease in self._live() if not wanted or not wanted.isdisjoint(lease.objects)]
-        standing = self._manager.locks(scope=_SCOPE) if doomed else ()
+        standing = self.manager.locks(scope=_SCOPE) if doomed else ()
         ended = [lease for lease in doomed if self._end(lease.request_id, lease.lease_id)]
         requests = {lease.request_id for lease in ended}
         self._forced([entry for entry in standing if entry.request_id in requests])
@@ -352,11 +352,11 @@ class Leases:
         """
         lease = self._one(lease_id)
         borrowed = _Borrowed(self, self._request(lease.objects, lease.request_id, ""), lease_id)
-        self._manager.treat_as_held(borrowed)
+        self.manager.treat_as_held(borrowed)
         with borrowed:
             yield
 
-    # For whoever publishes.
+    # For commits.
 
     def ensure_live(self, lease_id: int) -> None:
         """Return if the lease is live.
@@ -372,7 +372,7 @@ class Leases:
 
         It yields a row if the lease is live; then nobody else is granted what it locks before the transaction ends.
         """
-        return self._manager.store.portable(lease_sql.HOLD, self._named(lease_id))
+        return self.manager.store.portable(lease_sql.HOLD, self._named(lease_id))
 
     # The rows.
 
@@ -394,7 +394,7 @@ class Leases:
                 wanted[resource] = each.mode
         if not wanted:
             raise InvalidArguments("a lease is on one object at least")
-        manager, deadline = self._manager, self._manager.clock.now() + wait_ms / 1000
+        manager, deadline = self.manager, self.manager.clock.now() + wait_ms / 1000
         with suppress(LockError):  # Else somebody else will.
             self._delete_expired()
         statement = "a lease while it is extended" if duration_ms is None else f"a lease of {duration_ms / 1000:g} s"
@@ -416,10 +416,10 @@ class Leases:
         """Make *lease* one that is known by its id."""
         request = {"request_id": lease.request.request_id, "place": lease.generation}
         length = {
-            "lease_ms": self._manager.settings.lease_ms if duration_ms is None else duration_ms,
+            "lease_ms": self.manager.settings.lease_ms if duration_ms is None else duration_ms,
             "outlives": int(duration_ms is not None),
         }
-        (rows, *_) = self._manager.requests.run(
+        (rows, *_) = self.manager.requests.run(
             [
                 (lease_sql.LENGTHEN, {**request, **length}),
                 (lease_sql.NAME_LEASE, {**request, "objects": _text(objects), "max_ms": self._max_ms}),
@@ -427,11 +427,11 @@ class Leases:
             ]
         )
         if not rows:
-            raise LockLost("the lease was ended by force as soon as it was granted", locks=lease.request)
+            raise LockLost("the lease was released by force directly after it was granted", locks=lease.request)
 
     def _live(self, lease_id: int | None = None) -> list[_Live]:
         """Return the live lease with an id, or all of them."""
-        rows = self._manager.requests.ask(lease_sql.LEASES, self._named(lease_id))
+        rows = self.manager.requests.ask(lease_sql.LEASES, self._named(lease_id))
         return [
             _Live(lease_id=number, request_id=request, text=text, user=user, start_utc=start, end_utc=end)
             for number, request, text, start, user, end in rows
@@ -449,12 +449,12 @@ class Leases:
         return found[0]
 
     def _end(self, request_id: str, lease_id: int, *, forced: bool = True) -> bool:
-        manager = self._manager
+        manager = self.manager
         return manager.requests.retries.briefly(partial(manager.end, _SCOPE, request_id, lease_id, forced=forced))
 
     def _delete_expired(self) -> None:
-        """Delete what leases that ended have left; whoever waits for one does it too."""
-        for lease_id, request_id in self._manager.requests.ask(lease_sql.ENDED_LEASES, self._named(None)):
+        """Delete what leases that ended have left; a client that waits for one does it too."""
+        for lease_id, request_id in self.manager.requests.ask(lease_sql.ENDED_LEASES, self._named(None)):
             self._end(request_id, lease_id, forced=False)
 
     def _reduce(self, lease: _Live, kept: Locks) -> bool:
@@ -472,7 +472,7 @@ class Leases:
             (lease_sql.SHARE_LOCK, {**named, "resource": stored(resource)}) for resource in gone if resource in after
         ]
         ids = id_list([f"{mode.letter}{stored(resource)}" for resource, mode in gone.items()])
-        (reduced, *_) = self._manager.requests.run(
+        (reduced, *_) = self.manager.requests.run(
             [(lease_sql.REDUCE, named), (lease_sql.REDUCE_LOCKS, {**named, "ids": ids}), *sharing],
             then=[
                 (
@@ -492,7 +492,7 @@ class Leases:
     def _named(self, lease_id: int | None) -> dict[str, Any]:
         if lease_id is not None and (type(lease_id) is not int or not 0 < lease_id <= _MAX_ID):
             raise InvalidArguments("not the id of a lease", value=lease_id, accepted="a whole number above 0")
-        manager = self._manager
+        manager = self.manager
         return {"scope": manager.requests.scope(_SCOPE), "lease_id": lease_id or 0, "clock": manager.store.clock_name}
 
     def _request(self, objects: Locks, request_id: str, statement: str) -> LockRequest:
@@ -506,7 +506,7 @@ class Leases:
 
     def _exists(self, error: LockTimeout) -> LeaseAlreadyExists:
         facts: dict[str, Any] = {}
-        with suppress(LockError):  # Who holds it is known; whether it is a lease is a courtesy.
+        with suppress(LockError):  # Optional: the error already names the holder.
             for lease in self._live():
                 if lease.request_id == error.details.get("request_id"):
                     facts = {"lease_id": lease.lease_id, "until": _moment(lease.end_utc)}
@@ -544,7 +544,7 @@ class HeldLease:
                 self._on_lost(self)
 
     def check(self) -> None:
-        """Return if the lease is live. Asks the service if its last word is older than a third of the lease.
+        """Return if the lease is live. Asks the service if its last confirmation is older than a third of the lease.
 
         Raises:
             LockLost: It is gone, or was dropped.
@@ -577,7 +577,7 @@ class HeldLease:
 
 
 class _Borrowed(Lease):
-    """What a thread need not wait for, because it has the lease that locks it."""
+    """Resources for which a thread need not wait, because it uses the lease that locks them."""
 
     def __init__(self, leases: Leases, request: LockRequest, lease_id: int) -> None:
         super().__init__(request, Generation(lease_id))
@@ -588,7 +588,7 @@ class _Borrowed(Lease):
         self._raise_if_over()
         assert self.generation is not None
         if not self._leases.confirm_lease(self.generation):
-            raise LockLost("the lease is not live any more", lease_id=self.generation)
+            raise LockLost("the lease has ended", lease_id=self.generation)
 
     def release(self) -> None:
         """Go back to waiting; the lease stays."""
@@ -597,12 +597,12 @@ class _Borrowed(Lease):
 
 def not_live(lease_id: int) -> LeaseEnded:
     """Return what to raise where a lease has to be live and is not."""
-    return LeaseEnded("the lease is not live any more", lease_id=lease_id)
+    return LeaseEnded("the lease has ended", lease_id=lease_id)
 
 
 def _milliseconds(argument: str, seconds: float) -> int:
     if type(seconds) not in (int, float) or not math.isfinite(seconds) or seconds < 0:
-        raise InvalidArguments("not a length of time", argument=argument, value=seconds, accepted="seconds, 0 or more")
+        raise InvalidArguments("invalid length of time", argument=argument, value=seconds, accepted="seconds >= 0")
     return math.ceil(seconds * 1000)
 
 

@@ -39,7 +39,7 @@ T = TypeVar("T")
 TicketT = TypeVar("TicketT", bound="Ticket")
 
 _RETRY = Backoff(initial_ms=10, maximum_ms=500)
-"""Between tries after a cut or a busy service: short beside a commit, and bounded while a server restarts."""
+"""Waits between tries after a broken connection or a busy service: short compared with a commit, and bounded."""
 
 THREAD = "commit-coord-heartbeat"
 
@@ -61,9 +61,9 @@ class Ticket:
     was_contended: bool = False
     """Whether another request was in the way, or may have been."""
     handover_note: str | None = None
-    """What the last holder of the latch left."""
+    """The note of the last latch holder."""
     next_note: str | None = None
-    """What is to be left for the next one."""
+    """The note for the next latch holder."""
 
     @property
     def lease(self) -> HeartbeatLease | None:
@@ -93,11 +93,11 @@ class Tickets(dict[str, TicketT]):
         super().__init__()
         self.client = client
         self.unreleased: dict[TicketT, None] = {}
-        """What is to be given back and could not be yet, in the order in which it came."""
+        """Leases that are to be released and could not be released yet, oldest first."""
 
 
 class Offers(Protocol):
-    """What a service keeps of offers."""
+    """The offers in a service."""
 
     def take(self, ticket: Any, limit: int) -> Sequence[Offer]:
         """See :meth:`HandoverLease.take`."""
@@ -138,7 +138,7 @@ class CarryingLease(HeartbeatLease):
     def __init__(self, keeper: Keeper[Any], offers: Offers, ticket: Ticket, generation: Generation) -> None:
         super().__init__(keeper, ticket, generation)
         self.settled: tuple[Sequence[JournalEntry], Sequence[str]] = (), ()
-        """What the release tells the owners of offers."""
+        """The outcomes that the release reports to the owners of offers."""
         self._offers = offers
         # Nobody could take the offer of a request that did not wait.
         self._retracted = None if ticket.was_contended else True
@@ -180,7 +180,7 @@ class LeaseService(Protocol[TicketT]):
 
     @property
     def lease_seconds(self) -> float:
-        """How long it keeps a lease after a renewal."""
+        """How long the service keeps a lease after a renewal."""
         return self.settings.lease_ms / 1000
 
     @property
@@ -245,7 +245,7 @@ class Retries:
     """Repeats what was interrupted.
 
     Args:
-        clock: Time and chance.
+        clock: Time and random numbers.
         lease_seconds: Returns how long the service keeps a lease: after a lease without an answer everything that
             this client has there has expired.
     """
@@ -276,13 +276,13 @@ class Keeper(Generic[TicketT]):
 
     Args:
         service: Which keeps them as long as it hears of them.
-        tickets: The client's.
-        retries: For what is interrupted.
+        tickets: The requests of this client.
+        retries: Repeats interrupted calls.
         heartbeat: Makes the heartbeat.
         emitter: Tells of the ends of leases that were dropped.
-        events: Who is told of leases that are lost, and of releases that failed.
+        events: Receives the leases that are lost, and the releases that failed.
         settings: Times.
-        clock: Where time comes from.
+        clock: The clock.
     """
 
     def __init__(
@@ -318,10 +318,10 @@ class Keeper(Generic[TicketT]):
             lease._state,
             event,
             now=self._clock.now(),
-            word=self.service.counted_from(ticket),
+            last_confirmed_at=self.service.counted_from(ticket),
             lease=None if ticket.request.explicit else self.service.lease_seconds,
         )
-        if lease._transition(state, reason or "the lease ran out without a word from the service") and (
+        if lease._transition(state, reason or "the lease ran out without a confirmation from the service") and (
             state is LeaseState.LOST
         ):
             self._tickets.pop(ticket.request.request_id, None)
@@ -360,7 +360,7 @@ class Keeper(Generic[TicketT]):
                 ticket.last_confirmed_at = max(ticket.last_confirmed_at, sent)
                 self.observe(ticket, LeaseEvent.CONFIRMED)
             else:
-                self.observe(ticket, LeaseEvent.DENIED, "it expired or was freed by force")
+                self.observe(ticket, LeaseEvent.DENIED, "the lease expired or was released by force")
 
     def beat(self) -> float | None:
         """Do what is due: releases that failed, renewals, what time alone decides, and the service's chores."""

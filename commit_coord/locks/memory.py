@@ -80,7 +80,7 @@ class MemoryLease(HandoverLease):
         return self._space.retract(self._ticket)
 
     def release(self) -> None:
-        """Give the locks back and wake whom that grants."""
+        """Release the locks and wake the requests that are granted now."""
         try:
             if self._transition(LeaseState.RELEASED):
                 if self._next_note is not None and self.request.table is not None:
@@ -116,8 +116,8 @@ class MemoryLeases:
     def lost(self, request_id: str) -> None:
         """The lease of *request_id* was freed by force."""
         lease = self._leases.get(request_id)
-        if lease is not None and lease._transition(LeaseState.LOST, "freed by force"):
-            self._events.emit(LockLeaseLost(request=str(lease.request), reason="freed by force"))
+        if lease is not None and lease._transition(LeaseState.LOST, "released by force"):
+            self._events.emit(LockLeaseLost(request=str(lease.request), reason="released by force"))
 
     def close(self, end_waits: Callable[[], None]) -> None:
         """Release every lease of this client that is not explicit."""
@@ -143,10 +143,10 @@ class MemoryQueue:
         held: Knows the threads.
         emitter: Tells of leases that ended by being dropped.
         settings: Times.
-        clock: Where time comes from.
-        threads: How they wait.
-        host: Names this process, and tells which others have ended.
-        holder: Says who holds the lock, where the one whose turn it is may be waiting itself; by default the listing.
+        clock: The clock.
+        threads: How threads wait.
+        host: Names this process, and knows which other processes of this host have ended.
+        holder: Finds the lock holder if the head of the queue may itself be waiting; by default the listing.
     """
 
     def __init__(
@@ -200,7 +200,7 @@ class MemoryQueue:
         lease = MemoryLease(self.space, ticket, self._settle)
         self._leases.add(lease)
         if not request.explicit:
-            # Only noted, for the next one who comes: this happens at any line, also of one who has the mutex.
+            # Only record it for the next caller: a finalizer may run at any line, even while its thread has the mutex.
             note = ticket, partial(self._emitter.ended, request.request_id)
             weakref.finalize(lease, self.space.dropped.append, note).atexit = False
         return lease
@@ -243,10 +243,10 @@ class MemoryQueue:
         if ticket is not None and ticket.request is request:
             return ticket
         if not request.offer:
-            raise LockRefused("the request was taken out of the queue by force", locks=request)
+            raise LockRefused("the request was removed from the queue by force", locks=request)
         if entry := self.space.answers.get(request.request_id, self._clock.now()):
             raise Carried(entry)
-        raise OfferLost("the request is gone, and what became of its offer is not known", locks=request)
+        raise OfferLost("the request is gone, and the outcome of its offer is not known", locks=request)
 
     def blocker(self, ticket: Ticket) -> Blocker | None:
         """Return what *ticket* waits for."""
@@ -264,7 +264,7 @@ class MemoryQueue:
 
 
 class MemoryLockTable:
-    """Who holds and waits for what in a space."""
+    """Lists the locks in a space, and releases locks by force."""
 
     def __init__(self, space: Space, host: Host) -> None:
         self._space, self._host = space, host
@@ -339,7 +339,7 @@ class MemoryLockManager(QueueLockManager[MemoryQueue]):
         space: See *uri*.
         settings: Times.
         clock: Where time and chance come from.
-        events: Who is told.
+        events: Receives what happens to locks.
         threads: How they wait.
         holder: As :class:`MemoryQueue` takes it.
     """

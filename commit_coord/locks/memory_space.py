@@ -98,7 +98,7 @@ class Space:
             return ticket
 
     def remove(self, ticket: Ticket) -> bool:
-        """Take *ticket* out, wake whom that grants; return whether it was there."""
+        """Remove *ticket*, wake the requests that are granted now; return whether it was there."""
         try:
             with self._mutex:
                 return self._remove(ticket)
@@ -176,7 +176,7 @@ class Space:
             ]
 
     def waits(self) -> list[Wait]:
-        """Return everybody who waits, and for whom."""
+        """Return all waits."""
         with self._mutex:
             return [self._wait_of(ticket) for ticket in self._tickets.values() if ticket.blocker is not None]
 

@@ -60,7 +60,7 @@ class NoneLockManager(HandoverLockManager):
         """Return a lease at once."""
         if request.explicit:
             raise LockRefused(
-                "locks are turned off (lock-impl=none, hive.support.concurrency=false): nobody keeps an explicit one",
+                "locks are turned off (lock-impl=none, hive.support.concurrency=false): no explicit lock can be kept",
                 manager=self.name,
                 locks=request,
             )

@@ -26,7 +26,7 @@ QueueT = TypeVar("QueueT", bound=Queue)
 
 
 class Acquires(Protocol):
-    """What acquires; as :class:`~commit_coord.locks.acquiring.Acquirer`."""
+    """Acquires locks; see :class:`~commit_coord.locks.acquiring.Acquirer`."""
 
     def acquire(self, acquire: Acquire) -> HandoverLease:
         """See :meth:`LockManager.acquire`.
@@ -46,11 +46,11 @@ class Acquires(Protocol):
 
 
 class Keeping(Protocol):
-    """What keeps the leases of one client."""
+    """Keeps the leases of one client."""
 
     @property
     def heartbeat(self) -> Extension:
-        """What extends them."""
+        """The background task that extends them."""
         ...
 
     def close(self, end_waits: Callable[[], None]) -> None:
@@ -59,7 +59,7 @@ class Keeping(Protocol):
 
 
 class LockTable(Protocol):
-    """Who holds and waits for what, and how that is ended by force."""
+    """Lists the locks of a service, and releases locks by force."""
 
     def look(self, resource: Resource | None, scope: LockScope | None) -> Sequence[LockEntry]:
         """See :meth:`LockManager.locks`."""
@@ -83,7 +83,7 @@ class LockTable(Protocol):
 
 
 class Journal(Protocol):
-    """What remembers which requests were carried out."""
+    """The journal of executed requests."""
 
     def remember(self, entry: JournalEntry, *, lifetime_ms: int) -> None:
         """See :meth:`HandoverLockManager.remember`."""
@@ -96,7 +96,7 @@ class Journal(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class Parts(Generic[QueueT]):
-    """What a manager is made of, in one process."""
+    """The parts of a manager in one process."""
 
     queue: QueueT
     acquirer: Acquires
@@ -124,7 +124,7 @@ class QueueLockManager(HandoverLockManager, Generic[QueueT]):
 
     @property
     def parts(self) -> Parts[QueueT]:
-        """What this manager is made of, in this process."""
+        """The parts of this manager in this process."""
         if self._pid != os.getpid():
             self._parts = self._make()
             self._pid = os.getpid()

@@ -27,7 +27,7 @@ LOCK_MANAGERS: Mapping[str, str] = MappingProxyType(
 
 
 _METHODS = ("acquire", "submit", "locks", "pages", "unlock", "reap", "remember", "recall", "close")
-"""What a class of another package must have; :class:`HandoverLockManager` has defaults for what it need not do."""
+"""Required methods of a class from another package; :class:`HandoverLockManager` has defaults for the others."""
 
 
 def create_lock_manager(
@@ -42,6 +42,10 @@ def create_lock_manager(
 ) -> HandoverLockManager:
     """Return the lock manager *name* as a client of the service at *uri*.
 
+    A class of another package is called as ``Class(uri, space=…, settings=…, clock=…, events=…)``, with nothing else.
+    It gets the host and the threads of this process from :mod:`commit_coord.locks.public` (``SYSTEM_HOST``,
+    ``THREADS``); our own managers take them as arguments with these defaults, which only simulations replace.
+
     Args:
         name: A key of :data:`LOCK_MANAGERS`; ``package.module:Class``; or a name from the entry-point group
             ``commit_coord.lock_managers``.
@@ -50,9 +54,9 @@ def create_lock_manager(
             of one process with the same text and space share their locks), unused by ``none``.
         settings: Times; None takes the defaults.
         clock: Where time and chance come from.
-        events: Who is told; None tells nobody.
+        events: Receives what happens to locks; None drops it.
         space: Separates what does not concern each other at one service, as the catalogs of one database do.
-        options: Arguments that this manager takes beyond those (``Settings.lock_options``).
+        options: Arguments that only this manager takes (``Settings.lock_options``); one of another package has none.
 
     Raises:
         ConfigError: *name* is unknown; the message lists the known ones. Or it can't be imported, or lacks a method of

@@ -1,4 +1,4 @@
-"""How the threads of a process wait, beat and note things: another way where threads are simulated."""
+"""Waiting, heartbeats and thread-local data of a process's threads; the simulator replaces them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _of_this_process() -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Threads:
-    """What a lock manager takes from the threads of its process.
+    """The thread functions that a lock manager uses.
 
     Args:
         turn: Returns what one thread waits for and another one gives.

@@ -1,4 +1,4 @@
-"""What happens in a catalog, for monitoring: metrics and traces made of the events, and who freed locks by force.
+"""Monitoring of a catalog: metrics and traces made from its events, and the audit log of forced unlocks.
 
 ``docs/observability.md`` lists what there is and what to watch.
 """

@@ -1,4 +1,4 @@
-"""Who freed whose locks by force, and who moved tables from one lock service to another, when and why.
+"""The audit log: who released which locks by force, and who moved tables to another lock service, when and why.
 
 To a logger, and to a file of JSON lines where one is configured.
 """
@@ -22,7 +22,7 @@ _SHOWN = 3
 
 
 class AuditLog:
-    """Records every lock request that was freed by force, and every change of a table's phase, one line each.
+    """Records every lock request that was released by force, and every change of a table's phase, one line each.
 
     Args:
         path: A file that is appended to; "" for none. Processes may share it: a line is written in one piece.

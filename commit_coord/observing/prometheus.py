@@ -1,4 +1,4 @@
-"""Prometheus metrics, in ``prometheus_client``'s own registry: whoever serves that registry serves these too.
+"""Prometheus metrics, in ``prometheus_client``'s own registry: a program that serves that registry serves these too.
 
 No label names a table or an owner: there may be thousands, and each would be a time series of its own.
 """
@@ -49,14 +49,14 @@ class _Instruments:
             "commit_coord_lock_requests_waiting", "Requests of this process that wait now", (*_CATALOG, "scope")
         )
         self.held = Gauge("commit_coord_leases_held", "Leases that this process holds now", (*_CATALOG, "scope"))
-        self.lost = Counter("commit_coord_leases_lost", "Leases that expired or were freed by force", _CATALOG)
+        self.lost = Counter("commit_coord_leases_lost", "Leases that expired or were released by force", _CATALOG)
         self.unreleased = Counter(
             "commit_coord_release_failures", "Releases that were not confirmed at once and are tried again", _CATALOG
         )
         self.forced = Counter(
             "commit_coord_locks_forced", "Lock requests that were freed by an unlock or a reap", (*_CATALOG, "how")
         )
-        self.commits = Counter("commit_coord_commits", "Commits by what became of them", (*_CATALOG, "status"))
+        self.commits = Counter("commit_coord_commits", "Commits by outcome", (*_CATALOG, "status"))
         self.rebases = Counter("commit_coord_rebases", "Commits whose table had moved on since it was read", _CATALOG)
         self.carried = Counter(
             "commit_coord_commits_carried", "Commits of others that one swap published along with its own", _CATALOG

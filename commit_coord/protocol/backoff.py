@@ -1,4 +1,4 @@
-"""How long to wait before the next try."""
+"""The waits between tries."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ class Backoff:
 
     def __post_init__(self) -> None:
         """State that waits grow, by a part of each."""
+        assert min(self.initial_ms, self.maximum_ms) >= 0, "a wait is no less than 0"
         assert self.factor >= 1, "no wait is shorter than the one before, but for chance"
         assert 0 <= self.jitter <= 1, "chance decides a part of a wait"
 

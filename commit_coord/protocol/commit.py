@@ -1,7 +1,7 @@
-"""The commit protocol: what is done in which order, and what each answer means. It decides and does nothing else.
+"""The commit protocol: the order of the steps, and what each answer means. Pure: it decides and executes nothing.
 
 Theory of operation
-    :func:`commit` is a generator. It yields *effects*; whoever drives it (the coordinator against real services,
+    :func:`commit` is a generator. It yields *effects*; its driver (the coordinator against real services,
     a simulator against fakes) performs each one and sends back its result, or throws what it raised. What it
     returns is a :class:`Verdict`, classified once, here.
 
@@ -9,39 +9,40 @@ Theory of operation
 
         Acquire ─► Retract ─► Plan ─► Gather ─► Write ─► EnsureActive ─► Swap ─► Confirm ─► Release
            │                   ▲ │                                        │
-           │ answered: a       │ └─ Replan (the owner plans               │ MOVED: somebody else swapped; plan on
-           │ holder carried    │    the attempt again)                    │ the new head. LOST_REPLY: Locate, repeat
-           ▼ it along          └──────────────────────────────────────────┘ the identical swap
+           │ Answered: a       │ └─ Replan (the caller plans              │ MOVED: another writer swapped; plan on
+           │ holder published  │    the attempt again)                    │ the new head. LOST_REPLY: Locate, repeat
+           ▼ the attempt       └──────────────────────────────────────────┘ the identical swap
         Verdict
 
-    A latch that is lost before the swap is taken again, and everything begins anew. So is one that is not what the
-    table asks for: it may be moving from one lock service to another, and only ``Plan``, under the latch, sees where
-    it is (``protocol/migration``).
+    If the latch is lost before the swap, the commit acquires it again and starts over. The same happens if the latch is
+    not the one that the table declares: the table may be moving from one lock service to another, and only ``Plan``,
+    under the latch, reads the table's present phase (``protocol/migration``).
 
 Many attempts, one swap
     A writer that waits for the latch offers its attempt, and the holder may carry it along: ``Gather`` takes what those
-    behind us offer and puts it behind our own attempt, ``Release`` tells each what became of it. It comes as late as it
-    can, since whoever arrives meanwhile travels along. An offer that somebody has taken is out of its owner's hands:
+    behind us offer and puts it behind our own attempt, ``Release`` tells each the outcome. It comes as late as it
+    can, since a waiter that arrives meanwhile is carried too. An offer that somebody has taken is out of its owner's
+    hands:
 
     1. L holds the latch and takes M's offer.   2. L stalls, and loses its lease.
-    3. M is granted the latch and fails: nothing of M was swapped.
-    4. L wakes up and swaps, M's attempt with it: the pointer is still where L read it.
+    3. M is granted the latch and fails: M has swapped nothing.
+    4. L wakes up and swaps, with M's attempt: the pointer is still at the base that L has read.
 
-    So M's failure is proven only if its offer could be taken back (``Retract``). In any other case it is UNKNOWN. That
-    is tried before M looks at the table: only so can M tell what it finds there under its request id, this attempt or
-    an earlier one of the same id.
+    So M's failure is proven only if M could retract its offer (``Retract``). In any other case it is UNKNOWN. M
+    retracts the offer before it reads the table. Otherwise M could not tell whether a commit with its request id in the
+    table is this attempt or an earlier commit with the same id.
 
-The lock is not the safety; the swap is
-    It is a compare-and-set on the location that ``Plan`` read under the latch. A holder that was paused past its
-    lease can only swap a pointer that nobody has moved.
+Safety comes from the swap, not from the lock
+    The swap is a compare-and-set on the location that ``Plan`` read under the latch. A holder that was paused for
+    longer than its lease can swap only a pointer that nobody has moved.
 
 Classification
-    SUCCESS: our location is the pointer, or stands in the unbroken metadata log back from it.
+    SUCCESS: our location is the pointer, or is in the unbroken metadata log back from it.
     FAILURE: the pointer has left our base, and the unbroken log from the base lacks ours; or no swap was ever sent.
     UNKNOWN: anything else. Every file is kept.
 
-    A lost reply with the pointer still on our base is neither: the change may land later (seen 20 of 20 times on
-    a Hive Metastore after a client timeout). So the identical swap is repeated until the service answers it.
+    A lost reply with the pointer still on our base is neither SUCCESS nor FAILURE: the swap may land later (seen 20 of
+    20 times on a Hive Metastore after a client timeout). So the identical swap is repeated until the service answers.
 
 Not here
     No time, random numbers, I/O or threads. How long to wait between status checks is an effect, too.
@@ -60,15 +61,15 @@ from commit_coord.model import CommitStatus
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How often things are tried.
+    """Maximum numbers of tries.
 
     Args:
-        swaps: Swaps that may find the pointer moved by writers that hold no latch.
+        swaps: Swaps that fail because a writer without the latch has moved the pointer.
         replans_outside: Times that an attempt is planned again without the latch, so that a rewrite of data files
-            stops nobody; the next time it is planned under the latch, where nothing moves.
-        latches: Times that the latch is taken for one commit when it is lost before the swap.
-        phases: Times that the table may ask for another latch than the one that was taken.
-        status_checks: Looks after a lost reply before the outcome is given up as UNKNOWN.
+            does not block other writers; the next time it is planned under the latch, where the head can't move.
+        latches: Times that one commit acquires the latch, if the latch is lost before the swap.
+        phases: Times that the table may declare another latch than the acquired one.
+        status_checks: Checks after a lost reply before the outcome is UNKNOWN.
     """
 
     swaps: int = 10
@@ -78,33 +79,33 @@ class Limits:
     status_checks: int = 10
 
     def __post_init__(self) -> None:
-        """State that everything is tried once at least."""
-        assert min(self.swaps, self.latches, self.status_checks) > 0, "a commit needs a latch, a swap and a look"
-        assert min(self.replans_outside, self.phases) >= 0, "a number of times is no less than 0"
+        """Check the limits."""
+        assert min(self.swaps, self.latches, self.status_checks) > 0, "a commit needs a latch, a swap and a check"
+        assert min(self.replans_outside, self.phases) >= 0, "a number of times is not negative"
 
 
-# Effects. Each says what its result is and what it may raise.
+# Effects. The docstring of each one has its result and what it may raise.
 
 
 @dataclass(frozen=True, slots=True)
 class Acquire:
-    """Take the latch. Result: None; or :class:`Answered` by a holder that carried the attempt along, nothing is held.
+    """Acquire the latch. Result: None; or :class:`Answered`: a latch holder published the attempt, nothing is held.
 
-    Raises LockError. ``OfferLost`` among them: the attempt may have been carried out.
+    Raises LockError; if it is ``OfferLost``, another holder may have published the attempt.
     """
 
     offering: bool
-    """Whether somebody else may carry the attempt out."""
+    """Whether a latch holder may publish the attempt."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retract:
-    """Take the own offer back. Result: whether it is certain that nobody has taken it or will. Raises nothing."""
+    """Retract the own offer. Result: whether it is certain that no holder has taken it or will. Raises nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Read the pointer and decide what becomes of the attempt there. Result: a planning result. Raises anything."""
+    """Read the pointer and apply the attempt to the head. Result: a planning result. Raises anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +254,7 @@ PlanResult = Planned | Answered | NeedsReplan | Refusal | WrongLatch
 
 
 class SwapResult(Enum):
-    """What the store said to a compare-and-set."""
+    """The answer of the store to a compare-and-set."""
 
     SWAPPED = auto()
     MOVED = auto()
@@ -262,7 +263,7 @@ class SwapResult(Enum):
 
 
 class Where(Enum):
-    """Where our metadata file was found."""
+    """The result of a search for our metadata file."""
 
     IN_LOG = auto()
     """It is the pointer, or in the unbroken log back from it."""
@@ -286,7 +287,7 @@ class Cause(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What became of a commit.
+    """The outcome of a commit.
 
     Args:
         status: The classification.
@@ -331,7 +332,8 @@ def commit(limits: Limits) -> Steps:
         try:
             answered: Answered | None = yield Acquire(offering=not in_doubt)
         except OfferLost:
-            # The table itself says what became of it, and Plan looks there. So do it ourselves, if it is not there.
+            assert not in_doubt, "an attempt that is in doubt is not offered again"
+            # The table itself shows the outcome, and Plan looks there. So do it ourselves, if it is not there.
             in_doubt = True
             continue
         except LockError as error:
@@ -350,7 +352,7 @@ def commit(limits: Limits) -> Steps:
             yield Release(verdict)
         if verdict is not None and verdict.cause is Cause.PHASE and phases < limits.phases:
             phases += 1
-            continue  # By now it is known which locks to take. Whoever waits for the commit does not notice.
+            continue  # By now it is known which locks to take. The caller of the commit does not notice.
         if verdict is not None and isinstance(verdict.error, LockLost) and latches < limits.latches:
             continue  # We stalled, or the lock service was away. Nothing was swapped: queue again.
         if verdict is not None:
@@ -369,7 +371,7 @@ def _doubted(failure: Verdict) -> Verdict:
     """Return the verdict on an attempt that failed here and that somebody else may have carried out."""
     return Verdict(
         status=CommitStatus.UNKNOWN,
-        reason=f"another writer had taken it to be committed along and did not answer, and here {failure.reason}",
+        reason=f"another writer took the attempt into its group commit and did not answer, and here {failure.reason}",
         error=failure.error,
         tries=failure.tries,
     )
@@ -444,13 +446,13 @@ def _not_swapped(error: Exception, tries: int = 0) -> Verdict:
 def _swap(limits: Limits, plan: Planned) -> Generator[Effect, Any, CommitStatus]:
     """Send one swap and classify it.
 
-    The race that ``LOST_REPLY`` stands for:
+    The race behind ``LOST_REPLY``:
 
     1. We send the swap; the connection breaks before the answer.
-    2. The service may have done it, may do it in a minute, or never got it.
-    3. A look at the pointer finds our base: this proves nothing, step 2 may still come.
-    4. So the identical swap is sent again. Once it is answered SWAPPED, it landed (whichever of the two);
-       answered MOVED, the pointer has left the base for good and the log says whether through us.
+    2. The service may have executed the swap, may execute it in a minute, or has never received it.
+    3. We read the pointer and find our base. This proves nothing, because the service may still execute the swap.
+    4. So we send the identical swap again. If the answer is SWAPPED, one of the two landed. If it is MOVED, the pointer
+       has left the base for good, and the log shows whether our swap moved it.
     """
     result: SwapResult = yield Swap(plan)
     if result is SwapResult.SWAPPED:
@@ -469,7 +471,7 @@ def _swap(limits: Limits, plan: Planned) -> Generator[Effect, Any, CommitStatus]
                 try:
                     result = yield Swap(plan)
                 except Exception:  # noqa: BLE001
-                    # This one was not carried out. The first one may still be.
+                    # This swap was not executed. The first one may still be.
                     result = SwapResult.LOST_REPLY
                 if result is SwapResult.SWAPPED:
                     return CommitStatus.SUCCESS
@@ -480,18 +482,18 @@ def _swap(limits: Limits, plan: Planned) -> Generator[Effect, Any, CommitStatus]
 
 
 def _confirmed(limits: Limits, plan: Planned) -> Generator[Effect, Any, CommitStatus]:
-    """Return what became of a swap that was carried out, beside writers that take the same latch and do not compare.
+    """Return the outcome of an executed swap if there are lock-only writers, which take the latch and do not compare.
 
-    1. We pass ``EnsureActive`` and stall; our latch runs out.   2. Such a writer takes it and reads our base.
-    3. We swap: the pointer is where we read it.   4. The writer puts its own file over ours.
+    1. We pass ``EnsureActive`` and stall; our latch expires.   2. A lock-only writer takes it and reads our base.
+    3. We swap: the pointer is still at our base.   4. The lock-only writer overwrites the pointer.
 
-    So who lost the latch meanwhile takes it once more: then whoever had it at 3 is done, and the log tells.
+    So a writer that lost the latch meanwhile takes it once more: then the one of step 2 is done, and the log tells.
     """
     for check in range(limits.status_checks):
         try:
             where: Where = yield Confirm(plan)
         except LockTimeout:
-            break  # whoever has the latch keeps it for longer than anybody should wait
+            break  # the holder keeps the latch for longer than anybody should wait
         except Exception:  # noqa: BLE001 - it was swapped, so nothing is a proof that it was not
             where = Where.UNDECIDED
         match where:
@@ -499,6 +501,6 @@ def _confirmed(limits: Limits, plan: Planned) -> Generator[Effect, Any, CommitSt
                 return CommitStatus.SUCCESS
             case Where.NOT_IN_LOG:
                 return CommitStatus.FAILURE
-        # Back on our base is no proof either: a swap whose reply was lost may still come, and would find it there.
+        # The pointer at our base is no proof either: a swap with a lost reply may still come, and would succeed.
         yield Pause(check)
     return CommitStatus.UNKNOWN

@@ -1,17 +1,17 @@
-"""Who waits for whom.
+"""Finds the request that blocks another request.
 
 Theory of operation
-    A request has one *place*, a number that it got when it entered, and stands with it in the queue of every
-    resource that it locks. It is granted when no conflicting request stands before it in any of these
+    A request has one *place*, a number that it got when it entered, and is with it in the queue of every
+    resource that it locks. It is granted when no conflicting request is before it in any of these
     queues. Places only grow, so nobody can step in before a request that waits: whom it waits for can only
     become less, and only by removals. That is why a waiter may watch one predecessor, the nearest:
 
     1. Everyone that blocks it has a smaller place than the nearest one, or is the nearest one.
-    2. While the nearest one stands, the request is blocked, whoever else goes.
+    2. While the nearest one is there, the request is blocked, even if others go.
     3. When the nearest one goes, the request asks again and finds the next nearest, or none.
 
 Not here
-    Scopes: their queues never meet. Expiry: what expired is removed first, then asked about.
+    Scopes: requests of different scopes are never in the same queue. Expiry: callers remove expired requests first.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from commit_coord.model import LockMode, Resource
 from commit_coord.protocol.modes import compatible
 
 Queue = Mapping[LockMode, Sequence[int]]
-"""The places that stand on one resource, ascending, by the mode that they ask for."""
+"""The places in the queue of one resource, ascending, by the mode that they ask for."""
 
 
 def nearest_blocker(
     place: int, locks: Iterable[tuple[Resource, LockMode]], queues: Mapping[Resource, Queue]
 ) -> int | None:
-    """Return the nearest place before *place* that conflicts with one of *locks*, None when it is granted.
+    """Return the nearest place before *place* that conflicts with one of *locks*, None if *locks* are granted.
 
     Args:
-        place: Where the request stands; it may stand in *queues* itself.
+        place: Of the request; it may be in *queues* itself.
         locks: What it asks for.
         queues: One queue a resource; a resource without one is free.
     """
@@ -42,5 +42,5 @@ def nearest_blocker(
             before = bisect_left(places, place)
             if before and not compatible(mode, other) and (nearest is None or places[before - 1] > nearest):
                 nearest = places[before - 1]
-    assert nearest is None or nearest < place, "nobody waits for what came later, so nobody waits in a circle"
+    assert nearest is None or nearest < place, "no request waits for a later one, so waits form no cycle"
     return nearest

@@ -1,18 +1,19 @@
-"""Who waits in a circle.
+"""Deadlock detection.
 
 Theory of operation
-    Within one request nobody can: it enters all its queues in one step. But a thread may hold what one request got and
-    wait with the next one. A *wait* is such a request, with the requests that stand in its way; who made them is known
-    by an *agent*, the name of a thread that no other one ever has. A cycle of waits, each for a request of the agent of
-    the next one, ends only when one of them is withdrawn: the youngest, the one with the largest place.
+    A single request can't cause a deadlock, because it enters all its queues in one step. But a thread may hold the
+    locks of one request and wait with another one. A *wait* is such a waiting request, together with the requests that
+    block it. Each request names its *agent*, a unique name of the thread that made it. A deadlock is a cycle of waits:
+    each one is blocked by a request of the agent of the next one. It ends only when one of the waits is withdrawn: the
+    youngest, which has the largest place.
 
-    All agents look for themselves, whenever they like, and so need no word of each other: places are the same for
+    All agents look for themselves, whenever they like, and so need not talk to each other: places are the same for
     everybody, so of one cycle all find the same youngest. The youngest wait of all that are in cycles is the youngest
     of whatever cycle it finds, so somebody always gives in.
 
-    A wait may be read at one time and the next one at another. That is no matter, since who stands before whom
-    never changes while both stand, and nobody comes back to a place: when all requests of a cycle are found standing
-    once more after it was found, all of it was true at one moment, and stays so.
+    Waits may be read at different times. This is correct, because the order of two requests never changes while both
+    are queued, and a place is never used again. So after an agent has found a cycle, it checks that all its requests
+    are still queued. If they are, the whole cycle existed at one moment, and it still exists.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ from commit_coord.model import LockMode, Owner, Resource
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Obstacle:
-    """A request in the way of another one.
+    """A request that blocks another one.
 
     Args:
-        request_id: Which one.
-        place: Where it stands.
-        agent: Who made it.
+        request_id: The id of the request.
+        place: Its place in the queues.
+        agent: The thread that made it.
     """
 
     request_id: str
@@ -41,14 +42,14 @@ class Obstacle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """A request that waits.
+    """A waiting request.
 
     Args:
-        request_id: Which one.
-        place: Where it stands.
-        agent: Who made it, and does nothing else until it is granted.
-        owner: What people know the agent by.
-        wanted: What it waits for, in which mode.
+        request_id: The id of the request.
+        place: Its place in the queues.
+        agent: The thread that made it; this thread does nothing else until the request is granted.
+        owner: The agent's name for people.
+        wanted: The resource and the mode that it waits for.
         obstacles: All requests before it that conflict with it.
     """
 
@@ -61,12 +62,12 @@ class Wait:
 
 
 Cycle = tuple[tuple[Wait, Obstacle], ...]
-"""Waits, each with the request of the next one's agent that is in its way; the last one waits for the first."""
+"""Waits, each with the blocking request of the next wait's agent; the last one is blocked by the first one's agent."""
 
 
 def find_cycle(own: str, waits: Iterable[Wait]) -> Cycle | None:
-    """Return the shortest cycle that the request *own* is part of, beginning with it; None when it is in none."""
-    # An agent waits for one thing at a time: what it asked for last.
+    """Return the shortest cycle that contains the request *own*, beginning with it; None if there is none."""
+    # An agent waits for one request at a time: the latest one.
     by_agent = {wait.agent: wait for wait in sorted(waits, key=_age)}
     start = next((wait for wait in by_agent.values() if wait.request_id == own), None)
     if start is None:
@@ -86,7 +87,7 @@ def find_cycle(own: str, waits: Iterable[Wait]) -> Cycle | None:
 
 
 def youngest(cycle: Cycle) -> Wait:
-    """Return the wait that has to give in."""
+    """Return the wait that must be withdrawn."""
     assert _is_closed(cycle), "each waits for a request of the next one, and the last one for one of the first"
     return max((wait for wait, _ in cycle), key=_age)
 
@@ -99,12 +100,12 @@ def _is_closed(cycle: Cycle) -> bool:
 
 
 def _age(wait: Wait) -> tuple[int, str]:
-    # Places of different queues may be the same, and everybody has to find the same youngest.
+    # Requests in different queues may have the same place, but all agents must find the same youngest wait.
     return wait.place, wait.request_id
 
 
 def described(cycle: Cycle) -> str:
-    """Return the cycle for people: who waits for what, held or wanted before by whom."""
+    """Describe the cycle in words: which owner waits for which lock, and which owner blocks it."""
     waits = [wait for wait, _ in cycle]
     return "; ".join(
         f"{wait.owner} wants {wait.wanted[1].letter} on {wait.wanted[0]}, waits for {after.owner}"

@@ -1,8 +1,8 @@
-"""Which locks an operation takes: the 17 rows of Hive's manual and the operations of Iceberg beside them, in one table.
+"""Which locks an operation takes: the 17 rows of Hive's manual and the operations of Iceberg, in one table.
 
 Theory of operation
     An operation works on a table, on partitions of it, or on a database. :data:`COMMANDS` says on what its lock
-    stands and in which mode. Parents are not in the table: whoever locks a partition in any mode holds S on all
+    stands and in which mode. Parents are not in the table: who locks a partition in any mode holds S on all
     its prefixes and on the table, and :meth:`~commit_coord.model.LockRequest.of` adds them. So the manual's row
     ``alter table T1 partition P1 concatenate: X on T1.P1`` holds S on T1 too, by the manual's own rule.
 
@@ -34,7 +34,7 @@ _TABLE_DEPTH = 2  # db/table
 
 
 class Operation(StrEnum):
-    """What a statement, a call or a job does to one table or database."""
+    """The operation of a statement, a call or a job on one table or database."""
 
     # The manual's.
     SELECT = "select"
@@ -73,7 +73,7 @@ class Operation(StrEnum):
 
 
 class Level(StrEnum):
-    """What an operation's lock stands on."""
+    """What an operation locks."""
 
     DATABASE = "database"
     NAME = "table, S on its database"
@@ -98,7 +98,7 @@ class Command:
     """One rule.
 
     Args:
-        level: Where the lock stands.
+        level: What is locked.
         mode: Its mode.
         calls: Which calls from Python take it.
         statement: How it is written, for the documentation; "" where it is none.
@@ -151,7 +151,7 @@ COMMANDS: Mapping[Operation, Command] = MappingProxyType(
         ),
         Operation.MERGE: Command(Level.TARGET, X, Calls.ICEBERG, "", "table.upsert"),
         Operation.TRUNCATE: Command(Level.TARGET, X, Calls.NONE, "TRUNCATE TABLE t [PARTITION (…)]"),
-        # As in Hive 4: no row of the table's present changes, so it shares the table with whoever works on its rows.
+        # As in Hive 4: no row of the table's present changes, so it shares the table with writers of its rows.
         Operation.EXPIRE_SNAPSHOTS: Command(
             Level.TABLE,
             S,
@@ -188,6 +188,8 @@ COMMANDS: Mapping[Operation, Command] = MappingProxyType(
         Operation.DROP_DATABASE: Command(Level.DATABASE, X, Calls.HIVE, "DROP DATABASE d", "catalog.drop_namespace"),
     }
 )
+
+assert set(COMMANDS) == set(Operation), "each operation has its rule"
 
 Partition = Sequence[str | None]
 """``key=value`` by level, outermost first; None where the value is not known before the statement runs."""

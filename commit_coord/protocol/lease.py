@@ -1,19 +1,20 @@
-"""What a holder may believe about its lease.
+"""The state of a lease, from the point of view of its holder.
 
 Theory of operation
-    Four states. HELD: the service confirmed the lease not long ago. SUSPECT: a word of the service is overdue, but
-    the lease can't have run out yet. LOST and RELEASED are final.
+    Four states. HELD: the service confirmed the lease not long ago. SUSPECT: a confirmation of the service is
+    overdue, but the lease can't have run out yet. LOST and RELEASED are final.
 
-    The *word* is the moment at which the last confirmed renewal was **sent**, by the holder's own clock, which
-    runs through suspend. The service counts the lease from when the renewal arrived, which is later, so
+    ``last_confirmed_at`` is the moment at which the last confirmed renewal was **sent**, by the holder's own clock,
+    which runs through suspend. The service counts the lease from when the renewal arrived, which is later, so
     the holder always finds itself LOST before anybody else may take over:
 
     1. The holder sends a renewal at 0.
     2. The service receives it at 2 and will free the locks at 2 + lease.
     3. The reply is lost. The holder counts from 0 and stops at 0 + lease.
 
-    Events: CONFIRMED, the service said that the lease is ours (the word is its sending time); MISSED, it did not
-    answer; DENIED, it said that the lease is not ours; TICK, time passed; GIVEN_BACK, the holder released it.
+    Events: CONFIRMED, the service answered that the lease is ours (``last_confirmed_at`` is when that was asked);
+    MISSED, it did not answer; DENIED, it answered that the lease is not ours; TICK, time passed;
+    GIVEN_BACK, the holder released it.
 
 Not here
     Reviving: a lease that the service still knows, but which the holder has found LOST, stays LOST.
@@ -29,7 +30,7 @@ from commit_coord.model import LeaseState
 
 
 class LeaseEvent(StrEnum):
-    """What a holder notices."""
+    """An event that changes the state of a lease."""
 
     CONFIRMED = "confirmed"
     MISSED = "missed"
@@ -61,18 +62,22 @@ TRANSITIONS: Mapping[LeaseState, Mapping[LeaseEvent, LeaseState]] = MappingProxy
     }
 )
 
+assert all(set(TRANSITIONS[state]) == set(LeaseEvent) for state in LeaseState), "each state knows every event"
+
 OVERDUE = 2 / 3
-"""The part of a lease after which a word is overdue: two heartbeats of the usual third have been missed."""
+"""The part of a lease after which a confirmation is overdue: two heartbeats of the usual third have been missed."""
 
 
-def next_state(state: LeaseState, event: LeaseEvent, *, now: float, word: float, lease: float | None) -> LeaseState:
+def next_state(
+    state: LeaseState, event: LeaseEvent, *, now: float, last_confirmed_at: float, lease: float | None
+) -> LeaseState:
     """Return the state after *event*.
 
     Args:
         state: The present one.
         event: What was noticed.
         now: The holder's clock, seconds.
-        word: When the last confirmed renewal was sent, same clock.
+        last_confirmed_at: When the last confirmed renewal was sent, same clock.
         lease: How long the service keeps the lease after a renewal, seconds; None for ever.
     """
     assert lease is None or lease > 0, "a lease has a length"
@@ -80,8 +85,8 @@ def next_state(state: LeaseState, event: LeaseEvent, *, now: float, word: float,
     assert state not in (_LOST, _RELEASED) or after is state, "LOST and RELEASED are final"
     if lease is None or after in (_LOST, _RELEASED):
         return after
-    if now - word >= lease:
+    if now - last_confirmed_at >= lease:
         return _LOST
-    if now - word >= lease * OVERDUE:
+    if now - last_confirmed_at >= lease * OVERDUE:
         return _SUSPECT
     return after

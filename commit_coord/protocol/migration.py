@@ -1,16 +1,16 @@
-"""Moving a table from the metastore's locks to ZooKeeper while everybody writes: phases, and what each asks for.
+"""Moves a table from the metastore's locks to ZooKeeper while writers continue: the phases, and the locks of each.
 
-Pure: decides, and does nothing else. ``tests/proof/model/Migration.tla`` checks the protocol,
-``locks/migration/`` carries it out, ``docs/migration.md`` tells its users.
+Pure: it decides and executes nothing. ``tests/proof/model/Migration.tla`` checks the protocol, ``locks/migration/``
+executes it, ``docs/migration.md`` describes it for users.
 
 ::
 
-    hms ──► both ──► zookeeper        one step at a time, forth or back; the epoch grows with each
+    hms ──► both ──► zookeeper        one step at a time, forward or back; the epoch grows with each step
         ◄──      ◄──
 
 Phase and epoch are properties of the table in Iceberg's metadata, so each change of them is a new metadata location:
-whoever planned on the old one finds its swap refused. They are read with the pointer, under the latch, and a writer
-whose locks are not those that the phase asks for lets go, takes these, and starts over.
+a writer that planned on the old one finds its swap refused. They are read with the pointer, under the latch, and a
+writer whose locks are not those that the phase asks for lets go, takes these, and starts over.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LOCK_IMPL = "commit-coord.lock-impl"
 """Table property: the lock manager that this table's writers use. Each change of it is a new metadata location."""
 
 LOCK_PHASE = "commit-coord.lock-phase"
-"""Table property, and of a database for the tables to come: the phase. Changed by ``commit-coord migrate`` alone."""
+"""Property of a table, or of a database for new tables: the phase. Only ``commit-coord migrate`` changes it."""
 
 LOCK_EPOCH = "commit-coord.lock-epoch"
 """Table property: how often the phase has changed."""
@@ -34,11 +34,11 @@ HMS, ZOOKEEPER = "hms", "zookeeper"
 """The lock managers between which tables move, by their names."""
 
 MIGRATING = "hms-to-zookeeper"
-"""The lock manager that takes part in all phases."""
+"""The lock manager that supports all phases."""
 
 
 class Phase(StrEnum):
-    """Where a table is on its way. In this order."""
+    """The phases of a migration, in this order."""
 
     HMS = "hms"
     BOTH = "both"
@@ -46,18 +46,18 @@ class Phase(StrEnum):
 
     @property
     def lock_impl(self) -> str:
-        """What the table declares as its lock manager: the one whose lock every writer of this phase holds.
+        """The lock manager that the table declares: the one whose lock every writer of this phase holds.
 
-        So writers that know nothing but the metastore's lock, ours and others', go on in ``both``.
+        So writers that take only the metastore's lock continue in phase ``both``.
         """
         return ZOOKEEPER if self is Phase.ZOOKEEPER else HMS
 
     def toward(self, target: Phase) -> Phase | None:
-        """Return the next phase on the way to *target*, None when this is it."""
+        """Return the next phase on the way to *target*, None if this phase is *target*."""
         order = list(Phase)
         here, there = order.index(self), order.index(target)
         step = None if here == there else order[here + (1 if there > here else -1)]
-        # Writers of the phase before and of the one after then hold one lock in common, and see each other.
+        # So writers of the phases before and after a step have one lock in common, and exclude each other.
         assert step is None or set(locks_of(self)) & set(locks_of(step)), "neighbours share a lock manager"
         return step
 
@@ -71,10 +71,10 @@ class State:
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> State:
-        """Return the state of a table with *properties*; of one that never moved, by the lock manager it declares.
+        """Return the state of a table with *properties*. Without a phase, the declared lock manager decides.
 
         Raises:
-            ConfigError: It is in a phase that this version does not know.
+            ConfigError: The phase is unknown to this version.
         """
         unmoved = Phase.ZOOKEEPER if properties.get(LOCK_IMPL) == ZOOKEEPER else Phase.HMS
         said, epoch = properties.get(LOCK_PHASE, unmoved), properties.get(LOCK_EPOCH, "0")
@@ -82,7 +82,7 @@ class State:
             return cls(phase=Phase(said), epoch=int(epoch))
         except ValueError as error:
             raise ConfigError(
-                "the table is in a phase that this version does not know",
+                "unknown migration phase of a table",
                 key=LOCK_PHASE,
                 value=said,
                 epoch=epoch,
@@ -99,11 +99,16 @@ class State:
 
 
 def locks_of(phase: Phase, *, changing: bool = False) -> tuple[str, ...]:
-    """Return the lock managers whose locks *phase* asks for, in the order in which they are taken.
+    """Return the lock managers whose locks *phase* requires, in the order in which they are acquired.
 
     Who changes the phase takes both: the locks of the phase before, and of the one after. On the way back from
-    ``zookeeper`` the metastore's can't be had: there the guard stands until the phase has changed.
+    ``zookeeper`` the metastore's can't be had: there the guard is until the phase has changed.
     """
     if phase is Phase.ZOOKEEPER:
         return (ZOOKEEPER,)
     return (HMS, ZOOKEEPER) if phase is Phase.BOTH or changing else (HMS,)
+
+
+assert all(set(locks_of(phase, changing=True)) >= set(locks_of(phase)) for phase in Phase), (
+    "a change of the phase excludes every writer of the phase before"
+)

@@ -1,4 +1,4 @@
-"""Which two locks may stand together on one resource.
+"""Which lock modes are compatible on one resource.
 
 Source: Hive wiki "Locking", the compatibility matrix.
 """
@@ -28,10 +28,17 @@ assert all(COMPATIBLE[one, other] == COMPATIBLE[other, one] for one, other in CO
 
 
 def compatible(requested: LockMode, existing: LockMode) -> bool:
-    """Return whether *requested* may be granted beside *existing* on the same resource."""
+    """Return whether *requested* is compatible with *existing* on the same resource."""
     return COMPATIBLE[requested, existing]
 
 
 def stronger(one: LockMode, other: LockMode) -> LockMode:
     """Return the mode that covers both."""
     return one if one is X else other
+
+
+assert all(
+    compatible(mode, stronger(one, other)) <= min(compatible(mode, one), compatible(mode, other))
+    for one, other in COMPATIBLE
+    for mode in LockMode
+), "what the weaker mode keeps out, the stronger one keeps out"

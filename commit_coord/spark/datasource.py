@@ -256,7 +256,7 @@ def _lock(
     if needed.held is Held.ALL:
         return None
     if holder is None:
-        raise ConfigError("nobody holds the locks of this write: call commit_coord.spark.register(spark) first")
+        raise ConfigError("no process holds the locks of this write: call commit_coord.spark.register(spark) first")
     holder.acquire(
         claim, given.get("catalog"), given.properties, dict(needed.locks), f"{mode} {'.'.join(table.name())}"
     )
@@ -336,7 +336,7 @@ def _projection(schema: Schema, wanted: T.StructType) -> Schema:
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What one task wrote, and the job that it belongs to."""
+    """The files that one task wrote, and the job that the task belongs to."""
 
     files: list[DataFile]
     target: Target
@@ -483,7 +483,7 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
             if isinstance(message, Written)
         }
         if any(not batch.writer_id for _, batch in found.values()):
-            raise ConfigError("no streaming query runs this: name the stream", key="writer-id")
+            raise ConfigError("the stream has no name, and no streaming query with an id runs it", key="writer-id")
         return list(found.values()) if _files(messages) else []
 
 
@@ -493,7 +493,7 @@ def _files(messages: Sequence[WriterCommitMessage | None]) -> list[DataFile]:
 
 def _publish(table: CoordinatedTable, files: Sequence[DataFile], target: Target, **arguments: Any) -> None:
     with target.io.new_output(f"{target.folder}/{_MARK}").create(overwrite=True) as mark:
-        mark.write(b"A commit of the files in this folder has begun: only its request id says what became of it.\n")
+        mark.write(b"A commit of the files in this folder has begun. To find its outcome, look up its request id.\n")
     publish(table, files, target, **arguments)
 
 
@@ -508,7 +508,7 @@ def _abandon(given: Options, target: Target, request: str) -> None:
         landed = table.find_commit(request) is not None
         begun = target.io.new_input(f"{target.folder}/{_MARK}").exists()
     except Exception:
-        logger.exception("what became of request %s could not be found out, its files are kept", request)
+        logger.exception("the outcome of request %s is not known; its files are kept", request)
         return
     if landed:
         logger.warning("request %s has landed although Spark gave it up", request)

@@ -44,7 +44,7 @@ _FIELD_ID = b"PARQUET:field_id"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What a writer of data files has to know of a table. Pickles without the history of the table.
+    """The data of a table that a writer of data files needs. Pickles without the history of the table.
 
     Args:
         schema: The schema that is written.
@@ -201,7 +201,7 @@ def delete_folder(target: Target) -> None:
 
 
 def tidy_folder(target: Target, kept: Sequence[DataFile]) -> None:
-    """Delete whatever stands in the folder of a committed job and is not one of its files."""
+    """Delete what is in the folder of a committed job and is not one of its files."""
     try:
         filesystem, root = _filesystem(target.io, target.folder)
         wanted = {data_file.file_path[len(target.folder) :].strip("/") for data_file in kept}
@@ -214,7 +214,7 @@ def tidy_folder(target: Target, kept: Sequence[DataFile]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What a Parquet file says of its columns.
+    """The columns of a Parquet file.
 
     Args:
         schema: The columns with their names and ids; None where an id is missing, or a type is none of Iceberg's.

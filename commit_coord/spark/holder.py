@@ -123,7 +123,7 @@ class Holder:
             except OSError:
                 return  # closed
             except Exception:
-                logger.warning("a stranger knocked at the lock holder", exc_info=True)
+                logger.warning("the lock holder rejected an unauthenticated connection", exc_info=True)
                 continue
             threading.Thread(target=self._answer, args=(connection,), name="commit-coord-claim", daemon=True).start()
 

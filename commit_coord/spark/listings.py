@@ -1,4 +1,4 @@
-"""What the lock service knows, as DataFrames: ``spark.read.format("commit_coord.locks")``, and ``.leases``.
+"""Locks and leases as DataFrames: ``spark.read.format("commit_coord.locks")`` and ``.leases``.
 
 A listing is read when Spark plans the query, in a Python worker beside the driver, as any other client of the service
 would read it; the tasks only carry its rows, and the DataFrame keeps them: ``load()`` again for a new look. To add one:

@@ -89,7 +89,7 @@ _OPTIONS = {
     "mergeSchema": "false",
 }
 _HIDDEN_FILE = re.compile(r"(^|/)([_.][^/]*|[^/]*\._COPYING_)$")
-"""File names that Spark leaves out without a word. Source: ``HadoopFSUtils.shouldFilterOutPathName``."""
+"""Names of files that Spark silently ignores. Source: ``HadoopFSUtils.shouldFilterOutPathName``."""
 
 _FILES_A_TASK = 8
 _FOOTERS = 256

@@ -77,7 +77,7 @@ def file_schema(schema: Schema) -> Schema:
     for struct in [safe.as_struct(), *(kind for _, kind in nested(safe) if isinstance(kind, I.StructType))]:
         names = [field.name for field in struct.fields]
         if twice := {name for name in names if names.count(name) > 1}:
-            raise SchemaMismatch("two columns have one name in Parquet files", names=sorted(twice))
+            raise SchemaMismatch("two columns have the same name in Parquet files", names=sorted(twice))
     return safe
 
 

@@ -31,7 +31,7 @@ def require_classic(session: Any) -> None:
     """
     if not hasattr(session, "_jsparkSession") and not hasattr(session, "_jdf"):
         raise ConfigError(
-            "the fast way needs a classic Spark session, not Spark Connect: use format('commit_coord')",
+            "this call needs a classic Spark session; with Spark Connect use format('commit_coord')",
             session=type(session).__name__,
         )
 
@@ -113,7 +113,7 @@ def hadoop_uris(spark: SparkSession, paths: Sequence[str]) -> dict[str, str]:
 
 
 def spark_path(location: str) -> str:
-    """Return *location* as Spark has to be told: PyIceberg's bare paths are local, and Hadoop's S3 is ``s3a``."""
+    """Return *location* as Spark needs it: PyIceberg's bare paths are local, and Hadoop's S3 is ``s3a``."""
     scheme, separator, rest = location.partition("://")
     if not separator:
         return location if location.startswith("file:") else f"file://{location}"

@@ -80,8 +80,8 @@ class Batch:
         if table.find_commit(self.request_id) is not None:
             return True
         raise CommitNotApplied(
-            "nothing was written: the table has later batches of this stream, or batches from another checkpoint, "
-            "and none that is known to be this one. Give the stream another writer id if it starts anew",
+            "nothing was written: the table has later batches of this stream or batches of another checkpoint, and "
+            "this batch is not known to have landed. If the stream has a new checkpoint, give it another writer id",
             writer_id=self.writer_id,
             batch=self.number,
             query=self.query_id or None,
@@ -115,7 +115,7 @@ def foreach_batch(
         query = df.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
         name = writer_id or query
         if not name:
-            raise ConfigError("no streaming query runs this function: give it a writer_id")
+            raise ConfigError("no streaming query runs this function, so it needs a writer_id")
         given = dict(arguments)
         source = df.schema if given.pop("create", False) else None
         found = resolve(table, source, given.pop("partition_by", ()), given.pop("properties", None) or {})

@@ -77,7 +77,7 @@ def _nullable(kind: T.DataType) -> Any:
         case T.MapType():
             return T.MapType(_nullable(kind.keyType), _nullable(kind.valueType), True)
         case T.NullType():
-            raise ConfigError("a column that is always null has no type to make a table with: cast it")
+            raise ConfigError("a column of type void can't be created in a table: cast it to another type")
     return kind
 
 

@@ -37,10 +37,10 @@ _EXACT = 34
 """Digits of a decimal that Spark subtracts without dropping some of the scale: its results end at 38."""
 
 _PLAIN = r"\A[A-Za-z0-9_-]{0,80}\z"
-"""Strings that stand in a folder name as they are, on every file system."""
+"""Strings that can be in a folder name unchanged, on every file system."""
 
 _LONGEST = 80
-"""Bytes whose hexadecimal digits stand in a folder name: file systems end at 255, with the name of the column."""
+"""Bytes whose hexadecimal digits fit into a folder name with the name of the column: the limit is 255."""
 
 
 def partition_column(field: PartitionField, kind: I.IcebergType, column: Column) -> Column:
@@ -80,7 +80,7 @@ def _transformed(transform: X.Transform[Any, Any], kind: I.IcebergType, column: 
             return _truncated(transform.width, kind, column)
         case X.YearTransform() | X.MonthTransform() | X.DayTransform() | X.HourTransform():
             return _time(transform, kind, column)
-    raise SchemaMismatch("a partition field has a transform that is not known", transform=transform)
+    raise SchemaMismatch("unknown transform of a partition field", transform=transform)
 
 
 def _internal(kind: I.IcebergType, column: Column) -> Column:

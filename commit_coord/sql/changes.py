@@ -54,7 +54,7 @@ def update_rows(statement: Update, table: CoordinatedTable) -> Answer:
                 made = made.set_column(at, rows.schema.field(at).with_type(column.type), column)
             return made
 
-        change(arrow_schema(seen.schema()).empty_table())  # What does not fit is refused, whoever matches.
+        change(arrow_schema(seen.schema()).empty_table())  # What does not fit is refused, even if no row matches.
         count = rewrite(tx, condition, change)
 
     transaction = table.transaction()

@@ -24,7 +24,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """What a query brings: columns by position. Those of lists and constants get their types where they are put."""
+    """The result of a query: columns by position. Lists and constants get the types of their target columns."""
 
     names: tuple[str, ...]
     columns: tuple[pa.ChunkedArray | list[Any] | Constant, ...]

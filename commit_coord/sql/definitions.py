@@ -38,7 +38,7 @@ from commit_coord.table.transaction import CoordinatedTransaction
 FORMATS = ("parquet", "orc", "avro")
 
 _FIELD_SUFFIXES = {"truncate": "trunc"}
-"""How Iceberg names the field of a transform where that is not the transform's own name."""
+"""Iceberg's suffix for the field of a transform, if it differs from the transform's own name."""
 
 
 def check_format(file_format: str) -> str:

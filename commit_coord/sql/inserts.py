@@ -3,7 +3,7 @@
 A statement that changes rows is a plan, a function of the table as its transaction sees it. When the commit loses a
 race, the plan runs again on the newer head, with its query, its conditions and its literals:
 
-1. ``INSERT OVERWRITE t SELECT ... FROM t`` reads t.   2. Another client appends, and is told that its rows are in.
+1. ``INSERT OVERWRITE t SELECT ... FROM t`` reads t.   2. Another client's append is acknowledged.
 3. We commit. Rows computed at 1 would replace those of 2 without having seen them; so the query runs again.
 
 Nothing is decided before the transaction: that no row matches may have changed until the commit.

@@ -1,4 +1,4 @@
-"""What the names in a statement stand for."""
+"""Resolves the names in a statement."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Names:
     Args:
         catalog: Where they are.
         database: Of names that name none.
-        rewrite: Who does the work of CONCATENATE.
+        rewrite: The function that executes CONCATENATE.
     """
 
     def __init__(self, catalog: CoordinatedCatalog, database: str, rewrite: Rewriter = rewrite_here) -> None:
@@ -39,7 +39,7 @@ class Names:
             StatementError: No table has such a name.
         """
         if not name.table:  # Of a function in FROM.
-            raise StatementError("this is not a table name: run the query in Spark")
+            raise StatementError("invalid table name; for a query without a table, use Spark")
         database, table = self.catalog.spelled(Resource((name.database or self._database, name.table))).path
         return database, table
 

@@ -47,7 +47,7 @@ def execute(statement: Statement, names: Names) -> Answer:
 
     Raises:
         StatementError: It can't be done as it is written. Nothing was changed.
-        CommitError: What became of its commit.
+        CommitError: The outcome of its commit.
     """
     catalog, tables = names.catalog, names.table
     match statement:
@@ -112,4 +112,4 @@ def execute(statement: Statement, names: Names) -> Answer:
             return definitions.create_database(statement, names)
         case DropDatabase():
             return definitions.drop_database(statement, names)
-    raise InternalError("a statement that no operation executes", statement=statement)
+    raise InternalError("no operation executes this statement", statement=statement)

@@ -78,7 +78,7 @@ def _located_files(statement: AddPartitions, table: Table) -> list[DataFile]:
         levels = partition_levels(table, partition.named)
         paths = _parquet_files(location) if location is not None else []
         if (there := known.intersection(paths)) and not statement.if_not_exists:
-            raise StatementError("the table has this file already", file=min(there), named=partition)
+            raise StatementError("the file is already in the table", file=min(there), named=partition)
         new = [path for path in paths if path not in known]
         known.update(new)
         for file in _parquet_files_to_data_files(table.metadata, new, table.io):

@@ -41,7 +41,7 @@ class Session:
         catalog: Where the tables and locks are.
         database: Of names that name none.
         all_columns: Whether SHOW LOCKS answers in thirteen columns, as with Hive's ``DbTxnManager``, instead of two.
-        rewrite: Who does the work of CONCATENATE; ``commit_coord.spark.rewriter`` has a Spark session do it.
+        rewrite: The function that executes CONCATENATE; ``commit_coord.spark.rewriter`` does it in a Spark session.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What statements answer, as rows for programs and in the forms in which Hive prints them.
+"""The answers to statements: as rows for programs, and in the forms in which Hive prints them.
 
 Source: Hive's ``ShowLocksDesc`` and ``ShowLocksOperation`` (two columns; thirteen with ``DbTxnManager``), and the
 expected outputs of its tests of EXPLAIN LOCKS.
@@ -40,7 +40,7 @@ _NOT_BLOCKED = " " * 12
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a statement answers.
+    """The answer to a statement.
 
     Args:
         columns: Their names, as Hive has them.

@@ -1,4 +1,4 @@
-"""What a statement says, before any table was looked at.
+"""Parsed statements, before any table is read.
 
 Names are as they were written; what they mean is the catalog's business. ``grammar`` makes these of text.
 """

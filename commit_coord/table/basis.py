@@ -81,7 +81,7 @@ class Basis:
     def refuse_other_table(self, head: TableMetadata) -> None:
         """Raise CommitConflict when *head* is of another table."""
         if head.table_uuid != self.planned_on[0].table_uuid:
-            raise self._request.conflict("the table was dropped and made again since it was read")
+            raise self._request.conflict("the table was dropped and created again since it was read")
 
     def move_to(self, metadata: TableMetadata, location: str) -> None:
         """Plan the changes on *metadata* from now on."""

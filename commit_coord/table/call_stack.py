@@ -19,7 +19,7 @@ class CallStack:
         self._draft = draft
         self.depth = 0
         self.before = draft.staged
-        """What was staged before the present call."""
+        """The staged changes before the present call."""
         self.repeating = False
         """Whether the calls are being made again, on a newer head."""
         self.planning = False

@@ -1,4 +1,4 @@
-"""What a transaction changes of the table itself: columns, partition fields, orders; and whether others did so too."""
+"""Changes of columns, partition fields and sort orders in a transaction, and conflicts with such changes of others."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ def same_changed(mine: Iterable[Change], seen: TableMetadata, head: TableMetadat
     for change in mine:
         before, after = change.before, change.after
         if name := schema_conflict((before.schema(), after.schema()), (seen.schema(), head.schema())):
-            return f"the column {name!r} was changed meanwhile"
+            return f"the column {name!r} was changed by another commit"
         if name := spec_conflict((before.spec(), after.spec()), (seen.spec(), head.spec())):
-            return f"the partition field {name!r} was changed meanwhile"
+            return f"the partition field {name!r} was changed by another commit"
         if change.orders and head.sort_order() not in (seen.sort_order(), after.sort_order()):
-            return "the sort order was changed meanwhile"
+            return "the sort order was changed by another commit"
     return None

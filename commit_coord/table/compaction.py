@@ -47,7 +47,7 @@ T = TypeVar("T", bound=Table)
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """What a compaction has done.
+    """The result of a compaction.
 
     Args:
         before: Files that were put together.

@@ -19,7 +19,7 @@ from pyiceberg.io import FileIO, InputFile, OutputFile, OutputStream
 from commit_coord.coordinator import delete_quietly
 
 CLOSED_WITHIN_S = 60.0
-"""How long a deletion waits for threads that have files open. It goes on then, and may leave what they close later."""
+"""Seconds that a deletion waits for threads with open files. Then it continues; files closed later may stay."""
 
 
 class CreatedFiles:

@@ -175,7 +175,7 @@ class CoordinatedCreation(ExactRows, StagingTransaction, CreateTableTransaction)
         if (reason := next((reason for reason in found if reason is not None), None)) is not None:
             self.created.abandon(self._table.io)
             raise CommitNotApplied(
-                f"the table was not made, its rows do not fit its columns: {reason}", table=table_name(name)
+                f"the table was not created, its rows do not fit its columns: {reason}", table=table_name(name)
             )
         try:
             needed = needed_locks(catalog, Operation.CREATE_TABLE, Resource.table(name))

@@ -1,4 +1,4 @@
-"""What the caller of a transaction has read and which columns it has named: both must still be so when it lands."""
+"""The rows and columns that the caller of a transaction has used, which must be unchanged when it lands."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ class Dependencies:
             return
         shown = seen or self._basis.seen[0].schema()
         if name := renamed_over(shown, head.schema(), folds_case=staged.folds_case):
-            raise self._request.conflict(f"the column {name!r} is another one now than in the table that was read")
+            raise self._request.conflict(f"the column {name!r} was replaced by another column since the table was read")
 
     def _note_names(self, case_sensitive: bool, seen: Schema | None = None) -> None:
         self._draft.note(by_name=True, folds_case=self._draft.staged.folds_case or not case_sensitive)

@@ -36,7 +36,7 @@ class EarlierCommit:
             refused: What this commit ended with, before it was sent.
 
         Raises:
-            CommitStateUnknown: *refused* says nothing of an earlier commit, and one may still land.
+            CommitStateUnknown: *refused* does not exclude that an earlier commit may still land.
         """
         if self._id is None:
             return False
@@ -48,16 +48,16 @@ class EarlierCommit:
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing is known
             if refused is None:
                 return False  # it is asked again at the latch, or when it is refused
-            raise self._unknown("whether an earlier one has landed could not be found out", error) from refused
+            raise self._unknown("it is not known whether an earlier commit with this id landed", error) from refused
         if landed:
             self._table.metadata, self._table.metadata_location = metadata.model_copy(deep=True), location
-        # 1. An earlier one is planned, and its swap is late.   2. We fail: no space, or no lock.   3. It lands.
-        # What is refused for what the head is like, or for its arguments, was refused of an earlier one, too: that was
-        # planned on an older head, and can't land any more.
+        # 1. An earlier commit is planned, and its swap is delayed.   2. We fail: no space, or no lock.   3. It lands.
+        # If our commit was refused because of the head or of its arguments, an earlier one was planned on an older head
+        # or was refused as well; it can't land any more.
         elif isinstance(refused, CommitLockFailed) or (
             isinstance(refused, OSError) and not isinstance(refused, CommitCoordError)
         ):
-            raise self._unknown("an earlier one of this request may still land", refused) from refused
+            raise self._unknown("an earlier commit with this request id may still land", refused) from refused
         return landed
 
     def refuse_live(self, paths: Sequence[str], refused: Exception) -> None:
@@ -68,8 +68,8 @@ class EarlierCommit:
             refused: What this commit ended with.
 
         Raises:
-            FileInTable: One has. It came with an earlier commit, of which the caller may not know.
-            CommitStateUnknown: It could not be found out.
+            FileInTable: One of them has. An earlier commit added the file, perhaps unknown to the caller.
+            CommitStateUnknown: It is not known whether they are in the table.
         """
         try:
             metadata, _ = self._coordinator.load(self._table.name())
@@ -78,10 +78,10 @@ class EarlierCommit:
         except NoSuchTableError:
             return
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing is known
-            raise self._unknown("whether its files are in the table could not be found out", error) from refused
+            raise self._unknown("it is not known whether its files are in the table", error) from refused
         if there and not isinstance(refused, FileInTable):
             raise FileInTable(
-                f"a file is in the table already, so nothing was committed: keep the file ({refused})",
+                f"a file is already in the table, so nothing was committed: keep the file ({refused})",
                 table=table_name(self._table.name()),
                 file=", ".join(there),
             ) from refused

@@ -1,4 +1,4 @@
-"""What a transaction does with rows, where PyIceberg's own way loses or doubles some."""
+"""Row operations of a transaction for which PyIceberg's own code would lose or duplicate rows."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def _partition_of(parquet: pq.ParquetFile, path: str, metadata: TableMetadata) -
     spec, schema = metadata.spec(), metadata.schema()
     sources = {field.source_id for field in spec.fields if not isinstance(field.transform, VoidTransform)}
     if not parquet.metadata.num_rows and any(schema.find_field(source).required for source in sources):
-        raise ValueError(f"{path} has no rows, so it lies in no partition of the table: leave it out")
+        raise ValueError(f"{path} has no rows, so it belongs to no partition of the table: leave it out")
     if not parquet.metadata.num_rows or not sources:
         return Record(*(None for _ in spec.fields))
     columns = {path_to(schema.as_struct(), source)[0] for source in sources}
@@ -112,7 +112,7 @@ def _partition_of(parquet: pq.ParquetFile, path: str, metadata: TableMetadata) -
         )
     if len(found) != 1:
         raise ValueError(
-            f"the rows of {path} lie in {len(found)} partitions of the table, so it can't be added: "
+            f"the rows of {path} belong to {len(found)} partitions of the table, so the file can't be added: "
             "write a file for each partition, or append its rows"
         )
     return next(iter(found.values()))
@@ -161,9 +161,9 @@ def refuse_mapped_names(before: TableMetadata, schema: Schema, table: str) -> No
     known = before.name_mapping()
     if known is not None and (name := taken_over(known, schema, before.schema())):
         raise CommitNotApplied(
-            f"the commit did not land: another column than {name!r} is found by that name in files that were added "
-            f"without field ids, and {name!r} would show its values: choose another name, or drop the property "
-            f"{TableProperties.DEFAULT_NAME_MAPPING!r} when no such file is left",
+            f"the commit did not land: in files that were added without field ids, {name!r} is another column, "
+            f"whose values {name!r} would show: choose another name, or remove the property "
+            f"{TableProperties.DEFAULT_NAME_MAPPING!r} after these files are gone",
             table=table,
         )
 

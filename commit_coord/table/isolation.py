@@ -1,4 +1,4 @@
-"""What the rows of a commit depend on, and whether it has changed since.
+"""Checks whether the rows that a commit depends on have changed since they were read.
 
 Rows that a caller computed from a table are right as long as the rows they were computed from are still there, and no
 others beside them. That is Iceberg's check before an overwrite lands, under the levels of

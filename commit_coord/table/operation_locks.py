@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 class Held(Enum):
-    """What a thread holds of the locks that a call takes."""
+    """The locks of a call that its thread already holds."""
 
     NOTHING = auto()
     PART = auto()

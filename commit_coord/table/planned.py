@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class PlannedTransaction(ExactRows, StagingTransaction):
-    """What PyIceberg's planning stages in a coordinated transaction.
+    """The changes that PyIceberg's planning stages in a coordinated transaction.
 
     Its parts: ``draft`` is what is staged, ``request`` names the commit, ``calls`` runs and records what is called,
     ``dependencies`` are what its caller has read and named, ``committing`` ends it.
@@ -46,7 +46,7 @@ class PlannedTransaction(ExactRows, StagingTransaction):
     Args:
         table: What it changes.
         autocommit: Commit with the first staged change.
-        operation: What its changes are when they come from a builder of PyIceberg's, which says nothing of it.
+        operation: The operation for changes from PyIceberg's builders, which do not name one.
         seen: What *table* showed its caller, who may have read that, before it was loaded again under a lock.
     """
 

@@ -1,4 +1,4 @@
-"""What a table needs of the catalog that made it."""
+"""The interface between a table and its catalog."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class LockingCatalog(Protocol):
 
 
 class TableCatalog(LockingCatalog, Protocol):
-    """What a table needs of its catalog: operation locks, and the coordinator that lands its commits."""
+    """The catalog as a table uses it: operation locks, and the coordinator that executes commits."""
 
     @property
     def coordinator(self) -> Coordinator:

@@ -39,7 +39,7 @@ class BySpec(_SnapshotProducer[Any]):
     """
 
     written: Written | None = None
-    """What the added files were written for; None means what the transaction shows."""
+    """The schema and specs that the added files were written for; None means those of the transaction's table."""
 
     def spec(self, spec_id: int) -> PartitionSpec:
         """Return a spec of the table.
@@ -93,7 +93,7 @@ class BySpec(_SnapshotProducer[Any]):
         if hidden:
             name = table_name(self._transaction._table.name())
             raise CommitNotApplied(
-                f"readers do not see {hidden} manifests of the table, and this commit would lose them; "
+                f"readers do not see {hidden} manifests of the table, and this commit would drop them; "
                 f"nothing was committed: run `commit-coord repair {name}`, then repeat it",
                 table=name,
             )
@@ -139,7 +139,7 @@ class BySpec(_SnapshotProducer[Any]):
         )
 
     def summary_without_totals(self, snapshot_properties: dict[str, str]) -> Summary:
-        """Return what the snapshot adds and removes, beside *snapshot_properties*; totals depend on its parent."""
+        """Return the summary of the added and removed files, with *snapshot_properties*; totals need the parent."""
         metadata = self._transaction.table_metadata
         limit = property_as_int(
             metadata.properties,
@@ -188,7 +188,7 @@ class Overwrite(BySpec, _OverwriteFiles):
 
 
 class Rewrite(Overwrite):
-    """A snapshot that says REPLACE, which PyIceberg can't sum up: who reads changes may leave it out."""
+    """A REPLACE snapshot, for which PyIceberg has no summary: a reader of changes may skip it."""
 
     def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
         summary = super()._summary(snapshot_properties)

@@ -24,7 +24,7 @@ _PARTITION = [field.name for field in DATA_FILE_TYPE[2].fields].index("partition
 
 @dataclass(slots=True)
 class Replaced:
-    """What has to change so that no row is left in the partitions.
+    """The changes after which no row is left in the partitions.
 
     Args:
         gone: Files that are removed.

@@ -64,7 +64,7 @@ class Replanner:
                 if not draft.staged.replayable:
                     raise self._request.conflict(str(error), StaleRead) from error
         if not draft.staged.replayable:
-            reason = "it was built by hand or from a stream, so it can't be planned again by itself"
+            reason = "it was built by hand or from a stream, so it can't be planned again automatically"
             raise self._request.conflict(reason)
         dependencies.refuse_stale(head, [read.strictly() for read in draft.staged.dependencies])
         self._repeat(transaction, head, location)
@@ -79,11 +79,11 @@ class Replanner:
             raise self._request.conflict(reason)
         branches = {producer._target_branch for producer in staged.producers} - {MAIN_BRANCH}
         if gone := branches & seen.refs.keys() - head.refs.keys():
-            raise self._request.conflict(f"the branch {min(gone)!r} was removed meanwhile")
+            raise self._request.conflict(f"the branch {min(gone)!r} was removed by another commit")
         for key in staged.property_keys - {TableProperties.DEFAULT_NAME_MAPPING}:
             # The name mapping follows from the schema, which was compared above.
             if head.properties.get(key) not in (seen.properties.get(key), mine.properties.get(key)):
-                raise self._request.conflict(f"the property {key!r} was changed meanwhile")
+                raise self._request.conflict(f"the property {key!r} was changed by another commit")
 
     def _overlooks(self, head: TableMetadata) -> bool:
         """Return whether a rebuilt removal would leave rows that were added meanwhile, and that it means too.

@@ -1,4 +1,4 @@
-"""What the calls of a transaction have staged so far, as one value; and the transaction of PyIceberg that keeps it so.
+"""The changes that a transaction has staged so far, as one value, and the transaction of PyIceberg that keeps it.
 
 A call stages all that it does, or nothing: one that fails puts back the value that was there before it.
 """
@@ -35,7 +35,7 @@ Call = Callable[[Any], Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staged:
-    """What is staged, and what the calls have declared.
+    """The staged changes, and the declarations of the calls.
 
     Args:
         updates: What the commit changes.
@@ -83,7 +83,7 @@ class Staged:
 
     @property
     def dependencies(self) -> tuple[Read, ...]:
-        """What must not have changed."""
+        """The parts of the table that must not have changed."""
         return (*self.depended, *(self.removed if self.rows_given else ()))
 
     @property

@@ -195,7 +195,7 @@ class CoordinatedTable(Table):
             self.refresh()
         except ValueError as error:
             raise CommitConflict(
-                "the commit did not land: the table was dropped and made again since it was read",
+                "the commit did not land: the table was dropped and created again since it was read",
                 table=table_name(self.name()),
             ) from error
 
@@ -315,7 +315,7 @@ class CoordinatedTable(Table):
             if isinstance(error, CommitCoordError | CommitFailedException | ValidationException):
                 raise
             raise CommitNotApplied(
-                f"nothing landed, the commit could not be prepared: {type(error).__name__}: {error}",
+                f"nothing was committed, the commit could not be prepared: {type(error).__name__}: {error}",
                 table=".".join(self.name()),
             ) from error
         return not tx.request.answered

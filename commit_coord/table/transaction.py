@@ -46,7 +46,7 @@ class CoordinatedTransaction(PlannedTransaction):
     Args:
         table: What it changes. Its metadata is replaced when the commit has landed.
         autocommit: Commit with the first staged change.
-        operation: What its changes are when they come from a builder of PyIceberg's, which says nothing of it.
+        operation: The operation for changes from PyIceberg's builders, which do not name one.
         seen: What *table* showed its caller, who may have read that, before it was loaded again under a lock.
     """
 
@@ -257,7 +257,7 @@ class CoordinatedTransaction(PlannedTransaction):
 
     @property
     def files(self) -> WrittenFiles:
-        """What can be staged of data files that are written already."""
+        """Stages data files that are already written."""
         return WrittenFiles(self, self.calls, self.request)
 
     @replayable

@@ -1,4 +1,4 @@
-"""What a transaction does with data files that are written already."""
+"""Adds and replaces data files that are already written, in a transaction."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class Submitter:
         return self._thread.is_alive()
 
     def queued(self) -> Submitter:
-        """Return once the request stands in the queue."""
+        """Return once the request is in the queue."""
         until(lambda: self.request.request_id in standing(self._manager), "a place in the queue")
         return self
 
@@ -121,7 +121,7 @@ class NotCarryingContract(_TwoClients):
     """What every lock manager keeps that carries no offers."""
 
     def test_an_offer_is_no_more_than_a_request(self, manager: HandoverLockManager) -> None:
-        """Nobody takes it, and who settles one is told."""
+        """Nobody takes it, and settling one is an error."""
         assert manager.guarantees.carries == "nobody"
         with manager.acquire(latch(), deadline=soon()) as lease:
             assert [] == list(lease.take(10))
@@ -309,12 +309,12 @@ class CarryingContract(_TwoClients):
     def test_many_threads_are_answered_or_granted(
         self, manager: HandoverLockManager, other: HandoverLockManager
     ) -> None:
-        """Whoever holds carries the others: each offer is carried out exactly once, by itself or by a holder."""
+        """The holder carries the others: each offer is carried out exactly once, by itself or by a holder."""
         clients = [manager, other]
         done: list[str] = []
         errors: list[BaseException] = []
 
-        def carry_out(lease: HandoverLease, own: str) -> None:
+        def execute(lease: HandoverLease, own: str) -> None:
             taken = lease.take(5)
             done.extend([own, *(offer.text for offer in taken)])
             lease.settle([answer(offer.request_id) for offer in taken], [])
@@ -326,7 +326,7 @@ class CarryingContract(_TwoClients):
                     granted = clients[number % 2].submit(offering(text), deadline=soon(60))
                     if isinstance(granted, HandoverLease):
                         with granted:
-                            carry_out(granted, text)
+                            execute(granted, text)
             except BaseException as error:  # noqa: BLE001 - the test looks at it
                 errors.append(error)
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import base64
 import gc
+import inspect
 import os
 import random
 import signal
@@ -269,7 +270,7 @@ class Contender:
             self.error = error
 
     def queued(self) -> Self:
-        """Return once the request stands in the queue."""
+        """Return once the request is in the queue."""
         until(lambda: self.request.request_id in standing(self._manager), "a place in the queue")
         return self
 
@@ -547,7 +548,7 @@ class LockContract:
             reader.release()
 
     def test_generations_grow(self, manager: HandoverLockManager, other: HandoverLockManager) -> None:
-        """Each grant of one resource has a larger generation than the one before, whoever gets it."""
+        """Each grant of one resource has a larger generation than the one before, of any owner."""
         generations = []
         for client in (manager, other, manager, other):
             with client.acquire(latch(), deadline=soon()) as lease:
@@ -597,14 +598,14 @@ class LockContract:
             assert fact in error.details["cycle"]
         assert {} == standing(manager)
 
-    def test_of_a_circle_of_processes_one_gives_in(
+    def test_in_a_deadlock_of_processes_one_request_is_refused(
         self, service: Service, manager: HandoverLockManager, tmp_path: Path
     ) -> None:
-        """Each holds one and wants the next one's, all at one time: one is refused, the others are granted."""
+        """Each process holds a lock and waits for that of the next one: one request is refused, the others granted."""
         if manager.guarantees.reach not in ("host", "network"):
             keeps_out_its_own_process_alone(service)
             return
-        finds_circles = manager.guarantees.deadlocks
+        finds_deadlocks = manager.guarantees.deadlocks
         count, told = 3, tmp_path / "told"
         told.write_text("")
         parts = [Resource(("db", f"t{number}", "day=1")) for number in range(count)]
@@ -615,7 +616,7 @@ class LockContract:
                 until(lambda: sum(entry.resource in parts for entry in client.locks()) >= count, "all of them")
                 try:
                     wanted = request((X, parts[(number + 1) % count]))
-                    client.acquire(wanted, deadline=soon(60 if finds_circles else 2)).release()
+                    client.acquire(wanted, deadline=soon(60 if finds_deadlocks else 2)).release()
                 except LockDeadlock:
                     end = "refused"
                 except LockTimeout:
@@ -626,7 +627,7 @@ class LockContract:
         children = [service.fork(partial(work, number=number)) for number in range(count)]
         assert [0] * count == [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
         ends = sorted(told.read_text().splitlines())
-        if finds_circles:
+        if finds_deadlocks:
             assert ["granted"] * (count - 1) + ["refused"] == ends
         else:
             assert "timed out" in ends
@@ -640,7 +641,7 @@ class LockContract:
             excludes_nothing(manager, other)
             return
         with manager.acquire(request((X, TABLE), statement="ALTER TABLE t"), deadline=soon()):
-            # Another waiter stands between: the message names the holder and not the next in the queue.
+            # Another waiter is between them: the message names the holder and not the next in the queue.
             between = Contender(other, request((X, TABLE), statement="waits too")).queued()
             started = time.monotonic()
             waiter = Contender(other, request((S, PART_A)), seconds=0.3).ended()
@@ -676,7 +677,7 @@ class LockContract:
         lease = manager.acquire(request((X, TABLE)), deadline=soon())
         policy = DenyPolicy(numretries=1000, sleep_between_retries_ms=5)
         denied = Contender(other, request((S, TABLE)), policy=policy)
-        time.sleep(0.05)
+        time.sleep(0.05)  # the subject: the first tries fail
         lease.release()
         denied.release()
 
@@ -713,7 +714,7 @@ class LockContract:
     def test_an_interrupt_at_any_line_leaves_nothing(self, service: Service, contended: bool, stride: int) -> None:
         """Whatever line of acquire or release is interrupted, nothing stays queued and nothing held."""
         manager, other = service.open(), service.open()
-        files = (f"{os.sep}commit_coord{os.sep}locks{os.sep}",)
+        files = (f"{os.sep}commit_coord{os.sep}locks{os.sep}", inspect.getfile(type(manager)))
         lease = Contender(other, request((X, TABLE))).ended() if contended else None
         allowed = {lease.request.request_id} if lease else set()
 
@@ -833,7 +834,7 @@ class LockContract:
     def test_close_ends_what_tries_again(
         self, service: Service, manager: HandoverLockManager, other: HandoverLockManager
     ) -> None:
-        """Who sleeps between two tries of the deny policy stands in no queue, and is not granted later either."""
+        """Between two tries of the deny policy a request is in no queue, and is not granted later either."""
         if not manager.guarantees.mutual_exclusion:
             excludes_nothing(manager, other)
             return
@@ -903,7 +904,7 @@ class LockContract:
         lease.add_listener(lambda _, state: told.append(state))
         heartbeat = manager.heartbeat
         # As long as it is extended, it is held.
-        time.sleep(1.3)
+        time.sleep(1.3)  # the subject: the lease lives on when its first length is over
         assert [] == [state for state in told if state is not LeaseState.SUSPECT and state is not LeaseState.HELD]
         heartbeat.pause()
         next_lease = Contender(other, request((X, TABLE))).ended().lease
@@ -927,7 +928,7 @@ class LockContract:
             waiter = Contender(other, request((X, TABLE)))
             if manager.guarantees.mutual_exclusion:
                 waiter.queued()
-                time.sleep(1.3)
+                time.sleep(1.3)  # the subject: the place is kept when the first length of the lease is over
                 assert LockState.WAITING is standing(manager)[waiter.request.request_id]
         waiter.release()
 
@@ -1145,7 +1146,7 @@ class LockContract:
             return
         manager.acquire(wanted, deadline=soon()).ensure_active(0)
         manager.close()
-        time.sleep(0.4)
+        time.sleep(0.4)  # the subject: the lock outlives the length of a lease
         assert [] == list(other.reap()) == list(other.reap(dry_run=True))
         assert blocked(other, request((S, TABLE)))
         (entry,) = other.locks(TABLE)
@@ -1174,9 +1175,9 @@ class LockContract:
     def test_a_holder_finds_what_the_last_one_left(
         self, manager: HandoverLockManager, other: HandoverLockManager
     ) -> None:
-        """The note of a latch goes from release to grant, also to whoever waited, and only from who holds.
+        """The note of a latch goes from release to grant, also to a waiter, and only from a holder.
 
-        Who takes now one lock and now another keeps notes in some of them, and declares none.
+        A manager that takes different locks for different tables has notes in some of them, and declares none.
         """
         with manager.acquire(latch(), deadline=soon()) as lease:
             if lease.handover_note is None:

@@ -1,6 +1,6 @@
 """Decides whether what was observed, in a simulation or on real servers, keeps the promises.
 
-Evidence is plain values: what was asked and answered, what stands in the table, who held which locks. Each ``check_…``
+Evidence is plain values: what was asked and answered, what is in the table, who held which locks. Each ``check_…``
 returns what does not hold, in words; nothing is the proof. The names in bold in ``docs/guarantees.md`` stand in front.
 """
 
@@ -28,7 +28,7 @@ class Answer(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Append:
-    """One append: its mark stands in the summary of its snapshot."""
+    """One append: its mark is in the summary of its snapshot."""
 
     mark: str
     answer: Answer

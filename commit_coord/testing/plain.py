@@ -1,8 +1,8 @@
 """Writers that know nothing of us, and who tidies up after them.
 
-PyIceberg's own ``HiveCatalog`` takes the metastore's lock without a word of who it is, and no server frees it unless it
-is told to: a process that dies with it stops everybody who takes that lock. An administrator has to free it. Here each
-process says its pid as its user, and :class:`Tidier` is the administrator.
+PyIceberg's own ``HiveCatalog`` takes the metastore's lock without its name, and no server frees it by itself: a process
+that dies with it stops everybody who takes that lock. An administrator has to free it. Here each process says its pid
+as its user, and :class:`Tidier` is the administrator.
 """
 
 from __future__ import annotations

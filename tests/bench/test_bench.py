@@ -344,5 +344,5 @@ def test_a_folder_without_the_package_is_not_measured(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_not_there_is_not_measured(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no such folder"):
+    with pytest.raises(ConfigError, match="folder not found"):
         beside.run(tmp_path / "nowhere", ["commits"], [], [], print)

@@ -462,7 +462,7 @@ def test_a_table_dropped_while_a_writer_works_refuses_the_writer(memory: Kit) ->
 
 def test_a_table_made_again_while_a_writer_works_refuses_the_writer(memory: Kit) -> None:
     table = memory.table(ids(1))
-    with pytest.raises(CommitConflict, match="made again"), table.transaction() as tx:
+    with pytest.raises(CommitConflict, match="created again"), table.transaction() as tx:
         tx.append(ids(2))
         memory.catalog.purge_table(table.name())
         again = memory.catalog.create_table(table.name(), SCHEMA)
@@ -712,7 +712,7 @@ def test_why_files_can_not_be_committed_is_said(memory: Kit, monkeypatch: pytest
         raise OSError("no space left on device")
 
     monkeypatch.setattr("commit_coord.iceberg.manifests.write_added", full)
-    with pytest.raises(CommitNotApplied, match="nothing landed.*OSError: no space left on device") as refused:
+    with pytest.raises(CommitNotApplied, match="nothing was committed.*OSError: no space left on device") as refused:
         table.commit_files(files, check_duplicate_files=False)
     assert isinstance(refused.value.__cause__, OSError)
     monkeypatch.undo()

@@ -171,5 +171,5 @@ def test_values_in_a_form_that_would_be_misread_are_refused(memory: Kit, tmp_pat
         fastavro.writer(stream, fastavro.parse_schema(entry), [record])
     table = memory.table()
     manifest = ManifestFile.from_args(manifest_path=str(path), partition_spec_id=0, sequence_number=1)
-    with pytest.raises(ValueError, match=r"can't be read: Iceberg has them as fixed"):
+    with pytest.raises(ValueError, match=r"can't be read: Iceberg requires fixed"):
         manifest.fetch_manifest_entry(table.io)

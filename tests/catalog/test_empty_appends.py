@@ -112,7 +112,7 @@ def test_orphans_deletes_nothing_when_its_reader_overlooks_an_entry(
     table = fresh.table(ids(1), ids(2))
     read = manifest_list.read
     monkeypatch.setattr(manifest_list, "read", lambda io, path: read(io, path)[:1])
-    with pytest.raises(InternalError, match="two Avro readers do not agree"):
+    with pytest.raises(InternalError, match="two Avro readers find different file names"):
         fresh.catalog.find_orphans(table.name(), older_than_ms=0, force=True)
     monkeypatch.undo()
     assert set() == orphans(table)
@@ -122,7 +122,7 @@ def test_orphans_refuses_a_table_that_holds_the_data_of_another(memory: Kit) -> 
     one: Any = memory.table(ids(1))
     for key in ("write.data.path", "write.metadata.path"):
         other = memory.table(ids(2), properties={key: f"{one.location()}/of-another"})
-        with pytest.raises(InvalidArguments, match="another table lies in the location"):
+        with pytest.raises(InvalidArguments, match="another table is inside the location"):
             memory.catalog.find_orphans(one.name(), older_than_ms=0, force=True)
         memory.catalog.drop_table(other.name())
 

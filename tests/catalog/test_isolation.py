@@ -284,7 +284,7 @@ def test_a_stale_call_that_finds_nothing_in_a_new_table_of_the_same_name_is_refu
         stale.delete("id = 7")
         made.catalog.drop_table(table.name())
         made.catalog.create_table(table.name(), SCHEMA).append(ids(7))
-        with pytest.raises(CommitConflict, match="made again"):
+        with pytest.raises(CommitConflict, match="created again"):
             stale.commit_transaction()
         assert row_ids(made.again(table)) == [7]
 

@@ -297,5 +297,5 @@ def test_what_is_no_lost_file_is_refused(made: Kit) -> None:
     assert made.catalog.find_lost(table.name(), since=[table.metadata_location]).commits == ()
     with kit("none") as bare:
         table = bare.table(ids(1))
-        with pytest.raises(InvalidArguments, match="remembers no commits"):
+        with pytest.raises(InvalidArguments, match="keeps no notes of commits"):
             bare.catalog.find_lost(table.name())

@@ -105,7 +105,7 @@ def test_a_call_on_a_table_that_was_purged_and_made_again_says_so(coord: Kit, ca
     stale = coord.again(made)
     coord.catalog.purge_table(made.name())
     coord.catalog.create_table(made.name(), made.schema())
-    with pytest.raises(CommitNotApplied, match="has changed since it was read|was dropped and made again"):
+    with pytest.raises(CommitNotApplied, match="has changed since it was read|was dropped and created again"):
         call(stale)
     assert row_ids(coord.again(made)) == []
 

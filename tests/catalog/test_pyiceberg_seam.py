@@ -1,4 +1,4 @@
-"""Notices when a new PyIceberg drifts from what the lean path relies on: private names, signatures, and results."""
+"""Notices when a new PyIceberg drifts from what the fast path relies on: private names, signatures, and results."""
 
 from __future__ import annotations
 

@@ -308,7 +308,7 @@ def test_a_request_that_failed_may_be_tried_again(shared: Kit) -> None:
 
     shared.catalog.swap = refuse
     try:
-        with pytest.raises(CommitStateUnknown, match="may still: not today"):
+        with pytest.raises(CommitStateUnknown, match="may still land: not today"):
             table.commit_files(files, request_id=request_id)
     finally:
         shared.catalog.swap = swap

@@ -303,7 +303,7 @@ def test_a_branch_that_was_removed_is_not_made_again_without_its_rows(made: Kit,
     if staged:
         ON_A_BRANCH[call](tx)
     theirs(made, table).manage_snapshots().remove_branch("b").commit()
-    with pytest.raises(CommitConflict, match="the branch 'b' was removed meanwhile"):
+    with pytest.raises(CommitConflict, match="the branch 'b' was removed by another commit"):
         if not staged:
             ON_A_BRANCH[call](tx)
         tx.commit_transaction()
@@ -368,7 +368,7 @@ def test_columns_of_foreign_files_are_those_that_had_their_names(
     for old, new in (("a", "x"), ("b", "a"), ("x", "b")):
         with theirs(made, table).update_schema() as changes:
             changes.rename_column(old, new)
-    with pytest.raises(CommitConflict, match="is another one now"):
+    with pytest.raises(CommitConflict, match="was replaced by another column"):
         if not staged:
             tx.add_files([path], check_duplicate_files=check)
         tx.commit_transaction()

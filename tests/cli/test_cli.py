@@ -229,7 +229,7 @@ def test_reap_says_what_the_dead_left_and_frees_it(shell: Shell, catalog: Coordi
     with Process({**catalog.configuration.properties, "uri": shell.place[3]}, held) as process:
         process.heard("holds")
         lease = catalog.lock_operation({Resource(("shop", "sales", "day=2")): EXCLUSIVE})
-        assert "nobody dead left a lock" in shell("reap").stdout
+        assert "no dead owner left a lock" in shell("reap").stdout
         process.signal(signal.SIGKILL).ended()
 
     shown = shell("reap", "--dry-run")

@@ -164,7 +164,7 @@ def test_foreground_and_temporary(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     "line, exits, words",
     [
         pytest.param("up --hms 9.9", 2, "version='9.9', accepted='2.3.10, 3.1.3, 4.0.1", id="unknown version"),
-        pytest.param("up --zookeeper 2", 2, "accepted='0, 1, 3 or 5'", id="no majority"),
+        pytest.param("up --zookeeper 2", 2, "accepted='0, 1, 3 or 5'", id="invalid number of ZooKeeper servers"),
         pytest.param("up --hms 4.0.1", 2, "accepted='--postgres, or another version'", id="4.0.1 on Derby"),
         pytest.param("up --folder /dev/null", 2, "the folder is a file", id="a file"),
         pytest.param("status", 1, "nothing is up in", id="status of nothing"),

@@ -325,10 +325,10 @@ def test_a_lease_ends_by_the_clock_of_the_database(service: Service, leases: Lea
 
     lease_id = leases.grab_lease([T], LONG)
     ahead = Leases(LeaseLockManager(service.uri, space=service.space, clock=Ahead()))
-    server = ahead._manager.guarantees.clock == "server"
+    server = ahead.manager.guarantees.clock == "server"
     assert server == ahead.confirm_lease(lease_id)
     assert server == bool(ahead.list_lease())
-    ahead._manager.close()
+    ahead.manager.close()
 
 
 def test_a_lease_that_nobody_extends_ends_and_the_next_one_is_granted(service: Service, leases: Leases) -> None:
@@ -353,7 +353,7 @@ def test_a_lease_outlives_its_process_and_ends_in_time(service: Service, leases:
     (held,) = leases.list_lease()
     os.kill(victim, signal.SIGKILL)
     os.waitpid(victim, 0)
-    leases._manager.reap()
+    leases.manager.reap()
     following = leases.grab_lease([T], LONG, PATIENCE)
     (now,) = leases.list_lease()
     assert following == now.lease_id
@@ -363,7 +363,7 @@ def test_a_lease_outlives_its_process_and_ends_in_time(service: Service, leases:
 def test_a_killed_waiter_leaves_nothing(service: Service, leases: Leases) -> None:
     held = leases.grab_lease([T], LONG)
     victim = service.fork(lambda client: Leases(client).grab_lease([T], LONG, 60))
-    until(lambda: len(leases._manager.locks()) == 2, "a waiter")
+    until(lambda: len(leases.manager.locks()) == 2, "a waiter")
     os.kill(victim, signal.SIGKILL)
     os.waitpid(victim, 0)
     behind = Behind(service, T)
@@ -434,7 +434,7 @@ def test_a_dropped_lease_is_gone(leases: Leases) -> None:
     lease_id = leases.grab_lease([T], LONG)
     leases.drop_lease(lease_id, [T])
     assert not leases.confirm_lease(lease_id)
-    assert [] == list(leases._manager.locks())
+    assert [] == list(leases.manager.locks())
     with pytest.raises(InvalidArguments):
         leases.drop_lease(lease_id)
 
@@ -452,7 +452,7 @@ def test_some_objects_of_a_lease_are_dropped_and_the_others_stay(service: Servic
     assert [(lease_id, "db.t day=1", "x")] == [row for row in listed(leases) if row[0] == lease_id]
     leases.drop_lease(part.lease_id)
     leases.drop_lease(lease_id, [A])
-    assert [other.lease_id] == [entry.generation for entry in leases._manager.locks()]
+    assert [other.lease_id] == [entry.generation for entry in leases.manager.locks()]
     leases.grab_lease([T], LONG)
 
 
@@ -470,7 +470,7 @@ def test_two_that_drop_parts_of_one_lease_drop_both(leases: Leases, monkeypatch:
     monkeypatch.setattr(leases, "_reduce", reduce)
     leases.drop_lease(lease_id, [B])
     assert [(lease_id, "db.other", "x")] == listed(leases)
-    assert 1 == len(leases._manager.locks())
+    assert 1 == len(leases.manager.locks())
 
 
 def test_by_force_a_lease_ends_as_a_whole(service: Service, leases: Leases) -> None:
@@ -486,17 +486,17 @@ def test_an_empty_list_ends_all_leases_and_nothing_else(service: Service, leases
     leases.grab_lease([OTHER], LONG)
     operation = Contender(opened(service), request((S, TABLE))).ended()
     assert 2 == len(leases.force_drop_lease([]))
-    assert [operation.request.request_id] == [entry.request_id for entry in leases._manager.locks()]
+    assert [operation.request.request_id] == [entry.request_id for entry in leases.manager.locks()]
     operation.release()
 
 
 def test_what_is_freed_as_a_lock_is_no_lease_any_more(leases: Leases) -> None:
     lease_id = leases.grab_lease([A], LONG)
-    leases._manager.unlock(resource=PART_A)
+    leases.manager.unlock(resource=PART_A)
     assert not leases.confirm_lease(lease_id)
     assert [] == leases.list_lease()
     leases.grab_lease([A], LONG)
-    assert [(1,)] == leases._manager.requests.ask(
+    assert [(1,)] == leases.manager.requests.ask(
         "SELECT count(*) FROM commit_coord_leases WHERE scope = :scope", leases._named(None)
     )
 
@@ -507,7 +507,7 @@ def test_leases_that_ended_leave_nothing(leases: Leases) -> None:
         ended = leases.grab_lease([T_SHARED], 0.05)
     until(lambda: not leases.confirm_lease(ended), "the end")
     last = leases.grab_lease([OTHER], LONG)
-    assert [last] == [entry.generation for entry in leases._manager.locks()]
+    assert [last] == [entry.generation for entry in leases.manager.locks()]
 
 
 def test_a_list_is_of_objects_and_what_lies_in_them(leases: Leases) -> None:
@@ -524,21 +524,21 @@ def test_a_list_is_of_objects_and_what_lies_in_them(leases: Leases) -> None:
 @pytest.mark.parametrize("seconds", [-1, -0.001, float("nan"), float("inf"), True, "60", None])
 def test_a_time_that_is_none_is_refused(leases: Leases, seconds: Any) -> None:
     for arguments in ((seconds, 0), (LONG, seconds)):
-        with pytest.raises(InvalidArguments, match="not a length of time|lease can't be that long"):
+        with pytest.raises(InvalidArguments, match="invalid length of time|invalid lease duration"):
             leases.grab_lease([T], *arguments)
-    assert [] == list(leases._manager.locks())
+    assert [] == list(leases.manager.locks())
 
 
 def test_arguments_that_make_no_sense_are_refused(leases: Leases) -> None:
     lease_id = leases.grab_lease([A], LONG)
     refused: list[tuple[str, Callable[[], Any]]] = [
-        ("one object at least", lambda: leases.grab_lease([], LONG, 0)),
-        ("can't be that long", lambda: leases.grab_lease([T], 0, 0)),
-        ("one object at least", lambda: leases.hold([])),
+        ("at least one object", lambda: leases.grab_lease([], LONG, 0)),
+        ("invalid lease duration", lambda: leases.grab_lease([T], 0, 0)),
+        ("at least one object", lambda: leases.hold([])),
         ("unknown lease type", lambda: LeaseObject("db", "t", None, "w")),
-        ("not the name of a partition", lambda: LeaseObject("db", "t", "day")),
-        ("not the name of a partition", lambda: LeaseObject("db", "t", "day=1//hour=2")),
-        ("not the name of a partition", lambda: LeaseObject("db", "t", "=1")),
+        ("invalid partition name", lambda: LeaseObject("db", "t", "day")),
+        ("invalid partition name", lambda: LeaseObject("db", "t", "day=1//hour=2")),
+        ("invalid partition name", lambda: LeaseObject("db", "t", "=1")),
         ("a database and a table", lambda: LeaseObject("", "t")),
         ("a database and a table", lambda: LeaseObject("db", "")),
         ("no such lease", lambda: leases.extend_lease(lease_id + 1)),
@@ -552,7 +552,7 @@ def test_arguments_that_make_no_sense_are_refused(leases: Leases) -> None:
             call()
     no_ids: list[Any] = [0, -1, 2**63, True, "7"]
     for number in no_ids:
-        with pytest.raises(InvalidArguments, match="not the id of a lease"):
+        with pytest.raises(InvalidArguments, match="invalid lease id"):
             leases.confirm_lease(number)
     assert not leases.confirm_lease(lease_id + 1)
     assert [(lease_id, "db.t day=1", "x")] == listed(leases)
@@ -573,7 +573,7 @@ def _failing(
     monkeypatch: pytest.MonkeyPatch, leases: Leases, error: BaseException, *, times: int, before: bool = False
 ) -> None:
     """Let *error* come in place of the answer when a lease is named or loses an object."""
-    kind: type[Connection] = type(leases._manager.store.connection)
+    kind: type[Connection] = type(leases.manager.store.connection)
     real, left = kind.run, [error] * times
 
     def run(self: Connection, steps: Sequence[Step], *arguments: Any, **named: Any) -> Any:
@@ -606,12 +606,12 @@ def test_an_interrupt_leaves_no_lease(leases: Leases, monkeypatch: pytest.Monkey
     _failing(monkeypatch, leases, KeyboardInterrupt(), times=1, before=before)
     with pytest.raises(KeyboardInterrupt):
         leases.grab_lease([T], LONG)
-    assert [] == list(leases._manager.locks())
+    assert [] == list(leases.manager.locks())
     leases.grab_lease([T], LONG)
 
 
 def test_an_interrupt_after_the_lease_was_let_go_leaves_none(leases: Leases, monkeypatch: pytest.MonkeyPatch) -> None:
-    manager = leases._manager
+    manager = leases.manager
     real = manager.detach
 
     def let_go(*arguments: Any) -> NoReturn:
@@ -650,7 +650,7 @@ def test_a_held_lease_is_extended_until_the_end_of_its_block(service: Service, l
         with ThreadPoolExecutor(1) as another, pytest.raises(LeaseAlreadyExists):
             another.submit(leases.grab_lease, [T], LONG).result()
     assert not held.lost.is_set()
-    assert [] == list(leases._manager.locks())
+    assert [] == list(leases.manager.locks())
     with pytest.raises(LockLost):
         held.check()
 

@@ -101,7 +101,7 @@ def test_no_step_of_an_acquire_reads_the_locks_of_others(service: Service) -> No
 @pytest.mark.parametrize("service", SERVICES, indirect=True)
 def test_no_wake_up_is_lost(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes hand one latch to each other a few hundred times, each hand-over by a wake-up and none by the clock."""
-    monkeypatch.setattr(lease, "_LOOK_AGAIN", 3600.0)
+    monkeypatch.setattr(lease, "LOOK_AGAIN_S", 3600.0)
 
     def work(client: HandoverLockManager) -> None:
         for _ in range(60):
@@ -212,7 +212,7 @@ def test_a_request_that_was_carried_while_its_reply_was_lost_does_not_enter_agai
         assert isinstance(other, LeaseLockManager)
         holder = manager.acquire(latch(), deadline=soon())
         entered, carried = threading.Event(), threading.Event()
-        real = other.parts.queue._enter_once
+        real = other.parts.queue.enter_once
 
         def enter_once(wanted: LockRequest, first: float) -> Blocker | None:
             if entered.is_set():
@@ -223,7 +223,7 @@ def test_a_request_that_was_carried_while_its_reply_was_lost_does_not_enter_agai
             assert carried.wait(limits.PATIENCE)
             raise Interrupted("the connection was cut")
 
-        monkeypatch.setattr(other.parts.queue, "_enter_once", enter_once)
+        monkeypatch.setattr(other.parts.queue, "enter_once", enter_once)
         monkeypatch.setattr(other.store, "remote", True)
         waiter = Submitter(other, offering("a"))
         assert entered.wait(limits.PATIENCE)
@@ -243,7 +243,7 @@ def test_an_offer_that_was_taken_while_its_reply_was_lost_is_in_doubt(
         manager, other = service.open(), service.open()
         assert isinstance(other, LeaseLockManager)
         holder = manager.acquire(latch(), deadline=soon())
-        real = other.parts.queue._enter_once
+        real = other.parts.queue.enter_once
 
         def enter_once(wanted: LockRequest, first: float) -> Blocker | None:
             real(wanted, first)
@@ -252,7 +252,7 @@ def test_an_offer_that_was_taken_while_its_reply_was_lost_is_in_doubt(
             holder.release()
             raise Interrupted("the connection was cut")
 
-        monkeypatch.setattr(other.parts.queue, "_enter_once", enter_once)
+        monkeypatch.setattr(other.parts.queue, "enter_once", enter_once)
         monkeypatch.setattr(other.store, "remote", True)
         lease = Submitter(other, offering("a")).lease()
         assert not lease.retract()
@@ -299,13 +299,13 @@ def test_a_removal_between_entering_and_waiting_is_noticed(
     on_postgres: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The blocker goes when its removal could not see the new request yet, and wakes nobody: it is asked once more."""
-    monkeypatch.setattr(lease, "_LOOK_AGAIN", 3600.0)
+    monkeypatch.setattr(lease, "LOOK_AGAIN_S", 3600.0)
     manager, other = on_postgres.open(), on_postgres.open()
     assert isinstance(other, LeaseLockManager)
     first = elsewhere(manager.acquire, latch(), deadline=soon())
     threading.Timer(0.1, first.release).start()
     other.acquire(latch(), deadline=soon()).release()  # From here on this thread listens.
-    held, enter = elsewhere(manager.acquire, latch(), deadline=soon()), other.parts.queue._enter_once
+    held, enter = elsewhere(manager.acquire, latch(), deadline=soon()), other.parts.queue.enter_once
 
     def enter_and_miss(wanted: LockRequest, begun: float) -> Blocker | None:
         blocker = enter(wanted, begun)
@@ -316,7 +316,7 @@ def test_a_removal_between_entering_and_waiting_is_noticed(
                 )
         return blocker
 
-    monkeypatch.setattr(other.parts.queue, "_enter_once", enter_and_miss)
+    monkeypatch.setattr(other.parts.queue, "enter_once", enter_and_miss)
     started = SYSTEM_CLOCK.now()
     other.acquire(latch(), deadline=soon()).release()
     assert SYSTEM_CLOCK.now() - started < by_load(6)

@@ -134,8 +134,8 @@ def end_session(session: Session, other: HandoverLockManager) -> None:
     """Have the servers end *session*, as they do with one that was not heard of for too long."""
     from kazoo.client import KazooClient
 
-    assert session.connection._opening is not None
-    double = KazooClient(ours(other).access.hosts, client_id=session.connection._opening.client.client_id)
+    assert session.connection.opening is not None
+    double = KazooClient(ours(other).access.hosts, client_id=session.connection.opening.client.client_id)
     double.start(timeout=120)
     double.stop()
     double.close()
@@ -294,7 +294,7 @@ def test_what_hives_unlock_leaves_of_a_lock_statement_is_cleared_by_reap(service
 
 def test_a_waiter_does_not_stand_in_hives_way(service: Service, raw: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hive holds A and tries for B, we queue for both: behind Hive we wait in no queue, so that it gets B and ends."""
-    monkeypatch.setattr(queue_module, "_BESIDE_HIVE", 0.2)
+    monkeypatch.setattr(queue_module, "BESIDE_HIVE_S", 0.2)
     manager, root = service.open(), f"{HIVE}@{service.space}"
     first = hive_lock(raw, f"{root}/db/t/day=1", "EXCLUSIVE")
     waiter = Contender(manager, request((X, PART_A), (X, PART_B))).queued()
@@ -340,14 +340,14 @@ def test_a_mark_is_not_wiped_while_another_x_comes(service: Service, monkeypatch
     """Between the list without X and the wiping somebody enters an X: the next S finds it."""
     manager, other = service.open(), service.open()
     manager.acquire(request((X, TABLE)), deadline=soon()).release()
-    wipe, turns, came = Entering._clear_marks, iter([True]), list[Contender]()
+    wipe, turns, came = Entering.clear_marks, iter([True]), list[Contender]()
 
     def late(*arguments: Any) -> None:
         if next(turns, False):
             came.append(Contender(other, request((X, TABLE))).queued())
         wipe(*arguments)
 
-    monkeypatch.setattr(Entering, "_clear_marks", late)
+    monkeypatch.setattr(Entering, "clear_marks", late)
     reader = manager.acquire(request((S, TABLE)), deadline=soon())
     assert blocked(other, request((S, TABLE)))
     reader.release()
@@ -729,11 +729,11 @@ def test_who_steps_apart_for_hive_does_not_publish_an_offer_that_was_taken_again
     """
     near, far = ours(service.open()), ours(service.open())
     held = near.acquire(latch(), deadline=soon())
-    monkeypatch.setattr(queue_module, "_BESIDE_HIVE", math.inf)
+    monkeypatch.setattr(queue_module, "BESIDE_HIVE_S", math.inf)
     waiter = Submitter(far, offering("x"), seconds=4.0).queued()
     assert [offer.text for offer in held.take(10)] == ["x"]
     raw.delete(near.layout.request(held.request.request_id))
-    monkeypatch.setattr(queue_module, "_BESIDE_HIVE", 0.1)
+    monkeypatch.setattr(queue_module, "BESIDE_HIVE_S", 0.1)
     assert isinstance(waiter.failed(), OfferLost)
     held.release()
 
@@ -776,7 +776,7 @@ def test_an_interrupt_while_a_client_closes_ends_its_session(service: Service, m
     near.acquire(latch(), deadline=soon()).release()
     monkeypatch.undo()
     time.sleep(1.5)  # the subject: nothing begins by itself while time goes by
-    assert closing.session.connection._opening is None  # nor does what kazoo says of its end begin another one
+    assert closing.session.connection.opening is None  # nor does what kazoo says of its end begin another one
 
 
 def test_a_late_release_does_not_touch_a_node_of_the_same_name(service: Service, raw: Any) -> None:
@@ -795,7 +795,7 @@ def test_an_interrupt_inside_the_driver_makes_nobody_late(service: Service, monk
     """A signal between kazoo's queue and its pipe: the request that follows is not left behind by one."""
     manager = ours(service.open())
     manager.acquire(latch(), deadline=soon()).release()
-    opening = manager.session.connection._opening
+    opening = manager.session.connection.opening
     assert opening is not None
     connection = opening.client._connection
     pipe = connection._write_sock
@@ -1099,7 +1099,7 @@ def test_sasl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             manager.acquire(request((X, TABLE)), deadline=soon()).release()
             manager.acquire(latch(), deadline=soon()).release()
         with opened(servers, auth="sasl", user="ann", password="wrong") as intruder:
-            with pytest.raises(LockServiceUnavailable, match="authenticate") as error:
+            with pytest.raises(LockServiceUnavailable, match="authentication failed") as error:
                 intruder.acquire(latch(), deadline=soon(60))
             assert "lock.zk.password" in str(error.value)
         # 1. kazoo connects.  2. It is refused, and closes.  3. Only then do we ask for the chroot.
@@ -1107,7 +1107,7 @@ def test_sasl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(opening, "_chroot_is_there", _once_closed(opening._chroot_is_there))
         with (
             opened(servers, auth="sasl", user="ann", password="wrong") as late,
-            pytest.raises(LockServiceUnavailable, match="authenticate"),
+            pytest.raises(LockServiceUnavailable, match="authentication failed"),
         ):
             late.acquire(latch(), deadline=soon(60))
 

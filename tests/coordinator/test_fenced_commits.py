@@ -115,7 +115,7 @@ def test_a_commit_whose_lease_ended_after_it_was_planned_does_not_land(
     writes = before_the_swap(monkeypatch, taken_over)
     before = table.metadata_location
     with made.catalog.fenced(lease_id):
-        with pytest.raises(CommitFailedException, match="the lease is not live any more") as refused:
+        with pytest.raises(CommitFailedException, match="the lease has ended") as refused:
             match change:
                 case "append":
                     table.append(ids(2))

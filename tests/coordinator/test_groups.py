@@ -58,8 +58,8 @@ class Counting:
         waited: bool = self._real.wait_for_unconditional_writers(table, location, lease)
         return waited
 
-    def prepare_metadata(self, table: tuple[str, ...], head: Any, made: Any) -> Any:
-        return self._real.prepare_metadata(table, head, made)
+    def prepare_metadata(self, table: tuple[str, ...], head: Any, made: Any, *, changes_phase: bool) -> Any:
+        return self._real.prepare_metadata(table, head, made, changes_phase=changes_phase)
 
     def file_io(self, properties: dict[str, str], location: str) -> Any:
         return self._real.file_io(properties, location)

@@ -40,8 +40,8 @@ class Faulty:
         waited: bool = self._real.wait_for_unconditional_writers(table, location, lease)
         return waited
 
-    def prepare_metadata(self, table: tuple[str, ...], head: Any, made: Any) -> Any:
-        return self._real.prepare_metadata(table, head, made)
+    def prepare_metadata(self, table: tuple[str, ...], head: Any, made: Any, *, changes_phase: bool) -> Any:
+        return self._real.prepare_metadata(table, head, made, changes_phase=changes_phase)
 
     def file_io(self, properties: dict[str, str], location: str) -> Any:
         return self._real.file_io(properties, location)
@@ -271,7 +271,7 @@ def test_a_repeat_that_fails_does_not_deny_what_is_on_its_way(
         raise PermissionError("no space left on device")
 
     break_swaps(catalog, swap)
-    with pytest.raises(CommitStateUnknown, match="may still: no space left"):
+    with pytest.raises(CommitStateUnknown, match="may still land: no space left"):
         catalog.coordinator.commit([attempt], repeatable=True)
     assert come_in() is SwapResult.SWAPPED
     assert catalog.coordinator.commit([attempt], repeatable=True)[0].answered
@@ -293,7 +293,7 @@ def test_a_repeat_that_its_earlier_try_overtakes_does_not_deny_it(
         return real(table, base, location)
 
     break_swaps(catalog, swap)
-    with pytest.raises(CommitStateUnknown, match="may still: the metastore is away"):
+    with pytest.raises(CommitStateUnknown, match="may still land: the metastore is away"):
         catalog.coordinator.commit([attempt], repeatable=True)
     monkeypatch.undo()
     assert rows(catalog) == 6

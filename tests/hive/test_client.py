@@ -110,7 +110,7 @@ def test_a_server_that_never_answers_is_an_error_in_time(silent: str) -> None:
     assert time.monotonic() - started < PATIENCE
     with HmsLockManager(client.service) as manager, pytest.raises(LockServiceUnavailable) as error:
         manager.acquire(latch(), deadline=soon(0.5))
-    for fact in ("did not answer", "took the call and did not answer in time", "hive.client-timeout-ms", "waited_ms"):
+    for fact in ("did not answer", "did not answer the call in time", "hive.client-timeout-ms", "waited_ms"):
         assert fact in str(error.value)
 
 
@@ -245,7 +245,7 @@ def test_a_principal_that_the_metastore_refuses_is_a_clear_error(monkeypatch: py
 
         threading.Thread(target=refuse, daemon=True).start()
         client = MetastoreClient(f"thrift://127.0.0.1:{server.getsockname()[1]}", Access(kerberos_service="hiev"))
-        with pytest.raises(MetastoreUnavailable, match="refused to authenticate us.*hiev.*kinit.*GSS initiate failed"):
+        with pytest.raises(MetastoreUnavailable, match="authentication failed.*hiev.*kinit.*GSS initiate failed"):
             client.get_all_databases()
 
 

@@ -192,7 +192,7 @@ def test_a_guard_that_somebody_freed_is_set_again_in_the_background(world: World
     guards._clock = _Later(guards._clock)
     (guard,) = world.standing()
     world.plain.unlock(int(guard.generation or 0))
-    guards._beat()
+    guards.beat()
     (again,) = world.standing()
     assert again.guard
     # Handed back by somebody else meanwhile, it is not set again.
@@ -201,7 +201,7 @@ def test_a_guard_that_somebody_freed_is_set_again_in_the_background(world: World
     found.parameters[LOCK_IMPL] = "hms"
     world.plain.alter_table(world.db, "t", found, expected=None)
     guards._clock = _Later(guards._clock)
-    guards._beat()
+    guards.beat()
     assert world.standing() == []
 
 
@@ -226,7 +226,7 @@ def test_nothing_waits_for_long_for_a_metastore_that_hangs(world: World, call: s
             guards._clock = _Later(guards._clock)
         proxy.passing.clear()
         deadline = guards._clock.now() + 1
-        work = {"remove": lambda: guards.remove(table), "beat": guards._beat}
+        work = {"remove": lambda: guards.remove(table), "beat": guards.beat}
         with ThreadPoolExecutor(1) as pool:
             asked = pool.submit(work.get(call, lambda: guards.stand(table, deadline=deadline)))
             ended = wait([asked], limits.PATIENCE).done
@@ -526,7 +526,7 @@ class HandClock(SystemClock):
         return self.seconds
 
 
-class Beats:
+class HeartbeatRecorder:
     """A metastore that notes what is extended, and when."""
 
     def __init__(self, clock: HandClock) -> None:
@@ -544,7 +544,7 @@ class Beats:
 def test_an_outage_of_the_file_store_lets_no_guard_run_out(outage: str) -> None:
     """Whether a table wants its guard may have to be read there, after all guards have been extended."""
     clock = HandClock()
-    metastore = Beats(clock)
+    metastore = HeartbeatRecorder(clock)
     looked: list[str] = []
 
     def left(table: tuple[str, ...]) -> bool:
@@ -563,7 +563,7 @@ def test_an_outage_of_the_file_store_lets_no_guard_run_out(outage: str) -> None:
         metastore.extended.clear()
         clock.seconds += 2
         begun = clock.now()
-        assert guards._beat() == 1.0
+        assert guards.beat() == 1.0
         assert metastore.extended == [(number, begun) for number in range(3)]
     assert set(looked) == {"a", "b", "c"}, "none of them waits for ever to be looked at"
 

@@ -380,7 +380,7 @@ def test_waiters_behind_others_sleep_longer_and_those_of_a_long_holder_too(servi
     manager = hive(service.open())
     first = latch()
     with manager.acquire(first, deadline=soon()) as lease:
-        (entry,) = hive(service.open()).parts.queue.table.standing(None, None)
+        (entry,) = hive(service.open()).parts.queue.table.with_blockers(None, None)
         now = SYSTEM_CLOCK.now()
 
         def pause(ahead: int, age: float) -> float:
@@ -405,7 +405,7 @@ def test_who_waited_long_asks_soon_while_the_queue_moves(service: Service) -> No
         others.acquire(request((X, TABLE)), deadline=soon()),
         Contender(others, request((X, TABLE))).queued(),
     )
-    holder, waiter = hive(service.open()).parts.queue.table.standing(None, None)
+    holder, waiter = hive(service.open()).parts.queue.table.with_blockers(None, None)
     now = SYSTEM_CLOCK.now()
     before = manager.parts.queue._blocker(waiter[0], [holder[0], waiter[0]], None, now=now - 100)
     assert manager.parts.queue._blocker(waiter[0], [holder[0], waiter[0]], before, now=now).since == now - 100

@@ -45,7 +45,7 @@ MUTANTS = (
     Mutant(
         "zookeeper-entry-in-doubt",
         "locks/zookeeper/queue.py",
-        'raise OfferLost("the lock service is gone, and the offer may have been taken", locks=request) from error',
+        'raise OfferLost("the lock service is unreachable, the offer may have been taken", locks=request) from error',
         "raise",
         "tests/contract/test_zookeeper.py::test_an_offer_that_entered_unheard_is_in_doubt",
     ),
@@ -292,8 +292,8 @@ MUTANTS = (
     Mutant(
         "a-lease-ends-by-the-holder-s-own-clock",
         "protocol/lease.py",
-        "    if now - word >= lease:\n",
-        "    if now - word >= 2 * lease:\n",
+        "    if now - last_confirmed_at >= lease:\n",
+        "    if now - last_confirmed_at >= 2 * lease:\n",
         "tests/unit/test_lock_model.py::test_a_lease_is_lost_by_the_holders_own_clock",
     ),
     Mutant(
@@ -476,7 +476,7 @@ MUTANTS = (
     Mutant(
         "a-second-place-is-released",
         "locks/hms/calls.py",
-        "                        if not self._is_place(request_id, standing.lock_id):\n",
+        "                        if not self._is_place(request_id, lock.lock_id):\n",
         "                        if False:\n",
         f"{_SIM}[a metastore]",
     ),
@@ -491,7 +491,7 @@ MUTANTS = (
     Mutant(
         "the phase is not compared under the latch",
         "locks/migration/lease.py",
-        "        if locks_of(state.phase, changing=self.is_changing) == locks_of(phase, changing=self.is_changing):\n",
+        "        if managers_of(state.phase, self.request) == managers_of(phase, self.request):\n",
         "        if state.epoch >= 0:\n",
         _MOVES,
     ),

@@ -250,7 +250,7 @@ _ZOOKEEPER = (
     Mutant(
         "zookeeper-lives-on-when-dropped",
         "locks/zookeeper/connection.py",
-        "                    self._opening.ends_with(self)\n",
+        "                    self.opening.ends_with(self)\n",
         "",
         "tests/contract/test_zookeeper.py::test_a_client_that_nobody_closed_ends_its_session_and_its_threads",
     ),

@@ -19,7 +19,7 @@ from commit_coord.locks.zookeeper.client import Session
 from commit_coord.protocol.migration import Phase
 from commit_coord.testing.fleet import ForkedWriter
 
-Table = tuple[str, str]
+TableName = tuple[str, str]
 
 _SENT = ("lock", "unlock", "alter_table_with_environment_context")
 """Calls to the metastore that change something."""
@@ -38,12 +38,12 @@ class End(Enum):
     """It could not do its work, as when a server was away."""
 
 
-def killed_at(step: int, properties: Mapping[str, str], table: Table, target: Phase) -> End:
+def killed_at(step: int, properties: Mapping[str, str], table: TableName, target: Phase) -> End:
     """Move *table* to *target* in a process that is killed when *step* requests that change something were answered."""
     return End(ForkedWriter(_move_until, step, dict(properties), table, target).wait(_PATIENCE_S))
 
 
-def _move_until(step: int, properties: dict[str, str], table: Table, target: Phase) -> None:
+def _move_until(step: int, properties: dict[str, str], table: TableName, target: Phase) -> None:
     done = 0
 
     def counted(original: Callable[..., Any], counts: Callable[..., bool]) -> Callable[..., Any]:
@@ -68,7 +68,7 @@ def _move_until(step: int, properties: dict[str, str], table: Table, target: Pha
     os._exit((End.DONE if moved.phase is target else End.REFUSED).value)
 
 
-def bring(properties: Mapping[str, str], table: Table, target: Phase) -> Phase | None:
+def bring(properties: Mapping[str, str], table: TableName, target: Phase) -> Phase | None:
     """Move *table* to *target*, trying again for as long as a server may be away; return the phase that it is in."""
     with closing(_open(properties)) as catalog:
         give_up = time.monotonic() + _PATIENCE_S
@@ -80,7 +80,7 @@ def bring(properties: Mapping[str, str], table: Table, target: Phase) -> Phase |
 
 
 def move_dying(
-    properties: Mapping[str, str], table: Table, start: Phase, ways: Sequence[Phase], died: Counter[str]
+    properties: Mapping[str, str], table: TableName, start: Phase, ways: Sequence[Phase], died: Counter[str]
 ) -> None:
     """Move *table* from *start* along *ways*; at each of their steps an operator is killed, and all begins anew.
 

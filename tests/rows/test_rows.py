@@ -19,7 +19,7 @@ from commit_coord.testing.rows.printed import loads
 HERE = Path(__file__).parent
 KEPT = sorted((HERE / "programs").glob("*.txt"))
 
-CHUNKS, EACH = 12, 20
+CHUNKS, EACH = 6, 20
 
 
 @pytest.fixture(scope="module")

@@ -13,10 +13,11 @@ import pytest
 
 from commit_coord.catalog.migration import operator as operating
 from commit_coord.iceberg.attempt import Attempt
-from commit_coord.locks.migration import beliefs, lease
-from commit_coord.locks.migration.beliefs import Beliefs
+from commit_coord.locks.migration import beliefs
+from commit_coord.locks.migration.beliefs import Beliefs, Phases
 from commit_coord.locks.migration.lease import MigratingLease
 from commit_coord.locks.migration.taking import Taking
+from commit_coord.model import LockRequest
 from commit_coord.protocol.migration import ZOOKEEPER, Phase, locks_of
 from tests.proof.sim.moving import SimulatedGuards
 from tests.proof.sim.plan import Moves, Plan
@@ -57,14 +58,13 @@ def _no_metastore_lock_in_both(patch: pytest.MonkeyPatch) -> None:
         return (ZOOKEEPER,) if phase is Phase.BOTH and not changing else locks_of(phase, changing=changing)
 
     patch.setattr(beliefs, "locks_of", without)
-    patch.setattr(lease, "locks_of", without)
 
 
 def _second_lock_is_not_taken(patch: pytest.MonkeyPatch) -> None:
     real = Taking._parts
 
-    def parts(self: Taking, *given: Any) -> Any:
-        return real(self, *given) if self._beliefs.is_changing else islice(real(self, *given), 1)
+    def parts(self: Taking, request: LockRequest, phases: Phases) -> Any:
+        return islice(real(self, request, phases), None if request.changes_phase else 1)
 
     patch.setattr(Taking, "_parts", parts)
 

@@ -331,7 +331,7 @@ def test_no_comparison_holds_for_null(shop: Shop, condition: str, found: str) ->
         ("UPDATE t1 SET a = 'x'", "does not fit its column: column='a'"),
         ("TRUNCATE TABLE t1 PARTITION (p='77')", "there is no such partition"),
         ("TRUNCATE TABLE t1 PARTITION (z=1)", "no such partition column: column='z'"),
-        ("TRUNCATE TABLE t2 PARTITION (p='x', q='soon')", "no value of this partition column: column='q'"),
+        ("TRUNCATE TABLE t2 PARTITION (p='x', q='soon')", "invalid value for this partition column: column='q'"),
         ("ALTER TABLE t1 SET PARTITION SPEC (z)", "there is no such column: column='z'"),
     ],
 )
@@ -359,7 +359,7 @@ def test_what_can_not_be_done_is_said_and_nothing_is_done(shop: Shop, command: s
         (
             "LOCK TABLE t2 PARTITION (q='abc') SHARED",
             "line 1, column 28",
-            "no value of this partition column: column='q', value='abc', type='int'",
+            "invalid value for this partition column: column='q', value='abc', type='int'",
         ),
         ("ALTER TABLE days DROP PARTITION (ts_day='soon')", "line 1, column 41", "value='soon', type='day'"),
         ("LOCK TABLE t1 PARTITION (p='1') SHRED", "line 1, column 33", "SHARED or EXCLUSIVE, found 'SHRED'"),

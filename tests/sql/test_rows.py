@@ -348,7 +348,7 @@ def test_a_partition_s_literal_is_exact(shelf: Shelf) -> None:
     assert shelf.rows() == [(2, Decimal("1234567890123456.75")), (3, Decimal(WIDE))]
     shelf.run(f"ALTER TABLE t DROP PARTITION (x={WIDE})")
     assert shelf.rows("k") == [(2,)]
-    with pytest.raises(StatementError, match="no value of this partition column"):
+    with pytest.raises(StatementError, match="invalid value for this partition column"):
         shelf.run("INSERT INTO t PARTITION (x=1.234) (k) VALUES (4)")
 
 
@@ -589,7 +589,7 @@ def test_a_partition_of_nan_is_named(shelf: Shelf, kind: IcebergType) -> None:
 def test_a_partition_in_time_is_named_in_full(shelf: Shelf, transform: str, value: str) -> None:
     shelf.run(f"CREATE TABLE t (ts timestamp) PARTITIONED BY ({transform}(ts))")
     shelf.run("INSERT INTO t VALUES ('2026-02-01 00:00:00'), ('2026-01-01 00:00:00'), ('2026-12-31 23:00:00')")
-    with pytest.raises(StatementError, match="no (value of this|such) partition"):
+    with pytest.raises(StatementError, match="invalid value for this partition|no such partition"):
         shelf.run(f"ALTER TABLE t DROP PARTITION (ts_{transform[:-1]}={value})")
     assert len(shelf.rows()) == 3
 
@@ -933,7 +933,7 @@ def test_a_location_is_registered_once(shelf: Shelf) -> None:
     folder.mkdir()
     pq.write_table(pa.table({"k": [1], "p": ["a"]}), folder / "one.parquet")
     shelf.run(f"ALTER TABLE t ADD PARTITION (p='a') LOCATION '{folder}'")
-    with pytest.raises(StatementError, match="has this file already"):
+    with pytest.raises(StatementError, match="the file is already in the table"):
         shelf.run(f"ALTER TABLE t ADD PARTITION (p='a') LOCATION '{folder}'")
     shelf.run(f"ALTER TABLE t ADD IF NOT EXISTS PARTITION (p='a') LOCATION '{folder}'")
     assert shelf.rows() == [(1, "a")]

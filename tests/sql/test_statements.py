@@ -319,8 +319,11 @@ def test_a_command_that_waits_too_long_names_the_holder_and_does_nothing(shop: S
         ("SHOW LOCKS nope", "there is no such table"),
         ("SHOW LOCKS DATABASE nope", "there is no such database"),
         ("LOCK TABLE t1 PARTITION (z=1) SHARED", "no such partition column: column='z', accepted='p'"),
-        ("LOCK TABLE t2 PARTITION (q='abc') SHARED", "no value of this partition column: column='q', value='abc'"),
-        ("LOCK TABLE days PARTITION (ts_day='soon') SHARED", "no value of this partition column"),
+        (
+            "LOCK TABLE t2 PARTITION (q='abc') SHARED",
+            "invalid value for this partition column: column='q', value='abc'",
+        ),
+        ("LOCK TABLE days PARTITION (ts_day='soon') SHARED", "invalid value for this partition column"),
         ("LOCK TABLE plain PARTITION (q=1) SHARED", "the table has no partitions"),
         ("ALTER TABLE t1 DROP PARTITION (p='77')", "there is no such partition"),
         ("ALTER TABLE t1 TOUCH PARTITION (p='77')", "there is no such partition"),

@@ -122,7 +122,7 @@ def test_many_partitions_escalate_to_their_prefixes() -> None:
 def test_a_name_that_is_no_text_is_refused_in_words() -> None:
     """Half of a surrogate pair: what comes of undecodable bytes, or is cut out of a longer text."""
     for name in ("k=a\ud800b", "k=\udcff"):
-        with pytest.raises(ValueError, match="a name holds half of a surrogate pair, which no service can lock"):
+        with pytest.raises(ValueError, match="a name contains an unpaired surrogate, which no service can lock"):
             Resource((*TABLE.path, name))
 
 
@@ -161,13 +161,13 @@ def test_the_lease_table_is_complete() -> None:
 def test_a_lease_is_lost_by_the_holders_own_clock(event: LeaseEvent, age: float, state: LeaseState) -> None:
     """Counted from when the last confirmed renewal was sent, even if its confirmation comes too late."""
     assert state is next_state(LeaseState.SUSPECT if event is LeaseEvent.CONFIRMED else LeaseState.HELD, event,
-                               now=100 + age, word=100, lease=10)  # fmt: skip
-    assert LeaseState.LOST is next_state(LeaseState.LOST, event, now=100, word=100, lease=10)
+                               now=100 + age, last_confirmed_at=100, lease=10)  # fmt: skip
+    assert LeaseState.LOST is next_state(LeaseState.LOST, event, now=100, last_confirmed_at=100, lease=10)
 
 
 def test_a_lease_without_end_ends_only_by_a_word() -> None:
     """Explicit locks are not lost by time."""
-    assert LeaseState.HELD is next_state(LeaseState.HELD, LeaseEvent.TICK, now=1e9, word=0, lease=None)
+    assert LeaseState.HELD is next_state(LeaseState.HELD, LeaseEvent.TICK, now=1e9, last_confirmed_at=0, lease=None)
 
 
 @given(st.integers(0, 10_000), st.floats(0, 1, exclude_max=True))

@@ -1,4 +1,4 @@
-"""What is done to tables of a metastore as a whole: they are created, renamed and dropped."""
+"""Creates, renames and drops tables of a metastore."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import logging
 from typing import Any
 
 from pyiceberg.exceptions import NoSuchNamespaceError, TableAlreadyExistsError
+from pyiceberg.typedef import Identifier
 
 from commit_coord.catalog.metastore.hive_table import METADATA_LOCATION
 from commit_coord.catalog.metastore.pointers import AGAIN, MODIFIED, Pointers
@@ -23,8 +24,6 @@ from commit_coord.protocol.commit import SwapResult
 
 logger = logging.getLogger(__name__)
 
-Table = tuple[str, ...]
-
 _TRIES = 10
 """Of a creation or a rename whose answer got lost."""
 
@@ -37,7 +36,7 @@ class Administration:
         pointers: How tables are found and created.
         servers: What its servers can do.
         properties: What tables declare of their writers.
-        clock: Time and chance.
+        clock: Time and random numbers.
     """
 
     def __init__(
@@ -56,7 +55,7 @@ class Administration:
 
         Raises:
             TableAlreadyExistsError: There is one, and it is not this.
-            CommitStateUnknown: It could not be found out; its metadata file is kept.
+            CommitStateUnknown: It is not known whether the table was created; its metadata file is kept.
         """
         table = (new.dbName, new.tableName)
         for check in range(_TRIES):
@@ -71,12 +70,12 @@ class Administration:
                 logger.warning("the creation of %s could not be looked up yet", table_name(table), exc_info=True)
             self._clock.sleep(next_wait(AGAIN, check, self._clock.random()))
         raise CommitStateUnknown(
-            "whether the table was created could not be found out; its metadata file is kept",
+            "it is not known whether the table was created; its metadata file is kept",
             table=table_name(table),
             location=location,
         )
 
-    def rename(self, old: Table, new: Table) -> None:
+    def rename(self, old: Identifier, new: Identifier) -> None:
         """Move a table to another name, on the condition that its pointer is the one that goes along.
 
         Raises:
@@ -84,7 +83,7 @@ class Administration:
             NoSuchNamespaceError: There is no database of the new name's.
             TableAlreadyExistsError: There is a table of the new name.
             ConfigError: Its writers use another lock manager than this catalog.
-            CommitStateUnknown: It could not be found out whether it was renamed.
+            CommitStateUnknown: It is not known whether the table was renamed.
         """
         for check in range(_TRIES):
             able = self._servers.capabilities()
@@ -110,10 +109,10 @@ class Administration:
                 return
             self._clock.sleep(next_wait(AGAIN, check, self._clock.random()))
         raise CommitStateUnknown(
-            "whether the table was renamed could not be found out", table=table_name(old), to=table_name(new)
+            "it is not known whether the table was renamed", table=table_name(old), to=table_name(new)
         )
 
-    def refuse_drop(self, table: Table) -> None:
+    def refuse_drop(self, table: Identifier) -> None:
         """Return when *table* may be dropped by this catalog.
 
         Raises:

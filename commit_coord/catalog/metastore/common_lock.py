@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
+from pyiceberg.typedef import Identifier
+
 from commit_coord.clock import Clock
 from commit_coord.locks.base import Lease
 from commit_coord.locks.hms.manager import HmsLockManager
 from commit_coord.model import LockMode, LockRequest, LockScope, Resource
 from commit_coord.process import SYSTEM_HOST, Host
-
-Table = tuple[str, ...]
 
 
 class CommonLock:
@@ -44,18 +44,18 @@ class CommonLock:
 
     @property
     def manager(self) -> HmsLockManager:
-        """A lock manager of this metastore: our own, or one more beside it."""
+        """A lock manager of this metastore: the catalog's own, or an additional one."""
         if self.own is not None:
             return self.own
         if self._another is None:
             self._another = self._open_another()
         return self._another
 
-    def held(self, table: Table) -> Lease | None:
+    def held(self, table: Identifier) -> Lease | None:
         """Return the lease by which our latch of *table* is the common lock; None where it is not."""
         return None if self.own is None else self.own.latch_of(Resource.table(table))
 
-    def of(self, table: Table) -> AbstractContextManager[Lease]:
+    def of(self, table: Identifier) -> AbstractContextManager[Lease]:
         """Return the common lock of *table*: the latch itself, or one more for the swap.
 
         Raises:

@@ -1,4 +1,4 @@
-"""What a table on a metastore says of those who write to it. It stands in Iceberg's metadata, where no alter loses it.
+"""What a table on a metastore says of those who write to it. It is in Iceberg's metadata, where no alter loses it.
 
 Locks of two managers do not see each other. The compare-and-set keeps every commit of ours safe in any case; but jobs
 that rely on operation locks would run into each other, and a writer that knows nothing but the metastore's lock
@@ -23,7 +23,7 @@ LOCK_ENABLED = "engine.hive.lock-enabled"
 """Table property of Iceberg's: with ``false`` Java does not lock in the metastore, it compares and sets."""
 
 COMMON_LOCK = frozenset({"hms"})
-"""The lock managers whose latch is the lock that unmodified writers take: beside them nobody needs to be kept out."""
+"""The lock managers whose latch is also the lock of unmodified writers, so that no guard is needed."""
 
 
 def declared_at(metadata: MetadataReader, location: str) -> str | None:
@@ -71,7 +71,7 @@ def prepare_properties(
 def other_lock_manager(table: str, declared: str | None, impl: str) -> ConfigError:
     """Return the error for a table whose writers use another lock manager than *impl*."""
     return ConfigError(
-        "the table's writers use another lock manager than this catalog; use theirs, or stop them and run "
+        "the table's writers use another lock manager than this catalog: use the same one, or stop the writers and run "
         f"`commit-coord config --adopt-locks --table {table}`",
         table=table,
         property=LOCK_IMPL,

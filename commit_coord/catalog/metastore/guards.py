@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from pyiceberg.exceptions import NoSuchIcebergTableError
+from pyiceberg.typedef import Identifier
 
 from commit_coord.catalog.metastore.common_lock import CommonLock
 from commit_coord.catalog.metastore.declarations import declared_at
@@ -22,21 +23,19 @@ from commit_coord.protocol.migration import LOCK_IMPL, Phase
 
 logger = logging.getLogger(__name__)
 
-Table = tuple[str, ...]
-
 
 class StandingGuards(Protocol):
     """The guards themselves: :class:`~commit_coord.locks.hms.guard.HmsGuards`."""
 
-    def stand(self, table: Table, *, deadline: float) -> None:
+    def stand(self, table: Identifier, *, deadline: float) -> None:
         """Return when *table* is guarded."""
         ...
 
-    def remove(self, table: Table) -> None:
+    def remove(self, table: Identifier) -> None:
         """Remove every guard of *table*."""
         ...
 
-    def forget(self, table: Table) -> None:
+    def forget(self, table: Identifier) -> None:
         """Look for the guard of *table* again before the next swap."""
         ...
 
@@ -57,7 +56,7 @@ class GuardedTables:
     def __init__(self, pointers: Pointers, metadata: MetadataReader, impl: str) -> None:
         self._pointers, self._metadata, self._impl = pointers, metadata, impl
 
-    def wants_guard(self, table: Table) -> bool:
+    def wants_guard(self, table: Identifier) -> bool:
         """Return whether *table* is there, and its writers use our lock manager by what the metastore shows of it."""
         try:
             found = self._pointers.find(table)
@@ -65,7 +64,7 @@ class GuardedTables:
             return False
         return found is not None and found.parameters.get(LOCK_IMPL) == self._impl
 
-    def has_left(self, table: Table) -> bool | None:
+    def has_left(self, table: Identifier) -> bool | None:
         """Return whether a guard of *table* is left behind, as :class:`HmsGuards` asks.
 
         A table that can't be read is there: whatever is wrong with it is no reason to remove what protects it.
@@ -76,7 +75,7 @@ class GuardedTables:
             logger.warning("%s can't be read, so its guard stays", table_name(table), exc_info=True)
             return False
 
-    def _looked_at(self, table: Table) -> bool | None:
+    def _looked_at(self, table: Identifier) -> bool | None:
         try:
             found = self._pointers.find(table)
         except NoSuchIcebergTableError:
@@ -117,7 +116,7 @@ class Guards:
         self._impl, self._metadata, self._common_lock, self._servers = impl, metadata, common_lock, servers
         self._clock, self._timeout = clock, acquire_timeout_ms / 1000
 
-    def stand(self, table: Table) -> None:
+    def stand(self, table: Identifier) -> None:
         """Guard *table*, whose writers lock elsewhere. Of a table that moves, call it under ZooKeeper's latch.
 
         Raises:
@@ -127,7 +126,7 @@ class Guards:
         if self.standing is not None:
             self.standing.stand(table, deadline=self._clock.now() + self._timeout)
 
-    def stand_for_swap(self, table: Table, location: str, base: str | None = None) -> None:
+    def stand_for_swap(self, table: Identifier, location: str, base: str | None = None) -> None:
         """See to it that *table* is guarded, if what is, or is about to be, published says that it has to be.
 
         Args:
@@ -147,7 +146,7 @@ class Guards:
             return  # We hold the lock for which the guard would wait, so nobody else does: the phase is being changed.
         self.stand(table)
 
-    def stand_for_new(self, table: Table, location: str) -> None:
+    def stand_for_new(self, table: Identifier, location: str) -> None:
         """Guard a table that has this name from now on; if that fails, its next commit does it."""
         if self.standing is None:
             return
@@ -157,7 +156,7 @@ class Guards:
         except (LockError, MetastoreUnavailable):
             logger.warning("%s could not be guarded; its next commit tries again", table_name(table), exc_info=True)
 
-    def remove(self, table: Table) -> None:
+    def remove(self, table: Identifier) -> None:
         """Remove the guards of *table*; if that fails, they are listed with the locks."""
         if self.standing is not None:
             try:
@@ -199,7 +198,7 @@ class GuardLocks:
     def __init__(self, common_lock: CommonLock, tables: GuardedTables) -> None:
         self._common_lock, self._tables = common_lock, tables
 
-    def of(self, table: Table) -> list[LockEntry]:
+    def of(self, table: Identifier) -> list[LockEntry]:
         """Return the guards of *table*."""
         entries = self._common_lock.manager.locks(Resource.table(table), scope=LockScope.COMMIT)
         return [entry for entry in entries if entry.guard]

@@ -1,4 +1,4 @@
-"""What the Hive Metastore holds of an Iceberg table beside its pointer, kept as Iceberg Java keeps it.
+"""The data of an Iceberg table in the Hive Metastore besides its pointer, in the form of Iceberg Java.
 
 Hive, Trino and Spark's ``DESCRIBE`` look at these columns, parameters and statistics, and Java's ``HiveCatalog`` finds
 them as if it had written them itself.
@@ -27,7 +27,7 @@ SERDE_LIB = "hive.serde.lib"
 """The table property that names the class with which Hive reads and writes rows."""
 
 SERDE_PROPERTY = "hive.serde.property."
-"""How the table properties begin that are parameters of that class."""
+"""Prefix of the table properties that are parameters of that class."""
 
 LONGEST_KEY = 256
 """``TABLE_PARAMS.PARAM_KEY`` in the schemas of all versions. A server tries for twenty seconds before it says so."""
@@ -79,7 +79,7 @@ def parameters(
     for key in metadata.properties:
         if len(key) > LONGEST_KEY:
             raise ValueError(
-                f"the metastore takes property names of up to {LONGEST_KEY} characters, not of {len(key)}: {key!r}"
+                f"the metastore limits property names to {LONGEST_KEY} characters, this one has {len(key)}: {key!r}"
             )
     made = dict(found or {})
     for key in (base.properties.keys() - metadata.properties.keys()) if base is not None else ():

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pyiceberg.exceptions import NoSuchIcebergTableError, NoSuchTableError
+from pyiceberg.typedef import Identifier
 
 from commit_coord.catalog.metastore.servers import Servers
 from commit_coord.errors import ConfigError, LockRefused
@@ -17,11 +18,9 @@ from commit_coord.locks.migration.manager import MigratingLockManager
 from commit_coord.model import Resource
 from commit_coord.protocol.migration import LOCK_EPOCH, LOCK_PHASE, Phase, State
 
-Table = tuple[str, ...]
-
 
 class OperationsHold(LockRefused):
-    """The phase of a table can't be changed yet: operation locks stand where nobody would see them any more."""
+    """The phase of a table can't be changed yet: operation locks are held where no writer of the new phase looks."""
 
 
 class Phases:
@@ -60,32 +59,35 @@ class PhaseChanges:
     Args:
         phases: Of new tables.
         servers: What the metastore's servers can do.
-        locks: The lock manager that takes part in all phases; None where the catalog has another one, and changes none.
+        locks: The lock manager that supports all phases; None if the catalog has another one and can't change phases.
     """
 
     def __init__(self, phases: Phases, servers: Servers, locks: MigratingLockManager | None) -> None:
         self._phases, self._servers, self._locks = phases, servers, locks
 
-    def checked(self, table: Table, before: Mapping[str, str], after: Mapping[str, Any]) -> dict[str, Any]:
+    def checked(
+        self, table: Identifier, before: Mapping[str, str], after: Mapping[str, Any], *, changes_phase: bool
+    ) -> dict[str, Any]:
         """Return the properties *after*, of a new table in its database's phase; asked under the latch.
 
         Args:
             table: Whose.
             before: The head's; empty for a new table.
             after: What a commit is about to publish.
+            changes_phase: Whether that commit may change the phase.
 
         Raises:
-            ConfigError: They change the phase by other means than a migration's, or it can't be changed now.
-            OperationsHold: Operations hold locks that the new phase would not see.
+            ConfigError: The properties change the phase outside of a migration, or it can't be changed now.
+            OperationsHold: Operations hold locks that writers in the new phase would not check.
         """
         if not before:
             phase = self._phases.of_new(table[0]) if self._locks is not None else Phase.HMS
             return {**after, **(State(phase=phase, epoch=0).changed_to(phase) if phase is not Phase.HMS else {})}
         if all(before.get(key) == after.get(key) for key in (LOCK_PHASE, LOCK_EPOCH)):
             return dict(after)
-        if self._locks is None or not self._locks.beliefs.is_changing:
+        if self._locks is None or not changes_phase:
             raise ConfigError(
-                "the phase of a table is changed by `commit-coord migrate` alone",
+                "only `commit-coord migrate` can change the phase of a table",
                 table=table_name(table),
                 key=LOCK_PHASE,
                 value=after.get(LOCK_PHASE),
@@ -94,7 +96,7 @@ class PhaseChanges:
         phase = State.of(after).phase
         if phase is not Phase.HMS and not self._servers.compare_and_set():
             raise ConfigError(
-                "the metastore does not compare and set, so nothing but its lock keeps commits from being overwritten",
+                "the metastore does not compare and set, so only its own lock prevents lost commits",
                 table=table_name(table),
                 server=self._servers.capabilities().server,
                 accepted="a metastore with HIVE-26882 and HIVE-28121",
@@ -102,7 +104,7 @@ class PhaseChanges:
         left = self._locks.sides.one_sided(Resource.table(table), phase)
         if left:
             raise OperationsHold(
-                "operations hold locks where they would not be seen any more",
+                "operations hold locks in a service that writers in the new phase do not check",
                 table=table_name(table),
                 phase=phase,
                 locks=", ".join(f"{entry.mode.letter} {entry.resource} by {entry.owner}" for entry in left[:3]),

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from pyiceberg.exceptions import NoSuchIcebergTableError, NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.typedef import Identifier
 
 from commit_coord.catalog.metastore import hive_table
 from commit_coord.catalog.metastore.hive_table import METADATA_LOCATION, TABLE_TYPE
@@ -28,8 +29,6 @@ from commit_coord.protocol.commit import SwapResult
 
 logger = logging.getLogger(__name__)
 
-Table = tuple[str, ...]
-
 MODIFIED = "The table has been modified"
 """How a server refuses a swap whose condition does not hold. Source: ``HiveAlterHandler``, ``ObjectStore``."""
 
@@ -44,17 +43,17 @@ class Pointers:
 
     Args:
         client: Of the metastore.
-        clock: Time and chance.
+        clock: Time and random numbers.
     """
 
     def __init__(self, client: MetastoreClient, clock: Clock) -> None:
         self._client, self._clock = client, clock
 
-    def find(self, table: Table) -> Any:
+    def find(self, table: Identifier) -> Any:
         """Return the metastore's table, None when there is none.
 
         Raises:
-            NoSuchIcebergTableError: There is something of that name that is no Iceberg table.
+            NoSuchIcebergTableError: The object with this name is not an Iceberg table.
         """
         database, name = table
         try:
@@ -64,12 +63,12 @@ class Pointers:
         kind = (found.parameters or {}).get(TABLE_TYPE, "")
         if kind.lower() != "iceberg" or not found.parameters.get(METADATA_LOCATION):
             raise NoSuchIcebergTableError(
-                f"{database}.{name} is no Iceberg table: {TABLE_TYPE}={kind!r}, tableType={found.tableType!r}, "
+                f"{database}.{name} is not an Iceberg table: {TABLE_TYPE}={kind!r}, tableType={found.tableType!r}, "
                 f"{METADATA_LOCATION}={found.parameters.get(METADATA_LOCATION)!r}"
             )
         return found
 
-    def found(self, table: Table) -> Any:
+    def found(self, table: Identifier) -> Any:
         """Return the metastore's table.
 
         Raises:
@@ -80,17 +79,17 @@ class Pointers:
             raise NoSuchTableError(f"Table does not exist: {table_name(table)}")
         return found
 
-    def location(self, table: Table) -> str | None:
+    def location(self, table: Identifier) -> str | None:
         """Return the metadata location of *table*, None when there is no such table.
 
         Raises:
-            NoSuchIcebergTableError: There is something of that name that is no Iceberg table.
+            NoSuchIcebergTableError: The object with this name is not an Iceberg table.
         """
         found = self.find(table)
         return None if found is None else found.parameters[METADATA_LOCATION]
 
     def alter(
-        self, table: Table, altered: Any, *, expected: tuple[str, str] | None, base: str, server: str
+        self, table: Identifier, altered: Any, *, expected: tuple[str, str] | None, base: str, server: str
     ) -> SwapResult:
         """Send an alter and say what its answer proves.
 
@@ -141,7 +140,7 @@ class Pointers:
             else:
                 return SwapResult.SWAPPED
 
-    def _is_still(self, table: Table, base: str) -> bool:
+    def _is_still(self, table: Identifier, base: str) -> bool:
         """Return whether the pointer is seen to be *base*."""
         try:
             return self.location(table) == base

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from pyiceberg.typedef import Identifier
+
 from commit_coord.catalog.metastore import declarations
 from commit_coord.catalog.metastore.declarations import COMMON_LOCK
 from commit_coord.catalog.metastore.guards import Guards
@@ -14,11 +16,9 @@ from commit_coord.errors import ConfigError
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.protocol.migration import LOCK_IMPL, MIGRATING, State
 
-Table = tuple[str, ...]
-
 
 class WriterProperties:
-    """What one catalog's commits declare, and what they refuse.
+    """Adds the declarations of one catalog to its commits, and refuses commits that contradict a table's declarations.
 
     Args:
         lock_impl: The catalog's lock manager.
@@ -34,13 +34,21 @@ class WriterProperties:
         """Return as which lock manager this catalog writes to a table with *properties*."""
         return State.of(properties).phase.lock_impl if self._lock_impl == MIGRATING else self._lock_impl
 
-    def prepare(self, table: Table, before: Mapping[str, str], after: Mapping[str, Any]) -> dict[str, Any]:
+    def prepare(
+        self, table: Identifier, before: Mapping[str, str], after: Mapping[str, Any], *, changes_phase: bool
+    ) -> dict[str, Any]:
         """Return the properties *after* with the lock manager that *table*'s writers use; see ``declarations``.
+
+        Args:
+            table: Whose.
+            before: The head's; empty for a new table.
+            after: What a commit is about to publish.
+            changes_phase: Whether that commit may change the phase.
 
         Raises:
             ConfigError: They use another one than this catalog, or the phase can't be changed so.
         """
-        after = self._changes.checked(table, before, after)
+        after = self._changes.checked(table, before, after, changes_phase=changes_phase)
         try:
             return declarations.prepare_properties(
                 before,
@@ -51,10 +59,12 @@ class WriterProperties:
             )
         except ConfigError:
             if before.get(LOCK_IMPL) in COMMON_LOCK:
-                self._guards.remove(table)  # whoever handed the table back may have been killed before it could do so
+                self._guards.remove(
+                    table
+                )  # the process that handed the table back may have been killed before it did so
             raise
 
-    def refuse_others(self, table: Table, parameters: Mapping[str, str]) -> None:
+    def refuse_others(self, table: Identifier, parameters: Mapping[str, str]) -> None:
         """Return when *table*, of which the metastore shows *parameters*, is one of this catalog's lock manager.
 
         Raises:

@@ -1,4 +1,4 @@
-"""What keeps a table's commits from being overwritten by writers of other kinds, as things stand now."""
+"""Finds out whether writers of other kinds can overwrite a table's commits, and what prevents it at present."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from commit_coord.protocol.migration import LOCK_IMPL
 
 
 class Beside(StrEnum):
-    """How writers of another kind and ours get along on a table."""
+    """The relation between commit_coord writers and writers of another kind on a table."""
 
     TAKE_TURNS = "take turns"
-    """They and ours hold the metastore's lock for each swap."""
+    """Both kinds of writers hold the metastore's lock for each swap."""
     COMPARE = "compare and set"
-    """They set the pointer on the condition that it is the one they read, as ours do."""
+    """Both kinds of writers set the pointer only if it is still the one that they have read."""
     KEPT_OUT = "kept out"
-    """A guard lets them wait until they fail."""
+    """A guard lock blocks the other writers until they time out."""
     OVERWRITE = "can overwrite commits"
-    """Nothing keeps them from it."""
+    """Nothing prevents the other writers from overwriting commits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class Protection:
         properties: Of its head.
         lock_impl: The lock manager of the catalog that looks.
         compare_and_set: What the server in use makes of a swap's condition.
-        guard: The standing lock in the metastore, None where there is none.
+        guard: The guard lock in the metastore, None if there is none.
     """
 
     table: str
@@ -50,7 +50,7 @@ class Protection:
 
     @property
     def lock_only_writers(self) -> Beside:
-        """Writers that know nothing but the metastore's lock: PyIceberg's, and Java's before it is told otherwise."""
+        """Writers that know nothing but the metastore's lock: PyIceberg's, and Java's by default."""
         if self.guard is not None:
             return Beside.KEPT_OUT
         if (self.declared or self.lock_impl) in COMMON_LOCK or self.compare_and_set is not CompareAndSet.HONOURED:

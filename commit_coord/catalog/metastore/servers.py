@@ -1,4 +1,4 @@
-"""What the servers of a metastore can do."""
+"""The capabilities of the servers of a metastore."""
 
 from __future__ import annotations
 

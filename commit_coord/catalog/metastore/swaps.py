@@ -1,9 +1,11 @@
-"""How a pointer is swapped: by compare-and-set, or under the common lock where the server ignores the condition."""
+"""Swaps a pointer: by compare-and-set, or under the common lock if the server ignores the condition."""
 
 from __future__ import annotations
 
 import logging
 from typing import Any
+
+from pyiceberg.typedef import Identifier
 
 from commit_coord.catalog.metastore.common_lock import CommonLock
 from commit_coord.catalog.metastore.declarations import COMMON_LOCK, declared_at
@@ -21,8 +23,6 @@ from commit_coord.iceberg.reader import MetadataReader
 from commit_coord.protocol.commit import SwapResult
 
 logger = logging.getLogger(__name__)
-
-Table = tuple[str, ...]
 
 _TRIES = 10
 """Of a swap that meets one server after the other."""
@@ -60,7 +60,7 @@ class Swaps:
         self._common_lock, self._writers, self._guards = common_lock, writers, guards
         self._metadata, self._format, self._overwrites = metadata, table_format, overwrites
 
-    def swap(self, table: Table, base: str, location: str) -> SwapResult:
+    def swap(self, table: Identifier, base: str, location: str) -> SwapResult:
         """Set the pointer of *table* from *base* to *location*.
 
         Raises:
@@ -83,7 +83,7 @@ class Swaps:
             if result is not SwapResult.MOVED and self._is_handed_back(base, location):
                 self._guards.remove(table)
             return result
-        raise FailedOver("the metastores keep failing over", uris=self._client.addresses)
+        raise FailedOver("the client failed over between metastores again and again", uris=self._client.addresses)
 
     def _is_handed_back(self, base: str, location: str) -> bool:
         return (
@@ -91,7 +91,7 @@ class Swaps:
             and declared_at(self._metadata, base) not in COMMON_LOCK
         )
 
-    def _compare_and_set(self, table: Table, base: str, location: str, server: str) -> SwapResult:
+    def _compare_and_set(self, table: Identifier, base: str, location: str, server: str) -> SwapResult:
         # Read again, whatever was read under the latch: the alter replaces all parameters, and sets back what others
         # have changed since. The condition is on the pointer alone, so between this call and the next that remains.
         found = self._pointers.found(table)
@@ -100,7 +100,7 @@ class Swaps:
         altered = self._altered(found, base, location)
         return self._pointers.alter(table, altered, expected=(METADATA_LOCATION, base), base=base, server=server)
 
-    def _check_and_set(self, table: Table, base: str, location: str, server: str) -> SwapResult:
+    def _check_and_set(self, table: Identifier, base: str, location: str, server: str) -> SwapResult:
         """Swap on a server that ignores the condition; see :mod:`commit_coord.catalog.hive`."""
         with self._common_lock.of(table) as lease:
             lease.ensure_active(0)

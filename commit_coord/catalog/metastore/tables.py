@@ -1,4 +1,4 @@
-"""PyIceberg's ``HiveCatalog`` on our client, and what it would do to tables beside commits, made safe."""
+"""PyIceberg's ``HiveCatalog`` with our client. Its changes of tables other than commits are made safe."""
 
 from __future__ import annotations
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Protocol
 
+from pyiceberg.typedef import Identifier
+
 from commit_coord.errors import LockLost
 from commit_coord.locks.base import Lease
-
-Table = tuple[str, ...]
 
 
 class _CommonLock(Protocol):
     def is_common(self, lease: Lease, /) -> bool: ...
 
-    def of(self, table: Table) -> AbstractContextManager[Lease]: ...
+    def of(self, table: Identifier) -> AbstractContextManager[Lease]: ...
 
 
 class UnconditionalWriters:
@@ -27,19 +27,19 @@ class UnconditionalWriters:
     def __init__(self, common_lock: _CommonLock) -> None:
         self._common_lock = common_lock
         self._in_doubt: set[str] = set()
-        """What was, or may have been, swapped in while the common lock was lost."""
+        """Metadata locations that were, or may have been, swapped in after the common lock was lost."""
 
     def doubt(self, location: str) -> None:
         """Remember that *location* may have been swapped in while the common lock was lost."""
         self._in_doubt.add(location)
 
-    def wait(self, table: Table, location: str, latch: Lease) -> bool:
+    def wait(self, table: Identifier, location: str, latch: Lease) -> bool:
         """Wait for those that may have read the pointer of *table* before it was swapped to *location*.
 
         Args:
-            table: Which one.
-            location: What was swapped in.
-            latch: Under which that was done, unless it was lost meanwhile.
+            table: The table.
+            location: The metadata location that was swapped in.
+            latch: The latch. The swap was made under it, unless it was lost meanwhile.
 
         Returns:
             Whether there may have been any. They are done.

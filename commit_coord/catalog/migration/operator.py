@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table.update import SetPropertiesUpdate
+from pyiceberg.typedef import Identifier
 
 from commit_coord.catalog.hive import CoordinatedHiveCatalog
 from commit_coord.catalog.metastore.declarations import LOCK_ENABLED
@@ -25,8 +26,6 @@ from commit_coord.process import SYSTEM_HOST, Host
 from commit_coord.protocol.migration import LOCK_EPOCH, LOCK_IMPL, LOCK_PHASE, MIGRATING, Phase, State
 
 logger = logging.getLogger(__name__)
-
-Table = tuple[str, ...]
 
 _TOGETHER = 4
 """Tables that are moved at one time."""
@@ -50,7 +49,7 @@ class Migration:
     def __init__(self, catalog: CoordinatedHiveCatalog, *, why: str = "", host: Host = SYSTEM_HOST) -> None:
         if catalog.migrating is None:
             raise ConfigError(
-                "tables are moved by a catalog that takes part in all phases",
+                "this catalog can't move tables: it does not support all phases",
                 key="lock-impl",
                 value=catalog.settings.lock_impl,
                 accepted=MIGRATING,
@@ -60,13 +59,13 @@ class Migration:
 
     # Which tables.
 
-    def tables(self, patterns: Sequence[str]) -> list[Table]:
+    def tables(self, patterns: Sequence[str]) -> list[Identifier]:
         """Return the Iceberg tables that *patterns* name: ``db.table``, ``db`` for all of it, ``*`` in either.
 
         Raises:
             NoSuchTableError: A pattern names none.
         """
-        found: dict[Table, None] = {}
+        found: dict[Identifier, None] = {}
         databases = self._catalog.metastore.get_all_databases()
         for pattern in patterns:
             database, _, name = pattern.lower().partition(".")
@@ -99,11 +98,11 @@ class Migration:
             own=self._locks.hms.client,
         )
 
-    def status(self, table: Table, seen: Seen, *, window_s: float) -> TableStatus:
+    def status(self, table: Identifier, seen: Seen, *, window_s: float) -> TableStatus:
         """Return the status of *table*, with who committed to it in the last *window_s* seconds."""
         return self.statuses([table], seen, window_s=window_s)[0]
 
-    def statuses(self, tables: Sequence[Table], seen: Seen, *, window_s: float) -> list[TableStatus]:
+    def statuses(self, tables: Sequence[Identifier], seen: Seen, *, window_s: float) -> list[TableStatus]:
         """Return the status of each of *tables*."""
         registry = self._locks.writers.all()
         since_ms = self._clock.wall_ms() - round(window_s * 1000)
@@ -121,7 +120,7 @@ class Migration:
             )
         return found
 
-    def verify(self, table: Table) -> Verified:
+    def verify(self, table: Identifier) -> Verified:
         """Return whether *table* is as its phase asks for."""
         metadata, location = self._catalog.coordinator.load(table)
         properties, state = metadata.properties, State.of(metadata.properties)
@@ -143,7 +142,7 @@ class Migration:
                 if shown.get(key) != properties.get(key)
             ]
         if state.phase is Phase.ZOOKEEPER and protection.guard is None and self._catalog.settings.hive_guard:
-            problems.append("no guard stands in the metastore: `migrate advance` sets it, as does the next commit")
+            problems.append("there is no guard in the metastore: `migrate advance` sets it, as does the next commit")
         if state.phase is not Phase.ZOOKEEPER and protection.guard is not None:
             problems.append(
                 "a guard was left in the metastore: `migrate abort` or `start` removes it, as does a writer"
@@ -152,14 +151,14 @@ class Migration:
             problems.append("the metastore does not compare and set: go back with `migrate abort`")
         if left := self._locks.sides.one_sided(Resource.table(table), state.phase):
             held = ", ".join(f"{entry.resource} by {entry.owner}" for entry in left[:3])
-            problems.append(f"operation locks stand where the phase does not look: {held}")
+            problems.append(f"operation locks are held in a lock service that the phase does not use: {held}")
         return Verified(table=table_name(table), state=state, problems=problems)
 
     # Move.
 
     def move_all(
         self,
-        tables: Sequence[Table],
+        tables: Sequence[Identifier],
         target: Phase,
         *,
         seen: Seen | None = None,
@@ -168,18 +167,18 @@ class Migration:
         back: bool = True,
         on_moved: Callable[[Moved], None] = lambda _: None,
     ) -> list[Moved]:
-        """Bring *tables* to *target*, a few at a time; return what became of each, in their order.
+        """Move *tables* to phase *target*, a few at a time; return the result of each, in the order of *tables*.
 
         Args:
             tables: Which.
             target: Where to.
-            seen: Who was seen in the lock service; without it nobody holds a table up.
+            seen: The writers that were seen in the lock service; without it, no writer stops the move of a table.
             window_s: How far back a table's history counts.
-            force: Go on to ``zookeeper`` whoever was seen.
+            force: Go on to ``zookeeper`` even if lock-only writers were seen.
             back: Whether tables that are further on go back; else they stay.
             on_moved: Told of each, as it ends.
         """
-        done: dict[Table, Moved] = {}
+        done: dict[Identifier, Moved] = {}
         with ThreadPoolExecutor(_TOGETHER) as pool:
             running = {
                 pool.submit(self.move, table, target, seen=seen, window_s=window_s, force=force, back=back): table
@@ -192,7 +191,7 @@ class Migration:
 
     def move(
         self,
-        table: Table,
+        table: Identifier,
         target: Phase,
         *,
         seen: Seen | None = None,
@@ -247,13 +246,13 @@ class Migration:
             return ended(Outcome.FAILED, f"{type(error).__name__}: {error}")
         return ended(Outcome.CHANGED if after != before else Outcome.THERE)
 
-    def _state(self, table: Table) -> State:
+    def _state(self, table: Identifier) -> State:
         metadata, _ = self._catalog.coordinator.load(table)
         state = State.of(metadata.properties)
         self._locks.beliefs.seen(Resource.table(table), state)
         return state
 
-    def _change(self, table: Table, state: State, phase: Phase) -> None:
+    def _change(self, table: Identifier, state: State, phase: Phase) -> None:
         """Bring *table* from *state* to *phase*, the next one.
 
         Raises:
@@ -268,23 +267,23 @@ class Migration:
             table_uuid=str(metadata.table_uuid),
             base_location=location,
             updates=(SetPropertiesUpdate(updates=changes),),
-            # Each of them is what it was, or this is refused: the epoch grows by one, whoever else is at it.
+            # Each of them is what it was, or this is refused: the epoch grows by one, even with two operators at work.
             properties_read={key: metadata.properties.get(key) for key in changes},
+            changes_phase=True,
         )
         if State.of(metadata.properties) != state:
-            raise CommitConflict("the phase was changed meanwhile", table=table_name(table))
+            raise CommitConflict("another process has changed the phase", table=table_name(table))
         self._catalog.capabilities()  # asked for under the locks, too: what it takes to find out holds up nobody here
         self._tell(table, state, phase, "begun", self._why)
         try:
-            with self._locks.beliefs.changing():
-                self._catalog.coordinator.commit([attempt])
+            self._catalog.coordinator.commit([attempt])
         except BaseException as error:
             stage = "unknown" if isinstance(error, CommitStateUnknown) else "refused"
             self._tell(table, state, phase, stage, str(error))
             raise
         self._tell(table, state, phase, "done", self._why)
 
-    def _see_to_guard(self, table: Table) -> None:
+    def _see_to_guard(self, table: Identifier) -> None:
         """Have the guard stand where the phase asks for it, and nowhere else."""
         resource = Resource.table(table)
         deadline = self._clock.now() + self._locks.settings.acquire_timeout_ms / 1000
@@ -294,7 +293,7 @@ class Migration:
             elif any(entry.guard for entry in self._locks.hms.locks(resource, scope=LockScope.COMMIT)):
                 self._catalog.guards.sweep(resource)
 
-    def _tell(self, table: Table, state: State, phase: Phase, stage: str, why: str) -> None:
+    def _tell(self, table: Identifier, state: State, phase: Phase, stage: str, why: str) -> None:
         self._catalog.tell_phase_change(
             PhaseChange(
                 table=table_name(table),

@@ -1,4 +1,4 @@
-"""What became of tables that were moved, and how they are."""
+"""The results of moving tables, and their present state."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from commit_coord.protocol.migration import Phase, State
 
 
 class Outcome(StrEnum):
-    """What became of one table."""
+    """The outcome for one table."""
 
     CHANGED = "changed"
     THERE = "there already"
@@ -24,13 +24,13 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moved:
-    """What became of one table.
+    """The result for one table.
 
     Args:
         table: ``db.table``.
         before: Its state before; None where the table could not be read.
         after: Its state when it was read last.
-        outcome: In a word.
+        outcome: The result of the step.
         reason: In words, where it did not get there.
         waits_for: Writers that hold it up.
         took_ms: How long it took.
@@ -52,13 +52,13 @@ class Moved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableStatus:
-    """In which phase one table is, and who writes to it.
+    """The phase of one table, and its writers.
 
     Args:
         table: ``db.table``.
         state: Phase and epoch.
-        sightings: Who was seen writing to it.
-        writers: Who of those who take part has written to it.
+        sightings: The writers that were seen.
+        writers: The registered writers that have written to it.
     """
 
     table: str
@@ -68,7 +68,7 @@ class TableStatus:
 
     @property
     def holds_up(self) -> list[Sighting]:
-        """Who has to be stopped, or moved, before the table can leave the metastore's locks."""
+        """The writers that must be stopped or moved before the table can leave the metastore's locks."""
         return [one for one in self.sightings if one.kind.holds_up]
 
 

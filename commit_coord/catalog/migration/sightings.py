@@ -1,6 +1,6 @@
-"""Who writes to the tables of a metastore, by what can be seen: its locks, the tables' history, the registry.
+"""Finds the writers of tables in a metastore: in its locks, in the tables' history, and in the registry.
 
-A metastore keeps no history of its locks. So they are listed again and again for a while; a lock that stands for less
+A metastore keeps no history of its locks. So they are listed again and again for a while; a lock that is there for less
 than it takes from one listing to the next is seen by chance. What a table's snapshots tell is seen in any case.
 """
 
@@ -24,23 +24,23 @@ _EVERY = 0.1
 """Seconds between two listings of the locks."""
 
 _JAVA_AGENT = "Iceberg-"
-"""How Java's ``agentInfo`` begins. Source: Iceberg Java ``MetastoreLock``."""
+"""Prefix of Java's ``agentInfo``. Source: Iceberg Java ``MetastoreLock``."""
 
 _JAVA_SUMMARY = "iceberg-version"
-"""What Java writes into a snapshot's summary. Source: Iceberg Java ``EnvironmentContext``."""
+"""A key in the summary of snapshots from Java. Source: Iceberg Java ``EnvironmentContext``."""
 
 
 class Kind(StrEnum):
-    """What a writer knows."""
+    """The locks that a writer supports."""
 
     MIGRATING = "migrating"
-    """Ours, and takes part in all phases."""
+    """A commit_coord writer that supports all phases."""
     PINNED = "pinned to hms"
-    """Ours, and takes the metastore's locks whatever the phase."""
+    """A commit_coord writer that takes the metastore's locks in every phase."""
     JAVA = "java"
-    """Does as the table tells it: locks in the metastore, or compares and sets."""
+    """Follows the table's properties: locks in the metastore, or compares and sets."""
     LOCK_ONLY = "lock only"
-    """Knows the metastore's lock and nothing else, as far as anybody can tell: PyIceberg's, and others."""
+    """Takes only the metastore's lock, as far as can be seen: PyIceberg and others."""
 
     @property
     def holds_up(self) -> bool:
@@ -80,7 +80,7 @@ class Sighting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What was seen in a while.
+    """The writers that were seen in a period of time.
 
     Args:
         sightings: Writers at tables.
@@ -111,7 +111,7 @@ def watch(
 
     Args:
         metastore: Whose locks.
-        registry: Returns who takes part.
+        registry: Returns the writers in the registry of the migration.
         clock: Time.
         seconds: How long.
         own: The client that is watching; what it locks is not counted.
@@ -133,7 +133,7 @@ def watch(
         if clock.now() - started >= seconds:
             break
         clock.sleep(_EVERY)
-    ready.update(writer.client for writer in registry())  # whoever has just begun may be heard of a moment later
+    ready.update(writer.client for writer in registry())  # one that has just begun may be registered a moment later
     sightings = []
     for (table, who, _), locks in found.items():
         listed, _ = next(iter(locks.values()))

@@ -28,7 +28,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from commit_coord.catalog.repair.commits import RESTORED_FROM, LostCommit, Repair, Table
+from pyiceberg.typedef import Identifier
+
+from commit_coord.catalog.repair.commits import RESTORED_FROM, LostCommit, Repair
 from commit_coord.catalog.repair.histories import LostHistories
 from commit_coord.catalog.repair.unreadable import UnreadableManifests
 from commit_coord.errors import InvalidArguments
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
 __all__ = ["RESTORED_FROM", "LostCommit", "Repair", "execute", "find", "forget"]
 
 
-def find(coordinator: Coordinator, table: Table, since: Iterable[str] = ()) -> Repair:
+def find(coordinator: Coordinator, table: Identifier, since: Iterable[str] = ()) -> Repair:
     """Return what was lost of *table*.
 
     Args:
@@ -64,8 +66,8 @@ def find(coordinator: Coordinator, table: Table, since: Iterable[str] = ()) -> R
     overlooked = [*manifests.overlooked(), *manifests.unnumbered()]
     if text is None and not given and not overlooked:
         raise InvalidArguments(
-            "the lock manager of this catalog remembers no commits: name the last metadata file that was lost, as the "
-            "log and the event said it",
+            "the lock manager of this catalog keeps no notes of commits: name the last lost metadata file, as in the "
+            "log message or the event",
             table=table_name(table),
             lock_manager=coordinator.locks.name,
         )
@@ -82,8 +84,8 @@ def find(coordinator: Coordinator, table: Table, since: Iterable[str] = ()) -> R
 def execute(coordinator: Coordinator, repair: Repair) -> list[LostCommit]:
     """Bring back what can be; if nothing else was lost, have the lock service forget it. Return what was brought back.
 
-    Guarantee: on return each of ``repair.restorable`` is in the table, once, whoever else repairs it; on any error some
-    of them are. It may be called again.
+    Guarantee: on return each of ``repair.restorable`` is in the table, once, also when others repair it too; on any
+    error some of them are. It may be called again.
 
     Raises:
         CommitError: As any commit; those before it have landed.
@@ -96,7 +98,7 @@ def execute(coordinator: Coordinator, repair: Repair) -> list[LostCommit]:
     return repair.restorable
 
 
-def forget(coordinator: Coordinator, table: Table) -> tuple[Acknowledged, ...]:
+def forget(coordinator: Coordinator, table: Identifier) -> tuple[Acknowledged, ...]:
     """Have the lock service forget what was lost of *table*; return what it forgot."""
     with coordinator.latch(table, statement="forget lost commits") as latch:
         if not latch.handover_note:

@@ -1,16 +1,16 @@
-"""What was lost of a table, commit by commit."""
+"""The lost commits of a table."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from pyiceberg.typedef import Identifier
+
 from commit_coord.iceberg.attempt import Attempt
 
 RESTORED_FROM = "commit-coord.restored-from"
 """Summary property of a snapshot that was brought back: the metadata file that had published it before."""
-
-Table = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class LostCommit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repair:
-    """What was lost of a table.
+    """The lost commits of a table.
 
     Args:
         table: Namespace and name.
@@ -57,16 +57,16 @@ class Repair:
         remembered: How many commits the lock service says were lost.
     """
 
-    table: Table
+    table: Identifier
     commits: tuple[LostCommit, ...]
     remembered: int = 0
 
     @property
     def restorable(self) -> list[LostCommit]:
-        """What :func:`~commit_coord.catalog.repair.execute` brings back."""
+        """The lost commits that :func:`~commit_coord.catalog.repair.execute` restores."""
         return [commit for commit in self.commits if commit.restorable]
 
     @property
     def by_hand(self) -> list[LostCommit]:
-        """What has to be done again by whoever wanted it."""
+        """What its users have to do again."""
         return [commit for commit in self.commits if not commit.restorable and not commit.restored]

@@ -1,4 +1,4 @@
-"""What snapshots and versions of a table hold, as far as a repair asks."""
+"""Reads the content of snapshots and table versions, as far as a repair needs it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from commit_coord.iceberg.rebase import REQUEST_ID
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Content:
-    """What snapshots added and removed."""
+    """The files that snapshots added and removed."""
 
     manifests: list[ManifestFile]
     """Data manifests in which they added something."""
     added_in: dict[str, list[DataFile]]
-    """What they added, by manifest."""
+    """The added files, by manifest."""
     removed: set[str]
     """Data files that they removed."""
     deletes: bool
@@ -93,7 +93,7 @@ def branches_of(metadata: TableMetadata, snapshot: Snapshot) -> list[str]:
 
 
 def changes_between(before: TableMetadata, after: TableMetadata) -> list[str]:
-    """Return what differs between two versions of a table beside its snapshots, in words."""
+    """Describe the differences between two versions of a table, except its snapshots, in words."""
     found = []
     if before.current_schema_id != after.current_schema_id or len(before.schemas) != len(after.schemas):
         old = {column.field_id: column for column in before.schema().fields}

@@ -19,9 +19,10 @@ from pyiceberg.manifest import (
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Snapshot
+from pyiceberg.typedef import Identifier
 from pyiceberg.utils.concurrent import ExecutorFactory
 
-from commit_coord.catalog.repair.commits import RESTORED_FROM, LostCommit, Table
+from commit_coord.catalog.repair.commits import RESTORED_FROM, LostCommit
 from commit_coord.catalog.repair.content import (
     Content,
     branches_of,
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 class LostHistories:
     """Compares lost histories with the present one."""
 
-    def __init__(self, coordinator: Coordinator, table: Table, head: TableMetadata, location: str) -> None:
+    def __init__(self, coordinator: Coordinator, table: Identifier, head: TableMetadata, location: str) -> None:
         self._read = coordinator.read
         self._table = table
         self._head = head
@@ -72,7 +73,7 @@ class LostHistories:
             if not asked:
                 return []
             raise InvalidArguments(
-                "the metadata file is one of another table", location=path, table=table_name(self._table)
+                "the metadata file belongs to another table", location=path, table=table_name(self._table)
             )
         behind: list[str] = []
         before: str | None = None
@@ -83,8 +84,8 @@ class LostHistories:
             behind.append(version)
         if before is None:
             raise InvalidArguments(
-                "where the two histories part can't be found: the metadata files between are gone. What the file holds "
-                "can be read with a table that is registered from it under another name",
+                "no common version of the two histories can be found: metadata files in between are gone. Read the "
+                "rows of the lost file from a table that you register with it under another name",
                 location=path,
             )
         found = []

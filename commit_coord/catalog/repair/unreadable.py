@@ -11,8 +11,9 @@ from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.typedef import Identifier
 
-from commit_coord.catalog.repair.commits import LostCommit, Table
+from commit_coord.catalog.repair.commits import LostCommit
 from commit_coord.iceberg import manifest_list, manifests
 from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.iceberg.attempt import Append, Attempt, Merge, request_uuid
@@ -29,7 +30,7 @@ class UnreadableManifests:
         io: Its file store.
     """
 
-    def __init__(self, table: Table, head: TableMetadata, location: str, io: FileIO) -> None:
+    def __init__(self, table: Identifier, head: TableMetadata, location: str, io: FileIO) -> None:
         self._table, self._head, self._location, self._io = table, head, location, io
 
     def overlooked(self) -> Iterator[LostCommit]:
@@ -71,7 +72,7 @@ class UnreadableManifests:
 
         Args:
             operation: What is wrong.
-            source: Names the repair, so that it lands once, whoever carries it out.
+            source: Names the repair, so that it lands once, even if two clients execute it.
             branch: Where.
             snapshot: Its head.
             affected: The manifests that are mended.

@@ -20,7 +20,7 @@ from commit_coord.hms.connection import LostReply, NoSuchLock, ServerFailed
 from commit_coord.locks.base import BRIEFLY, LockSettings
 from commit_coord.locks.held import Held
 from commit_coord.locks.hms import names as hms_names
-from commit_coord.locks.hms.requests import REQUESTS, HmsTicket, Standing, grouped, is_operation, translated
+from commit_coord.locks.hms.requests import REQUESTS, HmsTicket, MetastoreLock, grouped, is_operation, translated
 from commit_coord.locks.keeping import Tickets
 from commit_coord.locks.threads import Threads
 from commit_coord.model import LockRequest
@@ -32,7 +32,7 @@ _RETRY = Backoff(initial_ms=50, maximum_ms=1_000)
 """Between two tries of a lock call whose reply was lost."""
 
 _PART_MS = 50
-"""How much longer the answer to a lock call may take for each lock in it: on Derby a lock costs 10 to 34 ms."""
+"""Additional time limit of a lock call for each lock in it: on Derby a lock takes 10 to 34 ms."""
 
 _FAILURES = 3
 """Times that a server may fail in a lock call; where it has no lock tables it always does."""
@@ -43,10 +43,10 @@ class LockCalls:
 
     Args:
         metastore: Where they go.
-        tickets: The client's.
+        tickets: The requests of this client.
         held: Names the thread that asks.
         settings: Times.
-        clock: Time and chance.
+        clock: Time and random numbers.
         threads: How they wait for their turn.
     """
 
@@ -125,18 +125,18 @@ class LockCalls:
                     failed = self._clock.now()
                     self.orphaned_lock_requests[request.request_id] = request, failed + self._lease_seconds
                     for own in self.own(request)[:1]:
-                        word = self._clock.now()
+                        confirmed_at = self._clock.now()
                         with suppress(NoSuchLock):
                             self._metastore.heartbeat(own.lock_id)
                             if request.explicit or self._clock.now() - first_sent < self._lease_seconds:
                                 return HmsTicket(
-                                    request=request, lock_id=own.lock_id, last_confirmed_at=word, turn=turn()
+                                    request=request, lock_id=own.lock_id, last_confirmed_at=confirmed_at, turn=turn()
                                 ), own.acquired
-                            # It may have been silent for a lease, and a waiter about to free it. Who answered is
-                            # asked again.
+                            # The lock may have had no heartbeat for a lease time, so a waiter may release it soon:
+                            # release it and request it again from the server that answers.
                             self._metastore.unlock(own.lock_id)
                             until = min(deadline, self._clock.now() + self._lease_seconds)
-                    # Whoever was away and answers now is asked again, however long it took to look.
+                    # A metastore that was away and answers now is asked again, however long it took to look.
                     if failed >= until:
                         raise
                 else:
@@ -144,7 +144,7 @@ class LockCalls:
                 self._clock.sleep(next_wait(_RETRY, tries, self._clock.random()))
                 tries += 1
 
-    def own(self, request: LockRequest) -> list[Standing]:
+    def own(self, request: LockRequest) -> list[MetastoreLock]:
         """Return the places that *request* of this client has, first the first."""
         found = grouped(
             listed
@@ -152,9 +152,10 @@ class LockCalls:
             for listed in self._metastore.show_locks(*place)
         )
         return [
-            standing
-            for standing in found
-            if (said := standing.said) and (said.request_id, said.client) == (request.request_id, self._tickets.client)
+            lock
+            for lock in found
+            if (info := lock.agent_info)
+            and (info.request_id, info.client) == (request.request_id, self._tickets.client)
         ]
 
     def release_orphaned(self) -> None:
@@ -162,9 +163,9 @@ class LockCalls:
         for request_id, (request, until) in dict(self.orphaned_lock_requests).items():
             try:
                 with translated(request), self._metastore.within(BRIEFLY):
-                    for standing in self.own(request):
-                        if not self._is_place(request_id, standing.lock_id):
-                            self._metastore.unlock(standing.lock_id)
+                    for lock in self.own(request):
+                        if not self._is_place(request_id, lock.lock_id):
+                            self._metastore.unlock(lock.lock_id)
             except LockServiceUnavailable as error:
                 logger.warning("a lock whose reply was lost could not be looked for: %s", error)
                 break

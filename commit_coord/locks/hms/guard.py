@@ -4,8 +4,8 @@ Theory of operation
     A writer that knows nothing but the metastore's EXCLUSIVE lock carries no condition with its alter, so it overwrites
     whatever was committed without that lock. A guard is a SHARED_READ lock on (database, table): an EXCLUSIVE request
     waits for it and fails, readers pass. It belongs to the table, not to a client. There is one for each table, known
-    by its ``agentInfo``; whoever is about to swap looks for it, takes it over or sets it, and from then on extends it
-    as long as the process lives. It stays when the last process ends, and goes with the table.
+    by its ``agentInfo``; a client that is about to swap looks for it, takes it over or sets it, and from then on
+    extends it as long as the process lives. It stays when the last process ends, and goes with the table.
 
     It is set before the swap and waits for EXCLUSIVE locks that are held, so a writer that read the pointer under one
     has written it before ours is compared:
@@ -14,15 +14,15 @@ Theory of operation
     4. Our swap finds the pointer moved.
 
     What it waits for may be the lock of one of ours that has died since, on a table whose writers lock elsewhere by
-    now: nobody else waits for it, so whoever sets the guard frees it, as a waiter of ``hms`` would.
+    now: nobody else waits for it, so the client that sets the guard frees it, as a waiter of ``hms`` would.
 
 Two guards
-    1. A and B find none.   2. Both set one.   3. Both list again, and whoever is second finds both.
-    The one with the smallest lock id stays, and the other one is given back by whoever set it.
+    1. A and B find none.   2. Both set one.   3. Both list again, and the second one finds both.
+    The one with the smallest lock id stays, and the other one is given back by the client that set it.
 
 A guard that is left
-    Whoever drops or renames a table without us leaves its guard on a name, under which Java then can't create one. So
-    whoever extends a guard looks whether the table is there, and removes the guard of one that is not:
+    A program that drops or renames a table without us leaves its guard on a name, under which Java then can't create
+    one. So the client that extends a guard looks whether the table is there, and removes the guard of one that is not:
 
     1. We find no table.   2. Somebody makes one of that name, and finds our guard.   3. We remove it.
     4. We look again, find the table, and set the guard again.
@@ -33,7 +33,8 @@ A guard that is left
 A guard that is gone
     Freed by force, or by a server that reaps what nobody extended. Extending it finds out, at the latest at the first
     swap after one lease. Before it is set again in the background, and after, *wanted* is asked: the table may have
-    been handed back to the metastore's own lock meanwhile, and whoever did that removes the guards that it finds.
+    been handed back to the metastore's own lock meanwhile, and the client that did that removes the guards that it
+    finds.
 """
 
 from __future__ import annotations
@@ -60,7 +61,8 @@ from commit_coord.protocol.backoff import Backoff, next_wait
 
 logger = logging.getLogger(__name__)
 
-Table = tuple[str, ...]
+Identifier = tuple[str, ...]
+"""Namespace and name, as PyIceberg's: a lock manager does not import PyIceberg."""
 
 _CHECK = Backoff(initial_ms=50, maximum_ms=1_000)
 """Between two questions whether the guard is granted."""
@@ -82,8 +84,8 @@ class HmsGuards:
 
     Args:
         metastore: Where they stand.
-        statement: What they say of themselves to whoever waits for them.
-        interval_ms: A word of the service that is younger than this is good enough; older guards are extended.
+        statement: Shown to those who wait for them.
+        interval_ms: A guard that was confirmed less than this time ago is not extended again.
         clock: Time and chance.
         host: Names this process, and knows which have ended.
         wanted: Whether a table is still to be guarded, by what the metastore says of it now.
@@ -99,8 +101,8 @@ class HmsGuards:
         interval_ms: int,
         clock: Clock,
         host: Host = SYSTEM_HOST,
-        wanted: Callable[[Table], bool],
-        left: Callable[[Table], bool | None],
+        wanted: Callable[[Identifier], bool],
+        left: Callable[[Identifier], bool | None],
     ) -> None:
         self._metastore = metastore
         self._statement = statement
@@ -112,11 +114,11 @@ class HmsGuards:
         self._wanted = wanted
         self._left = left
         self._client = host.new_id().hex[:8]
-        self._known: dict[Table, _Guard | None] = {}
+        self._known: dict[Identifier, _Guard | None] = {}
         """None: it was lost, and is to be set again."""
-        self.heartbeat = Heartbeat(self._beat, idle=self._interval, name="commit-coord-guards")
+        self.heartbeat = Heartbeat(self.beat, idle=self._interval, name="commit-coord-guards")
 
-    def stand(self, table: Table, *, deadline: float) -> None:
+    def stand(self, table: Identifier, *, deadline: float) -> None:
         """Return when *table* is guarded. Costs nothing when that was confirmed a moment ago.
 
         Raises:
@@ -131,8 +133,8 @@ class HmsGuards:
             if guard is None or not self._extended(table, guard):
                 self._known[table] = self._set(table, deadline)
 
-    def remove(self, table: Table) -> None:
-        """Remove every guard of *table*, whoever set it.
+    def remove(self, table: Identifier) -> None:
+        """Remove every guard of *table*, also those that others set.
 
         Raises:
             LockServiceUnavailable: The metastore did not answer within a lease.
@@ -142,7 +144,7 @@ class HmsGuards:
             for guard in self._listed(table):
                 self._metastore.unlock(guard.lock_id)
 
-    def forget(self, table: Table) -> None:
+    def forget(self, table: Identifier) -> None:
         """Look for the guard of *table* again before the next swap: it may have been removed and be due again."""
         self._known.pop(table, None)
 
@@ -151,7 +153,7 @@ class HmsGuards:
         self.heartbeat.stop()
         self._known.clear()
 
-    def _extended(self, table: Table, guard: _Guard) -> bool:
+    def _extended(self, table: Identifier, guard: _Guard) -> bool:
         """Extend *guard*; return whether it is still there."""
         sent = self._clock.now()
         try:
@@ -164,8 +166,8 @@ class HmsGuards:
         guard.last_confirmed_at = sent
         return True
 
-    def _set(self, table: Table, deadline: float) -> _Guard:
-        """Take over the guard that stands, or set one; wait until it is granted."""
+    def _set(self, table: Identifier, deadline: float) -> _Guard:
+        """Take over the guard that is there, or set one; wait until it is granted."""
         mine: int | None = None
         kept: int | None = None
         check = 0
@@ -192,7 +194,7 @@ class HmsGuards:
                 with suppress(MetastoreUnavailable, MetaError, ServerFailed):  # a second guard harms nobody
                     self._metastore.unlock(mine)
 
-    def _free_dead(self, table: Table, heartbeats: HeartbeatLog) -> None:
+    def _free_dead(self, table: Identifier, heartbeats: HeartbeatLog) -> None:
         """Free what the dead left that the guard waits for: where all lock elsewhere nobody else would do so."""
         asked = self._clock.now()
         listed = self._metastore.show_locks(*table)
@@ -211,8 +213,8 @@ class HmsGuards:
                 logger.info("freed a lock whose owner has ended: %s", one)
                 self._metastore.unlock(one.lock_id)
 
-    def _sent(self, table: Table) -> int | None:
-        """Send a guard; return its id, None where the answer was lost: the list tells what became of it."""
+    def _sent(self, table: Identifier) -> int | None:
+        """Send a guard; return its id, None where the answer was lost: the list shows whether it is there."""
         owner = self._host.owner()
         agent = hms_names.Agent(
             request_id=str(self._host.new_id()),
@@ -233,7 +235,7 @@ class HmsGuards:
         return lock_id
 
     def _granted(self, guard: ListedLock) -> bool:
-        """Return whether *guard* stands, extended: it may have stood for long without anybody to extend it."""
+        """Return whether *guard* is granted, and extend it: it may have been there for long without an extension."""
         try:
             if not guard.acquired:
                 return self._metastore.check_lock(guard.lock_id)
@@ -242,12 +244,12 @@ class HmsGuards:
             return False  # it was given back meanwhile; the next listing tells
         return True
 
-    def _listed(self, table: Table) -> list[ListedLock]:
+    def _listed(self, table: Identifier) -> list[ListedLock]:
         """Return the guards of *table*, held or waiting, first the first."""
         found = [one for one in self._metastore.show_locks(*table) if _is_guard(one)]
         return sorted(found, key=lambda one: one.lock_id)
 
-    def _timeout(self, table: Table) -> LockTimeout:
+    def _timeout(self, table: Identifier) -> LockTimeout:
         facts: dict[str, object] = {}
         for one in self._metastore.show_locks(*table):
             if one.acquired and hms_names.conflict(_part(table), one.part):
@@ -263,7 +265,7 @@ class HmsGuards:
             **facts,
         )
 
-    def _beat(self) -> float | None:
+    def beat(self) -> float | None:
         """Extend what is due, or set it again where it was lost; then look which guards nobody wants any more.
 
         All are extended before the first look: a look may wait for a file store, and guards must outlive its outage.
@@ -282,7 +284,7 @@ class HmsGuards:
             self._quietly(table, partial(self._look_after, table))
         return self._interval if self._known else None
 
-    def _quietly(self, table: Table, step: Callable[[], None]) -> None:
+    def _quietly(self, table: Identifier, step: Callable[[], None]) -> None:
         """Take *step* for *table*. Whatever goes wrong there must not end what is done for the others."""
         try:
             with self._metastore.within(self._patience):
@@ -290,15 +292,15 @@ class HmsGuards:
         except Exception as error:  # noqa: BLE001 - of a metastore, or of whatever file store the table is in
             logger.warning("the guard of %s could not be kept: %s", ".".join(table), error)
 
-    def _keep(self, table: Table, guard: _Guard | None) -> None:
+    def _keep(self, table: Identifier, guard: _Guard | None) -> None:
         if guard is None or not self._extended(table, guard):
             self._again(table, self._clock.now() + self._interval)
 
-    def _looked(self, table: Table) -> float:
+    def _looked(self, table: Identifier) -> float:
         guard = self._known.get(table)
         return guard.looked if guard is not None else 0.0
 
-    def _look_after(self, table: Table) -> None:
+    def _look_after(self, table: Identifier) -> None:
         """Remove the guard of *table* where nobody wants it any more."""
         if (guard := self._known.get(table)) is None:
             return
@@ -310,7 +312,7 @@ class HmsGuards:
             self.remove(table)
             self._again(table, self._clock.now() + self._interval)
 
-    def _again(self, table: Table, deadline: float) -> None:
+    def _again(self, table: Identifier, deadline: float) -> None:
         if self._wanted(table):
             guard = self._set(table, deadline)
             # 1. The table is wanted.   2. It is handed back, and its guards are removed.   3. Ours comes.
@@ -321,7 +323,7 @@ class HmsGuards:
         self._known.pop(table, None)
 
 
-def _part(table: Table) -> LockPart:
+def _part(table: Identifier) -> LockPart:
     return LockPart(type=LockType.SHARED_READ, db=table[0], table=table[1])
 
 
@@ -331,7 +333,7 @@ def _is_guard(listed: ListedLock) -> bool:
 
 
 @contextmanager
-def _translated(table: Table) -> Iterator[None]:
+def _translated(table: Identifier) -> Iterator[None]:
     try:
         yield
     except MetastoreUnavailable as error:

@@ -28,8 +28,8 @@ def is_over(
         listed: One component of it.
         heartbeat_ms: The last of all its components.
         heartbeats: What was seen before; the caller keeps it.
-        failures: How often the metastore has failed. Whom it does not answer it does not answer to others either: that
-            is no silence of theirs.
+        failures: How often the metastore has failed. If it does not answer this client, it may not answer others
+            either, so missing heartbeats prove nothing.
         asked: When it was listed; that may have taken as long as the metastore was away.
         answered: Likewise.
         host: Knows which processes have ended.

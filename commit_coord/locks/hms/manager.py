@@ -86,7 +86,7 @@ class HmsLockManager(QueueLockManager[HmsQueue]):
         space: Unused: on one metastore, one name is one table, whatever a client calls its catalog.
         settings: Times.
         clock: Where time and chance come from.
-        events: Who is told.
+        events: Receives what happens to locks.
         threads: How they wait.
         host: Names this process, and tells which others have ended.
         metastore: The client; None makes one for *uri*.
@@ -160,7 +160,7 @@ class HmsLockManager(QueueLockManager[HmsQueue]):
 
     @property
     def client(self) -> str:
-        """The name by which this client's requests are told from others'."""
+        """The name that distinguishes this client's requests from others'."""
         return self.parts.queue.tickets.client
 
     def latch_of(self, table: Resource) -> Lease | None:

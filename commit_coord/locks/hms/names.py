@@ -1,8 +1,8 @@
-"""How locks are written down in a Hive Metastore, whose lock table was not made for ours.
+"""The encoding of our locks in a Hive Metastore, whose lock table was not designed for them.
 
 The commit latch is what Java and PyIceberg take: EXCLUSIVE on (database, table).
 
-Operation locks lie out of its sight, in a database that can't exist. HMS has a hierarchy of its own, in which a lock
+Operation locks are hidden from it, in a database that can't exist. HMS has a hierarchy of its own, in which a lock
 on a table matches every partition: S on a table would wait for X on one of its partitions, which Hive's rules (S on the
 table, X on the partition) let stand together. So each resource, of whatever level, becomes a *partition* of a table
 that nobody locks, and the parents that a request names in S do what Hive's hierarchy asks for:
@@ -39,7 +39,7 @@ _PARTITION = 700
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agent:
-    """What our requests say of themselves in ``agentInfo``.
+    """The data of our requests in ``agentInfo``.
 
     Args:
         request_id: The request.
@@ -119,7 +119,7 @@ def user(owner: Owner) -> str:
 
 
 def owner_of(listed: ListedLock, said: Agent | None) -> Owner:
-    """Return who asked for *listed*."""
+    """Return the owner of *listed*."""
     if said is None:
         return Owner(user=listed.user, host=listed.host, pid=0, application=listed.agent)
     name, _, process = listed.host.removesuffix(f" {thread_of(listed)}").rpartition(" ")
@@ -148,7 +148,7 @@ def parts(request: LockRequest) -> list[LockPart]:
 
 
 def places(request: LockRequest) -> list[tuple[str, str | None]]:
-    """Return the databases and tables to list for whoever may stand in the way of *request*."""
+    """Return the databases and tables to list for the locks that may be in the way of *request*."""
     tables = {(part.db, part.table) for part in parts(request) if part.table != REQUESTS}
     if len(tables) > 1 and request.scope is LockScope.OPERATION:
         return [(OPERATIONS, None)]

@@ -7,7 +7,7 @@ Theory of operation
     Servers grant in the order of arrival (up to 2.3 a reader passes a writer that waits, and steps back when it finds
     out), so a request that sleeps at the head of the queue stops everybody behind it. Therefore a waiter sleeps as long
     as the requests before it should take, going by its own, or a quarter of the time for which the queue has not moved:
-    the head of the queue asks soon, those behind it seldom, and a lock that is held for hours costs little.
+    the head of the queue asks often, later requests rarely, and a lock that is held for hours costs little.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from commit_coord.locks.hms.requests import (
     Guarded,
     HmsBlocker,
     HmsTicket,
-    Standing,
+    MetastoreLock,
     grouped,
     is_operation,
     translated,
@@ -95,16 +95,16 @@ class HmsQueue:
     """The queues of a metastore, as one client sees them.
 
     Args:
-        tickets: Those of this client.
+        tickets: The requests of this client.
         calls: Those that are sent.
         turns: Where the threads of this process wait first.
         leases: What the metastore keeps, and what is known of it.
         keeper: Extends the leases, and gives them back.
-        table: Says who holds a lock.
+        table: Finds the holder of a lock.
         held: Names the thread that asks.
-        retries: For what is interrupted.
+        retries: Repeats interrupted calls.
         settings: Times.
-        clock: Time and chance.
+        clock: Time and random numbers.
         host: Knows which processes have ended.
     """
 
@@ -156,12 +156,12 @@ class HmsQueue:
         return self._look(ticket, None) or self._ask(ticket, None, deadline)
 
     def _step_back(self, ticket: HmsTicket) -> HmsBlocker | None:
-        """Give back what was granted past somebody who waits, and return who that is; None if there is nobody.
+        """If a lock was granted before an older waiting request, release it and return that request, else None.
 
-        Up to 2.3 a reader passes a writer that waits. That starves writers, and it is not safe: seen on 2.3.10,
-        1. W waits for a reader, which leaves.   2. W asks; R enters, and does not wait for who waits.
-        3. The server answers both side by side, and has granted both.
-        The older one of the two stands in the list when R looks, so R alone has to do something about it.
+        Up to version 2.3, a reader passes a waiting writer. That starves writers, and it is not safe. Seen on 2.3.10:
+        1. W waits for a reader, which leaves.   2. W asks; R enters, and does not wait for the waiting W.
+        3. The server processes both requests at the same time, and grants both.
+        The older request of the two is in the list when R looks, so it is enough that R steps back.
         """
         if LockMode.SHARED not in dict(ticket.request.locks).values():
             return None
@@ -191,7 +191,7 @@ class HmsQueue:
             if acquire.is_closed:
                 return blocker
         ticket.turn.clear()
-        # Who is far behind looks at the list, which locks nothing in the metastore; who may be next asks.
+        # A request far behind reads the list, which locks nothing in the metastore; one that may be next asks.
         if blocker.ahead > 1 or ended:
             found = self._look(ticket, blocker)
             if found is not None and found.ahead > 1:
@@ -202,25 +202,25 @@ class HmsQueue:
     def _until_next(self, blocker: HmsBlocker, now: float) -> float:
         """Return the seconds until it makes sense to ask again; see the module."""
         shortest, longest = self._settings.check_min_wait_ms, self._settings.check_max_wait_ms
-        # Those before us will take as long as we do. Half of that, since who comes too late keeps everybody waiting.
+        # Expect that earlier requests hold the lock as long as we do. Wait half of that: late is worse than early.
         expected_ms = max(shortest, self.leases.usual_hold * 1000) * blocker.ahead / 2
         wait_ms = max(shortest, expected_ms, (now - blocker.since) * 1000 * _PATIENCE)
         return next_wait(Backoff(initial_ms=wait_ms, maximum_ms=longest), 0, self._clock.random())
 
     def _queue_again(self, request: LockRequest, deadline: float) -> Blocker | None:
-        """Enter at the end: the place that *request* had is gone."""
+        """Enter at the end of the queue, because *request* has lost its place."""
         del self.tickets[request.request_id]
         return self._enter(request, deadline)
 
     def _ask(self, ticket: HmsTicket, before: HmsBlocker | None, deadline: float) -> Blocker | None:
-        """Ask whether *ticket* is granted; return who is in the way."""
+        """Ask whether *ticket* is granted; return the lock that blocks it, None if it is granted."""
         request, asked = ticket.request, self._clock.now()
         if ticket.stepped_back:
             found = self._look(ticket, before)
             if found is not None:
                 return found
             return self._queue_again(request, deadline)
-        # Twice: a look that freed somebody who had died may have made way.
+        # Twice: the first look may have released the lock of a dead owner.
         for _ in range(2):
             asked = self._clock.now()
             try:
@@ -228,7 +228,7 @@ class HmsQueue:
             except NoSuchLock:
                 # The answer may have come long after the question: the server was started again meanwhile.
                 if request.explicit or self._clock.now() - ticket.last_confirmed_at < self.leases.lease_seconds:
-                    raise LockRefused("the request was taken out of the queue by force", locks=request) from None
+                    raise LockRefused("the request was removed from the queue by force", locks=request) from None
                 # We were stalled for longer than a lease and somebody removed us: queue again, at the end.
                 return self._queue_again(request, deadline)
             if self.leases.was_silent(ticket):
@@ -254,22 +254,22 @@ class HmsQueue:
             raise Interrupted(error.message, **error.details) from error
 
     def _look(self, ticket: HmsTicket, before: HmsBlocker | None) -> HmsBlocker | None:
-        """Return who is in the way of *ticket*, None if nobody is listed; free the dead among them."""
+        """Return the lock that blocks *ticket*, None if no lock does; release locks of dead owners among them."""
         request, now = ticket.request, self._clock.now()
-        # Whoever asks for an id that is in use waits for that, too; once is enough.
+        # A request with an id that is in use waits for that, too; once is enough.
         in_the_way = self._in_the_way(ticket, ids=before is None and is_operation(request))
         with translated(request):
             answered = self._clock.now()
             for one in list(in_the_way):
-                said = one.said
-                if said is not None and said.request_id == request.request_id and said.client != self.tickets.client:
+                info = one.agent_info
+                if info is not None and info.request_id == request.request_id and info.client != self.tickets.client:
                     raise LockRefused("the request id is in use", request_id=request.request_id, locks=request)
-                if said is not None and said.guard:
+                if info is not None and info.guard:
                     raise Guarded(
                         "the table is guarded: its writers use another lock manager than the metastore's",
                         locks=request,
-                        guard=said.request_id,
-                        statement=said.statement,
+                        guard=info.request_id,
+                        statement=info.statement,
                         accepted="their lock-impl; or `commit-coord unlock` of the guard, if they have handed it back",
                     )
                 if self._is_over(one, now, answered) or one.request_id == request.request_id:
@@ -283,12 +283,12 @@ class HmsQueue:
         ticket.blocked_by = nearest.lock_id
         return self._blocker(nearest, in_the_way, before, now=now)
 
-    def _in_the_way(self, ticket: HmsTicket, *, ids: bool = False) -> list[Standing]:
+    def _in_the_way(self, ticket: HmsTicket, *, ids: bool = False) -> list[MetastoreLock]:
         """Return who conflicts with *ticket* and is before it, or granted; first the first.
 
         Args:
             ticket: Ours.
-            ids: Also whoever has its request id.
+            ids: Also a lock that has its request id.
         """
         wanted, places = hms_names.parts(ticket.request), hms_names.places(ticket.request)
         if ids:
@@ -305,20 +305,20 @@ class HmsQueue:
     def waits(self, request: LockRequest) -> Sequence[Wait]:
         """See :meth:`Deadlocks.waits`."""
         if not is_operation(request):
-            return ()  # Whoever holds a latch waits for nothing.
+            return ()  # A latch holder waits for nothing.
         with translated(request):
-            standing = grouped(self._metastore.show_locks(hms_names.OPERATIONS))
+            locks = grouped(self._metastore.show_locks(hms_names.OPERATIONS))
         ticket = self.tickets[request.request_id]
-        return waits_among([*standing, self._as_it_will_be_listed(ticket)] if ticket.stepped_back else standing)
+        return waits_among([*locks, self._as_it_will_be_listed(ticket)] if ticket.stepped_back else locks)
 
-    def _as_it_will_be_listed(self, ticket: HmsTicket) -> Standing:
+    def _as_it_will_be_listed(self, ticket: HmsTicket) -> MetastoreLock:
         """Return *ticket*, which has given its place back, as it will be listed: behind everybody who is there now."""
         owner = ticket.request.owner
         host, user = hms_names.host(owner, self._held.agent), hms_names.user(owner)
         agent = hms_names.agent(
             ticket.request, client=self.tickets.client, requested_ms=0, lease_ms=self._settings.lease_ms
         )
-        return Standing(
+        return MetastoreLock(
             _LAST,
             [
                 ListedLock(
@@ -338,21 +338,21 @@ class HmsQueue:
     def all_stand(self, places: Mapping[str, int]) -> bool:
         """See :meth:`Deadlocks.all_stand`."""
         with translated(None):
-            standing = {one.request_id: one.lock_id for one in grouped(self._metastore.show_locks(*REQUESTS))}
-        return all(standing.get(request_id) == place for request_id, place in places.items() if place != _LAST)
+            places_now = {one.request_id: one.lock_id for one in grouped(self._metastore.show_locks(*REQUESTS))}
+        return all(places_now.get(request_id) == place for request_id, place in places.items() if place != _LAST)
 
     def _blocker(
-        self, standing: Standing, in_the_way: Sequence[Standing], before: HmsBlocker | None, *, now: float
+        self, lock: MetastoreLock, in_the_way: Sequence[MetastoreLock], before: HmsBlocker | None, *, now: float
     ) -> HmsBlocker:
-        said, listed = standing.said, standing.listed[0]
+        info, listed = lock.agent_info, lock.listed[0]
         first = in_the_way[0].lock_id
         expires = None
-        if said is not None and said.lease_ms is not None:
-            expires = self.leases.heartbeats.get(standing.lock_id, (0, now))[1] + said.lease_ms / 1000
+        if info is not None and info.lease_ms is not None:
+            expires = self.leases.heartbeats.get(lock.lock_id, (0, now))[1] + info.lease_ms / 1000
         return HmsBlocker(
-            request_id=standing.request_id,
-            owner=hms_names.owner_of(listed, said),
-            requested_at_ms=said.requested_ms if said else listed.acquired_ms or listed.heartbeat_ms,
+            request_id=lock.request_id,
+            owner=hms_names.owner_of(listed, info),
+            requested_at_ms=info.requested_ms if info else listed.acquired_ms or listed.heartbeat_ms,
             ahead=len(in_the_way),
             first=first,
             since=before.since if before is not None and before.first == first else now,
@@ -360,14 +360,14 @@ class HmsQueue:
             expires=expires,
         )
 
-    def _is_over(self, standing: Standing, asked: float, answered: float) -> bool:
+    def _is_over(self, lock: MetastoreLock, asked: float, answered: float) -> bool:
         """Return whether a lock of ours may be freed: its heartbeat has stopped for a lease, or its process ended.
 
         Between *asked* and *answered* it was listed; that may have taken as long as the metastore was away.
         """
         return is_over(
-            standing.listed[0],
-            standing.heartbeat_ms,
+            lock.listed[0],
+            lock.heartbeat_ms,
             heartbeats=self.leases.heartbeats,
             failures=self._metastore.failures,
             asked=asked,

@@ -39,7 +39,7 @@ class HmsTicket(Ticket):
 
 
 @dataclass(slots=True, eq=False)
-class Standing:
+class MetastoreLock:
     """One lock as it was listed, all its components together."""
 
     lock_id: int
@@ -56,20 +56,20 @@ class Standing:
         return max(one.heartbeat_ms for one in self.listed)
 
     @property
-    def said(self) -> hms_names.Agent | None:
-        """What its client says of it; None where that is not ours."""
+    def agent_info(self) -> hms_names.Agent | None:
+        """What its client wrote into ``agentInfo``; None where that is no client of ours."""
         return hms_names.Agent.parse(self.listed[0].agent)
 
     @property
     def agent(self) -> str:
-        """The thread that asked for it; what is not ours is nobody's who waits for anything else."""
+        """The thread that asked for it; no thread of this process waits for a request of another client."""
         return hms_names.thread_of(self.listed[0]) or self.request_id
 
     @property
     def request_id(self) -> str:
         """Its request id; one of other programs is named by its lock."""
-        said = self.said
-        return said.request_id if said else f"hms-{self.lock_id}"
+        info = self.agent_info
+        return info.request_id if info else f"hms-{self.lock_id}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +98,7 @@ UNLISTED_BLOCKER = HmsBlocker(
     looked=0.0,
     expires=None,
 )
-"""Stands in the way when the metastore lets us wait and lists nobody."""
+"""The blocker when the metastore lets us wait and lists no lock in the way."""
 
 
 def is_operation(request: LockRequest) -> bool:
@@ -106,22 +106,22 @@ def is_operation(request: LockRequest) -> bool:
     return request.scope is LockScope.OPERATION
 
 
-def grouped(listed: Iterable[ListedLock]) -> list[Standing]:
+def grouped(listed: Iterable[ListedLock]) -> list[MetastoreLock]:
     """Return the locks that the components belong to, in the order of their arrival."""
-    found: dict[int, Standing] = {}
+    found: dict[int, MetastoreLock] = {}
     for one in listed:
-        found.setdefault(one.lock_id, Standing(one.lock_id, [])).listed.append(one)
+        found.setdefault(one.lock_id, MetastoreLock(one.lock_id, [])).listed.append(one)
     return [found[lock_id] for lock_id in sorted(found)]
 
 
-def waits_among(standing: Sequence[Standing]) -> list[Wait]:
-    """Return the operation requests among *standing* that wait, each with what is in its way."""
-    index: dict[tuple[str, str | None], list[tuple[Standing, LockPart]]] = {}
-    for one in standing:
+def waits_among(locks: Sequence[MetastoreLock]) -> list[Wait]:
+    """Return the operation requests among *locks* that wait, each with what is in its way."""
+    index: dict[tuple[str, str | None], list[tuple[MetastoreLock, LockPart]]] = {}
+    for one in locks:
         for listed in one.listed:
             index.setdefault((listed.part.table, listed.part.partition), []).append((one, listed.part))
     found: list[Wait] = []
-    for one in standing:
+    for one in locks:
         in_the_way = {
             other.lock_id: (other, listed.part)
             for listed in one.listed
@@ -130,8 +130,8 @@ def waits_among(standing: Sequence[Standing]) -> list[Wait]:
             and (other.acquired or other.lock_id < one.lock_id)
             and hms_names.conflict(listed.part, part)
         }
-        said = one.said
-        if one.acquired or said is None or not in_the_way:
+        info = one.agent_info
+        if one.acquired or info is None or not in_the_way:
             continue
         _, wanted = in_the_way[max(in_the_way)]
         found.append(
@@ -139,7 +139,7 @@ def waits_among(standing: Sequence[Standing]) -> list[Wait]:
                 request_id=one.request_id,
                 place=one.lock_id,
                 agent=one.agent,
-                owner=hms_names.owner_of(one.listed[0], said),
+                owner=hms_names.owner_of(one.listed[0], info),
                 wanted=(hms_names.resource_of(wanted)[1], hms_names.mode_of(wanted)),
                 obstacles=[
                     Obstacle(
@@ -154,7 +154,7 @@ def waits_among(standing: Sequence[Standing]) -> list[Wait]:
     return found
 
 
-def nearest_to(waiting: Standing, by_table: dict[tuple[str, str], list[Standing]]) -> Standing | None:
+def nearest_to(waiting: MetastoreLock, by_table: dict[tuple[str, str], list[MetastoreLock]]) -> MetastoreLock | None:
     """Return whom *waiting* waits for: of those before it the last one, else one that was let past it."""
     nearest: tuple[bool, int] | None = None
     found = None

@@ -1,7 +1,7 @@
 """Leases in a metastore: how they are extended and given back.
 
 Liveness
-    Servers do not free the locks of dead clients unless they are told to. So each of our requests says for how long
+    Servers do not free the locks of dead clients by themselves. So each of our requests says for how long
     it may be kept without a heartbeat, and waiters free those whose heartbeat has not moved for so long by their own
     clock, or whose process has ended on this host:
 
@@ -9,7 +9,7 @@ Liveness
     2. Its own clock says LOST at 0 + lease.
     3. A waiter saw that heartbeat first at 2 or later, and frees the lock at 2 + lease.
 
-    While the metastore is away nobody is heard: a waiter whom it did not answer counts from its next look.
+    While the metastore can't be reached, no heartbeat arrives: a waiter without an answer counts from its next look.
 
     Locks of LOCK statements and of other programs are left to people.
 """
@@ -40,10 +40,10 @@ class HmsLeases(LeaseService[HmsTicket]):
 
     Args:
         metastore: Where they are.
-        tickets: Those of this client.
+        tickets: The requests of this client.
         calls: Those that were sent.
         settings: Times.
-        clock: Where time comes from.
+        clock: The clock.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class HmsLeases(LeaseService[HmsTicket]):
         self.settings = settings
         self._clock = clock
         self.heartbeats: HeartbeatLog = {}
-        """What waiters of this client have seen of others' heartbeats."""
+        """The heartbeats of other clients that waiters of this client have seen."""
         self.usual_hold = 0.0
         """Seconds for which this client's latches are held, about."""
 
@@ -78,7 +78,7 @@ class HmsLeases(LeaseService[HmsTicket]):
         return not self.was_silent(ticket)
 
     def was_silent(self, ticket: HmsTicket) -> bool:
-        """Return whether the service may not have heard of *ticket* for a lease, before the word that it just had.
+        """Return whether the service may not have heard of *ticket* for a lease, before the answer that it just gave.
 
         Then whatever it answered, the place is not to be relied on any more:
 

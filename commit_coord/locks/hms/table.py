@@ -1,4 +1,4 @@
-"""Who holds and waits for what in a metastore, and how that is ended by force."""
+"""Lists the locks in a metastore, and releases locks by force."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from commit_coord.hms.client import MetastoreClient
 from commit_coord.locks.hms import names as hms_names
 from commit_coord.locks.hms.calls import LockCalls
 from commit_coord.locks.hms.heartbeat_log import HeartbeatLog, is_over
-from commit_coord.locks.hms.requests import HmsTicket, Standing, grouped, nearest_to, translated
+from commit_coord.locks.hms.requests import HmsTicket, MetastoreLock, grouped, nearest_to, translated
 from commit_coord.locks.hms.turns import Turns
 from commit_coord.locks.keeping import Keeper, Tickets
 from commit_coord.model import Generation, LockEntry, LockScope, LockState, Resource
@@ -20,7 +20,7 @@ _LOOK_AGAIN = 0.5
 """Seconds between two looks whether heartbeats have moved."""
 
 _INTERNAL = "__"
-"""How the names of databases begin that Hive 4 locks for itself."""
+"""Prefix of the names of databases that Hive 4 locks for internal use."""
 
 
 class HmsLockTable:
@@ -28,7 +28,7 @@ class HmsLockTable:
 
     Args:
         metastore: Where they are.
-        tickets: Those of this client.
+        tickets: The requests of this client.
         calls: Those that are being sent.
         turns: What waits in this process.
         keeper: Learns of leases of this client that are ended here.
@@ -56,7 +56,7 @@ class HmsLockTable:
 
     def look(self, resource: Resource | None, scope: LockScope | None) -> Sequence[LockEntry]:
         """See :meth:`LockTable.look`. Locks of other programs are in the commit scope: there they meet ours."""
-        # Asked for first: who gets his turn in between shall be listed once, not never.
+        # Read the threads first: a request that goes from here to the metastore in between is then listed, not lost.
         threads = self._turns.look(resource, scope)
         listed = self._listed(resource, scope)
         there = {entry.request_id for entry in listed}
@@ -73,31 +73,33 @@ class HmsLockTable:
     def free(self, request_id: str | None, resource: Resource | None) -> Sequence[LockEntry]:
         """See :meth:`LockTable.free`. Locks of other programs have the ids ``hms-<lock id>``."""
         threads = self._turns.free(request_id, resource)
-        standing = self._listed()
+        listed = self._listed()
         named = (resource, self.listed(resource)) if resource is not None else ()
         chosen = {
             entry.generation
-            for entry in standing
+            for entry in listed
             if entry.request_id == request_id or (entry.resource in named and not entry.guard)
         }
-        return [*self._free([entry for entry in standing if entry.generation in chosen]), *threads]
+        return [*self._free([entry for entry in listed if entry.generation in chosen]), *threads]
 
     def reap(self, *, dry_run: bool) -> Sequence[LockEntry]:
         """See :meth:`LockTable.reap`. Watches the heartbeats of those that are there now, until each has moved."""
         over = self._watched()
-        dead = [entry for standing in over for entry in self._entries(standing, None)]
+        dead = [entry for lock in over for entry in self._entries(lock, None)]
         return dead if dry_run else self._free(dead)
 
     def _listed(self, resource: Resource | None = None, scope: LockScope | None = None) -> list[LockEntry]:
         paths = [one.path for one in (resource, self.listed(resource))] if resource is not None else [()]
         return [
             entry
-            for standing, blocked_by in self.standing(resource, scope)
-            for entry in self._entries(standing, blocked_by)
+            for lock, blocked_by in self.with_blockers(resource, scope)
+            for entry in self._entries(lock, blocked_by)
             if scope in (None, entry.scope) and any(entry.resource.path[: len(path)] == path for path in paths)
         ]
 
-    def standing(self, resource: Resource | None, scope: LockScope | None) -> list[tuple[Standing, Standing | None]]:
+    def with_blockers(
+        self, resource: Resource | None, scope: LockScope | None
+    ) -> list[tuple[MetastoreLock, MetastoreLock | None]]:
         """Return the locks that may concern *resource*, each with the one that it waits for."""
         places: list[tuple[str | None, str | None]] = []
         if resource is None:
@@ -109,58 +111,58 @@ class HmsLockTable:
             if scope is not LockScope.COMMIT:
                 places.append((hms_names.OPERATIONS, hms_names.operation_table(resource) if table else None))
         with translated(None):
-            standing = grouped(
+            locks = grouped(
                 one
                 for place in places
                 for one in self._metastore.show_locks(*place)
                 if one.part.table != hms_names.REQUESTS and not one.part.db.startswith(_INTERNAL)
             )
         # What this client is still sending has no place yet, as far as it knows: freed now, it would be sent again.
-        standing = [one for one in standing if one.request_id not in self._calls.sending]
-        by_table: dict[tuple[str, str], list[Standing]] = {}
-        for one in standing:
+        locks = [one for one in locks if one.request_id not in self._calls.sending]
+        by_table: dict[tuple[str, str], list[MetastoreLock]] = {}
+        for one in locks:
             for key in {(listed.part.db, listed.part.table) for listed in one.listed}:
                 by_table.setdefault(key, []).append(one)
-        return [(one, None if one.acquired else nearest_to(one, by_table)) for one in standing]
+        return [(one, None if one.acquired else nearest_to(one, by_table)) for one in locks]
 
-    def _entries(self, standing: Standing, blocker: Standing | None) -> Iterator[LockEntry]:
-        said = standing.said
+    def _entries(self, lock: MetastoreLock, blocker: MetastoreLock | None) -> Iterator[LockEntry]:
+        info = lock.agent_info
         left = None
-        if said is not None and said.lease_ms is not None:
+        if info is not None and info.lease_ms is not None:
             # By the clocks of two machines: a hint for people, no more.
-            left = max(0, min(said.lease_ms, said.lease_ms - (self._clock.wall_ms() - standing.heartbeat_ms)))
-        for listed in sorted(standing.listed, key=lambda one: hms_names.resource_of(one.part)[1]):
+            left = max(0, min(info.lease_ms, info.lease_ms - (self._clock.wall_ms() - lock.heartbeat_ms)))
+        for listed in sorted(lock.listed, key=lambda one: hms_names.resource_of(one.part)[1]):
             scope, resource = hms_names.resource_of(listed.part)
             yield LockEntry(
                 resource=resource,
                 mode=hms_names.mode_of(listed.part),
                 scope=scope,
-                state=LockState.ACQUIRED if standing.acquired else LockState.WAITING,
-                owner=hms_names.owner_of(listed, said),
-                request_id=standing.request_id,
-                generation=Generation(standing.lock_id),
-                requested_at_ms=said.requested_ms if said else listed.acquired_ms or listed.heartbeat_ms,
+                state=LockState.ACQUIRED if lock.acquired else LockState.WAITING,
+                owner=hms_names.owner_of(listed, info),
+                request_id=lock.request_id,
+                generation=Generation(lock.lock_id),
+                requested_at_ms=info.requested_ms if info else listed.acquired_ms or listed.heartbeat_ms,
                 expires_in_ms=left,
-                explicit=said is not None and said.lease_ms is None,
-                guard=said is not None and said.guard,
+                explicit=info is not None and info.lease_ms is None,
+                guard=info is not None and info.guard,
                 blocked_by=blocker.request_id if blocker else None,
             )
 
-    def _watched(self) -> list[Standing]:
+    def _watched(self) -> list[MetastoreLock]:
         """Return who is dead; see the module."""
-        over: list[Standing] = []
+        over: list[MetastoreLock] = []
         heartbeats: HeartbeatLog = {}
         first: dict[int, int] | None = None
         while True:
             asked = self._clock.now()
-            standing = [one for one, _ in self.standing(None, None)]
+            locks = [one for one, _ in self.with_blockers(None, None)]
             answered = self._clock.now()
             if first is None:
                 own = {ticket.lock_id for ticket in list(self._tickets.values())}
-                leased = [one for one in standing if (said := one.said) is not None and said.lease_ms is not None]
+                leased = [one for one in locks if (info := one.agent_info) is not None and info.lease_ms is not None]
                 first = {one.lock_id: one.heartbeat_ms for one in leased if one.lock_id not in own}
-            doubtful: list[Standing] = []
-            for one in standing:
+            doubtful: list[MetastoreLock] = []
+            for one in locks:
                 if first.get(one.lock_id) != one.heartbeat_ms:
                     continue  # It came later, it is not to be judged, or it lives.
                 gone = is_over(
@@ -185,5 +187,5 @@ class HmsLockTable:
                 self._metastore.unlock(lock_id)
                 for ticket in list(self._tickets.values()):
                     if ticket.lock_id == lock_id:
-                        self._keeper.observe(ticket, LeaseEvent.DENIED, "freed by force")
+                        self._keeper.observe(ticket, LeaseEvent.DENIED, "released by force")
         return freed

@@ -1,7 +1,7 @@
-"""Where the threads of this process wait for their turn at a commit latch of one metastore.
+"""The queue of this process's threads for a commit latch of one metastore.
 
-One of them at a time asks the metastore for a latch; the others wait for it in this process, and it carries along what
-they offer. A metastore keeps no offers, so between processes nobody carries anybody.
+One thread at a time requests the latch from the metastore; the others wait for this thread in the process, and it also
+publishes their offers. A metastore keeps no offers, so there is no group commit between processes.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Turns:
         self._queues.parts.acquirer.end_waits()
 
     def look(self, resource: Resource | None, scope: LockScope | None) -> Sequence[LockEntry]:
-        """Return who waits here."""
+        """Return the waiting requests."""
         return _waiting(self._queues.locks(resource, scope=scope))
 
     def free(self, request_id: str | None, resource: Resource | None) -> Sequence[LockEntry]:

@@ -1,11 +1,9 @@
-"""What this client knows of the phases of tables."""
+"""The phases of tables, as this client last saw them."""
 
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from commit_coord.model import LockRequest, Resource
 from commit_coord.protocol.migration import Phase, State, locks_of
@@ -26,7 +24,6 @@ class Beliefs:
     def __init__(self, state_of: Callable[[Resource], State], on_change: Callable[[Resource], None]) -> None:
         self._state_of, self._on_change = state_of, on_change
         self.states: dict[Resource, State] = {}
-        self._thread = threading.local()
 
     def seen(self, table: Resource, state: State) -> None:
         """Note the state in which *table* was just seen."""
@@ -36,20 +33,6 @@ class Beliefs:
             if before is not None:
                 logger.info("%s went from %s to %s", table, before, state)
                 self._on_change(table)
-
-    @contextmanager
-    def changing(self) -> Iterator[None]:
-        """Have this thread's commits take what a change of the phase needs."""
-        self._thread.changing = True
-        try:
-            yield
-        finally:
-            self._thread.changing = False
-
-    @property
-    def is_changing(self) -> bool:
-        """Whether this thread changes the phase of a table."""
-        return getattr(self._thread, "changing", False)
 
     def now(self, table: Resource) -> Phase:
         """Return the phase of *table* as it is now, and note it."""
@@ -64,11 +47,12 @@ class Beliefs:
             table: self.states[table].phase if table in self.states else self.now(table) for table in sorted(tables)
         }
 
-    def have_changed(self, phases: Phases) -> bool:
-        """Return whether a table asks for other locks by now than those of *phases*."""
+    def have_changed(self, phases: Phases, request: LockRequest) -> bool:
+        """Return whether a table asks for other locks of *request* by now than those of *phases*."""
         now = {table: self.now(table) for table in phases}
-        return any(self.managers_of(now[table]) != self.managers_of(phase) for table, phase in phases.items())
+        return any(managers_of(now[table], request) != managers_of(phase, request) for table, phase in phases.items())
 
-    def managers_of(self, phase: Phase) -> tuple[str, ...]:
-        """Return the lock managers whose locks *phase* asks this thread for, by their names, in this order."""
-        return locks_of(phase, changing=self.is_changing)
+
+def managers_of(phase: Phase, request: LockRequest) -> tuple[str, ...]:
+    """Return the lock managers whose locks *phase* asks for where *request* takes locks, by their names, in order."""
+    return locks_of(phase, changing=request.changes_phase)

@@ -1,4 +1,4 @@
-"""What is held of a request for locks of tables that move."""
+"""The lease of a request for locks of tables that may move."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ from collections.abc import Mapping, Sequence
 
 from commit_coord.locks.base import Lease
 from commit_coord.locks.handover import HandoverLease
-from commit_coord.locks.migration.beliefs import Beliefs, Phases
+from commit_coord.locks.migration.beliefs import Beliefs, Phases, managers_of
 from commit_coord.model import JournalEntry, LeaseState, LockRequest, Offer
-from commit_coord.protocol.migration import Phase, State, locks_of
+from commit_coord.protocol.migration import Phase, State
 
 
 class MigratingLease(HandoverLease):
-    """What is held of a request in the one manager, in the other, or in both."""
+    """The leases of a request in one lock manager, in the other, or in both."""
 
     def __init__(self, request: LockRequest, held: Sequence[HandoverLease], phases: Phases, beliefs: Beliefs) -> None:
         super().__init__(request, held[-1].generation)
         self._held, self.phases, self._beliefs = tuple(held), phases, beliefs
-        self.is_changing = beliefs.is_changing
         for lease in held:
             lease.add_listener(_Forward(self))
 
@@ -45,7 +44,7 @@ class MigratingLease(HandoverLease):
         ((table, phase),) = self.phases.items()
         state = State.of(properties)
         self._beliefs.seen(table, state)
-        if locks_of(state.phase, changing=self.is_changing) == locks_of(phase, changing=self.is_changing):
+        if managers_of(state.phase, self.request) == managers_of(phase, self.request):
             return None
         return f"the table is in phase {state}, and the locks of phase {phase} were taken"
 
@@ -76,7 +75,7 @@ class MigratingLease(HandoverLease):
         self._held[-1].set_handover_note(note)
 
     def release(self) -> None:
-        """See :meth:`Lease.release`. The second lock first: whoever gets the first one finds it free."""
+        """See :meth:`Lease.release`. The second lock first: the next owner of the first one finds it free."""
         self._transition(LeaseState.RELEASED)
         for lease in reversed(self._held):
             lease.release()

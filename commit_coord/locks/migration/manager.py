@@ -11,16 +11,16 @@ Theory of operation
 Who waits while holding
     1. A knows ``both``, holds the metastore's lock and waits for ZooKeeper's.
     2. B, in ``zookeeper``, holds ZooKeeper's, and its guard waits for the metastore's: neither goes on.
-    So whoever waits for its second lock looks at the phase now and then, and lets go when it has changed.
+    So a request that waits for its second lock looks at the phase now and then, and steps back when it has changed.
 
 The guard
-    Who asks for the metastore's lock and meets the table's guard (``hms/guard.py``) looks the phase up. Where that asks
-    for no guard, somebody died on the way back from ``zookeeper`` before it was removed, or set it too late. It is
-    removed under ZooKeeper's latch, so that no phase can ask for it meanwhile.
+    A writer that requests the metastore's lock and is blocked by the table's guard (``hms/guard.py``) reads the phase.
+    If this phase needs no guard, a process died on the way back from ``zookeeper`` before it removed the guard, or set
+    the guard too late. The writer removes it under ZooKeeper's latch, so that the phase can't change meanwhile.
 
 Operation locks
     They are taken on the sides that the phase asks for, and stay there until they end: the phase leaves ``both`` only
-    when none of them stands on the side alone that is about to be left. Locks on databases are taken on both sides.
+    when none of them is only on the side that is about to be left. Locks on databases are taken on both sides.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _NEVER_MOVED = State(phase=Phase.HMS, epoch=0)
 
 
 class TableGuards(Protocol):
-    """What is asked of the guards in the metastore."""
+    """The guards in the metastore, as the lock manager uses them."""
 
     def sweep(self, table: Resource, /) -> bool:
         """Remove the guards of *table*; return False if they are of other lock managers. Under ZooKeeper's latch."""
@@ -84,15 +84,15 @@ class MigratingLockManager(HandoverLockManager):
         sides: The two lock managers.
         state_of: Returns the state of a table as it is now; of one that is not there, as it would be made.
         guards: The guards of the tables.
-        writers: The registry of those who take part.
-        clock: Time and chance.
+        writers: The registry of the writers in a migration.
+        clock: Time and random numbers.
     """
 
     name = MIGRATING
     guarantees = Guarantees(
         mutual_exclusion=True,
         hierarchy=True,
-        fifo=False,  # the metastore's is not, and who starts over stands behind the others
+        fifo=False,  # the metastore's is not, and a request that starts over is queued behind the others
         reach="network",
         expiry=True,
         survives_restart=True,
@@ -134,7 +134,7 @@ class MigratingLockManager(HandoverLockManager):
                 assert isinstance(lease, MigratingLease)
                 changed = True
                 try:
-                    changed = self.beliefs.have_changed(lease.phases)
+                    changed = self.beliefs.have_changed(lease.phases, request)
                 finally:
                     if changed:
                         lease.release()
@@ -229,7 +229,7 @@ def open_manager(
         space: As for ZooKeeper.
         settings: Times.
         clock: Where time and chance come from.
-        events: Who is told.
+        events: Receives what happens to locks.
         options: Of :class:`~commit_coord.locks.zookeeper.manager.ZooKeeperLockManager`.
 
     Raises:

@@ -104,7 +104,7 @@ class Sides:
             space: As for ZooKeeper.
             settings: Times.
             clock: Where time and chance come from.
-            events: Who is told.
+            events: Receives what happens to locks.
             options: Of :class:`~commit_coord.locks.zookeeper.manager.ZooKeeperLockManager`.
 
         Raises:
@@ -127,13 +127,14 @@ class Sides:
         return self.zookeeper.acquire(request, deadline=deadline)
 
     def locks(self, resource: Resource | None = None, *, scope: LockScope | None = None) -> Sequence[LockEntry]:
-        """Return who holds and waits for what. A lock that is held on both sides is listed once."""
+        """Return the held and awaited locks. A lock that is held in both services is listed once."""
         return _merged(self.hms.locks(resource, scope=scope), self.zookeeper.locks(resource, scope=scope))
 
     def one_sided(self, table: Resource, phase: Phase) -> Sequence[LockEntry]:
         """Return the operation locks on *table*, and on its database, that are held where *phase* would not see them.
 
-        Who waits for its first lock stands on one side alone, too, and is left out: once granted it looks at the phase.
+        A request that waits for its first lock is on one side alone, too, and is left out: once granted it looks at the
+        phase.
         """
         near = {table, *table.ancestors}
         found = {

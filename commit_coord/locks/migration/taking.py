@@ -14,7 +14,7 @@ from commit_coord.locks.acquiring import pause_before_retry
 from commit_coord.locks.base import DenyPolicy, Interrupted, Policy
 from commit_coord.locks.handover import HandoverLease
 from commit_coord.locks.hms.requests import Guarded
-from commit_coord.locks.migration.beliefs import Beliefs, Phases
+from commit_coord.locks.migration.beliefs import Beliefs, Phases, managers_of
 from commit_coord.locks.migration.lease import MigratingLease
 from commit_coord.locks.migration.sides import Side, Sides
 from commit_coord.locks.migration.writers import Writers
@@ -48,8 +48,8 @@ class Taking:
         beliefs: What is known of the phases.
         sweep_guard: Removes the guards of a table, called under ZooKeeper's latch; false if they are of other lock
             managers.
-        writers: The registry of those who take part.
-        clock: Time and chance.
+        writers: The registry of the writers in a migration.
+        clock: Time and random numbers.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Taking:
         self._sides, self._beliefs, self._writers, self._clock = sides, beliefs, writers, clock
         self._sweep_guard = sweep_guard
         self.leases: weakref.WeakValueDictionary[str, MigratingLease] = weakref.WeakValueDictionary()
-        """What was taken, by the name that each has on the sides."""
+        """The acquired leases, by the name of the lock manager."""
         self._closings = 0
 
     def refuse_waiters(self) -> None:
@@ -103,7 +103,7 @@ class Taking:
         closings = self._closings
         while True:
             if closings != self._closings:
-                raise LockRefused("the client was closed while it waited", locks=request)
+                raise LockRefused("the client was closed while the request waited", locks=request)
             phases = self._beliefs.of(request)
             try:
                 return self._take_all(request, next(names), phases, deadline, policy)
@@ -113,7 +113,7 @@ class Taking:
                 assert isinstance(policy, DenyPolicy)
                 denials = pause_before_retry(self._clock, policy, denials, deadline, denied.refused)
             except Guarded:
-                may_go_on = self._beliefs.have_changed(phases) or self._sweep(phases, deadline)
+                may_go_on = self._beliefs.have_changed(phases, request) or self._sweep(request, phases, deadline)
                 if not may_go_on or self._clock.now() >= deadline:
                     raise
                 self._clock.sleep(next_wait(_AGAIN, tries, self._clock.random()))
@@ -165,7 +165,7 @@ class Taking:
         started = self._clock.now()
 
         def watch() -> None:
-            if self._beliefs.have_changed(phases):
+            if self._beliefs.have_changed(phases, part):
                 raise _StepBack
 
         at_once = DenyPolicy(numretries=0) if isinstance(policy, DenyPolicy) else None
@@ -181,10 +181,10 @@ class Taking:
                 raise
             raise _Denied(refused) from refused
 
-    def _sweep(self, phases: Phases, deadline: float) -> bool:
+    def _sweep(self, request: LockRequest, phases: Phases, deadline: float) -> bool:
         """Remove guards that no phase asks for; return whether all of them could be removed."""
         removed = True
-        for table in [table for table, phase in phases.items() if HMS in self._beliefs.managers_of(phase)]:
+        for table in [table for table, phase in phases.items() if HMS in managers_of(phase, request)]:
             with self._sides.latched_in_zookeeper(table, "remove a guard that was left", deadline=deadline):
                 if self._beliefs.now(table) is not Phase.ZOOKEEPER:
                     logger.warning("%s is not in phase zookeeper, and guarded: the guard is swept", table)
@@ -198,8 +198,7 @@ class Taking:
             locks = tuple(
                 (resource, mode)
                 for resource, mode in request.locks
-                if len(resource.path) == 1
-                or manager.name in self._beliefs.managers_of(phases[Resource(resource.path[:2])])
+                if len(resource.path) == 1 or manager.name in managers_of(phases[Resource(resource.path[:2])], request)
             )
             if locks:
                 yield manager, replace(request, locks=locks, offer=offer)

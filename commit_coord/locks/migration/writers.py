@@ -1,4 +1,4 @@
-"""The registry of those who are ready to move: one ephemeral node in ZooKeeper for each client.
+"""The registry of writers that support a migration: one ephemeral node in ZooKeeper for each client.
 
 It is for people and for ``commit-coord migrate``: no commit depends on it. So it is written in the background, and
 where ZooKeeper is away, as it may be while all tables are in phase ``hms``, a commit does not notice.
@@ -37,17 +37,17 @@ _TABLES = 200
 
 @dataclass(slots=True, kw_only=True)
 class Counted:
-    """What one writer did to one table in one phase, since it started."""
+    """Statistics of one writer on one table in one phase, since the writer started."""
 
     latches: int = 0
     """Commit latches that it was granted: one for each commit that it made itself."""
     waited_ms: float = 0.0
-    """How long it waited for them, in all."""
+    """The total time that it waited for these latches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Writer:
-    """One client that takes part.
+    """One client in a migration.
 
     Args:
         client: Its name, which its locks in the metastore carry too.
@@ -111,7 +111,7 @@ class Writers:
 
     @classmethod
     def of(cls, sides: Sides, clock: Clock) -> Self:
-        """Return the registry in ZooKeeper of a client that takes part with *sides*."""
+        """Return the registry in ZooKeeper for a client with *sides*."""
         hms, zookeeper = sides.hms, sides.zookeeper
         return cls(lambda: zookeeper.session, zookeeper.layout, lambda: hms.client, clock)
 
@@ -133,7 +133,7 @@ class Writers:
         self.heartbeat.ensure_running()
 
     def all(self) -> list[Writer]:
-        """Return who is in the registry.
+        """Return the writers in the registry.
 
         Raises:
             LockServiceUnavailable: ZooKeeper does not answer.

@@ -35,7 +35,7 @@ class LeaseLockManager(QueueLockManager[SqlQueue]):
         space: Separates what does not concern each other in one database, as its catalogs.
         settings: Times.
         clock: Where time and chance come from.
-        events: Who is told.
+        events: Receives what happens to locks.
         threads: How they wait.
         host: Names this process, and tells which others have ended.
         store: The database itself; None opens the one at *url*.
@@ -81,7 +81,7 @@ class LeaseLockManager(QueueLockManager[SqlQueue]):
 
     @property
     def requests(self) -> SqlRequests:
-        """What is asked of the database."""
+        """The database transactions for requests."""
         return self.parts.queue.requests
 
     def end(self, scope: LockScope, request_id: str, place: int, *, forced: bool) -> bool:

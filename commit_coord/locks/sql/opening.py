@@ -28,7 +28,7 @@ def open_store(url: str, clock: Clock, patience_ms: int) -> Store:
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError):  # the latter: a port that is no number
-        # What may be a user and a password stands before the last '@'.
+        # A user and a password may be before the last '@'.
         visible = url.rpartition("@")[2]
         raise ConfigError("not a database URL", key="lock.uri", value=visible, accepted=ACCEPTED) from None
     match parsed.get_backend_name():

@@ -31,7 +31,7 @@ _PLACEHOLDERS = {
     "{for update}": "FOR UPDATE",
 }
 _CREATION = 0x636F6D6D69745F63
-"""The advisory lock of whoever creates the tables, ``commit_c`` in ASCII."""
+"""The advisory lock of the client that creates the tables, ``commit_c`` in ASCII."""
 
 
 _FOR_GOOD = ("28", "3D", "54")

@@ -35,7 +35,7 @@ from commit_coord.model import Generation, LockRequest, Offer, Owner, Resource
 from commit_coord.process import Host
 from commit_coord.protocol.deadlock import Obstacle, Wait
 
-_LOOK_AGAIN = 1.0
+LOOK_AGAIN_S = 1.0
 """Seconds after which a waiter asks the database even if nobody woke it: the price of a wake-up that got lost."""
 
 
@@ -44,12 +44,12 @@ class SqlQueue:
 
     Args:
         requests: Where they are.
-        tickets: Those of this client.
+        tickets: The requests of this client.
         keeper: Extends them, and gives them back.
-        journal: Says what became of offers.
-        table: Says who holds a lock.
+        journal: Has the outcomes of offers.
+        table: Finds the holder of a lock.
         settings: Times.
-        clock: Where time comes from.
+        clock: The clock.
     """
 
     def __init__(
@@ -83,18 +83,18 @@ class SqlQueue:
     def _enter(self, request: LockRequest, deadline: float) -> Blocker | None:
         first = self._clock.now()
         if not (request.offer and self.requests.store.remote):
-            return self.requests.retries.until(deadline, lambda: self._enter_once(request, first))
+            return self.requests.retries.until(deadline, lambda: self.enter_once(request, first))
         # Where no connection can be had, nothing is sent, and nobody can take the offer.
         self.requests.retries.until(deadline, self.requests.store.connection.reach)
         try:
-            return self._enter_once(request, first)
+            return self.enter_once(request, first)
         except Interrupted:
             try:
                 return self.requests.retries.until(deadline, lambda: self._entered(request, first))
             except LockServiceUnavailable as error:
-                raise OfferLost("whether the request entered is not known", locks=request) from error
+                raise OfferLost("it is not known whether the request was entered", locks=request) from error
 
-    def _enter_once(self, request: LockRequest, first: float) -> Blocker | None:
+    def enter_once(self, request: LockRequest, first: float) -> Blocker | None:
         """Enter and look in one transaction; *first* is when the first try was sent."""
         connection, sent = self.requests.store.connection, self._clock.now()
         try:
@@ -104,7 +104,7 @@ class SqlQueue:
         return self._noted(request, rows, sent)
 
     def _entered(self, request: LockRequest, first: float) -> Blocker | None:
-        """Return what stands in the way of *request*, which was sent at *first* and whose reply was lost.
+        """Return what blocks *request*, which was sent at *first* and whose reply was lost.
 
         A request with an offer is never sent a second time:
 
@@ -115,7 +115,7 @@ class SqlQueue:
         if not rows and request.offer:
             raise self._gone(request)
         if not rows:
-            raise Interrupted("the request came and went while its reply was lost", locks=request)
+            raise Interrupted("the request was added and removed while its reply was lost", locks=request)
         if rows[0][1] != self.tickets.client:
             raise LockRefused("the request id is in use", request_id=request.request_id, locks=request)
         blocker = self._noted(request, rows, first)
@@ -152,7 +152,7 @@ class SqlQueue:
         """See :meth:`Queue.wait`."""
         request, deadline, retries = acquire.request, until, self.requests.retries
         assert isinstance(blocker, SqlBlocker)
-        until = min(deadline, self._clock.now() + _LOOK_AGAIN)
+        until = min(deadline, self._clock.now() + LOOK_AGAIN_S)
         if blocker.expires_at is not None:
             until = min(until, blocker.expires_at)
         tick = self._settings.poll_interval_ms / 1000
@@ -192,20 +192,20 @@ class SqlQueue:
         if request.offer:
             raise self._gone(request)
         if request.explicit or self._clock.now() - ticket.last_confirmed_at < self._keeper.service.lease_seconds:
-            raise LockRefused("the request was taken out of the queue by force", locks=request)
+            raise LockRefused("the request was removed from the queue by force", locks=request)
         # We were stalled for longer than a lease and somebody removed us: queue again, at the end.
         del self.tickets[request.request_id]
         return self._enter(request, deadline)
 
     def _gone(self, request: LockRequest) -> Exception:
-        """Return what to raise when a request with an offer is gone: whoever removed it took the offer before, or not.
+        """Return what to raise when a request with an offer is gone; it was taken before that, or not.
 
-        It is never entered again: the offer of the same id would be another one.
+        The request is never entered again: its offer would be a second one with the same id.
         """
         self.tickets.pop(request.request_id, None)
         if entry := self._journal.recall(request.request_id):
             return Carried(entry)
-        return OfferLost("the request is gone, and what became of its offer is not known", locks=request)
+        return OfferLost("the request is gone, and the outcome of its offer is not known", locks=request)
 
     def waits(self, request: LockRequest) -> Sequence[Wait]:
         """See :meth:`Deadlocks.waits`."""

@@ -1,4 +1,4 @@
-"""What is asked of the database about requests: transactions of ``statements``, and how their rows are read."""
+"""Database transactions for requests, made of ``statements``, and the conversion of their rows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SqlTicket(Ticket):
     """A request in the database."""
 
     place: int | None
-    """Where it is; None when it was interrupted while it entered."""
+    """Its place in the queue; None if it was interrupted while it entered."""
     waits: bool = False
     """Whether it was asked about since it entered, as WAKE's numbered sequence demands."""
 
@@ -52,7 +52,7 @@ class SqlRequests:
         space: The name of the catalog.
         client: The name of the client.
         lease_ms: How long a request is kept without a heartbeat.
-        retries: For what is interrupted.
+        retries: Repeats interrupted calls.
     """
 
     def __init__(self, store: Store, space: str, client: str, lease_ms: int, retries: Retries) -> None:

@@ -27,7 +27,7 @@ class SqlLeases(LeaseService[SqlTicket]):
         requests: Where they are.
         client: The name of this client.
         settings: Times.
-        clock: Where time comes from.
+        clock: The clock.
     """
 
     def __init__(self, requests: SqlRequests, client: str, settings: LockSettings, clock: Clock) -> None:
@@ -102,7 +102,7 @@ class SqlLeases(LeaseService[SqlTicket]):
         ]
 
     def _answers(self, done: Sequence[JournalEntry], request_id: str, place: int) -> list[Step]:
-        """Return what leaves each of *done* an answer, and ends their requests while the one at *place* stands."""
+        """Return the statements that answer and end the requests of *done*, if the request at *place* exists."""
         if not done:
             return []
         ids = {"ids": id_list([entry.request_id for entry in done]), "request_id": request_id, "place": place}

@@ -97,13 +97,13 @@ class SqliteConnection(Connection):
     """A connection to a SQLite file, and a datagram socket on which this thread is woken.
 
     SQLite tells nobody of a change, and to poll for it costs processor time that the holder needs. But all clients
-    are on one host, so whoever removes a request sends a datagram to those that it may grant. Names in Linux's
+    are on one host, so a client that removes a request sends a datagram to those that it may grant. Names in Linux's
     abstract namespace leave no file behind. Where a datagram does not arrive (containers that share a file and no
     network namespace) the waiter's own tick finds out, and where there is no such namespace it ticks fast.
     """
 
     _DEAF_TICK = 0.003
-    """Seconds between two questions where nobody can wake us: small beside a commit, and 2 % of a core."""
+    """Poll interval in seconds if there are no wake-ups: short compared with a commit, and 2 % of a core."""
 
     def __init__(self, store: SqliteStore) -> None:
         self.wake = f"commit-coord.{store.host.new_id().hex}"
@@ -169,7 +169,7 @@ class SqliteConnection(Connection):
             self._store.clock.sleep(min(seconds, self._DEAF_TICK))
             return True
         # 1. This thread waits.   2. Another one forks, or closes the client: our socket is closed under us.
-        # 3. A wake-up that was sent meanwhile is gone. So whoever asked asks again, and listens anew before it waits.
+        # 3. A wake-up that was sent meanwhile is gone. So a client that asked asks again, and then waits.
         with contextlib.suppress(OSError):
             try:
                 channel.settimeout(max(seconds, 0.001))

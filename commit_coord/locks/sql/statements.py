@@ -1,6 +1,6 @@
 """Every SQL statement of the ``lease`` lock manager, named and described; the same text for SQLite and PostgreSQL.
 
-Parameters are written ``:name``. What the two databases spell differently stands in braces and is filled in by the
+Parameters are written ``:name``. What the two databases spell differently is in braces and is filled in by the
 store: ``{now}`` is the service's clock in milliseconds, ``{wall}`` its wall clock, ``{epoch}`` what the wall clock said
 when the other one was 0, ``{ids}`` the strings of the JSON list ``:ids``, ``{notify}`` what wakes the client of request
 ``r``, ``{text}`` the type of a text that is ordered by its bytes, ``{for update}`` what locks the rows that a question
@@ -106,7 +106,7 @@ CREATE = (
         note {text} NOT NULL
     )""",
 )
-"""What is made where it is missing. The last one tells whether all are there."""
+"""Tables and indexes, created if they are missing. The last one exists only if all do."""
 
 CREATED = "commit_coord_notes"
 
@@ -145,8 +145,8 @@ def _nearest(request: str) -> str:
 # 1. A takes place 7 from, say, a sequence, and has not committed.
 # 2. B takes place 8, looks, sees nobody before it, and commits.
 # 3. A looks, sees nobody before 7, and commits: both hold.
-# With the row lock B gets its place only after A committed, and its later statements see A. Who needs several queues
-# takes them in the order of their names, so that no two wait for each other's rows.
+# With the row lock B gets its place only after A committed, and its later statements see A. A request for several
+# queues locks them in the order of their names, so that no two requests wait for each other's rows.
 # A new boot skips a million places: without an fsync for each lock, the last ones given before a power failure may be
 # forgotten, and generations must never be given twice.
 TAKE_PLACE = """
@@ -171,17 +171,17 @@ ENTER_REQUEST = """
         CASE WHEN :explicit = 1 THEN NULL ELSE {now} + :lease_ms END
     FROM commit_coord_places WHERE queue = :queue"""
 
-# Put one lock of the request beside it.
+# Insert one lock of the request.
 ENTER_LOCK = """
     INSERT INTO commit_coord_locks (scope, resource, mode, place, request_id)
     SELECT :scope, :resource, :mode, place, :request_id FROM commit_coord_places WHERE queue = :queue"""
 
-# Put what the request offers beside it.
+# Insert the offer of the request.
 ENTER_OFFER = """
     INSERT INTO commit_coord_offers (request_id, place, offer)
     SELECT :request_id, place, :offer FROM commit_coord_places WHERE queue = :queue"""
 
-# Where does my request stand, who is in its way, and what did the last holder leave? No row: it was removed. Blocker
+# The place of my request, its blocker, and the note of the last holder. No row: the request was removed. Blocker
 # columns null: granted. Asking all at once matters: a waiter that slept past its own lease would find nobody before its
 # place and believe it holds.
 LOOK = f"""
@@ -202,7 +202,7 @@ RENEW = """
       AND expires_at IS NOT NULL AND clock = :clock
     RETURNING request_id"""
 
-# Which requests stand in the way of these? Of those that are granted: none.
+# The requests that block these requests; none for those that are granted.
 OBSTACLES = """
     SELECT DISTINCT l.request_id, l.resource, l.mode, b.request_id, b.place, b.wake FROM commit_coord_locks l
     JOIN commit_coord_locks o ON o.scope = l.scope AND o.resource = l.resource AND o.place < l.place
@@ -215,7 +215,7 @@ REQUESTS_OF = """
     SELECT request_id, place, wake, owner_user, owner_host, owner_pid, owner_application, owner_statement, owner_process
     FROM commit_coord_requests WHERE wake IN {ids}"""
 
-# Where do these requests stand?
+# The places of these requests.
 PLACES_OF = "SELECT request_id, place FROM commit_coord_requests WHERE request_id IN {ids}"
 
 # Which of these requests are there?
@@ -289,9 +289,9 @@ WAKE_OWNERS = "SELECT {notify} FROM commit_coord_requests r WHERE r.request_id I
 LOCK_REQUESTS = """
     SELECT r.request_id FROM commit_coord_requests r WHERE r.request_id IN {ids} ORDER BY r.request_id {for update}"""
 
-# End requests whose offers were carried out, while the holder that took them still stands: else one of them may hold.
+# End requests whose offers were executed, if the holder that took them still exists; else one of them may hold now.
 # 1. A takes the offers of B and C, does them, and is stopped.   2. A expires; B is granted.
-# 3. A goes on, and releases. If that ended B's request, a fourth one would be granted beside B.
+# 3. A goes on, and releases. If that ended B's request, a fourth one would be granted while B holds the lock.
 # So B keeps what it has, and finds its offer in the table.
 _HOLDER = "EXISTS (SELECT 1 FROM commit_coord_requests h WHERE h.request_id = :request_id AND h.place = :place)"
 END_REQUESTS = f"DELETE FROM commit_coord_requests WHERE request_id IN {{ids}} AND {_HOLDER}"
@@ -325,8 +325,8 @@ WAKE = """
         9223372036854775807)"""
 
 
-# Locks of some scopes, each with its request and the one that blocks that. Whom a request waits for is worked out once
-# a request and not once a lock, of which it may have thousands: hence MATERIALIZED.
+# Locks of some scopes, each with its request and the request that blocks it. The blocker is computed once for each
+# request and not for each of its locks, which may be thousands: hence MATERIALIZED.
 def _listed(chosen: str, order: str) -> str:
     return f"""
     WITH listed AS MATERIALIZED (
@@ -368,7 +368,7 @@ REMEMBER = """
 # Forget commits whose time is over.
 FORGET = "DELETE FROM commit_coord_journal WHERE expires_at_ms <= {wall}"
 
-# What became of a commit?
+# The outcome of a commit.
 RECALL = """
     SELECT request_id, table_name, table_uuid, metadata_location, snapshot_ids
     FROM commit_coord_journal WHERE request_id = :request_id AND expires_at_ms > {wall}"""
@@ -394,7 +394,7 @@ NAME_LEASE = """
     FROM commit_coord_requests r WHERE r.request_id = :request_id AND r.place = :place
     ON CONFLICT (scope, lease_id) DO NOTHING"""
 
-# Forget the leases whose requests are gone, whoever removed them.
+# Forget the leases whose requests are gone, also those that others removed.
 FORGET_LEASES = f"""
     DELETE FROM commit_coord_leases AS l WHERE NOT EXISTS (SELECT 1 FROM commit_coord_requests r WHERE {_REQUEST})"""
 

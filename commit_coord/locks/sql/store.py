@@ -1,4 +1,4 @@
-"""What the ``lease`` lock manager asks of a database: connections, transactions, wake-ups.
+"""The interface of the ``lease`` lock manager to a database: connections, transactions, wake-ups.
 
 Every database offers the same few verbs (:class:`Connection`), one connection a thread, and nothing here knows what a
 lock is. Plain DBAPI connections: a latch is taken and given back around every commit, and SQLAlchemy's part of a
@@ -35,7 +35,7 @@ class Connection(ABC):
     """One thread's connection. Opens when it is used, and again when it was cut."""
 
     wake: str
-    """Where a wake-up for this thread is sent to."""
+    """The address for wake-ups of this thread."""
 
     @abstractmethod
     def reach(self) -> None:
@@ -54,10 +54,10 @@ class Connection(ABC):
         waking: Sequence[Step] = (),
         durable: bool = True,
     ) -> list[Rows]:
-        """Run *steps* in one transaction, commit, then run *then* behind it; return the rows of *steps*.
+        """Run *steps* in one transaction, commit, then run *then*; return the rows of *steps*.
 
-        *then* and *waking* choose whom to wake, who is woken after the commit. *waking* is run before *steps*, in the
-        transaction: it finds those whom *steps* will delete.
+        *then* and *waking* choose the waiters to wake after the commit. *waking* is run before *steps* in the
+        transaction: it finds waiters whose requests *steps* will delete.
 
         What is not *durable* may be undone by a crash of the server right after it, and does not wait for the disk.
         Removals are so: a request that comes back is extended by nobody and expires.

@@ -1,4 +1,4 @@
-"""Who holds and waits for what in the database, and how that is ended by force."""
+"""Lists the locks in the database, and releases locks by force."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class SqlLockTable:
     Args:
         requests: Where they are.
         keeper: Learns of leases of this client that are ended here.
-        tickets: Those of this client.
+        tickets: The requests of this client.
     """
 
     def __init__(
@@ -49,8 +49,8 @@ class SqlLockTable:
                 after = dict(zip(("after_resource", "after_mode", "after_place"), last, strict=True))
                 rows = self._requests.ask(lease_sql.LIST_NEXT, {**values, **after, "limit": limit})
                 last = rows[-1][:3] if len(rows) == limit else None
-                # Whom a request waits for is worked out anew for each page: the first one is to come soon, later ones
-                # are to be few.
+                # The blockers are computed again for each page: the first page should come soon, and the number of
+                # later pages should be small.
                 limit = min(2 * limit, _LARGEST_PAGE)
                 if rows:
                     yield entries_of(rows)
@@ -82,7 +82,7 @@ class SqlLockTable:
             return False
         own = self._tickets.get(request_id)
         if own is not None:
-            self._keeper.observe(own, LeaseEvent.DENIED, "freed by force")
+            self._keeper.observe(own, LeaseEvent.DENIED, "released by force")
         return True
 
     def _free(self, chosen: Iterable[LockEntry], *, forced: bool) -> Sequence[LockEntry]:

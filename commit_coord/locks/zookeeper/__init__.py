@@ -1,1 +1,1 @@
-"""Locks in ZooKeeper: sequential nodes in Hive's layout."""
+"""The ``zookeeper`` lock manager: locks are sequential nodes in Hive's layout."""

@@ -1,4 +1,4 @@
-"""How the ``zookeeper`` lock manager reaches its servers and as whom, checked before anything is opened."""
+"""Addresses, authentication, ACL and TLS of the ``zookeeper`` lock manager, checked before it connects."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ALL = 31
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """Who may do what with a node."""
+    """One entry of a node's ACL: an identity and its permissions."""
 
     scheme: str
     id: str
@@ -26,19 +26,19 @@ class Right:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """How to reach the ensemble, and as whom.
+    """How to connect and authenticate to the ensemble.
 
     Args:
         hosts: ``host:port,host:port/chroot``.
-        client_port: The port of a host that names none.
+        client_port: The port for a host without one.
         connection_timeout_ms: How long the first connection may take.
         auth: A value of :class:`~commit_coord.config.ZooKeeperAuth`.
         user: For ``digest`` and ``sasl``.
         password: For ``digest`` and ``sasl``.
         service: The servers' Kerberos service name.
-        acl: ``scheme:id:permissions``, separated by commas: who else may use our nodes.
+        acl: ``scheme:id:permissions``, separated by commas: other identities that may use our nodes.
         tls: Encrypt the connection.
-        tls_ca: PEM file of the authorities that are trusted; empty takes the system's.
+        tls_ca: PEM file of the trusted certificate authorities; empty means the system's.
         tls_cert: PEM file of our certificate.
         tls_key: PEM file of its key.
         tls_key_password: Password of the key.
@@ -64,14 +64,14 @@ class Access:
     tls_verify: bool = True
 
     def __post_init__(self) -> None:
-        """Refuse what can't work."""
+        """Raise for an invalid combination."""
         _ = self.addresses, self.rights
         if self.auth in (ZooKeeperAuth.DIGEST, ZooKeeperAuth.SASL) and not (self.user and self.password):
             raise ConfigError(
                 "authentication needs a user and a password",
                 key="lock.zk.auth",
                 value=self.auth,
-                accepted="lock.zk.user and lock.zk.password beside it",
+                accepted="lock.zk.user and lock.zk.password with it",
             )
         if self.auth in (ZooKeeperAuth.SASL, ZooKeeperAuth.KERBEROS):
             self._check_sasl()
@@ -79,7 +79,9 @@ class Access:
             if path and not os.access(path, os.R_OK):
                 raise ConfigError("a file can't be read", key=f"lock.zk.{key}", value=path, accepted="a PEM file")
             if path and not self.tls:
-                raise ConfigError("two settings clash", key=f"lock.zk.{key}", value=path, other="lock.zk.tls")
+                raise ConfigError(
+                    "a setting has no effect without TLS", key=f"lock.zk.{key}", value=path, other="lock.zk.tls"
+                )
 
     def _check_sasl(self) -> None:
         needed = {"puresasl": "pure-sasl", **({"kerberos": "kerberos"} if self.auth == ZooKeeperAuth.KERBEROS else {})}
@@ -115,8 +117,8 @@ class Access:
     def rights(self) -> list[Right]:
         """The ACL of every node.
 
-        With authentication the creator's own identity alone, and whom ``acl`` names; nobody else may read, list, create
-        or delete. Without it, the whole world, as there is no identity to tell us from others.
+        With authentication, only the creator's own identity and the identities in ``acl`` may read, list, create and
+        delete. Without authentication everybody may, unless ``acl`` is set, because the creator has no identity.
         """
         rights = []
         if self.auth != ZooKeeperAuth.NONE:
@@ -130,7 +132,7 @@ class Access:
                 raise ConfigError(
                     "invalid ACL",
                     key="lock.zk.acl",
-                    value=f"{scheme}:…",  # of a digest, the rest is one to guess passwords with
+                    value=f"{scheme}:…",  # the rest may be a digest, with which passwords can be guessed
                     accepted="scheme:id:permissions, such as sasl:etl:cdrwa",
                 )
             rights.append(Right(scheme, identity, sum(PERMISSIONS[letter] for letter in set(letters))))
@@ -138,7 +140,7 @@ class Access:
 
     @property
     def acl_size(self) -> int:
-        """Bytes of the ACL in a request; the server replaces ``auth`` by who we are."""
+        """Bytes of the ACL in a request; the server replaces ``auth`` by our identity."""
         return sum(
             12 + len(right.scheme) + len(right.id) + (80 if right.scheme == "auth" else 0) for right in self.rights
         )

@@ -1,4 +1,4 @@
-"""Many reads of ZooKeeper in few packets."""
+"""Reads many nodes of ZooKeeper in few packets."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from commit_coord.locks.zookeeper.driver import KazooTimeoutError, ZnodeStat, ka
 from commit_coord.locks.zookeeper.nodes import Check, Listing, Node
 
 BUNCH = 1000
-"""Reads in one packet: some 100 kB of paths, well below what a server accepts."""
+"""Reads in one packet: about 100 kB of paths, well below the maximum packet size of a server."""
 
 
 class MultiRead:
-    """Many reads in one packet, as kazoo's own requests are made.
+    """A request for many reads in one packet, built like kazoo's own requests.
 
     Source: ZooKeeper ``MultiOperationRecord``, ``MultiResponse``.
     """
@@ -30,7 +30,7 @@ class MultiRead:
         self._chroot = ""
 
     def send(self, client: Any) -> Any:
-        """Send it through *client*; return the asynchronous result."""
+        """Send the request through *client*; return the asynchronous result."""
         self._chroot, result = client.chroot, client.handler.async_result()
         client._call(self, result)
         return result
@@ -45,7 +45,7 @@ class MultiRead:
 
     @staticmethod
     def deserialize(packet: bytes, offset: int) -> list[Any]:
-        """Return for each read what kazoo's own request returns; None for a node that is not there, or its error."""
+        """Return for each read the result of kazoo's own request, None for a node that does not exist, or its error."""
         results: list[Any] = []
         header, offset = serialization.MultiHeader.deserialize(packet, offset)
         while not header.done:
@@ -72,13 +72,13 @@ class MultiRead:
 
 
 class BulkReader:
-    """Reads many nodes, in one packet each thousand where the servers know multiRead."""
+    """Reads many nodes; if the servers support multiRead, a thousand of them in one packet."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def nodes(self, paths: Sequence[str], patience: float) -> list[Node | None]:
-        """Return what each path holds, None where there is no such node."""
+        """Return the node of each path, None if there is no such node."""
         return [*map(queries.node, self._read([serialization.GetData(path, None) for path in paths], patience))]
 
     def names(self, paths: Sequence[str], patience: float) -> list[list[str] | None]:
@@ -87,8 +87,8 @@ class BulkReader:
 
     def children(self, paths: Sequence[str], patience: float) -> list[Listing | None]:
         """Return the children of each path, None where there is no such node."""
-        # A multiRead can't tell names and node together. Where no child came or went between two looks at the node,
-        # the names between the two are those of that very transaction.
+        # A multiRead can't return a node's children and its stat together. So read the stat before and after the
+        # children: if pzxid is the same, no child was created or deleted in between, and the children fit the stat.
         asked = [
             read
             for path in paths
@@ -109,7 +109,7 @@ class BulkReader:
         return listings
 
     def _read(self, reads: Sequence[Any], patience: float) -> list[Any]:
-        """Return the answer to each of *reads*, None where there is no such node; many in one packet."""
+        """Return the answer to each of *reads*, None if there is no such node; many in one packet."""
         found: list[Any] = []
         for start in range(0, len(reads), BUNCH):
             bunch = reads[start : start + BUNCH]
@@ -129,9 +129,9 @@ class BulkReader:
         return found
 
     def _has_multi_read(self) -> bool:
-        """Return whether the servers know multiRead. Those before 3.6 close the session of whoever sends it.
+        """Return whether the servers know multiRead. Those before 3.6 close the session of a client that sends it.
 
-        So the first time it is tried in a session that is thrown away.
+        Servers before 3.6 close the session of a client that sends it, so the first try uses a temporary session.
         """
         if self._connection.multi_read is None:
             probe = self._connection.probe()

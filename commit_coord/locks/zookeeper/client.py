@@ -1,4 +1,4 @@
-"""ZooKeeper's verbs, as far as the lock manager needs them."""
+"""The ZooKeeper operations that the lock manager needs."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ from commit_coord.locks.zookeeper.nodes import (
 from commit_coord.locks.zookeeper.session_age import Heard
 
 _FAMILY = 32
-"""Children of one node that are asked about one by one; of more, their parent is listed."""
+"""Up to so many children of one node are checked one by one; for more children, their parent is listed."""
 
 _FEW = 16
-"""Reads that are asked one by one."""
+"""Up to so many reads are sent one by one."""
 
 
 class Session:
-    """A client of the ensemble, with one session after the other.
+    """A client of the ensemble. If its session is lost, it opens a new one.
 
     Args:
-        access: Where and who.
-        timeout_ms: The session timeout that is asked for.
-        clock: Where time comes from.
-        listener: Told of every :class:`SessionEvent`, in kazoo's thread; must not block.
-        connect: Makes the connection.
+        access: Addresses and authentication.
+        timeout_ms: The session timeout that the client requests.
+        clock: The clock.
+        listener: Called with every :class:`SessionEvent` in kazoo's thread; must not block.
+        connect: Creates the connection.
     """
 
     def __init__(
@@ -66,30 +66,30 @@ class Session:
 
     @property
     def number(self) -> int:
-        """Which session this is; grows when one is lost."""
+        """The number of the present session; grows when a session is lost."""
         return self.connection.number
 
     @property
     def timeout_ms(self) -> int:
-        """What the servers agreed to."""
+        """The negotiated session timeout."""
         return self.connection.timeout_ms
 
     @property
     def silent_since(self) -> float | None:
-        """Since when there is no connection; None while there is one."""
+        """The time when the connection broke; None while there is one."""
         return self.connection.silent_since
 
     @property
     def heard(self) -> Heard:
-        """From when the servers count the present session."""
+        """The time from which the servers count the present session."""
         return self.connection.heard
 
     def hold(self) -> None:
-        """Send and receive nothing until :meth:`go_on`, as if the process was stopped."""
+        """Send and receive nothing until :meth:`go_on`, as if the process were stopped; for tests."""
         self.connection.hold()
 
     def go_on(self) -> None:
-        """End what :meth:`hold` began."""
+        """Continue after :meth:`hold`."""
         self.connection.go_on()
 
     def abandon(self) -> None:
@@ -97,16 +97,16 @@ class Session:
         self.connection.abandon()
 
     def close(self) -> None:
-        """End the session, and with it every ephemeral node. A later use begins another one."""
+        """End the session, and with it every ephemeral node. A later call opens a new session."""
         self.connection.close()
 
-    # Verbs. ``patience`` is how many seconds each bunch of answers may take.
+    # Operations. ``patience`` is the time limit for each batch of answers, in seconds.
 
     def reach(self, patience: float = BRIEFLY) -> None:
-        """Return once there is a connection. Nothing is sent.
+        """Return when there is a connection. This sends nothing.
 
         Raises:
-            LockServiceUnavailable: There is none.
+            LockServiceUnavailable: There is no connection within *patience*.
         """
         self.connection.connected(self._clock.now() + patience)
 
@@ -118,16 +118,18 @@ class Session:
         then_list: Sequence[str] = (),
         then_get: Sequence[str] = (),
     ) -> tuple[list[str], list[Listing | None], list[Node | None]]:
-        """Do all *operations* or none; return the paths of the created nodes, and what is there after it.
+        """Execute all *operations* or none.
 
-        That are the listings of *then_list* and the contents of *then_get*, which travel along.
+        Missing parents are created in the same multi, so that no client finds an empty parent and deletes it.
 
-        Parents that are missing are created in the same step: nobody finds one that is about to be used empty.
+        Returns:
+            The paths of the created nodes; the listings of *then_list* and the nodes of *then_get* after the multi,
+            which are requested together with it.
 
         Raises:
-            MultiRefused: Nothing was done, because of one of them.
-            Interrupted: No answer: it may have happened, also later within this session.
-            LockServiceUnavailable: The servers refuse it.
+            MultiRefused: Nothing was done, because one of the operations was refused.
+            Interrupted: No answer: the multi may have been executed, or may be executed later within this session.
+            LockServiceUnavailable: The servers refuse the multi.
         """
         parents: list[str] = []
         until = self._clock.now() + patience
@@ -140,21 +142,23 @@ class Session:
                 index = refused.index - len(parents)
                 if index >= 0 and not (refused.reason is Reason.MISSING and isinstance(operations[index], Create)):
                     raise MultiRefused(index, refused.reason) from None
-                # A parent is missing, or somebody made or removed one since we looked: look which there are now.
+                # A parent is missing, or another client created or deleted one since our check: check again.
                 if self._clock.now() >= until:
-                    raise Interrupted("parents came and went", path=operations[max(0, index)].path) from None
+                    raise Interrupted(
+                        "other clients kept creating or deleting parent nodes", path=operations[max(0, index)].path
+                    ) from None
             new = [one.path for one in operations if isinstance(one, Create)]
             wanted = {parent for path in new for parent in ancestors(path)}.difference(new)
             parents = self._missing(wanted, patience)
 
     def _missing(self, paths: Iterable[str], patience: float) -> list[str]:
-        """Return those of *paths* that are not there, parents first."""
+        """Return those of *paths* that do not exist, parents first."""
         missing: dict[str, None] = {}
         for _, level in groupby(sorted(paths, key=lambda path: (_depth(path), path)), key=_depth):
             siblings: dict[str, list[str]] = {}
             for path in level:
                 siblings.setdefault(path.rpartition("/")[0], []).append(path)
-            # What lies below nothing is not asked about, and thousands of partitions of one table are one question.
+            # Don't check children of a missing parent. Thousands of partitions of one table cost one listing.
             known = {parent: group for parent, group in siblings.items() if parent not in missing}
             many = [parent for parent, group in known.items() if len(group) > _FAMILY]
             few = [path for group in known.values() if len(group) <= _FAMILY for path in group]
@@ -192,19 +196,19 @@ class Session:
             ):
                 raise self.connection.refusals.refused(index, operations[index], result)
         if number != self.connection.number:
-            raise Interrupted("the session was lost while it was being used")
+            raise Interrupted("the session was lost during a request")
         created = [result for result in results if isinstance(result, str)]
         found = [queries.found(answer) for answer in answers]
         return created, [*map(queries.listing, found[: len(then_list)])], [*map(queries.node, found[len(then_list) :])]
 
     def delete_each(self, paths: Sequence[str], patience: float = BRIEFLY) -> None:
-        """Delete those of *paths* that are there and have no children, children before parents."""
+        """Delete those of *paths* that exist and have no children; list children before their parents."""
         for start in range(0, len(paths), BUNCH):
             left = self._not_deleted(paths[start : start + BUNCH], patience)
             self.connection.ask([queries.deletion_of(path) for path in left], patience, of_leader=True)
 
     def _not_deleted(self, paths: Sequence[str], patience: float) -> list[str]:
-        """Delete *paths* in one step, without the first few that stand in the way; return what is left to try."""
+        """Delete *paths* in one multi, and leave out the first few that are refused; if that fails, return the rest."""
         left = list(paths)
         refused = _FEW if len(left) > _FEW else 0
         while refused and left:
@@ -217,7 +221,7 @@ class Session:
         return left
 
     def children(self, paths: Sequence[str], patience: float = BRIEFLY, *, sync: bool = False) -> list[Listing | None]:
-        """Return the children of each path, None where there is no such node; *sync* as in :meth:`exists`."""
+        """Return the children of each path, None if there is no such node; *sync* as in :meth:`exists`."""
         if len(paths) > _FEW:
             self.connection.ask([queries.sync] if sync else [], patience, of_leader=sync)
             return self._bulk.children(paths, patience)
@@ -227,7 +231,7 @@ class Session:
         return [queries.listing(queries.found(answer)) for answer in answers[int(sync) :]]
 
     def queue(self, path: str, note: str, patience: float = BRIEFLY) -> tuple[Listing | None, Node | None]:
-        """Return the children of *path* and what *note* holds, of one moment behind a word of the leader."""
+        """Return the children of *path* and what *note* holds, of one moment, after an answer of the leader."""
         _, listing, node = self.connection.ask(
             [queries.sync, queries.children_of(path), queries.data_of(note, None)], patience, of_leader=True
         )
@@ -236,10 +240,10 @@ class Session:
     def get(
         self, paths: Sequence[str], patience: float = BRIEFLY, *, watch: Callable[[str | None], None] | None = None
     ) -> list[Node | None]:
-        """Return what each path holds, None where there is no such node.
+        """Return the node of each path, None if there is no such node.
 
-        *watch* is called once for each that was found, with its path when it changes or goes, and with None when the
-        connection is cut.
+        *watch* is called once for each existing node: with its path when the node changes or is deleted, or with None
+        when the connection breaks.
         """
         if watch is None and len(paths) > _FEW:
             return self._bulk.nodes(paths, patience)
@@ -247,10 +251,10 @@ class Session:
         return [queries.node(queries.found(answer)) for answer in answers]
 
     def exists(self, paths: Sequence[str], patience: float = BRIEFLY, *, sync: bool = False) -> list[Stat | None]:
-        """Return what is known of each path, None where there is no such node.
+        """Return the stat of each path, None if there is no such node.
 
-        With *sync* the leader was asked: a follower that was cut off from it would go on answering from what it has,
-        also after the leader has declared our session dead.
+        *sync* asks the leader first. Otherwise a follower without connection to the leader would answer from its old
+        state, even after the leader has expired our session.
         """
         if len(paths) > _FEW:
             self.connection.ask([queries.sync] if sync else [], patience, of_leader=sync)
@@ -260,7 +264,7 @@ class Session:
         return [None if answer is None else queries.stat(answer) for answer in answers[int(sync) :]]
 
     def names(self, paths: Sequence[str], patience: float = BRIEFLY) -> list[list[str] | None]:
-        """Return the names of the children of each path, None where there is no such node."""
+        """Return the names of the children of each path, None if there is no such node."""
         if len(paths) > _FEW:
             return self._bulk.names(paths, patience)
         return [None if listing is None else listing.names for listing in self.children(paths, patience)]

@@ -1,12 +1,13 @@
-"""A client's connection to the ensemble, with one session after the other.
+"""A client's connection to the ensemble. If its session is lost, it opens a new one.
 
-Everything is asked asynchronously and then waited for, so that what belongs together travels together: ZooKeeper
-executes the requests of one session in their order, therefore a listing sent behind a multi sees what the multi did.
+Requests are sent asynchronously, and then the client waits for the answers, so that requests that belong together are
+sent together. ZooKeeper executes the requests of one session in order; therefore a listing sent after a multi shows the
+effect of the multi.
 
 kazoo's sessions
-    kazoo goes on by itself: a connection that was cut is made again, to any server, and a session that the servers
-    declared dead is followed by a new one in the same client. So a session has a *number* here, which grows when one is
-    lost: a client that kept the number of an earlier one holds nothing any more.
+    kazoo reconnects by itself to any server, and after the servers have expired a session it opens a new one in the
+    same client. So each session has a *number* here, which grows when a session is lost: a request with the number of
+    an earlier session holds nothing any more.
 """
 
 from __future__ import annotations
@@ -28,14 +29,15 @@ from commit_coord.locks.zookeeper.refusals import Refusals
 from commit_coord.locks.zookeeper.session_age import RELAY, Heard
 
 _WINDOW = 128
-"""Requests under way at once: kazoo's pipe takes some 270 bytes, and would block behind a lost connection."""
+"""Maximum number of unanswered requests: kazoo's pipe has room for about 270 bytes, one for each request, and a full
+pipe would block while the connection is broken."""
 
 CLOSING = 3.0
-"""Seconds that closing waits for the server's word; the session ends without it too."""
+"""Seconds that closing waits for the server's answer; the session ends without it too."""
 
 
 class SessionEvent(StrEnum):
-    """What a session goes through."""
+    """A change of the state of a session."""
 
     CONNECTED = "connected"
     SUSPENDED = "suspended"
@@ -43,13 +45,13 @@ class SessionEvent(StrEnum):
 
 
 class Connection:
-    """One connection of a client, made when it is used, and again when it was cut.
+    """The connection of a client. It opens at the first use, and again after it broke.
 
     Args:
-        access: Where and who.
-        timeout_ms: The session timeout that is asked for.
-        clock: Where time comes from.
-        listener: Told of every :class:`SessionEvent`, in kazoo's thread; must not block.
+        access: Addresses and authentication.
+        timeout_ms: The session timeout that the client requests.
+        clock: The clock.
+        listener: Called with every :class:`SessionEvent` in kazoo's thread; must not block.
     """
 
     def __init__(self, access: Access, timeout_ms: int, clock: Clock, listener: Callable[[SessionEvent], None]) -> None:
@@ -57,34 +59,35 @@ class Connection:
         self._clock = clock
         self._listener = listener
         self._lock = threading.Lock()
-        self._opening: Opening | None = None
+        self.opening: Opening | None = None
+        """The session with its client; None before the first use and after it has been closed."""
         self._closed = False
-        """Whether its user has closed it, and not used it since: what kazoo still says is of no interest to him."""
+        """Whether the connection was closed and not used since; then kazoo's events are ignored."""
         self.handler: Handler | None = None
         self.multi_read: bool | None = None
-        """Whether the servers know multiRead; None while that was not tried."""
+        """Whether the servers support multiRead; None before this was tried."""
         self.refusals = Refusals(access)
         self.rights = [ACL(right.permissions, Id(right.scheme, right.id)) for right in access.rights]
         self.asked_ms = timeout_ms
         self.number = 0
-        """Which session this is; grows when one is lost."""
+        """The number of the present session; grows when a session is lost."""
         self.timeout_ms = timeout_ms
-        """What the servers agreed to."""
+        """The negotiated session timeout."""
         self.silent_since: float | None = None
-        """Since when there is no connection; None while there is one."""
+        """The time when the connection broke; None while there is one."""
         self.heard = Heard()
-        """From when the servers count the present session."""
+        """The time from which the servers count the present session."""
 
     @property
     def id(self) -> int:
         """The server's id of the present session, 0 when there is none."""
-        opening = self._opening
+        opening = self.opening
         client = opening.client if opening is not None else None
         found: int | None = client._session_id if client is not None else None
         return found or 0
 
     def hold(self) -> None:
-        """Send and receive nothing until :meth:`go_on`, as if the process was stopped."""
+        """Send and receive nothing until :meth:`go_on`, as if the process were stopped; for tests."""
         if self.handler is not None:
             self.handler.gate.clear()
 
@@ -102,7 +105,7 @@ class Connection:
         """End the session, and with it every ephemeral node. A later use begins another one."""
         self._closed = True
         with self._lock:
-            opening, self._opening = self._opening, None
+            opening, self.opening = self.opening, None
         if opening is None:
             return
         self.go_on()
@@ -112,18 +115,20 @@ class Connection:
         closing.join(CLOSING)
 
     def probe(self) -> Opening:
-        """Return the making of a client whose session will be thrown away."""
+        """Open a temporary client, whose session the caller closes soon."""
         return Opening(self._access, self.asked_ms, self._clock, None)
 
     def ask(
         self, requests: Sequence[queries.Request], patience: float, *, of_leader: bool = False
     ) -> list[Callable[[], Any]]:
-        """Send *requests*, some at a time, wait for all answers, and return them to be taken or raised one by one.
+        """Send *requests* in batches and wait for all answers.
+
+        Return a function for each request, which returns the answer or raises the error of the answer.
 
         Args:
-            requests: What is asked.
-            patience: Seconds for each bunch.
-            of_leader: Whether the first of them is for the leader to answer: a write, or a sync.
+            requests: The requests, in order.
+            patience: Time limit for each batch of answers; seconds.
+            of_leader: Whether the answer to the first request needs the leader: it is a write or a sync.
         """
         answers: list[Callable[[], Any]] = []
         for start in range(0, len(requests), _WINDOW):
@@ -139,17 +144,17 @@ class Connection:
         return answers
 
     def note_answer(self, sent: float, *, by_leader: bool = False) -> None:
-        """Note that what was *sent* is answered; *by_leader*: after the leader was asked."""
+        """Record that a packet sent at *sent* was answered; *by_leader*: the answer needed the leader."""
         relay = self.timeout_ms / 1000 * RELAY
         self.heard.answered(sent, self._clock.now(), relay=relay, by_leader=by_leader)
 
     def _answer(self, client: Any, pending: Any, until: float) -> Callable[[], Any]:
-        # Two of the errors are answers, which the caller takes again and judges.
+        # NoNodeError and NotEmptyError are regular answers, which the caller of the returned function handles.
         with self.refusals.translated(client):
             try:
                 pending.get(timeout=max(0.001, until - self._clock.now()))
             except (kazoo_errors.NoNodeError, kazoo_errors.NotEmptyError) as answer:
-                # kazoo keeps it, and it would keep the frames of all our callers, with the leases in them.
+                # kazoo keeps the exception. Its traceback would keep our callers' frames alive, and the leases in them.
                 answer.__traceback__ = None
             except kazoo_errors.AuthFailedError:
                 self._drop()
@@ -157,27 +162,31 @@ class Connection:
         return partial(queries.taken, pending)
 
     def _nudge(self, client: Any) -> None:
-        """Put a byte into kazoo's pipe for a request that may have been left without; one too many does nothing.
+        """Write a byte into kazoo's pipe, in case a request has none; one byte too many does no harm.
 
-        1. kazoo queues a request.   2. A signal handler raises before its byte is in the pipe, or within; kazoo may
-        swallow that.   3. The next byte sends this request, and the one that the byte belongs to waits for another.
-        Signal handlers run in the main thread alone.
+        kazoo sends one queued request for each byte in its pipe:
+
+        1. kazoo queues a request.   2. A signal handler raises before kazoo has written the byte for this request, or
+        meanwhile; kazoo may swallow the exception.   3. The byte of the next request sends this one, and the next
+        request waits for another byte.
+
+        Signal handlers run only in the main thread.
         """
         pipe = client._connection._write_sock
         if pipe is not None and threading.current_thread() is threading.main_thread():
-            with suppress(OSError):  # Closed: then there is no request either.
+            with suppress(OSError):  # The pipe is closed: then no request waits.
                 pipe.send(b"\0")
 
     def connected(self, until: float) -> Any:
-        """Return the client once it has a connection."""
+        """Return the client when it has a connection."""
         self._closed = False
-        opening = self._opening
+        opening = self.opening
         if opening is None:
             with self._lock:
-                if self._opening is None:
-                    self._opening = Opening(self._access, self.asked_ms, self._clock, self)
-                    self._opening.ends_with(self)
-                opening = self._opening
+                if self.opening is None:
+                    self.opening = Opening(self._access, self.asked_ms, self._clock, self)
+                    self.opening.ends_with(self)
+                opening = self.opening
         if not opening.done.wait(max(0.0, until - self._clock.now())):
             raise self.refusals.unanswered(opening.log)
         client = opening.client
@@ -187,7 +196,7 @@ class Connection:
         if client.client_state == KeeperState.CLOSED:
             self._drop(opening)
             raise self.refusals.closed()
-        # What is sent without a connection would be kept, and done when nobody wants it any more.
+        # Without a connection, kazoo would queue a request and send it later, when its caller has given up already.
         if (
             not client.connected
             and client.client_state != KeeperState.AUTH_FAILED
@@ -197,15 +206,15 @@ class Connection:
         return client
 
     def _drop(self, opening: Opening | None = None) -> None:
-        """Begin anew with the next use."""
+        """Close this client; the next use opens a new one."""
         with self._lock:
-            if opening is None or self._opening is opening:
-                opening, self._opening = self._opening, None
+            if opening is None or self.opening is opening:
+                opening, self.opening = self.opening, None
         if opening is not None:
             threading.Thread(target=opening.close, name="commit-coord-zookeeper-close", daemon=True).start()
 
     def changed(self, state: str) -> None:
-        """Note what kazoo says of the session; in its thread."""
+        """Handle a change of the session's state; called in kazoo's thread."""
         match state:
             case KazooState.CONNECTED:
                 event, self.silent_since = SessionEvent.CONNECTED, None

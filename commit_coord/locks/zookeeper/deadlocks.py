@@ -1,6 +1,6 @@
-"""Who waits for whom, as the waiting clients tell it in nodes.
+"""Waiting clients publish in nodes which requests block them, so that each of them can detect a deadlock.
 
-Nobody waits in a circle who holds nothing; so those alone who hold something tell whom they wait for.
+A thread that holds no lock can't be part of a deadlock, so only threads that hold a lock publish their waits.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from commit_coord.protocol.deadlock import Obstacle, Wait
 
 
 class ToldWaits:
-    """The waits that clients have told of.
+    """The published waits of all clients.
 
     Args:
-        session: By which they are read and written.
-        layout: Where their nodes lie.
-        nodes: The nodes of requests.
-        tickets: The client's.
-        held: Names the thread that waits.
+        session: The session.
+        layout: The paths of the nodes.
+        nodes: Finds the nodes of requests.
+        tickets: The requests of this client.
+        held: Names the waiting thread.
     """
 
     def __init__(
@@ -59,15 +59,15 @@ class ToldWaits:
             wait = self._wait_of(ticket, first, marker.created)
             told = Create if ticket.tells is None else Change
             ticket.tells = marker.created
-            with suppress(MultiRefused):  # Its reply was lost.
+            with suppress(MultiRefused):  # An earlier reply was lost, and the node exists already.
                 self._session.multi([told(path, wait_data(wait))])
-        # Behind our own: of two who tell at one time, the second one finds the first.
+        # Read after our own write: if two clients publish at the same time, at least one of them reads both waits.
         (names,) = self._session.names([self._layout.waits])
         told_by = self._session.get([f"{self._layout.waits}/{name}" for name in names or ()])
         return [parse_wait(node.data) for node in told_by if node is not None]
 
     def _wait_of(self, ticket: ZooKeeperTicket, part: Part, place: int) -> Wait:
-        """Return all who stand in the way of *part* where it is not free yet."""
+        """Return the wait of *ticket*: all requests that block *part* on resources that are not free yet."""
         assert part.nodes is not None
         request, paths = ticket.request, []
         queues = [self._nodes.path(request, resource) for resource in part.unclear]
@@ -99,9 +99,9 @@ class ToldWaits:
         return [None if stat is None else stat.created for stat in stats] == list(places.values())
 
     def tell_no_more(self, ticket: ZooKeeperTicket) -> None:
-        """Take back what *ticket* has told of its wait."""
+        """Delete the published wait of *ticket*."""
         if ticket.tells is not None:
-            # One that is left says nothing: of whom it waited for somebody has gone.
+            # If this fails, the old wait does no harm: a request in it is gone, so it is part of no deadlock.
             with suppress(LockServiceUnavailable):
                 self._session.delete_each([self._layout.wait(ticket.request.request_id)])
             ticket.tells = None

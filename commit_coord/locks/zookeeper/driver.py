@@ -1,13 +1,13 @@
-"""kazoo: its names, its threads and sockets, its log. ``Any`` stops in the modules that use this one.
+"""kazoo: imports, threads and sockets, log. Only the modules that use this one have values of type ``Any``.
 
-What kazoo 2.11 does not do, and is done here
-    * It keeps the negotiated session timeout to itself, and when its pings were sent and answered: see ``opening``.
-    * It sends one request for each byte in a pipe. A signal handler that raises between the two leaves a request
-      without its byte, and from then on each request waits for the next one: see ``Connection._nudge``.
-    * ``Transaction.commit`` returns errors among its results: see ``Session.multi``.
-    * It says why it can't connect to its log alone: see :class:`LastWarning`.
-    * It has no multiRead, many reads in one packet (ZooKeeper 3.6), and each of them costs it a tenth of a
-      millisecond: see ``bulk``.
+Limits of kazoo 2.11, and where we work around them
+    * It exposes neither the negotiated session timeout nor the times of its pings and their answers: see ``opening``.
+    * It sends one request for each byte in a pipe. If a signal handler raises before the byte is written, the request
+      has no byte, and from then on each request waits for the next one: see ``Connection._nudge``.
+    * ``Transaction.commit`` returns errors as elements of its result: see ``Session.multi``.
+    * It reports the reason why it can't connect only to its log: see :class:`LastWarning`.
+    * It does not support multiRead (many reads in one packet, ZooKeeper 3.6), and each single read costs it a tenth of
+      a millisecond: see ``bulk``.
 """
 
 from __future__ import annotations
@@ -63,10 +63,12 @@ logger = logging.getLogger(__name__)
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo ships no types
     """kazoo's threads and sockets.
 
-    With a gate: while it is shut nothing is sent or received, as in a process that is stopped. With a TLS context
-    of ours: kazoo's own reads the certificates again for each try, and leaves the socket of one that failed open. And
-    with poll(2) instead of an epoll instance that is made and closed around each wait, five times for a request: that
-    was a third of the processor time of its thread.
+    Differences to kazoo's own handler:
+
+    * A gate: while it is closed, nothing is sent or received, as in a stopped process.
+    * Our own TLS context: kazoo reads the certificates again for each try, and leaves the socket of a failed try open.
+    * poll(2): kazoo creates and closes an epoll instance for each wait, five times for a request. That took a third of
+      the processor time of its thread.
     """
 
     def __init__(self, access: Access) -> None:
@@ -76,7 +78,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo ships 
         self._tls = _tls_context(access) if access.tls else None
 
     def create_connection(self, address: Any, hostname: Any = None, timeout: Any = None, **_: Any) -> Any:
-        """Return a socket that is connected to *address*, within TLS where it is asked for."""
+        """Return a socket that is connected to *address*, with TLS if it is configured."""
         plain = super().create_connection(address, timeout=timeout)
         if self._tls is None:
             return plain
@@ -92,7 +94,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo ships 
         poll, waiting = select.poll(), {fileobj_to_fd(one): one for one in (*read, *write)}
         for descriptor, one in waiting.items():
             poll.register(descriptor, select.POLLIN if one in read else select.POLLOUT)
-        # Rounded up, lest a wait of less than a millisecond becomes a loop that burns the processor.
+        # Round up: a wait of less than a millisecond would become 0, and the caller's loop would never sleep.
         ready = [waiting[one] for one, _ in poll.poll(None if timeout is None else ceil(timeout * 1000))]
         return [one for one in ready if one in read], [one for one in ready if one not in read], []
 
@@ -110,7 +112,7 @@ def _tls_context(access: Access) -> ssl.SSLContext:
 
 
 class LastWarning(logging.Logger):
-    """Keeps the last warning, which is where kazoo says what went wrong."""
+    """Keeps kazoo's last warning, because kazoo reports the reason of a failure only in its log."""
 
     def __init__(self) -> None:
         super().__init__(f"{logger.name}.kazoo")
@@ -122,7 +124,7 @@ class LastWarning(logging.Logger):
         if record.levelno >= logging.WARNING:
             error = record.exc_info[1] if record.exc_info else None
             self.last = str(error or record.getMessage())
-        # What matters of it is in our errors; a client that waits for a server logs a line for each try.
+        # Our errors contain the last warning. As warnings, the lines that kazoo logs for each try would be too many.
         record.levelno, record.levelname = min(record.levelno, logging.INFO), "INFO"
         if logger.isEnabledFor(record.levelno):
             super().handle(record)

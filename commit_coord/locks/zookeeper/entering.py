@@ -1,11 +1,12 @@
-"""How the parts of a request enter their queues, and what is found in their way.
+"""Creates the nodes of a request and finds the request that blocks it.
 
-All nodes of a part are created in one multi, with the listings of its resources sent right behind it, so that an
-uncontended lock costs one round trip. What was found free once stays free, since nobody can step in before it.
+One multi creates all nodes of a part, and the client sends the listings of the resources directly after the multi. So
+an uncontended lock costs one round trip. A resource that was free once stays free for this request, because no other
+request can enter the queue before it.
 
-The generation is the last transaction below the locked resources when they were found free (pzxid). It is not
-smaller than that of our own nodes' creation, and larger than any that an earlier holder can have seen: the removal
-of its nodes is a transaction below the same resources.
+The generation of a lease is the largest pzxid of its resources when they were free: the last transaction that created
+or deleted a child. It is not smaller than the transaction that created our own nodes. It is larger than the generation
+of any earlier holder, because the deletion of that holder's nodes is a later transaction below the same resources.
 """
 
 from __future__ import annotations
@@ -38,21 +39,21 @@ from commit_coord.locks.zookeeper.tickets import Gone, NodeBlocker, Part, ZooKee
 from commit_coord.model import LockMode, LockRequest, Resource
 
 _TOGETHER = 32
-"""Resources whose listings are asked for right behind the multi, before it is known whether they are needed."""
+"""For up to so many resources, the listings are sent directly after the multi, even if they may not be needed."""
 
 
 class Entering:
-    """Enters the parts of one client's requests.
+    """Enters the parts of one client's requests into their queues.
 
     Args:
-        session: By which they enter.
-        layout: Where their nodes lie.
-        nodes: The nodes of requests.
-        offers: Published with a request.
-        journal: Says what became of an offer.
-        tickets: The client's.
-        held: Names the thread that asks.
-        clock: Where time comes from.
+        session: The session.
+        layout: The paths of the nodes.
+        nodes: Finds the nodes of requests.
+        offers: Publishes the offer of a request.
+        journal: Has the outcome of an offer.
+        tickets: The requests of this client.
+        held: Names the present thread.
+        clock: The clock.
     """
 
     def __init__(
@@ -76,27 +77,32 @@ class Entering:
         self._clock = clock
 
     def look_for_answer(self, ticket: ZooKeeperTicket, *, entered: bool) -> None:
-        """Raise what became of the offer of *ticket*, whose nodes are gone; return to enter without it, in doubt.
+        """Look for the outcome of *ticket*'s offer after its nodes are gone.
 
-        It is never published a second time:
+        If the outcome is not known, return; the request then enters again without its offer, and the ticket is marked
+        as doubtful. The offer is never published a second time, because this could happen:
 
-        1. A holder carries it out, and ends the request; we have not heard of it, or lost our session before.
-        2. We enter again, with an offer that is new to everybody, and it is carried out twice.
+        1. A latch holder publishes the offer and deletes the request. We do not learn this, or lose our session before.
+        2. We enter again with the same offer. The next holder can't know that it was published, and publishes it twice.
+
+        Raises:
+            Carried: A latch holder has published the offer.
+            OfferLost: The request was deleted within our session, and the outcome is not in the journal.
         """
         self.take_answer(ticket)
         if entered and ticket.session == self._session.number:
-            raise OfferLost("the request is gone, and what became of its offer is not known", locks=ticket.request)
+            raise OfferLost("the request is gone, and the outcome of its offer is not known", locks=ticket.request)
         ticket.offers, ticket.doubtful, ticket.was_contended = False, True, True
 
     def take_answer(self, ticket: ZooKeeperTicket) -> None:
-        """Raise what became of the offer of *ticket*, if the journal says it."""
+        """Raise :class:`Carried` if the journal says that *ticket*'s offer was published."""
         request_id = ticket.request.request_id
         if entry := self._journal.recall(request_id):
             self._tickets.pop(request_id, None)
             raise Carried(entry)
 
     def enter_part(self, ticket: ZooKeeperTicket, part: Part, deadline: float) -> NodeBlocker | None:
-        """Enter *part* if that has not happened, look who is in its way, and watch that one."""
+        """Enter *part* if it has not entered yet. If a request blocks it, set a watch on that and return it."""
         request = ticket.request
         patience = max(BRIEFLY, min(deadline - self._clock.now(), self._session.timeout_ms / 1000))
         if part.nodes is None:
@@ -112,7 +118,7 @@ class Entering:
             resource, node = blocked
             path = f"{self._nodes.path(request, resource)}/{node.name}"
             ticket.turn.clear()
-            # Our own marker too: somebody may take us out by force.
+            # Watch our own marker too: the request may be removed by force.
             found, marker = self._session.get([path, part.marker], patience, watch=partial(woken, ticket, part.marker))
             if marker is None:
                 raise Gone
@@ -129,7 +135,7 @@ class Entering:
             listings = self._look_again(ticket, part, patience)
 
     def _look_again(self, ticket: ZooKeeperTicket, part: Part, patience: float) -> list[Listing | None]:
-        """Return the listings of what is not free yet; through the leader, whose word a lease begins with."""
+        """Return the listings of what is not free yet; the leader answers, and with its answer a lease begins."""
         sent = self._clock.now()
         paths = [self._nodes.path(ticket.request, resource) for resource in part.unclear]
         listings: list[Listing | None]
@@ -143,10 +149,11 @@ class Entering:
         return listings
 
     def _look_long_after(self, ticket: ZooKeeperTicket, part: Part, patience: float) -> list[Listing | None]:
-        """As :meth:`_look_again`, for nodes whose reply was lost.
+        """Do :meth:`_look_again` after a lost reply, and treat the request as contended.
 
-        1. They are made behind a holder.   2. That one takes the offer, and ends in doubt.
-        3. We look now, and nobody is in the way: that does not mean that nobody was.
+        1. Our nodes are created behind those of a holder; the reply is lost.
+        2. The holder takes our offer, and ends without a known outcome.
+        3. Now no request blocks ours. This does not prove that none has blocked it before.
         """
         ticket.was_contended = True
         return self._look_again(ticket, part, patience)
@@ -205,7 +212,7 @@ class Entering:
             if refused.index == 1 and not first:
                 raise Gone from None
             if not self._nodes.find(ticket, part, patience):
-                raise Interrupted("the request came and went while its reply was lost", locks=request) from None
+                raise Interrupted("the request was added and removed while its reply was lost", locks=request) from None
             return self._look_long_after(ticket, part, patience)
         part.nodes = dict(zip(part.unclear, created[-len(locks) :], strict=True))
         ticket.last_confirmed_at = max(ticket.last_confirmed_at, sent)
@@ -215,16 +222,16 @@ class Entering:
         if len(together) == len(part.unclear):
             return listings
         if not together:
-            # Who has number 0 is the first child that its parent ever had: nobody stands before it.
+            # The node with number 0 is the first child that its parent ever had, so no lock is before it.
             later = [one for one in part.unclear if not part.nodes[one].endswith("-0000000000")]
-            # One listing is needed in any case, for the generation.
+            # At least one listing is needed for the generation.
             part.unclear = later if later or len(part.unclear) < len(part.locks) else part.unclear[:1]
         return self._look_again(ticket, part, patience) if part.unclear else []
 
     def _check_marks(
         self, ticket: ZooKeeperTicket, part: Part, shared_marked: Sequence[Resource], found: Sequence[Node | None]
     ) -> None:
-        """Note which of *shared_marked*, wanted in S, are free because nobody has marked them."""
+        """Record which of the resources *shared_marked*, requested in S, are free because they have no mark."""
         for resource, node in zip(shared_marked, found, strict=True):
             if node is None:
                 raise Gone
@@ -234,11 +241,12 @@ class Entering:
                 ticket.generation = max(ticket.generation, node.stat.changed_below)
                 part.unclear.remove(resource)
 
-    def _clear_marks(self, request: LockRequest, part: Part, unmarked: Sequence[Resource]) -> None:
+    def clear_marks(self, request: LockRequest, part: Part, unmarked: Sequence[Resource]) -> None:
         """Wipe marks of X locks that are gone.
 
-        1. A mark is found, of version 7.   2. The list shows no X.   3. Somebody enters an X, and marks it: version 8.
-        4. Version 7 can't be wiped any more.
+        1. We find a mark with version 7.   2. The listing shows no X lock.
+        3. Another request enters an X lock and writes its mark: version 8.
+        4. Our deletion of version 7 fails.
         """
         for resource in unmarked:
             with suppress(MultiRefused):
@@ -247,7 +255,7 @@ class Entering:
     def _judge(
         self, ticket: ZooKeeperTicket, part: Part, listings: Sequence[Listing | None]
     ) -> tuple[Resource, LockNode] | None:
-        """Return the first resource that is blocked, and by whom; note what is free."""
+        """Return the first blocked resource and the node that blocks it; record which resources are free."""
         assert part.nodes is not None
         blocked: tuple[Resource, LockNode] | None = None
         unclear, unmarked = [], []
@@ -266,11 +274,11 @@ class Entering:
                 unclear.append(resource)
                 blocked = blocked or (resource, before)
         part.unclear = unclear
-        self._clear_marks(ticket.request, part, unmarked)
+        self.clear_marks(ticket.request, part, unmarked)
         return blocked
 
 
 def woken(ticket: ZooKeeperTicket, marker: str, path: str | None) -> None:
-    """Have *ticket* look again; called in kazoo's thread."""
+    """Wake the thread of *ticket*, which then looks at its queues again; called in kazoo's thread."""
     ticket.ended |= path == marker
     ticket.turn.set()

@@ -1,7 +1,7 @@
-"""The journal of the ``zookeeper`` lock manager: what became of request ids, until each entry's time is over.
+"""The journal of the ``zookeeper`` lock manager: the landed commits by request id, until each entry expires.
 
-ZooKeeper's own time-to-live is off unless the servers were told otherwise. So each entry stands once more, below the
-span of time in which it expires, and whoever writes looks now and then for spans that are over.
+ZooKeeper's own time-to-live is off unless the servers are configured otherwise. So each entry is there once more, below
+the span of time in which it expires, and writers look now and then for spans that are over.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from commit_coord.locks.zookeeper.nodes import Change, Create, Delete, MultiRefu
 from commit_coord.model import JournalEntry
 
 SPAN_MS = 300_000
-"""Entries that expire within the same span are listed together."""
+"""Length of a span. Entries that expire within the same span are listed together."""
 
 _TOGETHER = 50
 """Entries that one multi deletes."""
@@ -32,10 +32,10 @@ class Journal:
         self._layout = layout
 
     def remember(self, entry: JournalEntry, expires_at_ms: int) -> None:
-        """Keep *entry*; one of the same id is replaced."""
+        """Store *entry*; it replaces an entry with the same id."""
         path, data = self._layout.entry(entry.request_id), journal_data(entry, expires_at_ms)
         expiry = Create(self._layout.expiry(expires_at_ms // SPAN_MS, entry.request_id))
-        # There already: the same id again, in another span or in the same one.
+        # The second and third try are for an existing entry with the same id, in another span or in the same one.
         tries: tuple[list[Operation], ...] = (
             [Create(path, data), expiry],
             [Change(path, data), expiry],
@@ -45,10 +45,10 @@ class Journal:
             with suppress(MultiRefused):
                 self._session.multi(operations)
                 return
-        raise Interrupted("the entry was removed while it was being written", request_id=entry.request_id)
+        raise Interrupted("another client removed the journal entry during its write", request_id=entry.request_id)
 
     def remembering(self, entries: Sequence[JournalEntry], expires_at_ms: int) -> list[Operation]:
-        """Return what keeps *entries*, none of which may be there."""
+        """Return the operations that store *entries*; none of them may exist yet."""
         span = expires_at_ms // SPAN_MS
         return [
             operation
@@ -68,7 +68,7 @@ class Journal:
         return entry if expires_at_ms > now_ms else None
 
     def forget_expired(self, now_ms: int, at_most: int) -> bool:
-        """Delete *at_most* so many entries whose span is over; return whether there are more."""
+        """Delete up to *at_most* entries whose span is over; return whether there are more."""
         (spans,) = self._session.children([self._layout.expiries])
         over = [name for name in (spans.names if spans is not None else ()) if int(name) < now_ms // SPAN_MS]
         for span in sorted(over, key=int):
@@ -88,30 +88,30 @@ class Journal:
         deletes: list[list[Operation]] = []
         for name, path, node in zip(names, paths, self._session.get(paths), strict=True):
             deletes.append([Delete(f"{folder}/{name}")])
-            # An entry that was written again lives on under a later span.
+            # An entry that was written again has a later end time and stays.
             if node is not None and parse_journal(node.data)[1] <= now_ms:
                 deletes[-1].append(Delete(path, node.stat.version))
         try:
             self._session.multi([operation for each in deletes for operation in each])
-        except MultiRefused:  # Another client cleans up too, or writes one of them again.
+        except MultiRefused:  # Another client deletes entries too, or writes one of them again.
             for each in deletes:
                 with suppress(MultiRefused):
                     self._session.multi(each)
 
 
 class ClientJournal:
-    """The journal, as one client asks it.
+    """The journal, as one client uses it.
 
     Args:
         entries: The journal.
-        retries: For what is interrupted.
-        clock: Where time comes from.
+        retries: Repeats interrupted calls.
+        clock: The clock.
     """
 
     def __init__(self, entries: Journal, retries: Retries, clock: Clock) -> None:
         self.entries = entries
         self.was_written = False
-        """Whether this client has written entries: one that never lives through a span leaves them to others."""
+        """Whether this client has written entries; if so, it deletes expired entries when it closes."""
         self._retries = retries
         self._clock = clock
 

@@ -1,34 +1,35 @@
-"""Where the ``zookeeper`` lock manager keeps what, and in which format. Decides only; no driver, no time.
+"""Paths and formats of the nodes of the ``zookeeper`` lock manager. Pure: no driver, no time.
 
 Theory of operation
-    Operation locks lie in Hive's own layout, so that Hive's clients, where they share the namespace, exclude us and
-    we them::
+    Operation locks use Hive's own layout, so that Hive's clients in the same namespace and commit_coord exclude each
+    other::
 
         /<namespace>/<db>/<table>/<k=v>/LOCK-<SHARED|EXCLUSIVE>-<sequence>
 
     Where the namespace is ours alone, a table or database that somebody locks in X is *marked*: its node holds the
-    request's id. Whoever locks a partition holds S on the table, and finds out by its empty node that no X stands
+    request's id. Who locks a partition holds S on the table, and finds out by its empty node that no X stands
     there, without a list of all the table's locks and partitions. Marks are made with the lock and may outlive it: who
     finds one looks at the list, and wipes it when no X is in there and the node has the version that it had before.
 
-    What is ours alone lies beside it, out of Hive's sight::
+    Nodes that Hive does not know are outside of Hive's layout::
 
         /commit-coord/<namespace>/commit/<db>/<table>/LOCK-EXCLUSIVE-<sequence>     commit latches
-        /commit-coord/<namespace>/requests/<request id>                             one node a request
-        /commit-coord/<namespace>/offers/<request id>                               what it offers
-        /commit-coord/<namespace>/waits/<request id>                                whom it waits for, after a while
-        /commit-coord/<namespace>/notes/<db>/<table>                                what the last holder of a latch left
-        /commit-coord/<namespace>/writers/<client>                                  who is ready to move (writers)
+        /commit-coord/<namespace>/requests/<request id>                             one node for each request
+        /commit-coord/<namespace>/offers/<request id>                               the offer of the request
+        /commit-coord/<namespace>/waits/<request id>                                the requests that block it, if
+                                                                                    its thread holds other locks
+        /commit-coord/<namespace>/notes/<db>/<table>                                note of the last latch holder
+        /commit-coord/<namespace>/writers/<client>                                  clients in a migration (writers)
         /commit-coord/<namespace>/journal/entries/<request id>
         /commit-coord/<namespace>/journal/expiry/<span>/<request id>
 
-    A request's nodes are all created by one ``multi``. Its node below ``requests`` is its identity: it is created with
-    the locks, deleted with the locks, and nothing else can have its name. That answers whether a multi whose reply
-    was lost has happened, and it makes every removal safe:
+    One ``multi`` creates all nodes of a request. The node below ``requests`` is the *marker* of the request: it is
+    created and deleted together with the locks, and no other node can have its name. So the marker shows whether a
+    multi with a lost reply was executed, and it makes every deletion safe:
 
-    1. We hold ``LOCK-EXCLUSIVE-0000000000``. An administrator frees it, and the empty parent is cleaned up.
-    2. Somebody else locks the same resource. Sequence numbers start again: its node has the same name.
-    3. We release. The multi that deletes our node deletes our request's node first, which is gone: nothing happens.
+    1. We hold ``LOCK-EXCLUSIVE-0000000000``. An administrator releases it by force, and the empty parent is deleted.
+    2. Another client locks the same resource. Sequence numbers start again at 0, so its node has the same name.
+    3. We release. The multi deletes our marker first; the marker does not exist, so the multi changes nothing.
 
 Source: Hive ``ZooKeeperHiveLockManager``, ``HiveLockObject``, ``FileUtils.escapePathName``.
 """
@@ -48,21 +49,21 @@ HIVE_NAMESPACE = "hive_zookeeper_namespace"
 """Hive's default for ``hive.zookeeper.namespace``."""
 
 HIVE_APPLICATION = "hive"
-"""The application of an owner who is known by a lock node alone: only Hive's own clients write no more."""
+"""The application of an owner without a marker: only Hive's own clients write lock nodes without markers."""
 
 STEP_BYTES = 600_000
-"""Requests above this size are cut. A server closes the connection on a packet above ``jute.maxbuffer``, 1 MiB unless
-configured; what it writes to its log and sends to its followers is somewhat larger than what it received."""
+"""A request above this size is split into several multis. A server closes the connection on a packet above
+``jute.maxbuffer`` (default 1 MiB); its log records and messages to followers are somewhat larger than the packet."""
 
 STATEMENT_LENGTH = 200
-"""Characters of a statement that a lock node shows; the request's node has more of it."""
+"""Characters of the statement in the data of a lock node; the marker has more of them."""
 
 STATEMENTS_LENGTH = 20_000
-"""Characters of it that all lock nodes of one request show together."""
+"""Characters of the statement in all lock nodes of one request together."""
 
 _LONGEST_STATEMENT = 10_000
 
-_MARKED_DEPTH = 2  # databases and tables: what lies below has few locks, and no mark
+_MARKED_DEPTH = 2  # only databases and tables have marks; a partition has few locks
 
 _OPERATION_HEADER = 9  # multi header: type, done, error
 _LENGTHS = 4 + 4 + 4 + 4  # of path, data and ACL list, and the flags
@@ -70,9 +71,9 @@ _LENGTHS = 4 + 4 + 4 + 4  # of path, data and ACL list, and the flags
 _LOCK = re.compile(r"LOCK-(SHARED|EXCLUSIVE|SEMI_SHARED)-(-?\d{9,})")
 
 _ESCAPED = re.compile(
-    # Hive's list, except '=', which separates key from value and is escaped within the value alone
+    # Hive's list, except '=', which separates key from value and is escaped only within the value
     r"[\x00-\x1f\"#%'*/:?\\\x7f{\[\]^"
-    # what ZooKeeper refuses in a path; Java counts a character beyond the basic plane as two surrogates
+    # characters that ZooKeeper refuses in a path; in Java, a character beyond the basic plane is two surrogates
     r"\x80-\x9f\ud800-\uf8ff\ufff0-\U0010ffff]"
 )
 
@@ -82,13 +83,13 @@ def escape(name: str) -> str:
     key, equals, value = name.partition("=")
     text = _ESCAPED.sub(_percent, key) + equals + _ESCAPED.sub(_percent, value).replace("=", "%3D")
     if text in (".", "..") or _LOCK.fullmatch(text):
-        # No path to ZooKeeper, or no resource to a reader of locks.
+        # ZooKeeper refuses the names "." and "..", and a reader of locks would take the others for lock nodes.
         return f"%{ord(text[0]):02X}{text[1:]}"
     return text
 
 
 def unescape(name: str) -> str:
-    """Return the level of a resource that *name* stands for."""
+    """Return the level of a resource whose node is named *name*."""
     return unquote(name)
 
 
@@ -98,7 +99,7 @@ def _percent(match: re.Match[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LockNode:
-    """A lock node's name, taken apart."""
+    """The parts of a lock node's name."""
 
     name: str
     mode: LockMode
@@ -106,9 +107,9 @@ class LockNode:
 
     @classmethod
     def parse(cls, name: str) -> LockNode | None:
-        """Return what *name* says, None if it names no lock.
+        """Return the parts of *name*, None if it is not the name of a lock node.
 
-        Hive's SEMI_SHARED stands beside readers and not beside X; it counts as S.
+        Hive's SEMI_SHARED is compatible with readers and not with X, so it counts as S.
         """
         match = _LOCK.fullmatch(name)
         if match is None:
@@ -117,10 +118,10 @@ class LockNode:
         return cls(name, mode, int(match[2]))
 
     def before(self, other: LockNode) -> bool:
-        """Return whether this one entered the queue before *other*.
+        """Return whether this node entered the queue before *other*.
 
-        The number has 32 bits and turns negative after 2,147,483,647 locks on one resource, so that what counts is
-        the distance between the two.
+        The sequence number has 32 bits and becomes negative after 2,147,483,647 locks on one resource. Therefore this
+        compares the distance of the two numbers modulo 2^32.
         """
         return 0 < (other.sequence - self.sequence) % 2**32 < 2**31
 
@@ -130,7 +131,7 @@ def lock_nodes(names: Iterable[str]) -> list[LockNode]:
     nodes = [node for name in names if (node := LockNode.parse(name)) is not None]
     if not nodes:
         return []
-    # Around the turn of the number "smallest" means nothing: the oldest is the one that all others come behind.
+    # The sequence number may have overflowed, so the smallest number need not be the oldest: sort by distance.
     anchor = nodes[0]
     return sorted(nodes, key=lambda node: (node.sequence - anchor.sequence + 2**31) % 2**32)
 
@@ -141,7 +142,7 @@ class Layout:
 
     Args:
         namespace: ``hive.zookeeper.namespace``.
-        space: Separates catalogs that do not concern each other. Empty is Hive's own namespace.
+        space: Separates independent catalogs. Empty: share the namespace with Hive's clients.
     """
 
     namespace: str
@@ -149,54 +150,54 @@ class Layout:
 
     @property
     def _name(self) -> str:
-        # '@' never stands in a quoted space nor, checked at start, in a namespace.
+        # Unambiguous: '@' is allowed in no namespace (checked at start).
         return f"{self.namespace}@{escape(self.space)}" if self.space else self.namespace
 
     def is_marked(self, scope: LockScope, resource: Resource) -> bool:
-        """Return whether X on *resource* leaves a mark; Hive's clients make none."""
+        """Return whether an X lock on *resource* makes a mark. Hive's clients make none, so none in their namespace."""
         return bool(self.space) and scope is LockScope.OPERATION and len(resource.path) <= _MARKED_DEPTH
 
     def root(self, scope: LockScope) -> str:
-        """Return what all locks of *scope* lie below."""
+        """Return the root node of all locks of *scope*."""
         return f"/{self._name}" if scope is LockScope.OPERATION else f"/commit-coord/{self._name}/commit"
 
     @property
     def requests(self) -> str:
-        """What the requests' own nodes lie below."""
+        """The parent of all markers."""
         return f"/commit-coord/{self._name}/requests"
 
     def request(self, request_id: str, part: int = 0) -> str:
-        """Return the node of a request; of the *part* of it that did not fit into the first multi."""
+        """Return the marker of a request. A request that needs several multis has one marker for each *part*."""
         return f"{self.requests}/{_id(request_id)}" + (f"+{part}" if part else "")
 
     def resource(self, scope: LockScope, resource: Resource) -> str:
-        """Return the node that the queue of *resource* lies below."""
+        """Return the parent of the lock nodes on *resource*."""
         return "/".join([self.root(scope), *map(escape, resource.path)])
 
     def lock(self, scope: LockScope, resource: Resource, mode: LockMode) -> str:
-        """Return the path of a lock, without the number that the server adds."""
+        """Return the path of a lock node, without the sequence number that the server adds."""
         return f"{self.resource(scope, resource)}/LOCK-{mode.value}-"
 
     def offer(self, request_id: str) -> str:
-        """Return the node of what a request offers."""
+        """Return the node of a request's offer."""
         return f"/commit-coord/{self._name}/offers/{_id(request_id)}"
 
     def note(self, table: Resource) -> str:
-        """Return the node of what the last holder of the latch of *table* left."""
+        """Return the node with the note of the last latch holder of *table*."""
         return "/".join([f"/commit-coord/{self._name}/notes", *map(escape, table.path)])
 
     @property
     def waits(self) -> str:
-        """What the waits of threads that hold locks lie below."""
+        """The parent of all published waits."""
         return f"/commit-coord/{self._name}/waits"
 
     def wait(self, request_id: str) -> str:
-        """Return the node that says whom a request waits for."""
+        """Return the node that says which requests block a request."""
         return f"{self.waits}/{_id(request_id)}"
 
     @property
     def writers(self) -> str:
-        """What the nodes of those lie below who take part in a migration."""
+        """The parent of the nodes of all clients in a migration."""
         return f"/commit-coord/{self._name}/writers"
 
     def writer(self, client: str) -> str:
@@ -204,12 +205,12 @@ class Layout:
         return f"{self.writers}/{_id(client)}"
 
     def entry(self, request_id: str) -> str:
-        """Return the journal's node of a request."""
+        """Return the journal entry of a request."""
         return f"/commit-coord/{self._name}/journal/entries/{_id(request_id)}"
 
     @property
     def expiries(self) -> str:
-        """What the spans in which journal entries expire lie below."""
+        """The parent of the spans of time in which journal entries expire."""
         return f"/commit-coord/{self._name}/journal/expiry"
 
     def expiry(self, span: int, request_id: str) -> str:
@@ -218,17 +219,17 @@ class Layout:
 
 
 def _id(request_id: str) -> str:
-    # Neither '.' nor '..' is a node; nothing that stands for itself in here is '+'.
+    # ZooKeeper refuses nodes named '.' or '..'. The result never contains '+', which separates the part.
     return quote(request_id, safe="").replace(".", "%2E")
 
 
-# What nodes hold.
+# The data of nodes.
 
 
 def lock_data(request: LockRequest, requested_at_ms: int) -> bytes:
-    """Return a lock node's data as Hive writes it: five fields, ``:`` between them and in none of them."""
+    """Return a lock node's data in Hive's format: five fields, separated by ``:``, which no field may contain."""
     length = min(STATEMENT_LENGTH, STATEMENTS_LENGTH // len(request.locks))
-    # The client's address is last and never empty: Java's split drops empty fields at the end, and Hive then fails.
+    # The address is last and never empty: Java's split drops empty fields at the end, and then Hive's parser fails.
     fields = (
         request.request_id,
         str(requested_at_ms),
@@ -241,7 +242,7 @@ def lock_data(request: LockRequest, requested_at_ms: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class LockData:
-    """What a lock node says of its request; of Hive's too."""
+    """The data of a lock node of commit_coord or Hive."""
 
     request_id: str
     explicit: bool
@@ -249,7 +250,7 @@ class LockData:
 
     @classmethod
     def parse(cls, data: bytes) -> LockData:
-        """Return what *data* says. Whatever is missing is empty: another client may have written anything."""
+        """Parse *data*. A missing field becomes empty, because another client may have written any data."""
         fields = data.decode("utf-8", "replace").split(":")
         query_id, _, mode, statement, address = (*fields, "", "", "", "", "")[:5]
         owner = Owner(user="", host=address, pid=0, application=HIVE_APPLICATION, statement=statement)
@@ -258,13 +259,13 @@ class LockData:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestData:
-    """What a request's node says.
+    """The data of a marker.
 
     Args:
-        client: Whose request it is: the manager that entered it.
-        owner: Who asked.
+        client: The id of the lock manager that entered the request.
+        owner: The owner of the request.
         scope: Operation or commit.
-        lease_ms: How long the server keeps the session without a word; None for an explicit lock.
+        lease_ms: How long the server keeps the session without a message; None for an explicit lock.
         agent: The thread that made it.
     """
 
@@ -275,13 +276,13 @@ class RequestData:
     agent: str
 
     def text(self) -> bytes:
-        """Return what the node holds."""
+        """Return the marker's data."""
         owner = replace(self.owner, statement=self.owner.statement[:_LONGEST_STATEMENT])
         return json.dumps(asdict(replace(self, owner=owner)), separators=(",", ":")).encode()
 
     @classmethod
     def parse(cls, data: bytes) -> RequestData | None:
-        """Return what the node holds, None if it is not ours."""
+        """Parse the data of a marker; None if it is not valid."""
         try:
             fields = json.loads(data)
             return cls(
@@ -296,13 +297,13 @@ class RequestData:
 
 
 def wait_data(wait: Wait) -> bytes:
-    """Return what the node of a wait holds."""
+    """Return the data of a published wait."""
     resource, mode = wait.wanted
     return json.dumps({**asdict(wait), "wanted": [str(resource), mode.value]}, separators=(",", ":")).encode()
 
 
 def parse_wait(data: bytes) -> Wait:
-    """Return the wait that a node tells of."""
+    """Parse the data of a published wait."""
     fields = json.loads(data)
     resource, mode = fields["wanted"]
     return Wait(
@@ -316,12 +317,12 @@ def parse_wait(data: bytes) -> Wait:
 
 
 def journal_data(entry: JournalEntry, expires_at_ms: int) -> bytes:
-    """Return what a journal node holds."""
+    """Return the data of a journal entry."""
     return json.dumps({**asdict(entry), "expires_at_ms": expires_at_ms}, separators=(",", ":")).encode()
 
 
 def parse_journal(data: bytes) -> tuple[JournalEntry, int]:
-    """Return the entry that a journal node holds, and when it expires."""
+    """Parse the data of a journal entry; return the entry and its end time."""
     fields = json.loads(data)
     expires_at_ms: int = fields.pop("expires_at_ms")
     return JournalEntry(**{**fields, "snapshot_ids": tuple(fields["snapshot_ids"])}), expires_at_ms
@@ -331,16 +332,16 @@ def parse_journal(data: bytes) -> tuple[JournalEntry, int]:
 
 
 def create_size(path: str, data_size: int, acl_size: int) -> int:
-    """Return the bytes that creating a node takes in a multi."""
+    """Return the bytes in a multi that create a node."""
     return _OPERATION_HEADER + _LENGTHS + len(path.encode()) + data_size + acl_size
 
 
 def chunks(
     layout: Layout, request: LockRequest, *, data_size: int, acl_size: int, limit: int = STEP_BYTES
 ) -> Iterator[tuple[tuple[Resource, LockMode], ...]]:
-    """Yield the locks of *request* in their order, cut where a multi would grow above *limit*.
+    """Split the locks of *request*, in their order, so that the multi of each part stays below *limit* bytes.
 
-    Each is counted with its parent, which may have to be created too.
+    The size of each lock includes its parent, because the multi may have to create that too.
     """
     chunk: list[tuple[Resource, LockMode]] = []
     size = 0
@@ -361,10 +362,9 @@ def blocks(node: LockNode, own: LockNode) -> bool:
 
 
 def nearest_before(own: LockNode, queue: Sequence[LockNode]) -> LockNode | None:
-    """Return the nearest node before *own* in *queue* that conflicts with it, None when it is granted.
+    """Return the nearest node before *own* in *queue* that conflicts with it, None if *own* is granted.
 
-    Nobody can step in before it, so everyone else that conflicts is this one or before it; see
-    ``protocol.contention``.
+    No request can enter the queue before *own*, so it is enough to watch the nearest one; see ``protocol.contention``.
     """
     blocking = [node for node in queue if blocks(node, own)]
     return blocking[-1] if blocking else None

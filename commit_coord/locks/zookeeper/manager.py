@@ -1,7 +1,7 @@
-"""Locks in ZooKeeper.
+"""The lock manager with locks in ZooKeeper; this module puts its parts together.
 
-``layout`` says which nodes there are and why, ``queue`` how a request gets its turn, ``entering`` how its nodes come to
-be, ``service`` how its session keeps a lease and how that is given back, ``client`` wraps the driver.
+``layout`` describes all nodes. ``entering`` creates the nodes of a request, ``queue`` waits until the request is
+granted, ``service`` keeps and releases its lease. ``client`` and ``connection`` wrap the driver.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from commit_coord.model import Guarantees
 from commit_coord.process import SYSTEM_HOST, Host
 
 _INHERITED: list[Session] = []
-"""Sessions of parent processes, kept for ever: whatever kazoo did when one is collected, it would do to the connection
-of our parent."""
+"""Sessions that a forked child inherited. They are never garbage-collected, because kazoo's cleanup would act on the
+connection of the parent process."""
 
 Connect = Callable[[Access, int, Clock, Callable[[SessionEvent], None]], Connection]
 
@@ -66,7 +66,7 @@ class ZooKeeperLockManager(QueueLockManager[ZooKeeperQueue]):
         space: Separates what does not concern each other in one namespace. Empty shares the namespace with Hive.
         settings: Times; ``lease_ms`` is the session timeout that the servers are asked for.
         clock: Where time comes from.
-        events: Who is told.
+        events: Receives what happens to locks.
         threads: How they wait.
         host: Names this process, and tells which others have ended.
         connect: Makes the connection of a session.
@@ -74,7 +74,7 @@ class ZooKeeperLockManager(QueueLockManager[ZooKeeperQueue]):
         access: The other fields of :class:`~commit_coord.locks.zookeeper.access.Access`.
 
     Raises:
-        ConfigError: An argument makes no sense, or something is not installed.
+        ConfigError: An argument is invalid, or a package is not installed.
     """
 
     name = "zookeeper"
@@ -124,7 +124,7 @@ class ZooKeeperLockManager(QueueLockManager[ZooKeeperQueue]):
             def changed(event: SessionEvent) -> None:
                 queue.session_changed(event)
 
-            # A forked child neither uses nor ends the session of its parent.
+            # A forked child must neither use nor end the session of its parent.
             for inherited in made_before:
                 _INHERITED.append(inherited)
                 inherited.abandon()

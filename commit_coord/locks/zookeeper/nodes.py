@@ -1,4 +1,4 @@
-"""What is asked of ZooKeeper and what it answers: nodes, and the operations of a multi. Pure."""
+"""Types for ZooKeeper's requests and answers: nodes, and the operations of a multi. Pure."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from enum import StrEnum
 
 
 def ancestors(path: str) -> list[str]:
-    """Return every proper prefix of *path* that names a node, outermost first."""
+    """Return all parents of *path*, outermost first."""
     levels = path.split("/")[1:-1]
     return ["/" + "/".join(levels[:depth]) for depth in range(1, len(levels) + 1)]
 
 
 class Reason(StrEnum):
-    """Why an operation can't be done."""
+    """Why an operation was refused."""
 
     EXISTS = "exists"
     MISSING = "missing"
@@ -22,7 +22,7 @@ class Reason(StrEnum):
 
 
 class MultiRefused(Exception):
-    """A multi did nothing, because of its operation number *index*."""
+    """A multi did nothing, because its operation number *index* was refused."""
 
     def __init__(self, index: int, reason: Reason) -> None:
         super().__init__(f"operation {index}: {reason}")
@@ -32,7 +32,7 @@ class MultiRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Create *path*; with *sequential* the server adds a number."""
+    """Create *path*; with *sequential* the server appends a sequence number."""
 
     path: str
     data: bytes = b""
@@ -42,7 +42,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Delete *path* if it has no children, and *version* unless that is -1."""
+    """Delete *path* if it has no children and is at *version*; version -1 matches any."""
 
     path: str
     version: int = -1
@@ -50,14 +50,14 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Do nothing, but refuse the multi if *path* is not there."""
+    """Change nothing, but refuse the multi if *path* does not exist."""
 
     path: str
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Replace the data of *path*, and of *version* alone unless that is -1."""
+    """Replace the data of *path* if it is at *version*; version -1 matches any."""
 
     path: str
     data: bytes
@@ -69,7 +69,7 @@ Operation = Create | Delete | Check | Change
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stat:
-    """What the server knows of a node."""
+    """The stat of a node."""
 
     created: int
     """The transaction that created it (czxid): the ensemble's epoch in the upper half, a counter in the lower one."""
@@ -78,12 +78,12 @@ class Stat:
     """The last transaction that created or deleted a child (pzxid)."""
     version: int
     session: int
-    """Whose ephemeral it is; 0 for a persistent node."""
+    """The session of an ephemeral node; 0 for a persistent node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node's data."""
+    """The data and the stat of a node."""
 
     data: bytes
     stat: Stat
@@ -91,7 +91,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A node's children."""
+    """The names of a node's children, and the stat of the node."""
 
     names: list[str]
     stat: Stat

@@ -1,11 +1,12 @@
-"""Offers of waiting requests in ZooKeeper: published with the request, taken and settled by whoever holds.
+"""Offers of waiting requests in ZooKeeper: published with the request, taken and settled by the holder.
 
-An offer is a node of its own, created and deleted by the same multis as its request. Its first line names the request
-that took it; writing that is a change of one version, and withdrawing it a deletion of one version, so that of a taker
-and an owner who changed its mind one comes first. Many are taken by one multi, which the taker's own node is part of.
+An offer is a separate node, created and deleted by the same multis as its request. The first line of its data is the id
+of the request that took it. To take an offer is a change of a certain version of the node, and to retract it is a
+deletion of a certain version. So if a holder takes an offer while its owner retracts it, exactly one of them succeeds.
+One multi takes many offers; it also checks that the holder's marker exists.
 
 A holder's release deletes, in one multi with its own nodes, the requests that it carried, and writes their answers into
-the journal: whoever finds its request gone finds the answer, at whatever server it looks.
+the journal: a waiter that finds its request gone finds the answer, at whatever server it looks.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from commit_coord.model import LockRequest, Offer
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """An offer that was taken, and the nodes of its request.
+    """A taken offer, and the nodes of its request.
 
     Args:
-        offer: What its owner wrote.
-        nodes: The request's own node, its lock and its offer.
-        version: Of the offer's node since it was taken.
+        offer: The offer.
+        nodes: The paths of the request's marker, of its lock and of its offer.
+        version: The version of the offer's node after it was taken.
     """
 
     offer: Offer
@@ -43,17 +44,17 @@ class Offers:
         self._layout = layout
 
     def entering(self, request: LockRequest) -> list[Operation]:
-        """Return what publishes the offer of *request*."""
+        """Return the operation that publishes the offer of *request*."""
         return [Create(self._layout.offer(request.request_id), _data("", request.offer), ephemeral=True)]
 
     def take(self, queue: str, own_lock: str, taker: str, limit: int) -> list[Taken]:
-        """Take what the requests right behind *own_lock* in *queue* offer, oldest first, at most *limit*.
+        """Take the offers of the requests directly behind *own_lock* in *queue*, oldest first.
 
         Args:
-            queue: The node that their locks lie below.
-            own_lock: The name of the taker's lock.
-            taker: The taker's request id.
-            limit: At most so many.
+            queue: The parent of the lock nodes.
+            own_lock: The name of the holder's lock node.
+            taker: The holder's request id.
+            limit: The maximum number of offers.
         """
         (listing,) = self._session.children([queue])
         nodes = lock_nodes(listing.names) if listing is not None else []
@@ -71,7 +72,7 @@ class Offers:
                 break
             by, _, text = node.data.decode().partition("\n")
             if by not in ("", taker):
-                break  # An earlier holder may still be carrying it out.
+                break  # An earlier holder has taken it, and may still publish it.
             path = self._layout.offer(request_id)
             if not by:
                 marks.append(Change(path, _data(taker, text), node.stat.version))
@@ -81,23 +82,23 @@ class Offers:
         return self._marked(found, marks, taker)
 
     def _marked(self, found: list[Taken], marks: list[Operation], taker: str) -> list[Taken]:
-        """Mark all that can be, and return what was taken: up to the first whose owner withdrew it meanwhile."""
+        """Mark the offers as taken; return them, up to the first one that its owner has retracted meanwhile."""
         while marks:
             try:
                 self._session.multi([Check(self._layout.request(taker)), *marks])
                 break
             except MultiRefused as refused:
                 if refused.index == 0:
-                    return []  # We were freed by force.
+                    return []  # The holder's lock was released by force.
                 lost = marks[refused.index - 1].path
                 found = found[: next(place for place, one in enumerate(found) if one.nodes[2] == lost)]
                 marks = marks[: refused.index - 1]
         return found
 
     def retract(self, request_id: str) -> bool:
-        """Withdraw an offer; return whether it is certain that nobody has taken it or will."""
+        """Retract an offer; return whether it is certain that no holder has taken it or will take it."""
         path = self._layout.offer(request_id)
-        if self._is_deleted(path, 0):  # Nobody has ever marked it.
+        if self._is_deleted(path, 0):  # No holder has ever taken it.
             return True
         (node,) = self._session.get([path])
         return node is not None and node.data.startswith(b"\n") and self._is_deleted(path, node.stat.version)
@@ -111,18 +112,18 @@ class Offers:
 
     @staticmethod
     def ending(taken: Mapping[str, Taken], done: Sequence[str]) -> list[list[Operation]]:
-        """Return what ends the requests of *done*: for each one its own.
+        """Return the operations that delete the requests *done*, one list for each request, the last request first.
 
-        The last comes first. So each owner hears that its request is gone before it hears that the one before it is,
-        and does not look into the queue for a place that it has lost.
+        So each owner first learns that its own request is gone, and then that the request before it is. In the other
+        order it would look for its place in the queue in vain.
         """
         return [[*map(Delete, taken[one].nodes)] for one in reversed(done) if one in taken]
 
     @staticmethod
     def returning(taken: Mapping[str, Taken], returned: Iterable[str]) -> list[list[Operation]]:
-        """Return what gives back the offers of *returned*: for each one its own."""
+        """Return the operations that return the offers *returned* to their owners, one list for each offer."""
         return [
-            # Of that version alone: a release that is done again must not give back what the next holder has taken.
+            # Only this version: a repeated release must not return an offer that the next holder has taken since.
             [Change(taken[one].nodes[2], _data("", taken[one].offer.text), taken[one].version)]
             for one in returned
             if one in taken

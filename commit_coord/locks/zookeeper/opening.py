@@ -1,4 +1,4 @@
-"""The making of a client of kazoo."""
+"""Opens a kazoo client."""
 
 from __future__ import annotations
 
@@ -20,41 +20,41 @@ logger = logging.getLogger(__name__)
 
 
 class Owner(Protocol):
-    """What is told of a session."""
+    """What happens to a session."""
 
     heard: Heard
-    """From when the servers count the session."""
+    """The time from which the servers count the session."""
     timeout_ms: int
-    """What the servers agreed to."""
+    """The negotiated session timeout."""
     handler: Handler | None
     """kazoo's threads and sockets."""
 
     def changed(self, state: str) -> None:
-        """Note what kazoo says of the session; in its thread."""
+        """Handle a change of the session's state; called in kazoo's thread."""
 
     def note_answer(self, sent: float) -> None:
-        """Note that what was *sent* is answered."""
+        """Record that a packet sent at *sent* was answered."""
 
 
 class Opening:
-    """The making of a client, in a thread of its own: no signal interrupts it half way.
+    """Opens a client in a separate thread, so that no signal interrupts it half way.
 
-    ``done`` is set when ``client`` is there and connected, or None and ``problem`` says why.
+    ``done`` is set when ``client`` is connected; if opening failed, ``client`` is None and ``problem`` has the reason.
 
-    kazoo's threads refer to it as long as they run. So it knows its owner weakly: one that nobody uses any more, or
-    closed, goes to the collector, and takes the client and its threads with it.
+    kazoo's threads refer to this object as long as they run. So it has only a weak reference to its owner: an unused or
+    closed owner is garbage-collected, and then the client and its threads end.
 
     Args:
         access: Where and who.
         asked_ms: The session timeout that is asked for.
         clock: Where time comes from.
-        owner: What is told of the session; None for a session that is thrown away.
+        owner: Receives what happens to the session; None for a session that is thrown away.
     """
 
     _UNREACHED = "ZooKeeper can't be reached", "lock.uri=host:port,host:port/chroot"
     _UNTRUSTED = "ZooKeeper's certificate is not trusted", "lock.zk.tls-ca with the authority that signed it"
     _UNAUTHENTICATED = (
-        "ZooKeeper refused to authenticate us",
+        "ZooKeeper authentication failed",
         "lock.zk.user and lock.zk.password as the servers know them",
     )
 
@@ -75,17 +75,17 @@ class Opening:
         try:
             self._made = client = self._make()
             client.start_async()
-            # Not kazoo's own event: it is set before the authentication, and may be cleared before we look.
+            # Not kazoo's own event: kazoo sets it before the authentication, and may clear it before we read it.
             if self._settled.wait(self._access.connection_timeout_ms / 1000) and self._chroot_is_there(client):
                 self.client = client
-        except Exception as error:  # noqa: BLE001 - told to whoever asked for the client
+        except Exception as error:  # noqa: BLE001 - raised where the client was asked for
             if self._problem is not self._UNAUTHENTICATED:
                 self.log.last = str(error)
         finally:
             self.done.set()
 
     def problem(self) -> LockServiceUnavailable:
-        """Return what keeps us from having a client."""
+        """Return the reason why there is no client."""
         untrusted = self._access.tls and "certificate verify failed" in self.log.last.lower()
         message, accepted = self._UNTRUSTED if untrusted else self._problem
         return LockServiceUnavailable(
@@ -137,13 +137,14 @@ class Opening:
             except (kazoo_errors.ConnectionDropped, kazoo_errors.SessionExpiredError):
                 raise
             except kazoo_errors.KazooException as error:
-                # 1. kazoo says that it is connected, and then authenticates.   2. It is refused, and closes.   3. We
-                # ask for the chroot, and hear of a closed connection alone. So the refusal is noted here, at 2.
+                # 1. kazoo reports that it is connected, and then authenticates.   2. The server refuses, and kazoo
+                # closes.   3. We ask for the chroot, and get only an error about a closed connection. So record the
+                # refusal here, at 2.
                 self._problem = self._UNAUTHENTICATED
-                # A server that refuses SASL says so in several ways, most of which end kazoo's thread.
+                # A server refuses SASL with one of several errors, most of which would end kazoo's thread.
                 raise kazoo_errors.AuthFailedError(str(error) or type(error).__name__) from error
             if (owner := self._owner()) is not None:
-                # Two thirds of what was negotiated, in milliseconds.
+                # kazoo's read timeout is two thirds of the negotiated timeout, in milliseconds.
                 owner.timeout_ms = round(read_timeout * 1.5)
             return read_timeout, connect_timeout
 
@@ -160,12 +161,12 @@ class Opening:
             owner.changed(state)
 
     def ends_with(self, owner: Owner) -> None:
-        """Close when the collector has *owner*; not in its thread, which may be kazoo's own."""
+        """Close when *owner* is garbage-collected; in a new thread, as the collector may run in kazoo's own."""
         self._ending = weakref.finalize(owner, self._collected)
         self._ending.atexit = False
 
     def _collected(self) -> None:
-        # A forked child that drops what it has of its parent's must not end it.
+        # A forked child that drops its copy of the parent's client must not close the parent's session.
         if self._pid == os.getpid():
             threading.Thread(target=self.close, name="commit-coord-zookeeper-close", daemon=True).start()
 
@@ -178,25 +179,25 @@ class Opening:
             try:
                 self._made.stop()
                 self._made.close()
-            except Exception as error:  # noqa: BLE001 - nothing is left to do about it, the session expires
+            except Exception as error:  # noqa: BLE001 - the session will expire
                 logger.debug("closing a ZooKeeper client failed: %s", error)
 
 
 class _Pings:
-    """What kazoo sets when it sends a ping, and clears when the answer has come, or the connection is cut."""
+    """A flag that kazoo sets when it sends a ping, and clears when the answer arrives or the connection breaks."""
 
     def __init__(self, owner: Callable[[], Owner | None], clock: Clock) -> None:
         self._owner, self._clock = owner, clock
         self._sent: float | None = None
 
     def set(self) -> None:
-        # 1. A ping is slow.   2. The next one is sent.   3. The answer that comes is that of the first.
+        # 1. A ping is slow.   2. The next ping is sent.   3. The answer that arrives is for the first ping.
         if self._sent is None:
             self._sent = self._clock.now()
 
     def clear(self) -> None:
         sent, self._sent = self._sent, None
-        # A ping whose connection was cut is forgotten with it: see Heard.connected.
+        # If the connection broke, Heard.connected forgets this ping.
         if sent is not None and (owner := self._owner()) is not None:
             owner.note_answer(sent)
 

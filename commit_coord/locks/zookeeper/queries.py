@@ -1,4 +1,4 @@
-"""The requests that go through kazoo's client, and what is made of its answers."""
+"""Requests to kazoo's client, and the conversion of its answers."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ Request = Callable[[Any], Any]
 
 
 def children_of(path: str) -> Request:
-    """Ask for the children of a node and the node itself."""
+    """Request the children of a node and its stat."""
     return lambda client: client.get_children_async(path, include_data=True)
 
 
 def data_of(path: str, watch: Callable[[str | None], None] | None) -> Request:
-    """Ask for what a node holds."""
+    """Request the data of a node and its stat."""
     watcher = None if watch is None else lambda event: watch(event.path)
     return lambda client: client.get_async(path, watch=watcher)
 
 
 def stat_of(path: str) -> Request:
-    """Ask for what is known of a node."""
+    """Request the stat of a node."""
     return lambda client: client.exists_async(path)
 
 
 def deletion_of(path: str) -> Request:
-    """Delete a node."""
+    """Request the deletion of a node."""
     return lambda client: client.delete_async(path)
 
 
 def sync(client: Any) -> Any:
-    """Ask the leader."""
+    """Request a sync with the leader."""
     return client.sync_async("/")
 
 
 def found(answer: Callable[[], Any]) -> Any:
-    """Return an answer, None for a node that is not there."""
+    """Return an answer, None if the node does not exist."""
     try:
         return answer()
     except kazoo_errors.NoNodeError:
@@ -47,17 +47,17 @@ def found(answer: Callable[[], Any]) -> Any:
 
 
 def listing(answer: Any) -> Listing | None:
-    """Return the answer to :func:`children_of`."""
+    """Convert the answer to :func:`children_of`."""
     return None if answer is None else Listing(answer[0], stat(answer[1]))
 
 
 def node(answer: Any) -> Node | None:
-    """Return the answer to :func:`data_of`."""
+    """Convert the answer to :func:`data_of`."""
     return None if answer is None else Node(answer[0], stat(answer[1]))
 
 
 def stat(of: Any) -> Stat:
-    """Return kazoo's stat as ours."""
+    """Convert kazoo's stat to ours."""
     return Stat(
         created=of.czxid,
         created_ms=of.ctime,
@@ -68,13 +68,13 @@ def stat(of: Any) -> Stat:
 
 
 def taken(pending: Any) -> Any:
-    """Return what was answered, or raise the error that was: another one, since kazoo keeps its own."""
+    """Return the answer, or raise its error: a copy of it, because kazoo keeps the original exception."""
     if pending.exception is not None:
         raise type(pending.exception)(*pending.exception.args)
     return pending.value
 
 
 def alone(read: Any) -> Request:
-    """Ask for one of the reads of a multiRead by itself."""
+    """Request one read of a multiRead alone."""
     get_children = isinstance(read, serialization.GetChildren)
     return lambda client: client.get_children_async(read.path) if get_children else client.get_async(read.path)

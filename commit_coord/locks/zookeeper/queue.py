@@ -1,19 +1,21 @@
-"""The queues in ZooKeeper: sequential nodes in Hive's layout, watches instead of questions.
+"""The queues in ZooKeeper: sequential nodes in Hive's layout, with watches instead of polling.
 
 Theory of operation
-    ``layout`` says which nodes there are and why, ``client`` wraps the driver, ``entering`` creates the nodes. A
-    request that is blocked watches one node, the nearest one that blocks it in the first resource where any does, and
-    looks again when that has gone.
+    ``layout`` describes the nodes, ``client`` wraps the driver, ``entering`` creates the nodes. A blocked request
+    watches one node: the nearest one that blocks it in the first blocked resource. When that node is deleted, the
+    request looks at its queues again.
 
 Requests that don't fit into one multi
-    They are cut in parts. The first part may wait; from then on waiting would be waiting while holding, which can
-    deadlock. So a request that finds a later part blocked gives everything back, waits *apart*, in no queue, until the
-    blocker has gone, and enters anew. After some rounds its partitions are lifted to their prefixes, until all
-    fits into one multi and has its place again.
+    They are split into parts, which enter one after the other. While the first part waits, the request holds nothing.
+    If a later part had to wait, the request would wait while it holds locks, which can cause a deadlock. So if a later
+    part is blocked, the request deletes all its nodes, waits *apart* (outside of all queues) until the blocker is gone,
+    and enters again. After some rounds it locks prefixes of its partitions instead of the partitions, until the whole
+    request fits into one multi and can wait in its queues.
 
 Locks of Hive's own clients
-    Hive takes its locks one by one, and keeps those it has while it tries for more. A waiter of several locks could
-    be in its way there: so behind a lock of Hive's it withdraws and waits apart too, after a while.
+    A Hive client acquires its locks one by one, and keeps them while it tries to acquire more. A commit_coord request
+    for several locks could block it and wait for it at the same time, which would be a deadlock. So a request that
+    waits for a lock of a Hive client withdraws after some seconds and waits apart, too.
 """
 
 from __future__ import annotations
@@ -49,32 +51,33 @@ from commit_coord.protocol.hierarchy import escalate
 from commit_coord.protocol.lease import OVERDUE
 
 _APART = Backoff(initial_ms=50, maximum_ms=1000)
-"""Before a request that was withdrawn enters anew: several that met would meet again."""
+"""Random sleep before a withdrawn request enters again: otherwise requests that collided would collide again."""
 
 _ROUNDS = 3
-"""So often is a request in parts withdrawn until its partitions are lifted to their prefixes."""
+"""Number of withdrawals after which a request in parts locks prefixes instead of partitions."""
 
-_BESIDE_HIVE = 5.0
+BESIDE_HIVE_S = 5.0
 """Seconds for which a waiter keeps its place behind a lock of Hive's own."""
 
 
 class ZooKeeperQueue:
-    """The queues of one namespace, as one client sees them.
+    """The queues of one namespace, from the point of view of one client.
 
     Args:
-        session: By which requests enter.
-        nodes: The nodes of requests.
-        entering: Enters their parts.
-        offers: What waiting requests offer.
-        view: Reads the requests of others.
-        deadlocks: Where this client tells of its waits.
-        tickets: Those of this client.
-        leases: What ZooKeeper keeps.
-        keeper: Extends the leases, and gives them back.
-        retries: For what is interrupted.
-        threads: How they wait.
+        session: The session.
+        nodes: Finds the nodes of requests.
+        entering: Creates the nodes of requests.
+        offers: The offers of waiting requests.
+        view: Reads the requests of other clients.
+        deadlocks: Publishes the waits of this client.
+        tickets: The requests of this client.
+        leases: Keeps and releases leases in ZooKeeper.
+        keeper: Extends the leases, and releases them.
+        retries: Repeats interrupted calls.
+        threads: How threads wait.
         settings: Times.
-        clock: Time and chance.
+        clock: Time and random numbers.
+        host: Knows which processes of this host have ended.
     """
 
     def __init__(
@@ -122,21 +125,21 @@ class ZooKeeperQueue:
             offers=bool(request.offer),
             turn=self._threads.turn(),
         )
-        # Noted before anything is sent, so that there is nothing to look for where nothing was noted.
+        # Register the ticket before anything is sent. So a request without a ticket has no nodes.
         if self.tickets.setdefault(request.request_id, ticket) is not ticket:
             raise LockRefused("the request id is in use", request_id=request.request_id, locks=request)
         try:
             return self._advance(ticket, acquire.deadline)
         except LockServiceUnavailable as error:
-            # 1. The multi is done, and its answer lost.   2. A holder takes the offer.   3. No server answers us.
-            # Where nothing was sent, nobody can have taken it.
+            # 1. The multi is executed, and its reply is lost.   2. A holder takes the offer.   3. No server answers us.
+            # If nothing was sent, nobody can have taken the offer.
             sent = ticket.doubtful or any(part.sent for part in ticket.parts)
             if not request.offer or not sent or self.retract(request):
                 raise
-            raise OfferLost("the lock service is gone, and the offer may have been taken", locks=request) from error
+            raise OfferLost("the lock service is unreachable, the offer may have been taken", locks=request) from error
 
     def _advance(self, ticket: ZooKeeperTicket, deadline: float) -> NodeBlocker | None:
-        """Enter what has not entered, as long as nobody is in the way; return who is."""
+        """Enter the parts that have not entered yet. Return the request that blocks this one; None if it is granted."""
         if ticket.ended and ticket.offers:
             ticket.ended = False
             self._entering.take_answer(ticket)
@@ -153,9 +156,11 @@ class ZooKeeperQueue:
                     self._entering.look_for_answer(ticket, entered=True)
                 if ticket.request.explicit or ticket.session == self.session.number:
                     if ticket.doubtful:
-                        raise OfferLost("what became of its offer is not known", locks=ticket.request) from None
-                    raise LockRefused("the request was taken out of the queue by force", locks=ticket.request) from None
-                # The session was lost, and the servers removed our nodes: queue again, at the end.
+                        raise OfferLost(
+                            "the request is gone, and the outcome of its offer is not known", locks=ticket.request
+                        ) from None
+                    raise LockRefused("the request was removed from the queue by force", locks=ticket.request) from None
+                # The session was lost, and the servers removed our nodes: enter again, at the end of the queues.
                 self._begin_anew(ticket)
 
     def _begin_anew(self, ticket: ZooKeeperTicket) -> None:
@@ -163,14 +168,16 @@ class ZooKeeperQueue:
         ticket.parts, ticket.generation = self._nodes.cut(ticket.request, locks), 0
 
     def _withdraw_and_wait(self, ticket: ZooKeeperTicket, blocker: NodeBlocker, deadline: float) -> NodeBlocker:
-        """Give back all places, to wait for *blocker* in no queue; stay where somebody may have taken the offer.
+        """Delete all nodes of the request, to wait for *blocker* outside of all queues.
 
-        1. A holder takes the offer; we give it back with our places, and publish it anew when we enter again.
-        2. The deadline passes. We withdraw it: nobody has marked the new one, so we call the commit a failure.
-        3. The holder has carried out the first one.
+        If the offer may have been taken, keep the nodes, because otherwise this could happen:
+
+        1. A holder takes the offer. We delete the offer with our nodes, enter again, and publish a second offer.
+        2. The deadline passes. We retract the second offer: nobody has taken it, so we report the commit as a failure.
+        3. The holder publishes the first offer.
         """
         if ticket.offers and not self.retract(ticket.request):
-            ticket.behind = blocker.path, self._clock.now()  # asked again when it is time to step apart again
+            ticket.behind = blocker.path, self._clock.now()  # try again after the same time
             return blocker
         self._retries.until(deadline, lambda: self.leases.remove(ticket))
         self._begin_anew(ticket)
@@ -181,7 +188,7 @@ class ZooKeeperQueue:
         return replace(blocker, apart=True)
 
     def _lift(self, ticket: ZooKeeperTicket) -> None:
-        """Lock prefixes instead of partitions until one multi holds all."""
+        """Lock prefixes instead of partitions, so that the request fits into one multi."""
         limit = len(ticket.request.locks) // 2
         while limit and len(ticket.parts) > 1:
             ticket.parts = self._nodes.cut(ticket.request, escalate(ticket.request.locks, limit))
@@ -200,13 +207,13 @@ class ZooKeeperQueue:
             left = deadline - self._clock.now()
             if left <= 0 or acquire.is_closed:
                 return blocker
-            # A tick looks at processes of this host; nothing is asked of ZooKeeper until the watch fires.
+            # Each tick checks only processes of this host; ZooKeeper is not asked until the watch fires.
             if ticket.turn.wait(min(left, tick)):
                 break
             if not blocker.known:
                 blocker = self._identified(blocker, request, deadline)
             foreign = not blocker.owner.process and blocker.owner.application == HIVE_APPLICATION
-            if foreign and not blocker.apart and self._clock.now() - ticket.behind[1] >= _BESIDE_HIVE:
+            if foreign and not blocker.apart and self._clock.now() - ticket.behind[1] >= BESIDE_HIVE_S:
                 blocker = self._withdraw_and_wait(ticket, blocker, deadline)
             if not blocker.explicit and self._host.is_dead(blocker.owner.process):
                 self._retries.until(deadline, partial(self._remove_dead, blocker))
@@ -221,7 +228,7 @@ class ZooKeeperQueue:
         self._view.remove(blocker.request_id, self._view.standing())
 
     def _identified(self, blocker: NodeBlocker, request: LockRequest, deadline: float) -> NodeBlocker:
-        """Return *blocker* with its owner, who stands in the node of its request unless it is Hive's own."""
+        """Return *blocker* with its owner, whom the node of its request names unless it is Hive's own."""
         data = self._retries.until(deadline, lambda: self._view.requests([blocker.request_id]))[blocker.request_id]
         return replace(blocker, known=True, owner=data.owner if data is not None else blocker.owner)
 
@@ -239,10 +246,10 @@ class ZooKeeperQueue:
         return lease
 
     def _be_heard(self) -> None:
-        """Wait until the leader has heard of this client, if that may be so long ago that the lease is about to end.
+        """If the leader may not have heard of this session for almost a session timeout, wait until it has.
 
         1. The process is stopped for almost a session timeout, and goes on.   2. It asks for a lock, which is granted.
-        3. The leader is told of it with the next ping only: until then the session may end at any moment.
+        3. The leader hears of it with the next ping only: until then the session may end at any moment.
         """
         relay = self.leases.lease_seconds * RELAY
         until = self._clock.now() + 2 * relay
@@ -285,9 +292,9 @@ class ZooKeeperQueue:
             self._keeper.give_back(ticket)
 
     def holder(self, request: LockRequest, blocker: Blocker) -> Holder:
-        """Return what an error says about the oldest request in the way on the resource where we are blocked.
+        """Return the facts for an error about the oldest request that blocks ours on the blocked resource.
 
-        Not by a listing of everything, which may be long: one queue is looked at, and one request.
+        This reads only one queue and one marker, because a listing of all locks may be long.
         """
         assert isinstance(blocker, NodeBlocker)
         mode = dict(request.locks).get(blocker.resource, LockMode.SHARED)
@@ -295,7 +302,7 @@ class ZooKeeperQueue:
             "resource": blocker.resource,
             **holder_facts(blocker.owner, blocker.requested_at_ms, blocker.request_id),
         }
-        with suppress(LockError):  # A courtesy: the blocker alone names somebody too.
+        with suppress(LockError):  # Optional: the facts name the nearest blocker already.
             (listing,) = self.session.children([self._nodes.path(request, blocker.resource)])
             queue = lock_nodes(listing.names) if listing is not None else []
             head = next((n for n in queue if LockMode.EXCLUSIVE in (mode, n.mode)), None)
@@ -309,9 +316,9 @@ class ZooKeeperQueue:
         return facts
 
     def session_changed(self, event: SessionEvent) -> None:
-        """Have everybody look again; called in kazoo's thread, which must not wait."""
+        """Wake all waiting threads, which then look at their queues again; called in kazoo's thread; must not block."""
         if event is not SessionEvent.SUSPENDED:
-            # The watches went with the connection.
+            # The watches were lost with the connection.
             for ticket in list(self.tickets.values()):
                 ticket.turn.set()
         if self.tickets or self.tickets.unreleased:

@@ -1,4 +1,4 @@
-"""kazoo's errors, turned into ours here and nowhere else."""
+"""Translates kazoo's errors into ours; no other module does this."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from commit_coord.locks.zookeeper.nodes import MultiRefused, Operation, Reason
 
 
 class Refusals:
-    """What the servers at *access* answer when they do not do what is asked, as our errors."""
+    """Creates our errors for refused or unanswered requests to the servers at *access*."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
 
     def unanswered(self, log: LastWarning) -> Interrupted:
-        """Return what to raise when there is no connection in time."""
+        """Return the error for a connection that is not there in time."""
         return Interrupted("ZooKeeper did not answer", servers=self._access.hosts, last_word=log.last or None)
 
     def closed(self) -> Interrupted:
-        """Return what to raise when the connection was closed while it was being used."""
+        """Return the error for a connection that was closed during a request."""
         return Interrupted("the connection to ZooKeeper was closed", servers=self._access.hosts)
 
     @contextmanager
     def translated(self, client: Any) -> Iterator[None]:
-        """Turn kazoo's errors into ours."""
+        """Translate kazoo's errors into ours."""
         try:
             yield
         except kazoo_errors.ConnectionClosedError as error:
-            # Also what kazoo makes of a signal handler that raised while it wrote into its pipe.
+            # kazoo raises this also if a signal handler raised while kazoo wrote into its pipe.
             raise self.closed() from error
         except (
             KazooTimeoutError,
@@ -50,7 +50,7 @@ class Refusals:
             ) from error
         except kazoo_errors.AuthFailedError as error:
             raise LockServiceUnavailable(
-                "ZooKeeper refused to authenticate us",
+                "ZooKeeper authentication failed",
                 servers=self._access.hosts,
                 auth=self._access.auth,
                 reason=client.logger.last or error,
@@ -66,7 +66,7 @@ class Refusals:
             ) from error
 
     def refused(self, index: int, operation: Operation, error: Exception) -> Exception:
-        """Return what to raise for *error*, the answer to *operation*, number *index* of its multi."""
+        """Return our error for *error*, the answer to *operation*, which has number *index* in its multi."""
         match error:
             case kazoo_errors.NodeExistsError():
                 return MultiRefused(index, Reason.EXISTS)
@@ -87,12 +87,12 @@ class Refusals:
                 )
 
     def denied(self, path: str | None) -> LockServiceUnavailable:
-        """Return what to raise when the ACL of the node at *path* does not name us."""
+        """Return the error for a node at *path* whose ACL does not allow access."""
         return LockServiceUnavailable(
-            "ZooKeeper denies access: the ACL of a node does not name us",
+            "ZooKeeper denies access: the ACL of a node does not include this client",
             servers=self._access.hosts,
             path=path,
             auth=self._access.auth,
             user=self._access.user or None,
-            accepted="the lock.zk.auth of whoever created the nodes, or a lock.zk.acl there that names us",
+            accepted="the lock.zk.auth of the client that created the nodes, or a lock.zk.acl there that names us",
         )

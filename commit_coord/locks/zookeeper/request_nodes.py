@@ -1,11 +1,11 @@
-"""The nodes of a request: how it is cut into parts, where they lie, and which of them there are.
+"""The nodes of a request: its parts, their paths, and which of them exist.
 
 A lost reply
-    1. The multi is done; the connection is cut before the answer arrives.
-    2. The same multi is sent again, in the same session, and meets the request's own node.
-    3. That node names this client: the locks are those nodes that the same transaction created.
-    A multi that was under way when the connection was cut can't come later than this: the leader refuses what
-    arrives by a connection from which the session has moved.
+    1. The multi is executed; the connection breaks before the answer arrives.
+    2. The same multi is sent again in the same session, and is refused because the marker exists.
+    3. The marker names this client; so the locks of the request are the nodes that the same transaction created.
+    A multi that was on its way when the connection broke can't be executed after step 2: the leader refuses requests
+    from an old connection of a session that has moved to another one.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class RequestNodes:
     """The nodes of one client's requests.
 
     Args:
-        session: By which they are asked for.
-        layout: Where they lie.
-        tickets: The client's.
-        acl_size: Bytes of the access control list of each.
-        clock: Where time comes from.
+        session: The session.
+        layout: The paths of the nodes.
+        tickets: The requests of this client.
+        acl_size: Bytes of the ACL of each node.
+        clock: The clock.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class RequestNodes:
         self._clock = clock
 
     def path(self, request: LockRequest, resource: Resource) -> str:
-        """Return the node that the locks on *resource* lie below."""
+        """Return the parent of the lock nodes on *resource*."""
         return self._layout.resource(request.scope, resource)
 
     def cut(self, request: LockRequest, locks: tuple[tuple[Resource, LockMode], ...]) -> list[Part]:
@@ -53,14 +53,14 @@ class RequestNodes:
         return [Part(self._layout.request(request.request_id, part), chunk) for part, chunk in enumerate(cut)]
 
     def find(self, ticket: ZooKeeperTicket, part: Part, patience: float = BRIEFLY) -> bool:
-        """Find out which nodes *part* has, if it has any; return whether it has.
+        """Find the nodes of *part*; return whether there are any.
 
         Raises:
-            LockRefused: The request id is somebody else's.
-            Bygone: It has some, of a session that was lost.
+            LockRefused: Another client uses the request id.
+            Bygone: The nodes belong to a session that was lost.
         """
         request, number = ticket.request, self._session.number
-        # Behind a sync: another server than the one that did the multi may not know of it yet.
+        # Sync first: another server than the one that executed the multi may not have received it yet.
         (stat,) = self._session.exists([part.marker], patience, sync=True)
         (marker,) = self._session.get([part.marker], patience) if stat is not None else (None,)
         if marker is None:
@@ -70,10 +70,11 @@ class RequestNodes:
             part.sent = False
             raise LockRefused("the request id is in use", request_id=request.request_id, locks=request)
         if not request.explicit and marker.stat.session != self._session.id:
-            raise Bygone("the nodes of a session that was lost are still there", locks=request)
+            raise Bygone("the nodes of a lost session still exist", locks=request)
         if part is ticket.parts[0]:
-            # 1. Our session is lost while the multi is on its way.   2. It is done in the next one; the answer is lost.
-            # 3. The nodes count for those of the lost session: no lease for us, and nobody gives them back.
+            # Otherwise: 1. Our session is lost while the multi is on its way.   2. The multi is executed in the next
+            # session; the reply is lost.   3. We would take the nodes for those of the lost session: the request would
+            # get no lease, and nobody would delete the nodes.
             ticket.session = number
         resources = [self.path(request, resource) for resource, _ in part.locks]
         candidates = [

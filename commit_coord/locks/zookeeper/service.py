@@ -1,12 +1,12 @@
-"""Leases in ZooKeeper: how a session keeps them, and how they are given back.
+"""Leases in ZooKeeper: how a session keeps them, and how they are released.
 
 Sessions
-    Ephemeral nodes live as long as the session, so the session is the lease. kazoo keeps it alive and says SUSPENDED
-    when the connection is gone (SUSPECT), but LOST only after it has reached a server again. So our own clock decides:
-    a lease is over a session timeout after the moment from which the servers count the session, as far as we can
-    know (``session_age``). A lease is confirmed by the answer to something that went through the leader, since a
-    follower that was cut off from it still answers what it can alone; the leader counts from an earlier packet than the
-    one that it answered. One request in each heartbeat interval, for all leases together, keeps the confirmation young;
+    Ephemeral nodes exist as long as the session, so the session is the lease. kazoo keeps the session alive. It reports
+    SUSPENDED when the connection is broken (the lease is SUSPECT), but LOST only after it has reached a server again.
+    So our own clock decides: a lease ends one session timeout after the time from which the servers certainly count
+    the session (``session_age``). Only an answer that went through the leader confirms a lease, because a follower
+    without connection to the leader still answers reads. The leader counts the session from an earlier packet than the
+    one that it answered. One request in each heartbeat interval, for all leases together, renews the confirmation;
     waiters send nothing.
 """
 
@@ -31,27 +31,27 @@ from commit_coord.locks.zookeeper.tickets import Bygone, Part, Step, ZooKeeperTi
 from commit_coord.model import LockScope, Resource
 
 _AT_ONCE = 1000
-"""Parents that one beat removes: the next one must not be late."""
+"""Maximum number of parents that one heartbeat removes, so that the next heartbeat is not late."""
 
 _SOON = 0.2
-"""Seconds until the next ones."""
+"""Seconds until the next removal if there is more to remove."""
 
 _UNUSED = 60.0
-"""Seconds after which an empty parent is removed: a table that is written to once a minute keeps its own."""
+"""Seconds after which an empty parent is removed: a table with a commit each minute keeps its parents."""
 
 
 class ZooKeeperLeases(LeaseService[ZooKeeperTicket]):
-    """Keeps requests in ZooKeeper.
+    """Keeps and releases the leases of one client.
 
     Args:
-        session: Which they live as long as.
-        layout: Where their nodes lie.
-        nodes: The nodes of requests.
-        offers: Settled with a release.
-        journal: Where answers are left.
-        retries: For what is interrupted.
+        session: The session that is the lease.
+        layout: The paths of the nodes.
+        nodes: Finds the nodes of requests.
+        offers: The taken offers, which a release settles.
+        journal: Receives the answers for the owners of published offers.
+        retries: Repeats interrupted calls.
         settings: Times.
-        clock: Where time comes from.
+        clock: The clock.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class ZooKeeperLeases(LeaseService[ZooKeeperTicket]):
         self.settings = settings
         self._clock = clock
         self.unused_parents: dict[tuple[LockScope, Resource], float] = {}
-        """Parents that this client has used, and since when it does not."""
+        """Parents that this client has used, each with the time of the last use."""
         self._forgotten = clock.wall_ms() // SPAN_MS
 
     @property
@@ -105,15 +105,15 @@ class ZooKeeperLeases(LeaseService[ZooKeeperTicket]):
         return "the connection was cut" if self.session.silent_since is not None else None
 
     def keeps_lost(self, ticket: ZooKeeperTicket) -> bool:
-        """Delete the nodes of a lease that is over, if nobody else does.
+        """Return True: this client must delete the nodes of a lost lease itself.
 
-        1. Our heartbeats come too late, on a busy machine: by our clock the lease is LOST, which is final.
-        2. kazoo's heartbeats came in time. The session lives on, and with it the nodes, as long as this process.
+        1. On a busy machine our heartbeats are late: by our clock the lease is LOST, which is final.
+        2. kazoo's heartbeats were in time. The session and the nodes would exist as long as this process.
         """
         return True
 
     def renewed(self, tickets: Sequence[ZooKeeperTicket], *, thorough: bool) -> Collection[ZooKeeperTicket]:
-        """Ask through the leader: about the marker of each request, and about all of its nodes where it matters."""
+        """Ask through the leader whether each request's marker exists; if *thorough*, whether all its nodes exist."""
         paths = {
             ticket: [
                 path
@@ -128,7 +128,7 @@ class ZooKeeperLeases(LeaseService[ZooKeeperTicket]):
         return [ticket for ticket in tickets if there.issuperset(paths[ticket])]
 
     def chores(self) -> float | None:
-        """Remove empty parents, and answers that nobody asks for any more."""
+        """Remove empty parents and expired journal entries."""
         more = False
         with suppress(LockServiceUnavailable):
             more = self._remove_unused_parents(_UNUSED)
@@ -138,7 +138,7 @@ class ZooKeeperLeases(LeaseService[ZooKeeperTicket]):
         return _UNUSED / 4 if self.unused_parents else None
 
     def _forget_expired(self) -> bool:
-        """Forget what was remembered until the span before; return whether there is more than fits into one beat."""
+        """Delete journal entries whose span is over; return whether more are left than one heartbeat can delete."""
         now_ms = self._clock.wall_ms()
         if now_ms // SPAN_MS <= self._forgotten:
             return False
@@ -150,21 +150,21 @@ class ZooKeeperLeases(LeaseService[ZooKeeperTicket]):
     def remove(self, ticket: ZooKeeperTicket) -> None:
         """See :meth:`LeaseService.remove`."""
         settling = [*self._leaving(ticket), *self._answered(ticket)]
-        # The last part first, so that the first one stands for the rest.
+        # Delete the last part first: as long as the first part exists, the rest may exist.
         for part in reversed(ticket.parts):
             if part.sent:
                 if not ticket.request.explicit and ticket.session != self.session.number:
-                    part.nodes = None  # gone, unless a multi was on its way: see _find
+                    part.nodes = None  # gone, unless a multi was still on its way: see RequestNodes.find
                 settling = self._remove_part(ticket, part, settling)
             part.sent, part.nodes = False, None
-        # What is left stays undone. Our own nodes were gone before, so those whose offers we took may have been granted
-        # since: who ended their requests now would let another one in beside them. They find what was carried out in
-        # the journal, or in the table.
+        # The remaining steps are not executed. Our own nodes were gone before, so the requests whose offers we took may
+        # have been granted since. To delete such a request now would let a second request hold the lock together with
+        # it. The owners find the published attempts in the journal or in the table.
         for step in settling:
             step.instead()
 
     def _leaving(self, ticket: ZooKeeperTicket) -> list[Step]:
-        """Return what leaves the note of *ticket*, in the place of the one that it found."""
+        """Return the step that replaces the note that *ticket* found by its own note."""
         if ticket.next_note is None or ticket.request.table is None:
             return []
         path, text = self.layout.note(ticket.request.table), ticket.next_note.encode()
@@ -173,7 +173,7 @@ class ZooKeeperLeases(LeaseService[ZooKeeperTicket]):
         return [Step([Change(path, text, ticket.noted) if text else Delete(path, ticket.noted)])]
 
     def _answered(self, ticket: ZooKeeperTicket) -> list[Step]:
-        """Return what answers the offers that were carried out, and ends or gives back each of those taken."""
+        """Return the steps that answer the published offers in the journal, and end or return each taken offer."""
         lease = ticket.lease
         if not isinstance(lease, CarryingLease) or not ticket.taken:
             return []
@@ -193,19 +193,19 @@ class ZooKeeperLeases(LeaseService[ZooKeeperTicket]):
         return [*answers, *map(Step, steps)]
 
     def _remove_part(self, ticket: ZooKeeperTicket, part: Part, settling: list[Step]) -> list[Step]:
-        """Delete the nodes of *part*, and do all of *settling* with it; return what was not done."""
-        # Interrupted while it entered: it may be there, or not.
+        """Delete the nodes of *part* and execute the steps *settling* in one multi; return the steps not executed."""
+        # If the part was interrupted while it entered, its nodes may exist or not.
         try:
             there = part.nodes is not None or self._nodes.find(ticket, part)
         except (LockRefused, Bygone):
-            return settling  # Somebody else's request of the same id; or the servers are about to remove it.
+            return settling  # Another client has the same request id; or the servers will remove the nodes soon.
         now = self._clock.now()
         for resource, _ in part.locks:
             self.unused_parents[ticket.request.scope, resource] = now
         offer = [Delete(self.layout.offer(ticket.request.request_id))] if ticket.offers else []
         while there:
             assert part.nodes is not None
-            # The locks at the end: see Offers.ending.
+            # The locks last: see Offers.ending.
             groups: list[list[Operation]] = [
                 [Delete(part.marker)],
                 *(step.operations for step in settling),
@@ -218,26 +218,26 @@ class ZooKeeperLeases(LeaseService[ZooKeeperTicket]):
                 sizes = list(accumulate(map(len, groups)))
                 group = next(number for number, size in enumerate(sizes) if refused.index < size)
                 if group == 0:
-                    # Without the marker all of it has gone, as one, and the names of its nodes may be somebody else's.
+                    # The marker is gone, so all nodes of the part are, and other requests may use their names now.
                     there = False
                 elif group <= len(settling):
                     settling.pop(group - 1).instead()
                 elif group == len(settling) + 1:
-                    offer = []  # It was withdrawn, and we did not hear of it.
+                    offer = []  # It was retracted, and the reply was lost.
                 else:
-                    # Hive's UNLOCK was here: delete what is left.
+                    # Hive's UNLOCK has deleted some of the locks: delete the rest.
                     there = self._nodes.find(ticket, part)
             else:
                 return []
-        # Who frees by force leaves the offer to its owner, and our session keeps it for as long as we live.
+        # A release by force does not delete the offer. We must delete it; otherwise it exists as long as our session.
         self.session.delete_each([one.path for one in offer])
         return settling
 
     def _remove_unused_parents(self, age: float) -> bool:
-        """Delete parents that we used and nobody needs any more; return whether more are left than fit into one beat.
+        """Delete unused parents; return whether more are left than one heartbeat can delete.
 
-        1. We find a parent unused.   2. Somebody else is about to lock there.
-        3. ZooKeeper deletes no node that has children; and if we were first, they find no parent, and create it.
+        This is safe while another client locks there: ZooKeeper does not delete a node that has children, and a client
+        that finds no parent creates it.
         """
         before = self._clock.now() - age
         unused = [key for key, since in dict(self.unused_parents).items() if since <= before]
@@ -255,10 +255,10 @@ class ZooKeeperLeases(LeaseService[ZooKeeperTicket]):
         until = self._clock.now() + BRIEFLY
         try:
             while self._remove_unused_parents(0.0) and self._clock.now() < until:
-                pass  # What is left is cleared by reap.
-            if self._journal.was_written:  # Those of clients that never live through a span would stay.
+                pass  # `reap` removes the rest.
+            if self._journal.was_written:  # Entries of clients that end before their first span is over would stay.
                 self._journal.entries.forget_expired(self._clock.wall_ms(), _AT_ONCE)
         except LockServiceUnavailable:
-            pass  # That too.
+            pass  # `reap` and other clients remove these, too.
         finally:
             self.session.close()

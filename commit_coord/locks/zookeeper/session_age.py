@@ -1,22 +1,22 @@
-"""From when the leader of an ensemble counts a session. Pure.
+"""The time from which the leader of an ensemble counts the timeout of a session. Pure.
 
 Theory of operation
     The leader expires a session one session timeout after it last *heard* of it, rounded up to its ticks. It hears of
-    the sessions of a follower with the answer to its ping alone, once in half a tick; what the follower passes on for a
-    client, a write or a sync, counts for nothing. So an answer of the leader proves that the session is alive, but
-    not that its timeout began again:
+    the sessions of a follower only when the follower answers the leader's ping, once in half a tick. A write or a sync
+    that the follower forwards for a client does not count. So an answer of the leader proves that the session is alive,
+    but not that its timeout has started again:
 
     1. A client sends a packet at 0, and a sync at 5. The leader answers both through a follower.
-    2. The follower has told the leader of the packet at 0.3, and freezes at 5.1, before the next ping.
-    3. The leader expires the session one timeout after 0.3, the client counted from 5.
+    2. The follower tells the leader of the session at 0.3, and freezes at 5.1, before the next ping.
+    3. The leader expires the session one timeout after 0.3, while the client has counted from 5.
 
-    What a client can know: a packet that the follower has answered is told with the next ping, and so before whatever
-    the follower passes on after that ping, since both go by one connection. If the leader answers a request that was
-    sent at least one *relay* (the longest time between two pings) later, it had heard of the packet, and then
-    at the earliest when the packet was sent. A connection that is made is told at once.
+    What a client can know: the follower reports a packet that it has answered with the next ping. It forwards later
+    requests of the client after that, on the same connection. So if a request is sent at least one *relay* (the longest
+    time between two pings) after the answer to a packet, and the leader answers this request, then the leader has
+    heard of the session at or after the time when the packet was sent. The leader hears of a new connection at once.
 
-    The client does not learn the tick. A server accepts no session shorter than ``minSessionTimeout``, two ticks
-    unless it is configured otherwise: so half a tick is at most a quarter of what was negotiated.
+    The client does not know the tick. A server accepts no session timeout below ``minSessionTimeout``, two ticks
+    by default: so half a tick is at most a quarter of the negotiated timeout.
 
 Source: ZooKeeper ``Leader.lead``, ``LearnerHandler``, ``Learner.ping``, ``LearnerHandler.revalidateSession``.
 """
@@ -29,10 +29,10 @@ from collections import deque
 from dataclasses import dataclass
 
 RELAY = 1 / 4
-"""The part of a session timeout within which a follower tells the leader of a session."""
+"""A follower reports a session to the leader within this fraction of the session timeout."""
 
 _STEPS = 16
-"""Packets that are noted in one relay: of thousands a second, all but a few say the same."""
+"""Maximum number of packets recorded in one relay; more of them would add no information."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +42,11 @@ class _Packet:
 
 
 class Heard:
-    """What the leader has certainly heard of one client's sessions. Times are seconds of the client's clock."""
+    """When the leader has last heard of a client's session, as far as it is certain. Seconds of the client's clock."""
 
     def __init__(self) -> None:
         self.since = -math.inf
-        """The leader counts the session from here, or from later."""
+        """The leader counts the session timeout from this time or a later one."""
         self._connecting = -math.inf
         self._packets: deque[_Packet] = deque()
         self._lock = threading.Lock()
@@ -56,14 +56,14 @@ class Heard:
         self._connecting = now
 
     def connected(self) -> None:
-        """The session was made, or moved to this connection: the leader did it."""
+        """The session was created, or moved to this connection; the leader has executed this."""
         with self._lock:
-            # Another server may have been told of earlier packets, and have kept it to itself.
+            # Earlier packets went to another server, which may not have reported them to the leader.
             self._packets.clear()
             self.since = max(self.since, self._connecting)
 
     def answered(self, sent: float, answered: float, *, relay: float, by_leader: bool) -> None:
-        """A packet that was *sent* is *answered*; *by_leader*: after the leader was asked."""
+        """A packet that was sent at *sent* was answered at *answered*; *by_leader*: the answer needed the leader."""
         with self._lock:
             while by_leader and self._packets and self._packets[0].answered <= sent - relay:
                 self.since = max(self.since, self._packets.popleft().sent)

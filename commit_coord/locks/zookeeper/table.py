@@ -1,4 +1,4 @@
-"""Who holds and waits for what in ZooKeeper, and how that is ended by force."""
+"""Lists the locks in ZooKeeper, and releases locks by force."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ from commit_coord.protocol.lease import LeaseEvent
 
 
 class ZooKeeperLockTable:
-    """The locks of one namespace, as an administrator sees them.
+    """The locks of one namespace, for administrators.
 
     Args:
-        session: By which they are read.
-        view: Reads them.
-        tickets: Those of this client.
-        leases: Removes the parents that are not used any more.
-        keeper: Learns of leases of this client that are ended here.
-        retries: For what is interrupted.
-        clock: Where time comes from.
+        session: The session.
+        view: Reads and deletes the locks.
+        tickets: The requests of this client.
+        leases: Removes unused parents later.
+        keeper: Is notified when a lease of this client is released by force.
+        retries: Repeats interrupted calls.
+        clock: The clock.
+        host: Knows which processes of this host have ended.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class ZooKeeperLockTable:
         )
 
     def reap(self, *, dry_run: bool) -> Sequence[LockEntry]:
-        """See :meth:`LockTable.reap`. What expired the servers have removed; empty parents go too."""
+        """See :meth:`LockTable.reap`. The servers remove expired locks themselves. This also removes empty parents."""
         if dry_run:
             return [entry for entry in self.look(None, None) if self._is_left(entry)]
         freed = self._free(self._is_left)
@@ -92,7 +93,7 @@ class ZooKeeperLockTable:
         self._session.delete_each(self._view.empty(scope))
 
     def _free(self, chosen: Callable[[LockEntry], bool]) -> Sequence[LockEntry]:
-        """Remove every request that has an entry which is *chosen*, and return all its entries."""
+        """Remove every request with at least one *chosen* entry; return all entries of the removed requests."""
         standing = self._retries.briefly(self._view.standing)
         entries = self._retries.briefly(partial(self._view.entries, standing))
         wanted = list(dict.fromkeys(entry.request_id for entry in entries if chosen(entry)))
@@ -107,9 +108,9 @@ class ZooKeeperLockTable:
                 own = self._tickets.get(request_id)
                 if own is not None:
                     own.turn.set()
-                    self._keeper.observe(own, LeaseEvent.DENIED, "freed by force")
+                    self._keeper.observe(own, LeaseEvent.DENIED, "released by force")
         return freed
 
     def _is_left(self, entry: LockEntry) -> bool:
-        """Return whether a dead owner left *entry*, whose session may not have expired yet."""
+        """Return whether the owner of *entry* is dead; its session may not have expired yet."""
         return not entry.explicit and self._host.is_dead(entry.owner.process)

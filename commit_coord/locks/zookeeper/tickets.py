@@ -1,4 +1,4 @@
-"""Requests in ZooKeeper, as this client knows them."""
+"""What this client knows about its own requests in ZooKeeper, and about requests that block them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from commit_coord.model import LockMode, Resource
 
 
 class Gone(Exception):
-    """The nodes of our request are not there any more."""
+    """The nodes of our request do not exist any more."""
 
 
 class Bygone(Interrupted):
-    """What is there belongs to a session that was lost, and goes with it."""
+    """The nodes belong to a lost session; the servers will delete them together with it."""
 
 
 def nothing() -> None:
@@ -28,60 +28,60 @@ def nothing() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a release does beside deleting its own nodes, all or nothing."""
+    """Operations that a release executes in the multi that deletes its own nodes: all of the step or none."""
 
     operations: list[Operation]
     instead: Callable[[], None] = nothing
-    """Done where that is refused: by default nothing, since whoever it is for has gone by itself."""
+    """Done where that is refused: by default nothing, since the request that it is for has gone by itself."""
 
 
 @dataclass(slots=True, eq=False)
 class Part:
-    """What one multi enters."""
+    """The locks that one multi enters into their queues."""
 
     marker: str
     locks: tuple[tuple[Resource, LockMode], ...]
     sent: bool = False
-    """Whether the multi may have been done."""
+    """Whether the multi may have been executed."""
     nodes: dict[Resource, str] | None = None
-    """The lock nodes by resource, once they are known."""
+    """The paths of the lock nodes by resource; None before they are known."""
     unclear: list[Resource] = field(default_factory=list)
-    """Resources that were not found free yet."""
+    """Resources that are not known to be free yet."""
     marks: dict[Resource, int] = field(default_factory=dict)
-    """Versions of those that were found marked, from before they were listed."""
+    """The node versions of marked resources, read before their locks were listed."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class ZooKeeperTicket(Ticket):
-    """A request in ZooKeeper. Its word is the answer of the leader."""
+    """A request in ZooKeeper. An answer of the leader confirms it."""
 
     parts: list[Part]
     session: int = -1
-    """The number of the session that its ephemeral nodes belong to."""
+    """The number of the session of its ephemeral nodes."""
     generation: int = 0
     rounds: int = 0
-    """How often it was withdrawn because a later part was blocked."""
+    """How often the request was withdrawn because a later part was blocked."""
     turn: Turn
-    """Set when it is worth to look again."""
+    """Set when the waiting thread should look at its queues again."""
     ended: bool = False
-    """Whether a watch says that its nodes are gone. It may mean others, which we removed to enter anew."""
+    """Whether a watch has reported that the marker is gone. The request may have entered again since."""
     offers: bool = False
-    """Whether its offer is published, as far as is known."""
+    """Whether the offer of the request is published, as far as this client knows."""
     doubtful: bool = False
-    """Whether an offer of it may have been taken that is not published any more."""
+    """Whether a holder may have taken an earlier offer of the request, which is not published any more."""
     behind: tuple[str, float] = "", 0.0
-    """The node that it waits for, and since when."""
+    """The path of the node that blocks the request, and the time since when."""
     tells: int | None = None
-    """The place for which it has told whom it waits for."""
+    """The place in the queue (czxid of the marker) for which the wait is published; None if it is not."""
     taken: dict[str, Taken] = field(default_factory=dict)
-    """The offers that it took, by request."""
+    """The offers that this latch holder took, by request id."""
     noted: int | None = None
-    """The version of the note that it found; None for no note."""
+    """The version of the note that was found; None if there was no note."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeBlocker(Blocker):
-    """The nearest blocker in one resource."""
+    """The nearest node that blocks a request on one resource."""
 
     path: str
     resource: Resource
@@ -89,4 +89,4 @@ class NodeBlocker(Blocker):
     known: bool = False
     """Whether the owner was looked up."""
     apart: bool = False
-    """Whether we wait for it outside of all queues."""
+    """Whether the blocked request waits outside of all queues."""

@@ -1,6 +1,6 @@
-"""Who holds and who waits in ZooKeeper, and freeing it by force: what an administrator sees and does.
+"""Lists all locks in ZooKeeper and deletes locks of any owner, for administrators.
 
-Looks at everything that stands, so it is not for the path of an acquire, except where a dead owner has to be removed.
+Looks at every request, so it is not for the path of an acquire, except where a dead owner has to be removed.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from commit_coord.protocol.contention import nearest_blocker
 _TABLE_DEPTH = 2
 
 _TABLES = 16
-"""Tables or databases that a page looks at together."""
+"""Number of tables or databases that a page reads together."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListedNode:
-    """A lock node as a listing found it."""
+    """A lock node in a listing."""
 
     path: str
     scope: LockScope
@@ -35,7 +35,7 @@ class ListedNode:
 
 @dataclass(slots=True)
 class Known:
-    """What the pages of a listing have told so far."""
+    """What the earlier pages of a listing have read."""
 
     requests: dict[str, RequestData | None] = field(default_factory=dict)
     blocked_by: dict[str, str] = field(default_factory=dict)
@@ -54,15 +54,15 @@ class View:
         return sorted(found, key=lambda lock: (lock.stat.created, lock.resource))
 
     def top(self, scope: LockScope, resource: Resource | None) -> list[str]:
-        """Return where :meth:`page` begins, for what is on *resource* and below it."""
+        """Return the paths at which :meth:`page` starts for the locks on *resource* and below it."""
         return [self._layout.root(scope) if resource is None else self._layout.resource(scope, resource)]
 
     def page(self, scope: LockScope, left: Sequence[str]) -> tuple[list[ListedNode], list[str]]:
-        """Return lock nodes, all of some resources, and what is left to look at after them.
+        """Return all lock nodes of some resources, and the paths that are left for the next page.
 
         Args:
-            scope: Whose.
-            left: What the page before left, or the :meth:`top`.
+            scope: The scope of the locks.
+            left: The paths that the page before has left, or :meth:`top`.
         """
         found: list[tuple[str, list[str]]] = []
         stack = list(reversed(left))
@@ -78,7 +78,7 @@ class View:
         return self._read(scope, found), stack[::-1]
 
     def _read(self, scope: LockScope, listed: Iterable[tuple[str, list[str]]]) -> list[ListedNode]:
-        """Return the locks among the children of nodes that were listed."""
+        """Return the lock nodes among the listed children."""
         root, found = self._layout.root(scope), []
         nodes = [(path, node) for path, names in listed for node in lock_nodes(names)]
         held = self._session.get([f"{path}/{node.name}" for path, node in nodes])
@@ -90,7 +90,7 @@ class View:
         return found
 
     def entries(self, listed: Sequence[ListedNode], known: Known | None = None) -> list[LockEntry]:
-        """Return what a listing shows of *listed*; *known* is what earlier pages of it have told."""
+        """Return the entries of *listed*; *known* has the results of earlier pages of the same listing."""
         known = known or Known()
         asked = dict.fromkeys(lock.data.request_id for lock in listed)
         known.requests |= self.requests(one for one in asked if one not in known.requests)
@@ -110,7 +110,7 @@ class View:
                     request_id=request_id,
                     generation=Generation(lock.stat.created),
                     requested_at_ms=lock.stat.created_ms,
-                    # The servers tell nobody when they last heard of a session: at most this is left.
+                    # The servers do not tell when they last heard of a session, so this is the maximum.
                     expires_in_ms=data.lease_ms if data is not None else None,
                     explicit=lock.data.explicit,
                     blocked_by=blocked_by.get(request_id),
@@ -119,7 +119,7 @@ class View:
         return entries
 
     def requests(self, request_ids: Iterable[str]) -> dict[str, RequestData | None]:
-        """Return what the nodes of requests say; None for those of Hive's own."""
+        """Return the data of the requests' markers; None for requests of Hive clients, which have none."""
         asked = list(request_ids)
         nodes = self._session.get([self._layout.request(one or "-") for one in asked])
         return {
@@ -137,7 +137,7 @@ class View:
             if stat is not None:
                 created.discard(stat.created)
                 removed |= self._remove_part(marker, [lock.path for lock in locks if lock.stat.created == stat.created])
-        # What has no marker is Hive's own. Its name alone says too little: look once more that it is the same node.
+        # Locks without a marker are from Hive clients. A new node may have the same name, so compare czxid before.
         foreign = [lock for lock in locks if lock.stat.created in created]
         now = self._session.exists([lock.path for lock in foreign])
         same = [
@@ -149,11 +149,11 @@ class View:
         return removed or bool(same)
 
     def empty(self, scope: LockScope) -> list[str]:
-        """Return the resources' nodes that hold no lock, children before their parents."""
+        """Return the nodes of resources without locks, children before their parents."""
         return [path for path, names in reversed(self._walk(scope)) if not lock_nodes(names)]
 
     def clear_orphans(self) -> None:
-        """Delete the nodes of LOCK statements whose locks Hive's UNLOCK removed: nothing else ends them."""
+        """Delete the markers of LOCK statements whose locks Hive's UNLOCK has deleted; they would stay forever."""
         (names,) = self._session.names([self._layout.requests])
         markers = [f"{self._layout.requests}/{name}" for name in names or ()]
         persistent = [
@@ -162,7 +162,7 @@ class View:
             if stat is not None and stat.session == 0
         ]
         if persistent:
-            # Looked for behind that: whoever has a marker by now had its locks before.
+            # Looked for after that: a request that has a marker by now had its locks before.
             standing = self.standing()
             created = {lock.stat.created for lock in standing}
             stats = zip(persistent, self._session.exists(persistent), strict=True)
@@ -175,11 +175,11 @@ class View:
                 return True
             except MultiRefused as refused:
                 if refused.index == 0:
-                    return False  # Its owner was faster.
-                del paths[refused.index - 1]  # Hive's UNLOCK was here.
+                    return False  # Its owner has released it already.
+                del paths[refused.index - 1]  # Hive's UNLOCK has deleted this lock.
 
     def _walk(self, scope: LockScope) -> list[tuple[str, list[str]]]:
-        """Return every resource's node of *scope* with the names of its children, parents first."""
+        """Return every node of a resource in *scope* with the names of its children, parents first."""
         root = self._layout.root(scope)
         level, found = [root], []
         while level:
@@ -194,8 +194,8 @@ class View:
 
 
 def _blocked(listed: Sequence[ListedNode]) -> dict[str, str]:
-    """Return who waits for whom, by request id."""
-    # The transaction that created a node is its place: it grows along every queue.
+    """Return for each blocked request id the request id that blocks it."""
+    # The czxid of a node is its place: it grows along every queue.
     queues: dict[LockScope, dict[Resource, dict[LockMode, list[int]]]] = {scope: {} for scope in LockScope}
     at_place: dict[int, str] = {}
     for lock in listed:

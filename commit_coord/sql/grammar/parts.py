@@ -1,4 +1,4 @@
-"""What several statements are made of: names, partitions, constants, columns, properties."""
+"""Common parts of statements: names, partitions, constants, columns, properties."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TRANSFORMS = {
     "bucket": "bucket",
     "truncate": "truncate",
 }
-"""How people write a transform, and Iceberg's name of it."""
+"""The names of transforms in statements, with Iceberg's names."""
 
 
 class PartParser:

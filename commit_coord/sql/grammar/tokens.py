@@ -49,7 +49,7 @@ def tokenize(text: str) -> list[Token]:
     try:
         tokens = Dialect().tokenize(text)
     except SqlglotError as error:
-        raise StatementError("the text can't be read: a quote or a comment has no end", statement=text) from error
+        raise StatementError("invalid statement: a quote or a comment has no end", statement=text) from error
     _refuse_gaps(text, tokens)
     return tokens
 

@@ -9,7 +9,7 @@ from sqlglot import expressions as sql
 from commit_coord.errors import StatementError
 
 Called = tuple[str, ...]
-"""What a table is called in a statement: its alias, or its database and its own name."""
+"""The names by which a statement can refer to a table: its alias, or its database and its own name."""
 
 
 def is_of(column: sql.Column, called: Called) -> bool:

@@ -1,4 +1,4 @@
-"""What a condition is for each row: true, false or unknown."""
+"""Evaluates a condition for each row: true, false or unknown."""
 
 from __future__ import annotations
 

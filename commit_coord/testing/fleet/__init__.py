@@ -8,7 +8,7 @@ Theory of operation
 
     A writer that may be killed notes what it does in a log that survives it: :class:`SyncedLog` has each line on disk
     before the writer goes on, and :func:`whole_lines` reads back what was written to the end. :class:`OutcomeLog` has
-    lines for what a writer tries and what became of it, so the log says what must be in the table.
+    lines for each try of a writer and its outcome, so the log says what must be in the table.
 
 The package uses the standard library alone: what is measured or killed does not pay for its imports.
 """

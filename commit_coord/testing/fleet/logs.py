@@ -89,7 +89,7 @@ class Outcomes:
 
 
 class OutcomeLog(SyncedLog):
-    """What a writer tries, written before, and what became of it, written after."""
+    """Each try of a writer, written before it, and its outcome, written after it."""
 
     def tries(self, mark: str) -> None:
         """Note that the operation of *mark* begins."""
@@ -104,7 +104,7 @@ class OutcomeLog(SyncedLog):
         self.line("refused", mark, type(error).__name__)
 
     def unknown(self, mark: str, error: Exception) -> None:
-        """Note that nobody can tell what became of it."""
+        """Note that the outcome is unknown."""
         self.line("unknown", mark, type(error).__name__)
 
     def failed_start(self, error: Exception) -> None:

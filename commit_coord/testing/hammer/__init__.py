@@ -10,7 +10,7 @@ Theory of operation
     beside what it is killed in.
 
     So what must hold can be read off the logs, and :mod:`commit_coord.testing.history` decides whether it does: an id
-    that was acknowledged stands in the table exactly once, one that was only tried at most once, any other never.
+    that was acknowledged is in the table exactly once, one that was only tried at most once, any other never.
     Where appends share snapshots the rows alone have the ids.
 
     Every row is compared, not its id alone: it follows from the mark. The table's files are read by code that no writer

@@ -43,7 +43,7 @@ def hammer(
     timeout_s: float = 900.0,
     say: Callable[[str], None] = lambda _: None,
 ) -> Report:
-    """Have *writers* processes append *appends* times each to a new table, and prove what became of it.
+    """Have *writers* processes append *appends* times each to a new table, and prove that the table is right.
 
     Args:
         folder: Empty; database, warehouse and logs go there.
@@ -99,7 +99,7 @@ def hammer(
             time.sleep(0.02)
             for slot, code in others.exit_codes().items():
                 if code is not None:
-                    others.start(slot)  # it ends itself when it can't tell what became of an append
+                    others.start(slot)  # it ends itself when the outcome of an append is unknown
             if tidier is not None:
                 tidier.tidy([process.pid for process in others.running().values()])
             if done < len(faults):

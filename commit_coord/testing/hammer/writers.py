@@ -101,7 +101,7 @@ def write(folder: Path, slot: int, appends: int, properties: Mapping[str, str], 
 
 
 def write_plain(folder: Path, slot: int, properties: Mapping[str, str]) -> None:
-    """Be the writer of *slot* that knows nothing of us, until it can't tell what became of an append."""
+    """Be the uncoordinated writer of *slot*, until the outcome of an append is unknown."""
     table = open_plain(properties["uri"]).load_table(TABLE)
     with _Diary(folder, slot) as diary:
         while True:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
+import os
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -108,7 +109,7 @@ class Doing:
             case WriteFiles(rows=rows, slot=slot):
                 made = list(data_files(table.metadata, arrow(rows, table.schema()), table.io))
                 for file in made:
-                    file.spec_id = table.metadata.default_spec_id  # as whoever commits files of others must say
+                    file.spec_id = table.metadata.default_spec_id  # a writer that commits files of others must say so
                 self.slots[slot] = made, table.schema().schema_id
             case CommitFiles(slot=slot, mode=mode, where=where):
                 ours: Any = table
@@ -157,7 +158,8 @@ class Doing:
                 _change(operation, target)
 
     def _foreign(self, rows: Iterable[Named], schema: Schema) -> str:
-        path = self.folder / f"foreign-{next(_numbers)}.parquet"
+        # Clients may share the folder, each in a process of its own.
+        path = self.folder / f"foreign-{os.getpid()}-{next(_numbers)}.parquet"
         pq.write_table(arrow(rows, schema), path)
         made: list[Row] = [canonical(row, schema.as_struct()) for row in rows]
         self.files.rows[str(path)] = made

@@ -178,7 +178,7 @@ def cut_to_server(cell: Cell) -> None:
 
 
 def cut_to_client(cell: Cell) -> None:
-    """Packets from a server are dropped: it does what it is asked, and nobody hears of it."""
+    """Packets from a server are dropped: it executes requests, and no client gets an answer."""
     _cut(cell, to_server=False, to_client=True)
 
 

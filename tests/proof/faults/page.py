@@ -14,7 +14,7 @@ _HEAD = f"""\
 
 Written by `make faults`; do not edit. Eight writers of mixed kinds (appends, overwrites and deletes under locks of
 partitions, in some cells a Spark application) work on one table while something breaks. Afterwards their logs are
-held against the table's files. What is promised stands in [guarantees](guarantees.md); what tests of this kind have
+held against the table's files. What is promised is in [guarantees](guarantees.md); what tests of this kind have
 found, in the [track record](TRACK_RECORD.md).
 
 ```
@@ -27,7 +27,7 @@ The command ends with 1 when a promise of ours does not hold: an acknowledged op
 refused one that is there, a lock that the next writer does not get within one lease and 5 s, a lock that stands a lease
 later (a request may come to its server when its sender has ended), a file that a snapshot names and that is missing,
 nothing acknowledged within one lease and 5 s ({RECOVERY_S:.0f} s) of the end of a fault.
-PyIceberg's own catalogs are run beside ours, by the same writers without the locks of operations, with short waits
+PyIceberg's own catalogs are run for comparison, by the same writers without the locks of operations, with short waits
 between many tries for their lock; their figures fail nothing. More than half of the time is theirs.
 
 How it is done: leases last {LEASE_S:.0f} s, a call to the metastore may take {CLIENT_TIMEOUT_S:.0f} s. Servers, \
@@ -72,7 +72,7 @@ def page(results: Mapping[str, Any]) -> str:
 
 
 def _overview(cells: Mapping[str, Any]) -> Iterator[str]:
-    yield "Time until something was acknowledged after the fault was over; what did not hold stands in its place.\n"
+    yield "Time until something was acknowledged after the fault was over; what did not hold is in its place.\n"
     yield f"| fault | {' | '.join(one.title for one in CONFIGURATIONS.values())} |"
     yield f"|---|{'---|' * len(CONFIGURATIONS)}"
     for injury in INJURIES.values():
@@ -95,7 +95,7 @@ def _verdict(injury: Injury, configuration: Configuration, cells: Mapping[str, A
     found, recovered = cell["findings"], cell["recovered_s"]
     wrong = [f"{found[key]} {title}" for key, title in _COLUMNS[2:-1] if found[key]]
     if recovered is None:
-        wrong.append("stands for good")
+        wrong.append("never recovers")
     elif recovered > RECOVERY_S:
         wrong.append(f"{recovered:.0f} s")
     if cell["broken"] and not wrong:

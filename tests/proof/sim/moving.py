@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import Any, cast
 
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.typedef import Identifier
 
 from commit_coord.catalog.metastore.common_lock import CommonLock
 from commit_coord.catalog.metastore.guards import Guards
@@ -38,8 +39,6 @@ from commit_coord.testing.history import Body
 from tests.proof.sim.locking import SimulatedLeaseManager
 from tests.proof.sim.services import Client, Files, Pointers
 from tests.proof.sim.world import Process, owner_of
-
-Table = tuple[str, ...]
 
 
 class SimulatedZooKeeper(SimulatedLeaseManager):
@@ -96,7 +95,7 @@ class SimulatedGuards:
         self._word: float | None = None
         self._kept: list[tuple[SimulatedHms, Lease]] = []
 
-    def stand(self, table: Table, *, deadline: float) -> None:
+    def stand(self, table: Identifier, *, deadline: float) -> None:
         """Return when a guard stands."""
         now = self._clock.now()
         if self._word is not None and now - self._word < self._trusted:
@@ -114,14 +113,14 @@ class SimulatedGuards:
             self._kept.append((manager, manager.acquire(request, deadline=deadline)))
         self._word = now
 
-    def remove(self, table: Table) -> None:
+    def remove(self, table: Identifier) -> None:
         """Remove all of them."""
         self._word = None
         manager = self._make()
         for entry in _guards(manager):
             manager.unlock(request_id=entry.request_id)
 
-    def forget(self, table: Table) -> None:
+    def forget(self, table: Identifier) -> None:
         """Look again before the next swap."""
         self._word = None
 
@@ -193,20 +192,22 @@ class MovingClient(Client):
         self._changes = PhaseChanges(self.phases, self.servers, self.locks)
         self._writers = UnconditionalWriters(common_lock)
 
-    def swap(self, table: Table, base: str | None, location: str) -> SwapResult:
+    def swap(self, table: Identifier, base: str | None, location: str) -> SwapResult:
         """As ``catalog/hive``, on a server that compares and sets."""
         assert base is not None
         self.guards.stand_for_swap(table, location, base)
         return self._send(base, location, compares=True)
 
-    def wait_for_unconditional_writers(self, table: Table, location: str, lease: Lease) -> bool:
+    def wait_for_unconditional_writers(self, table: Identifier, location: str, lease: Lease) -> bool:
         """As ``catalog/hive``."""
         return self._writers.wait(table, location, lease)
 
-    def prepare_metadata(self, table: Table, head: TableMetadata | None, made: TableMetadata) -> TableMetadata:
+    def prepare_metadata(
+        self, table: Identifier, head: TableMetadata | None, made: TableMetadata, *, changes_phase: bool
+    ) -> TableMetadata:
         """As ``catalog/hive``."""
         assert head is not None
-        properties = self._changes.checked(table, head.properties, made.properties)
+        properties = self._changes.checked(table, head.properties, made.properties, changes_phase=changes_phase)
         return made if properties == made.properties else made.model_copy(update={"properties": properties})
 
     def capabilities(self) -> Capabilities:

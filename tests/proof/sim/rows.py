@@ -212,7 +212,7 @@ class RowsRun(Run):
             properties={"format-version": str(version), **made.properties},
             table_uuid=uuid.UUID(int=1),
         )
-        return fast_metadata.lean(metadata).model_copy(update={"last_updated_ms": 1_600_000_000_000})
+        return fast_metadata.as_fast(metadata).model_copy(update={"last_updated_ms": 1_600_000_000_000})
 
     def replaced(self) -> Iterable[tuple[Any, str, Any]]:
         """Return what is replaced, PyIceberg's clock and threads with the rest."""

@@ -155,7 +155,7 @@ _INLINE = Inline()
 @cache
 def _created() -> TableMetadata:
     """Return the table as it is created, the same in every run."""
-    return fast_metadata.lean(
+    return fast_metadata.as_fast(
         new_table_metadata(
             schema=Schema(NestedField(1, "id", LongType(), required=False)),
             partition_spec=UNPARTITIONED_PARTITION_SPEC,
@@ -871,8 +871,9 @@ def _believes(process: Process, lease: Lease) -> bool:
         service = lease.keeper.service
         if service.denial(lease.ticket) is not None:
             return False
-        word = service.counted_from(lease.ticket)
-        state = next_state(state, LeaseEvent.TICK, now=process.clock.now(), word=word, lease=_LEASE.lease_ms / 1000)
+        confirmed_at, lease_s = service.counted_from(lease.ticket), _LEASE.lease_ms / 1000
+        now = process.clock.now()
+        state = next_state(state, LeaseEvent.TICK, now=now, last_confirmed_at=confirmed_at, lease=lease_s)
     return state in (LeaseState.HELD, LeaseState.SUSPECT)
 
 

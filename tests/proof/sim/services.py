@@ -10,6 +10,7 @@ from typing import Any
 
 from pyiceberg.io import FileIO, InputFile, OutputFile
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.typedef import Identifier
 
 from commit_coord.catalog.metastore.writers import UnconditionalWriters
 from commit_coord.locks.base import Lease
@@ -17,8 +18,6 @@ from commit_coord.model import LeaseState
 from commit_coord.protocol.commit import SwapResult
 from commit_coord.testing.history import Change
 from tests.proof.sim.world import NoAnswer, Process, Service, Unreachable
-
-Table = tuple[str, ...]
 
 
 class Condition(StrEnum):
@@ -190,18 +189,18 @@ class Client:
         self._shares_latch = shares_latch
         self._writers = UnconditionalWriters(self)
 
-    def pointer(self, table: Table) -> str | None:
+    def pointer(self, table: Identifier) -> str | None:
         """Read the pointer."""
         return self._pointers.service.call(self._process, lambda: self._pointers.location)
 
-    def swap(self, table: Table, base: str | None, location: str) -> SwapResult:
+    def swap(self, table: Identifier, base: str | None, location: str) -> SwapResult:
         """Compare and set."""
         assert base is not None
         if self._pointers.condition is Condition.IGNORES:
             return self._check_and_set(table, base, location)
         return self._send(base, location, compares=True)
 
-    def _check_and_set(self, table: Table, base: str, location: str) -> SwapResult:
+    def _check_and_set(self, table: Identifier, base: str, location: str) -> SwapResult:
         assert self.latch is not None
         self.latch.ensure_active(0)
         if self.pointer(table) != base:
@@ -239,11 +238,11 @@ class Client:
         """Compare and set, as writers do that take no lock."""
         return self._send(base, location, compares=True)
 
-    def swap_under_lease(self, lease_id: int, table: Table, base: str | None, location: str) -> SwapResult:
+    def swap_under_lease(self, lease_id: int, table: Identifier, base: str | None, location: str) -> SwapResult:
         """Nobody is fenced here."""
         raise NotImplementedError
 
-    def wait_for_unconditional_writers(self, table: Table, location: str, lease: Lease) -> bool:
+    def wait_for_unconditional_writers(self, table: Identifier, location: str, lease: Lease) -> bool:
         """Do as ``catalog/hive.py``, where there are writers that only lock."""
         return self._shares_latch and self._writers.wait(table, location, lease)
 
@@ -251,14 +250,16 @@ class Client:
         """Return True: those writers take the same latch as ours."""
         return True
 
-    def of(self, table: Table) -> AbstractContextManager[Lease]:
+    def of(self, table: Identifier) -> AbstractContextManager[Lease]:
         """Return the latch: the one that is held, or another one."""
         if self.latch is not None and self.latch.state in (LeaseState.HELD, LeaseState.SUSPECT):
             return nullcontext(self.latch)
         assert self.take_latch is not None
         return self.take_latch()
 
-    def prepare_metadata(self, table: Table, head: TableMetadata | None, made: TableMetadata) -> TableMetadata:
+    def prepare_metadata(
+        self, table: Identifier, head: TableMetadata | None, made: TableMetadata, *, changes_phase: bool
+    ) -> TableMetadata:
         """Add nothing."""
         return made
 

@@ -831,20 +831,20 @@ class SimulatedConnection(Connection):
         """See :meth:`Connection.close`."""
         self._closed = True
         opening: Any
-        opening, self._opening = self._opening, None
+        opening, self.opening = self.opening, None
         if opening is not None:
             opening.close()._done.wait(CLOSING)
 
     def connected(self, until: float) -> Any:
         """See :meth:`Connection.connected`."""
         self.process.step()
-        if self._opening is None:
-            self._opening = _SimulatedOpening(self)  # type: ignore[assignment]
+        if self.opening is None:
+            self.opening = _SimulatedOpening(self)  # type: ignore[assignment]
         return super().connected(until)
 
     def _drop(self, opening: Any = None) -> None:
-        if opening is None or self._opening is opening:
-            opening, self._opening = self._opening, None
+        if opening is None or self.opening is opening:
+            opening, self.opening = self.opening, None
         if opening is not None:
             opening.close()
 

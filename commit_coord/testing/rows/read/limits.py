@@ -1,4 +1,4 @@
-"""What readers can't answer, or answer wrongly, whoever wrote the table: each limit was found by reading."""
+"""What readers can't answer, or answer wrongly, for tables of any writer: each limit was found by reading."""
 
 from __future__ import annotations
 

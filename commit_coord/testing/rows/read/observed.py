@@ -48,7 +48,7 @@ class Files:
     lists: dict[str, list[Json]] = field(default_factory=dict)
     manifests: dict[str, Manifest] = field(default_factory=dict)
     rows: dict[str, list[Row]] = field(default_factory=dict)
-    """Of data files by path; whoever writes files without field ids says here what they hold."""
+    """Of data files by path; a client that writes files without field ids notes here what they hold."""
 
     def read(self, location: str) -> bytes:
         """Return what a file holds."""

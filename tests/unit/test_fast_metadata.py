@@ -1,4 +1,4 @@
-"""Lean metadata is PyIceberg's metadata: same values, same JSON, whatever was parsed in between."""
+"""Fast metadata is PyIceberg's metadata: same values, same JSON, whatever was parsed in between."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_what_is_dumped_is_what_pyiceberg_reads(version: int, snapshots: int) ->
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_pyiceberg_s_own_dump_of_lean_metadata_is_right(version: int) -> None:
+def test_pyiceberg_s_own_dump_of_fast_metadata_is_right(version: int) -> None:
     assert TableMetadataUtil.parse_raw(parsed(5, version).model_dump_json()) == stock(5, version)
     assert TableMetadataUtil.parse_obj(parsed(5, version).model_dump()) == stock(5, version)
 
@@ -153,7 +153,7 @@ def test_a_deep_copy_shares_no_dictionary_that_a_caller_may_change() -> None:
     assert "main" in base.refs
 
 
-def test_lean_metadata_survives_pickling() -> None:
+def test_fast_metadata_survives_pickling() -> None:
     assert pickle.loads(pickle.dumps(parsed(4))) == parsed(4)
 
 
@@ -182,10 +182,10 @@ def test_a_snapshot_that_is_gone_can_be_expired_again() -> None:
     assert [snapshot.snapshot_id for snapshot in left] == [3]
 
 
-def test_an_upgrade_to_version_2_stays_lean() -> None:
+def test_an_upgrade_to_version_2_stays_fast() -> None:
     upgraded = fast_metadata.apply_updates(parsed(3, 1), (UpgradeFormatVersionUpdate(format_version=2),))
     assert upgraded.format_version == 2
-    assert isinstance(upgraded, fast_metadata.LeanMetadataV2)
+    assert isinstance(upgraded, fast_metadata.FastMetadataV2)
     assert [s.snapshot_id for s in upgraded.snapshots] == [1, 2, 3]
 
 
