@@ -115,7 +115,7 @@ def _is_of(fields: StructType, name: str, value: Any) -> bool:
 def _has_room(kind: IcebergType | None, value: Any) -> bool:
     match kind:
         case IntegerType():
-            return -(2**31) <= value < 2**31
+            return bool(-(2**31) <= value < 2**31)
         case DecimalType(precision=precision, scale=scale):
             return bool(abs(value) < Decimal(10) ** (precision - scale))
     return True
