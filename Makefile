@@ -17,8 +17,8 @@ demo: ## A dozen concurrent PySpark and PyIceberg writers load real data, and th
 
 .PHONY: test
 test: ## The tests, without those that take minutes or need the Iceberg JVM runtime
-# In two processes, each with servers of its own: most tests wait for one. ARGS="-n 0" for one process.
-	$(with) python java postgres etcd -- pytest -m "not slow and not jvm" -n 2 --dist loadfile $(ARGS)
+# In four processes, each with servers of its own: most tests wait for one. ARGS="-n 0" for one process.
+	$(with) python java postgres etcd -- pytest -m "not slow and not jvm" -n 4 --dist loadfile $(ARGS)
 
 .PHONY: test-all
 test-all: ## Every test

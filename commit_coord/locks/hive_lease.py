@@ -393,7 +393,7 @@ class Leases:
             if wanted.get(resource) is not LockMode.EXCLUSIVE:
                 wanted[resource] = each.mode
         if not wanted:
-            raise InvalidArguments("a lease is on one object at least")
+            raise InvalidArguments("a lease needs at least one object")
         manager, deadline = self.manager, self.manager.clock.now() + wait_ms / 1000
         with suppress(LockError):  # Else somebody else will.
             self._delete_expired()

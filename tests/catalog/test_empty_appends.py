@@ -122,7 +122,7 @@ def test_orphans_refuses_a_table_that_holds_the_data_of_another(memory: Kit) -> 
     one: Any = memory.table(ids(1))
     for key in ("write.data.path", "write.metadata.path"):
         other = memory.table(ids(2), properties={key: f"{one.location()}/of-another"})
-        with pytest.raises(InvalidArguments, match="another table is inside the location"):
+        with pytest.raises(InvalidArguments, match="another table lies in the location"):
             memory.catalog.find_orphans(one.name(), older_than_ms=0, force=True)
         memory.catalog.drop_table(other.name())
 

@@ -580,7 +580,7 @@ def test_a_change_of_a_column_that_has_another_name_now_is_refused(made: Kit, ch
     stale = made.again(table)
     swap(table, "s", "t")
     before = state(made.again(table))
-    with pytest.raises(CommitConflict, match="'s' is another one now"):
+    with pytest.raises(CommitConflict, match="'s' was replaced by another column"):
         if staged:
             with stale.transaction() as tx:
                 tx.set_properties(a="1")

@@ -187,7 +187,7 @@ def test_a_short_age_and_a_shared_location_are_refused(made: Kit) -> None:
     with pytest.raises(InvalidArguments, match="at least 3600000"):
         found(made, table, older_than_ms=AT_LEAST_MS - 1)
     inside = made.catalog.create_table(made.identifier(), table.schema(), location=f"{table.location()}/data/inside")
-    with pytest.raises(InvalidArguments, match="another table is inside the location") as refused:
+    with pytest.raises(InvalidArguments, match="another table lies in the location") as refused:
         found(made, table)
     assert refused.value.details["other"] == ".".join(inside.name())
     assert found(made, inside) == set()

@@ -369,7 +369,7 @@ class TestAddedFiles:
         self, catalog: Any, tmp_path: Path, kind: Any, transform: str, values: list[Any]
     ) -> None:
         table = made(catalog, kind, transform=parse_transform(transform))
-        with pytest.raises(ValueError, match="lie in 2 partitions"):
+        with pytest.raises(ValueError, match="belong to 2 partitions"):
             self.add(table, tmp_path, kind, *values)
         assert left(table) == []
 
@@ -415,7 +415,7 @@ class TestAddedFiles:
         self, catalog: Any, tmp_path: Path
     ) -> None:
         table = made(catalog, StringType(), transform=IdentityTransform())
-        with pytest.raises(ValueError, match="lie in 2 partitions"):
+        with pytest.raises(ValueError, match="belong to 2 partitions"):
             self.add_groups(table, tmp_path, [["a"], ["x" * 5000]])
         assert left(table) == []
 
@@ -458,7 +458,7 @@ class TestAddedFiles:
         with table.update_schema() as update:
             update.rename_column("x", "y")
         with (
-            pytest.raises(commit_coord.CommitNotApplied, match="'x' would show its values"),
+            pytest.raises(commit_coord.CommitNotApplied, match="values 'x' would show"),
             table.update_schema() as update,
         ):
             update.add_column("x", LongType())
@@ -472,7 +472,7 @@ class TestAddedFiles:
     ) -> None:
         table = made(catalog, LongType())
         with (
-            pytest.raises(commit_coord.CommitNotApplied, match="'x' would show its values"),
+            pytest.raises(commit_coord.CommitNotApplied, match="values 'x' would show"),
             table.transaction() as transaction,
         ):
             self.add(transaction, tmp_path, LongType(), 1)

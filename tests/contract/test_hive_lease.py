@@ -552,7 +552,7 @@ def test_arguments_that_make_no_sense_are_refused(leases: Leases) -> None:
             call()
     no_ids: list[Any] = [0, -1, 2**63, True, "7"]
     for number in no_ids:
-        with pytest.raises(InvalidArguments, match="invalid lease id"):
+        with pytest.raises(InvalidArguments, match="not the id of a lease"):
             leases.confirm_lease(number)
     assert not leases.confirm_lease(lease_id + 1)
     assert [(lease_id, "db.t day=1", "x")] == listed(leases)

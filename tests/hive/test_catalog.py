@@ -261,7 +261,7 @@ def test_a_table_that_is_not_icebergs_is_left_alone(catalog: CoordinatedHiveCata
         lambda: catalog.rename_table((db, "t"), (db, "plain")),
         lambda: catalog.register_table((db, "plain"), made.metadata_location),
     ):
-        with pytest.raises(NoSuchIcebergTableError, match="plain is no Iceberg table"):
+        with pytest.raises(NoSuchIcebergTableError, match="plain is not an Iceberg table"):
             call()
     assert not catalog.table_exists((db, "plain"))
     assert catalog.list_tables(db) == [(db, "t")]
@@ -300,7 +300,7 @@ def test_a_property_that_is_too_long_for_the_metastore_is_a_clear_error(
     catalog: CoordinatedHiveCatalog, db: str
 ) -> None:
     table = catalog.create_table((db, "t"), SCHEMA)
-    with pytest.raises(CommitNotApplied, match="names of up to 256 characters"), table.transaction() as tx:
+    with pytest.raises(CommitNotApplied, match="limits property names to 256 characters"), table.transaction() as tx:
         tx.set_properties({"k" * 300: "v"})
     table.refresh().append(ids(1))
     assert orphans(table) == set()

@@ -14,7 +14,7 @@ PROMISES = {
     "RefusedNever": "a refused append is not in the table, and never will be",
     "Unbroken": "the parent of each head is the head before it (in the migration: of each head of ours)",
     FREE: "a run ends with every writer answered or dead, and nobody in the latch's queue",
-    "BeliefIsTrue": "a client that believes in its lease has it",
+    "BeliefIsTrue": "whoever believes in its lease has it",
     "EpochGrows": "the epoch grows by one with each change of phase, and with nothing else",
 }
 
@@ -47,7 +47,7 @@ HEAD = """\
 
 Written by `make model`; do not edit. It checks every order of events within the bounds that are named, and each
 protocol without one of its guards, which must break: the pictures show the shortest way. What is promised to users
-is in [guarantees](guarantees.md).
+stands in [guarantees](guarantees.md).
 
 The specifications are [`Commit.tla`](../tests/proof/model/Commit.tla), to be read beside
 `commit_coord/protocol/commit.py`, [`Lease.tla`](../tests/proof/model/Lease.tla) and

@@ -192,7 +192,7 @@ VARIANTS = (
     Variant(
         name="foreign-release",
         title="without release by the owner only, on a server that ignores the condition",
-        why="A writer whose lease ran out frees the latch of its present holder, and a third one gets it, too.",
+        why="A writer whose lease ran out frees the latch of whoever holds it now, and lets a third one in beside it.",
         module=COMMIT,
         changes={**_NO_CAS, "Writers": "{w1, w2, w3}", "Groups": False, "OwnRelease": False},
         breaks="AcknowledgedStays",
@@ -328,8 +328,7 @@ VARIANTS = (
     Variant(
         name="migration-guard-first",
         title="removing the guard before the phase goes back",
-        why="A writer that was paused past its lease still finds the pointer where it was, while an old writer is at "
-        "work.",
+        why="A writer that was paused past its lease still finds the pointer where it was, beside an old writer.",
         module=MIGRATION,
         changes={"Starts": '{"zookeeper"}', "GuardLast": False},
         breaks="AcknowledgedStays",
@@ -345,7 +344,7 @@ VARIANTS = (
     ),
     Variant(
         name="migration-paused",
-        title="acknowledging without a look at the HMS lock while an old writer is at work",
+        title="acknowledging without a look at the HMS lock, beside an old writer",
         why="Ours was paused past its lease. It compares and sets, the old writer does not. In phase `zookeeper` this "
         "can not happen: the guard is no lease.",
         module=MIGRATION,

@@ -19,7 +19,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from pyiceberg.types import StructType
+from pyiceberg.types import DecimalType, IcebergType, IntegerType, StructType
 
 from commit_coord.testing.rows.model.operations import (
     AddColumn,
@@ -104,11 +104,21 @@ def _values(operation: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _is_of(fields: StructType, name: str, value: Any) -> bool:
-    kinds = [str(f.field_type).partition("(")[0].partition("[")[0] for f in fields.fields if f.name == name]
-    if value is None or not kinds or kinds[0] not in _PYTHON:
+    found = next((f.field_type for f in fields.fields if f.name == name), None)
+    kind = str(found).partition("(")[0].partition("[")[0]
+    if value is None or kind not in _PYTHON:
         return True
     zoned = getattr(value, "tzinfo", None) is not None
-    return type(value) in _PYTHON[kinds[0]] and zoned == (kinds[0] == "timestamptz")
+    return type(value) in _PYTHON[kind] and zoned == (kind == "timestamptz") and _has_room(found, value)
+
+
+def _has_room(kind: IcebergType | None, value: Any) -> bool:
+    match kind:
+        case IntegerType():
+            return bool(-(2**31) <= value < 2**31)
+        case DecimalType(precision=precision, scale=scale):
+            return bool(abs(value) < Decimal(10) ** (precision - scale))
+    return True
 
 
 _PYTHON: dict[str, tuple[type, ...]] = {
@@ -126,7 +136,7 @@ _PYTHON: dict[str, tuple[type, ...]] = {
     "timestamptz": (dt.datetime,),
     "uuid": (UUID,),
 }
-"""Whose values fit a column: a whole number fits every column of numbers, so it must land."""
+"""Values of these types fit a column; a whole number fits every column of numbers that has room for it."""
 
 
 def _meaning(operation: Single, base: State, head: State, slots: Slots) -> Expected:
