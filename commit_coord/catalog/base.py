@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
@@ -12,8 +13,9 @@ from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, TableAl
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
-from pyiceberg.table import CommitTableResponse, Table
-from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table import CommitTableResponse, StagedTable, Table, TableProperties
+from pyiceberg.table.locations import load_location_provider
+from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import AssertCreate, TableRequirement, TableUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier
@@ -23,12 +25,12 @@ from commit_coord.catalog.maintenance import MaintainedCatalog
 from commit_coord.catalog.storing import StoringCatalog
 from commit_coord.clock import SYSTEM_CLOCK
 from commit_coord.config import Configuration
-from commit_coord.coordinator import Coordinator, PointerStore, delete_quietly
+from commit_coord.coordinator import Committed, Coordinator, PointerStore, delete_quietly
 from commit_coord.errors import CommitStateUnknown
 from commit_coord.events import Events
 from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg import metadata as fast_metadata
-from commit_coord.iceberg.attempt import Attempt
+from commit_coord.iceberg.attempt import Attempt, table_name
 from commit_coord.iceberg.reader import MetadataReader
 from commit_coord.iceberg.rebase import GC_ENABLED, shares_files
 from commit_coord.locks.base import LockSettings
@@ -122,6 +124,18 @@ class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, Meta
             catalog=self,
         )
 
+    def metadata_location(self, identifier: str | Identifier) -> str:
+        """Return where the metadata of the table is now, without reading it.
+
+        Raises:
+            NoSuchTableError: There is none of that name.
+        """
+        table = self._table_identifier(identifier)
+        location = self.coordinator.store.pointer(table)
+        if location is None:
+            raise NoSuchTableError(f"Table does not exist: {table_name(table)}")
+        return location
+
     def table_exists(self, identifier: str | Identifier) -> bool:
         """Return whether there is a table of that name, without reading its metadata."""
         try:
@@ -148,6 +162,47 @@ class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, Meta
         )
         (committed,) = self.coordinator.commit([attempt])
         return CommitTableResponse.model_construct(metadata=committed.metadata, metadata_location=committed.location)
+
+    def commit_request(
+        self,
+        identifier: str | Identifier,
+        requirements: tuple[TableRequirement, ...],
+        updates: tuple[TableUpdate, ...],
+    ) -> Committed:
+        """Commit what a client of another protocol asks for: on the head, whichever it is, its requirements decide.
+
+        Args:
+            identifier: The table. It is created where a requirement says that there is none.
+            requirements: Everything that the client relies on; there is no other trace of what it has read.
+            updates: Applied to the head in their order.
+
+        Raises:
+            NoSuchTableError: There is none of that name, and it is not to be created.
+            CommitError: As :meth:`~commit_coord.coordinator.Coordinator.commit`.
+        """
+        table = self._table_identifier(identifier)
+        attempt = Attempt(
+            request_id=str(self.host.new_id()),
+            table=table,
+            table_uuid=None,
+            base_location=None,
+            requirements=requirements,
+            updates=updates,
+        )
+
+        def on(head: TableMetadata, location: str) -> Attempt:
+            return dataclasses.replace(
+                attempt,
+                table_uuid=str(head.table_uuid),
+                base_location=location,
+                base_sequence_number=fast_metadata.sequence_number(head),
+            )
+
+        if any(isinstance(requirement, AssertCreate) for requirement in requirements):
+            (committed,) = self.coordinator.commit([attempt])
+        else:
+            (committed,) = self.coordinator.commit([on(*self.coordinator.load(table))], replan=on)
+        return committed
 
     def create_table(
         self,
@@ -189,6 +244,33 @@ class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, Meta
         self._table_identifier(identifier)  # a name that no table can have is refused before a file is written
         return CoordinatedCreation(
             self._create_staged_table(identifier, schema, location, partition_spec, sort_order, properties)
+        )
+
+    def _create_staged_table(
+        self,
+        identifier: str | Identifier,
+        schema: Any,
+        location: str | None = None,
+        partition_spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
+        sort_order: SortOrder = UNSORTED_SORT_ORDER,
+        properties: dict[str, Any] = EMPTY_DICT,
+    ) -> StagedTable:
+        """Return a table that is not made yet. PyIceberg's method knows no namespace below another."""
+        table = self._table_identifier(identifier)
+        given = dict(properties)
+        version = int(given.get(TableProperties.FORMAT_VERSION, TableProperties.DEFAULT_FORMAT_VERSION))
+        columns = self._convert_schema_if_needed(schema, version)
+        place = self._resolve_table_location(location, table_name(table[:-1]), table[-1])
+        metadata_location = load_location_provider(place, given).new_table_metadata_file_location()
+        metadata = new_table_metadata(
+            location=place, schema=columns, partition_spec=partition_spec, sort_order=sort_order, properties=given
+        )
+        return StagedTable(
+            identifier=table,
+            metadata=metadata,
+            metadata_location=metadata_location,
+            io=self.file_io(metadata.properties, metadata_location),
+            catalog=self,
         )
 
     def register_table(self, identifier: str | Identifier, metadata_location: str, overwrite: bool = False) -> Table:

@@ -244,6 +244,12 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
         """See :meth:`CoordinatedCatalog._properties`: a table declares the lock manager that its writers use."""
         return self._writer_properties.prepare(table, before, after)
 
+    def metadata_location(self, identifier: str | Identifier) -> str:
+        """See :meth:`CoordinatedCatalog.metadata_location`; what was overwritten is noticed here, too."""
+        location = super().metadata_location(identifier)
+        self.overwrites.loaded(self._table_identifier(identifier), location)
+        return location
+
     def load_table(self, identifier: str | Identifier) -> Table:
         """Return the table as it is now; its commits are coordinated.
 

@@ -1,0 +1,115 @@
+"""What an exception means on the wire: status, type and message.
+
+Java's clients match the beginnings of some messages, so these are Java's own. What may have happened decides the
+status: a commit that is proven not to have landed is 409, an unknown outcome is 500 and never a 4xx, because clients
+delete the files of a commit that was refused.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    CommitStateUnknownException,
+    NamespaceAlreadyExistsError,
+    NamespaceNotEmptyError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+    ValidationError,
+    ValidationException,
+)
+
+from commit_coord.errors import CommitCoordError, ConfigError, LockError, MetastoreUnavailable
+from commit_coord.redaction import without_passwords
+from commit_coord.rest.routing import MethodNotAllowed, NoRoute
+from commit_coord.rest.wire import (
+    Answer,
+    MalformedRequest,
+    UnprocessableRequest,
+    UnsupportedRequest,
+    json_answer,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class NoSuchWarehouse(LookupError):
+    """The server serves no catalog of this name."""
+
+
+class Overloaded(Exception):
+    """The server takes no more requests now. Nothing was done.
+
+    Args:
+        reason: Why.
+        retry_after_s: When to come back.
+    """
+
+    def __init__(self, reason: str, retry_after_s: int = 1) -> None:
+        self.retry_after_s = retry_after_s
+        super().__init__(reason)
+
+
+class BodyTooLarge(Exception):
+    """The body of the request is longer than the server takes. Nothing was done."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Meaning:
+    status: HTTPStatus
+    kind: str
+
+
+_MEANINGS: tuple[tuple[type[Exception], HTTPStatus, str], ...] = (
+    (CommitStateUnknownException, HTTPStatus.INTERNAL_SERVER_ERROR, "CommitStateUnknownException"),
+    (CommitFailedException, HTTPStatus.CONFLICT, "CommitFailedException"),
+    (NoSuchTableError, HTTPStatus.NOT_FOUND, "NoSuchTableException"),
+    (NoSuchNamespaceError, HTTPStatus.NOT_FOUND, "NoSuchNamespaceException"),
+    (NoSuchWarehouse, HTTPStatus.NOT_FOUND, "NoSuchWarehouseException"),
+    (FileNotFoundError, HTTPStatus.NOT_FOUND, "NotFoundException"),
+    (NoRoute, HTTPStatus.NOT_FOUND, "NoSuchEndpointException"),
+    (MethodNotAllowed, HTTPStatus.METHOD_NOT_ALLOWED, "MethodNotAllowedException"),
+    (TableAlreadyExistsError, HTTPStatus.CONFLICT, "AlreadyExistsException"),
+    (NamespaceAlreadyExistsError, HTTPStatus.CONFLICT, "AlreadyExistsException"),
+    (NamespaceNotEmptyError, HTTPStatus.CONFLICT, "NamespaceNotEmptyException"),
+    (UnprocessableRequest, HTTPStatus.UNPROCESSABLE_ENTITY, "UnprocessableEntityException"),
+    (UnsupportedRequest, HTTPStatus.NOT_ACCEPTABLE, "UnsupportedOperationException"),
+    (MalformedRequest, HTTPStatus.BAD_REQUEST, "BadRequestException"),
+    (Overloaded, HTTPStatus.TOO_MANY_REQUESTS, "TooManyRequestsException"),
+    (BodyTooLarge, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "BadRequestException"),
+    (ValidationException, HTTPStatus.BAD_REQUEST, "ValidationException"),
+    (ValidationError, HTTPStatus.BAD_REQUEST, "ValidationException"),
+    (ConfigError, HTTPStatus.BAD_REQUEST, "ValidationException"),
+    (LockError, HTTPStatus.SERVICE_UNAVAILABLE, "ServiceUnavailableException"),
+    (MetastoreUnavailable, HTTPStatus.SERVICE_UNAVAILABLE, "ServiceUnavailableException"),
+    (CommitCoordError, HTTPStatus.INTERNAL_SERVER_ERROR, "InternalServerError"),
+    (ValueError, HTTPStatus.BAD_REQUEST, "ValidationException"),
+)
+"""The first one that fits is meant, so what is narrow comes before what is wide."""
+
+
+def error_answer(error: Exception) -> Answer:
+    """Return the answer that *error* means. One that nobody expected is logged, and its text stays here."""
+    for expected, status, kind in _MEANINGS:
+        if isinstance(error, expected):
+            if status is HTTPStatus.INTERNAL_SERVER_ERROR:
+                logger.error("a request ended in %s", kind, exc_info=error)
+            return _answer(status, kind, without_passwords(str(error)), error)
+    logger.error("a request ended in an error that nobody expected", exc_info=error)
+    text = f"{type(error).__name__}; the server's log says more"
+    return _answer(HTTPStatus.INTERNAL_SERVER_ERROR, "InternalServerError", text, error)
+
+
+def _answer(status: HTTPStatus, kind: str, message: str, error: Exception) -> Answer:
+    headers = {}
+    if isinstance(error, Overloaded):
+        headers["retry-after"] = str(error.retry_after_s)
+    elif status is HTTPStatus.SERVICE_UNAVAILABLE:
+        headers["retry-after"] = "1"
+    elif isinstance(error, MethodNotAllowed):
+        headers["allow"] = ", ".join(error.allowed)
+    return json_answer({"error": {"message": message, "type": kind, "code": int(status)}}, status, headers)

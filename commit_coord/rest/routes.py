@@ -1,0 +1,71 @@
+"""Every route that is served; what ``GET /v1/config`` advertises is this table."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+from commit_coord.rest import namespaces, tables
+from commit_coord.rest.errors import error_answer
+from commit_coord.rest.routing import PREFIX, Route, Router
+from commit_coord.rest.warehouses import Warehouse, Warehouses
+from commit_coord.rest.wire import Answer, Request, json_answer
+
+Handler = Callable[[Warehouse, Request], Answer]
+
+_NAMESPACES = f"{PREFIX}/namespaces"
+_NAMESPACE = f"{_NAMESPACES}/{{namespace}}"
+_TABLES = f"{_NAMESPACE}/tables"
+_TABLE = f"{_TABLES}/{{table}}"
+
+SERVED: tuple[Route[Handler], ...] = (
+    Route("GET", _NAMESPACES, namespaces.list_namespaces),
+    Route("POST", _NAMESPACES, namespaces.create_namespace),
+    Route("GET", _NAMESPACE, namespaces.load_namespace),
+    Route("HEAD", _NAMESPACE, namespaces.namespace_exists),
+    Route("DELETE", _NAMESPACE, namespaces.drop_namespace),
+    Route("POST", f"{_NAMESPACE}/properties", namespaces.update_namespace),
+    Route("GET", _TABLES, tables.list_tables),
+    Route("POST", _TABLES, tables.create_table),
+    Route("GET", _TABLE, tables.load_table),
+    Route("HEAD", _TABLE, tables.table_exists),
+    Route("POST", _TABLE, tables.commit_table),
+    Route("DELETE", _TABLE, tables.drop_table),
+    Route("POST", f"{_TABLE}/metrics", tables.report_metrics),
+    Route("POST", f"{_NAMESPACE}/register", tables.register_table),
+    Route("POST", f"{PREFIX}/tables/rename", tables.rename_table),
+)
+"""The routes of one warehouse."""
+
+
+class Api:
+    """Answers requests. Blocks; to be called from many threads.
+
+    Args:
+        warehouses: What is served.
+    """
+
+    def __init__(self, warehouses: Warehouses) -> None:
+        self._warehouses = warehouses
+        routes = (*SERVED, Route("GET", "/v1/config", self._config))
+        self._router: Router[Handler] = Router(routes)
+
+    def answer(self, request: Request) -> Answer:
+        """Return the answer to *request*, also where it ends in an error."""
+        try:
+            route, names = self._router.find(request.method, request.path)
+            name = names["prefix"] if "prefix" in names else request.query.get("warehouse")
+            warehouse = self._warehouses.chosen(name)
+            return route.handler(warehouse, dataclasses.replace(request, names=names))
+        except Exception as error:  # noqa: BLE001 - every error is an answer
+            return error_answer(error)
+
+    def _config(self, warehouse: Warehouse, request: Request) -> Answer:
+        """Answer with what a client needs to know before anything else."""
+        return json_answer(
+            {
+                "defaults": {},
+                "overrides": {"prefix": warehouse.prefix},
+                "endpoints": [route.endpoint for route in SERVED],
+            }
+        )

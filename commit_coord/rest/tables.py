@@ -1,0 +1,149 @@
+"""The routes of tables."""
+
+from __future__ import annotations
+
+import logging
+
+from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.table.update import AssertCreate
+from pyiceberg.typedef import Identifier
+
+from commit_coord.coordinator import Committed
+from commit_coord.errors import CommitConflict
+from commit_coord.iceberg import metadata as fast_metadata
+from commit_coord.rest.metadata import etag_of, matches
+from commit_coord.rest.namespaces import require_namespace, shown
+from commit_coord.rest.pages import page
+from commit_coord.rest.warehouses import Warehouse
+from commit_coord.rest.wire import (
+    NO_CONTENT,
+    Answer,
+    CommitTable,
+    CreateTable,
+    MalformedRequest,
+    RegisterTable,
+    RenameTable,
+    Request,
+    json_answer,
+    table_names,
+)
+
+logger = logging.getLogger(__name__)
+
+
+def list_tables(warehouse: Warehouse, request: Request) -> Answer:
+    """Answer with the tables of a namespace."""
+    require_namespace(warehouse.catalog, request.namespace)
+    found, following = page(warehouse.catalog.list_tables(request.namespace), request)
+    return json_answer({"identifiers": table_names(found), "next-page-token": following})
+
+
+def create_table(warehouse: Warehouse, request: Request) -> Answer:
+    """Create a table, or answer with what a client needs to create it by its first commit."""
+    wanted = request.parsed(CreateTable)
+    table = (*request.namespace, wanted.name)
+    require_namespace(warehouse.catalog, request.namespace)
+    refuse_existing(warehouse, table)
+    creation = warehouse.catalog.create_table_transaction(
+        table, wanted.schema_, wanted.location, wanted.spec, wanted.order, dict(wanted.properties)
+    )
+    if wanted.stage_create:
+        return warehouse.answers.staged(fast_metadata.dump(creation.table_metadata, ""), request)
+    try:
+        made = creation.commit_transaction()
+    except CommitConflict:
+        refuse_existing(warehouse, table)
+        raise
+    return warehouse.answers.load(made.metadata_location, request)
+
+
+def load_table(warehouse: Warehouse, request: Request) -> Answer:
+    """Answer with the metadata of a table, or that the client has it already."""
+    refs_only = request.query.get("snapshots", "all")
+    if refs_only not in ("all", "refs"):
+        raise MalformedRequest(f"Invalid snapshots, neither all nor refs: {refs_only}")
+    location = warehouse.catalog.metadata_location(request.table)
+    etag = etag_of(location, refs_only=refs_only == "refs")
+    if matches(request.headers.get("if-none-match"), etag):
+        return Answer(status=304, headers={"etag": etag})
+    return warehouse.answers.load(location, request, refs_only=refs_only == "refs")
+
+
+def table_exists(warehouse: Warehouse, request: Request) -> Answer:
+    """Answer 204 if there is such a table."""
+    warehouse.catalog.metadata_location(request.table)
+    return NO_CONTENT
+
+
+def commit_table(warehouse: Warehouse, request: Request) -> Answer:
+    """Commit to a table, or create it with all that was staged."""
+    wanted = request.parsed(CommitTable)
+    table = request.table
+    if any(isinstance(requirement, AssertCreate) for requirement in wanted.requirements):
+        require_namespace(warehouse.catalog, request.namespace)
+        refuse_existing(warehouse, table)
+    committed = warehouse.catalog.commit_request(table, wanted.requirements, wanted.updates)
+    return warehouse.answers.written(committed.location, _bytes_of(warehouse, committed), request)
+
+
+def drop_table(warehouse: Warehouse, request: Request) -> Answer:
+    """Drop a table, with its files if the client asks for that."""
+    warehouse.catalog.metadata_location(request.table)
+    if request.query.get("purgeRequested", "false").lower() == "true":
+        warehouse.catalog.purge_table(request.table)
+    else:
+        warehouse.catalog.drop_table(request.table)
+    return NO_CONTENT
+
+
+def rename_table(warehouse: Warehouse, request: Request) -> Answer:
+    """Give a table another name, in another namespace if wanted."""
+    wanted = request.parsed(RenameTable)
+    source, destination = wanted.source.identifier, wanted.destination.identifier
+    warehouse.catalog.metadata_location(source)
+    require_namespace(warehouse.catalog, wanted.destination.namespace)
+    refuse_existing(warehouse, destination)
+    warehouse.catalog.rename_table(source, destination)
+    return NO_CONTENT
+
+
+def register_table(warehouse: Warehouse, request: Request) -> Answer:
+    """Register the table of a metadata file that is there."""
+    wanted = request.parsed(RegisterTable)
+    table = (*request.namespace, wanted.name)
+    require_namespace(warehouse.catalog, request.namespace)
+    if not wanted.overwrite:
+        refuse_existing(warehouse, table)
+    made = warehouse.catalog.register_table(table, wanted.metadata_location, wanted.overwrite)
+    return warehouse.answers.load(made.metadata_location, request)
+
+
+def report_metrics(warehouse: Warehouse, request: Request) -> Answer:
+    """Take the report of a scan or commit. Nothing is done with it."""
+    return NO_CONTENT
+
+
+def refuse_existing(warehouse: Warehouse, table: Identifier) -> None:
+    """Return if there is no such table.
+
+    Raises:
+        TableAlreadyExistsError: There is one.
+    """
+    try:
+        warehouse.catalog.metadata_location(table)
+    except NoSuchTableError:
+        return
+    raise TableAlreadyExistsError(f"Table already exists: {shown(table)}")
+
+
+def _bytes_of(warehouse: Warehouse, committed: Committed) -> bytes:
+    """Return the metadata that *committed* published: the whole file, which may hold the commits of others.
+
+    It is most often known from the commit. The commit has landed, so nothing that fails here may end as an error.
+    """
+    try:
+        metadata = warehouse.catalog.coordinator.read(committed.location)
+    except Exception:  # noqa: BLE001 - above all, the file may be gone by now
+        logger.info("the metadata file of a commit is gone: %s", committed.location, exc_info=True)
+        metadata = committed.metadata
+    return fast_metadata.dump(metadata, "")

@@ -1,0 +1,69 @@
+"""The catalogs that are served, each under the prefix of its name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from urllib.parse import quote
+
+from commit_coord.catalog.base import CoordinatedCatalog
+from commit_coord.catalog.load import load_catalog
+from commit_coord.rest.errors import NoSuchWarehouse
+from commit_coord.rest.metadata import TableAnswers
+
+
+@dataclass(frozen=True, slots=True)
+class Warehouse:
+    """A catalog, and the answers that were made of its files."""
+
+    catalog: CoordinatedCatalog
+    answers: TableAnswers
+
+    @property
+    def prefix(self) -> str:
+        """What its paths begin with, encoded."""
+        return quote(self.catalog.name, safe="")
+
+
+class Warehouses:
+    """The catalogs that one process serves.
+
+    Args:
+        names: In PyIceberg's configuration; the first one is the default.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = tuple(names)
+        self._opened: dict[str, Warehouse] = {}
+        self._ends = ExitStack()
+
+    def open(self) -> None:
+        """Open all of them.
+
+        Raises:
+            ConfigError: One can't be opened; none is open.
+        """
+        with ExitStack() as opening:
+            for name in self._names:
+                catalog = load_catalog(name)
+                opening.callback(catalog.close)
+                self._opened[name] = Warehouse(catalog, TableAnswers(partial(catalog.file_io, {})))
+            self._ends = opening.pop_all()
+
+    def close(self) -> None:
+        """Give back every lock and close every connection."""
+        self._opened.clear()
+        self._ends.close()
+
+    def chosen(self, name: str | None) -> Warehouse:
+        """Return the one that a client asks for by *name*, without one the default.
+
+        Raises:
+            NoSuchWarehouse: None has this name.
+        """
+        found = self._opened.get(name or self._names[0])
+        if found is None:
+            raise NoSuchWarehouse(f"Warehouse does not exist: {name}; served are: {', '.join(self._names)}")
+        return found

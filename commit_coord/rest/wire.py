@@ -1,0 +1,194 @@
+"""What crosses the wire: requests and answers as values, and their JSON. Pure.
+
+Source: Iceberg's ``rest-catalog-open-api.yaml``; the models of schemas, requirements and updates are PyIceberg's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import orjson
+from pydantic import Field, ValidationError
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
+from pyiceberg.table.update import TableRequirement, TableUpdate
+from pyiceberg.typedef import IcebergBaseModel, Identifier
+
+M = TypeVar("M", bound=IcebergBaseModel)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """An HTTP request, decoded as far as its route says.
+
+    Args:
+        method: In upper case.
+        path: Raw: still percent-encoded.
+        names: What stands in the path, decoded: ``namespace``, ``table``.
+        query: The query parameters, decoded.
+        headers: By lower-case name.
+        body: As it came.
+    """
+
+    method: str
+    path: str
+    names: Mapping[str, str] = field(default_factory=dict)
+    query: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+    @property
+    def namespace(self) -> Identifier:
+        """The levels of the namespace in the path."""
+        return levels(self.names["namespace"])
+
+    @property
+    def table(self) -> Identifier:
+        """Namespace and name of the table in the path."""
+        return (*self.namespace, self.names["table"])
+
+    @property
+    def takes_gzip(self) -> bool:
+        """Whether the client reads gzipped answers."""
+        offered = (part.strip().partition(";") for part in self.headers.get("accept-encoding", "").split(","))
+        return any(coding in ("gzip", "*") and weight.replace(" ", "") not in _REFUSED for coding, _, weight in offered)
+
+    def parsed(self, model: type[M]) -> M:
+        """Return the body as *model*.
+
+        Raises:
+            MalformedRequest: It is none.
+        """
+        try:
+            return model.model_validate_json(self.body)
+        except ValidationError as error:
+            raise MalformedRequest(_first_reason(error)) from error
+
+
+_REFUSED = frozenset({"q=0", "q=0.0", "q=0.00", "q=0.000"})
+
+
+class MalformedRequest(ValueError):
+    """The request does not say what its route needs. Nothing was done."""
+
+
+class UnprocessableRequest(ValueError):
+    """The request contradicts itself. Nothing was done."""
+
+
+class UnsupportedRequest(Exception):
+    """The request is well formed, and this server does not do what it asks for. Nothing was done."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """An HTTP answer.
+
+    Args:
+        status: The HTTP status.
+        body: Of :attr:`content_type`; none for 204 and 304.
+        headers: Those beside content type and length.
+    """
+
+    status: int = 200
+    body: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    content_type: str = "application/json"
+
+
+def json_answer(document: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Answer:
+    """Return the answer whose body is *document*."""
+    return Answer(status=status, body=orjson.dumps(document), headers=headers or {})
+
+
+NO_CONTENT = Answer(status=204)
+
+
+def levels(text: str) -> Identifier:
+    """Return the levels of a namespace that is written as *text* in a path or a query: separated by ``0x1F``."""
+    return tuple(text.split("\x1f"))
+
+
+class CreateNamespace(IcebergBaseModel):
+    """``CreateNamespaceRequest``."""
+
+    namespace: tuple[str, ...]
+    properties: dict[str, str] = Field(default_factory=dict)
+
+
+class UpdateNamespace(IcebergBaseModel):
+    """``UpdateNamespacePropertiesRequest``."""
+
+    removals: list[str] = Field(default_factory=list)
+    updates: dict[str, str] = Field(default_factory=dict)
+
+
+class CreateTable(IcebergBaseModel):
+    """``CreateTableRequest``."""
+
+    name: str
+    location: str | None = None
+    schema_: Schema = Field(alias="schema")
+    partition_spec: PartitionSpec | None = Field(alias="partition-spec", default=None)
+    write_order: SortOrder | None = Field(alias="write-order", default=None)
+    stage_create: bool = Field(alias="stage-create", default=False)
+    properties: dict[str, str] = Field(default_factory=dict)
+
+    @property
+    def spec(self) -> PartitionSpec:
+        """The partition spec, where none is given that of one partition."""
+        return self.partition_spec or UNPARTITIONED_PARTITION_SPEC
+
+    @property
+    def order(self) -> SortOrder:
+        """The sort order, where none is given no order."""
+        return self.write_order or UNSORTED_SORT_ORDER
+
+
+class CommitTable(IcebergBaseModel):
+    """``CommitTableRequest``; on the routes of one table the path names it."""
+
+    requirements: tuple[TableRequirement, ...] = ()
+    updates: tuple[TableUpdate, ...] = ()
+
+
+class RegisterTable(IcebergBaseModel):
+    """``RegisterTableRequest``."""
+
+    name: str
+    metadata_location: str = Field(alias="metadata-location")
+    overwrite: bool = False
+
+
+class TableName(IcebergBaseModel):
+    """``TableIdentifier``."""
+
+    namespace: tuple[str, ...]
+    name: str
+
+    @property
+    def identifier(self) -> Identifier:
+        """Namespace and name as PyIceberg writes them."""
+        return (*self.namespace, self.name)
+
+
+class RenameTable(IcebergBaseModel):
+    """``RenameTableRequest``."""
+
+    source: TableName
+    destination: TableName
+
+
+def table_names(identifiers: Sequence[Identifier]) -> list[dict[str, Any]]:
+    """Return *identifiers* as a list of ``TableIdentifier``."""
+    return [{"namespace": list(namespace), "name": name} for *namespace, name in identifiers]
+
+
+def _first_reason(error: ValidationError) -> str:
+    reasons = error.errors(include_url=False, include_input=False, include_context=False)
+    where = ".".join(map(str, reasons[0]["loc"]))
+    more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
+    return f"Malformed request: {where + ': ' if where else ''}{reasons[0]['msg']}{more}"
