@@ -15,7 +15,7 @@ from pyiceberg.manifest import ManifestFile
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.table import CommitTableResponse, StagedTable, Table, TableProperties
 from pyiceberg.table.locations import load_location_provider
-from pyiceberg.table.metadata import TableMetadata, new_table_metadata
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import AssertCreate, TableRequirement, TableUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier
@@ -31,6 +31,8 @@ from commit_coord.events import Events
 from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.iceberg.attempt import Attempt, table_name
+from commit_coord.iceberg.new_table import new_metadata
+from commit_coord.iceberg.numbering import renumbered
 from commit_coord.iceberg.reader import MetadataReader
 from commit_coord.iceberg.rebase import GC_ENABLED, shares_files
 from commit_coord.locks.base import LockSettings
@@ -40,6 +42,7 @@ from commit_coord.observing import observe
 from commit_coord.observing.audit import AuditLog
 from commit_coord.protocol.hierarchy import Operation
 from commit_coord.table import CoordinatedCreation, CoordinatedTable
+from commit_coord.table.writable import refuse_unwritable
 
 
 class NoSuchName(NoSuchTableError, NoSuchNamespaceError, ValueError):
@@ -196,6 +199,7 @@ class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, Meta
                 table_uuid=str(head.table_uuid),
                 base_location=location,
                 base_sequence_number=fast_metadata.sequence_number(head),
+                updates=renumbered(updates, head),
             )
 
         if any(isinstance(requirement, AssertCreate) for requirement in requirements):
@@ -241,12 +245,11 @@ class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, Meta
         properties: dict[str, Any] = EMPTY_DICT,
     ) -> CoordinatedCreation:
         """Return a transaction that makes a table, and whatever else it is told to, in one commit."""
-        self._table_identifier(identifier)  # a name that no table can have is refused before a file is written
-        return CoordinatedCreation(
-            self._create_staged_table(identifier, schema, location, partition_spec, sort_order, properties)
-        )
+        staged = self.stage_table(identifier, schema, location, partition_spec, sort_order, properties)
+        refuse_unwritable(staged)
+        return CoordinatedCreation(staged)
 
-    def _create_staged_table(
+    def stage_table(
         self,
         identifier: str | Identifier,
         schema: Any,
@@ -255,16 +258,20 @@ class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, Meta
         sort_order: SortOrder = UNSORTED_SORT_ORDER,
         properties: dict[str, Any] = EMPTY_DICT,
     ) -> StagedTable:
-        """Return a table that is not made yet. PyIceberg's method knows no namespace below another."""
+        """Return a table as it will be made. Nothing is written.
+
+        PyIceberg's own method does so for namespaces of one level.
+
+        Raises:
+            NoSuchNamespaceError: The location is asked of a namespace that is not there.
+            ValueError: No table can have this name, location, or schema.
+        """
         table = self._table_identifier(identifier)
-        given = dict(properties)
-        version = int(given.get(TableProperties.FORMAT_VERSION, TableProperties.DEFAULT_FORMAT_VERSION))
+        version = int(properties.get(TableProperties.FORMAT_VERSION, TableProperties.DEFAULT_FORMAT_VERSION))
         columns = self._convert_schema_if_needed(schema, version)
         place = self._resolve_table_location(location, table_name(table[:-1]), table[-1])
-        metadata_location = load_location_provider(place, given).new_table_metadata_file_location()
-        metadata = new_table_metadata(
-            location=place, schema=columns, partition_spec=partition_spec, sort_order=sort_order, properties=given
-        )
+        metadata = new_metadata(place, columns, partition_spec, sort_order, properties)
+        metadata_location = load_location_provider(place, metadata.properties).new_table_metadata_file_location()
         return StagedTable(
             identifier=table,
             metadata=metadata,

@@ -8,7 +8,6 @@ delete the files of a commit that was refused.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from http import HTTPStatus
 
 from pyiceberg.exceptions import (
@@ -58,12 +57,6 @@ class BodyTooLarge(Exception):
     """The body of the request is longer than the server takes. Nothing was done."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Meaning:
-    status: HTTPStatus
-    kind: str
-
-
 _MEANINGS: tuple[tuple[type[Exception], HTTPStatus, str], ...] = (
     (CommitStateUnknownException, HTTPStatus.INTERNAL_SERVER_ERROR, "CommitStateUnknownException"),
     (CommitFailedException, HTTPStatus.CONFLICT, "CommitFailedException"),
@@ -98,10 +91,15 @@ def error_answer(error: Exception) -> Answer:
         if isinstance(error, expected):
             if status is HTTPStatus.INTERNAL_SERVER_ERROR:
                 logger.error("a request ended in %s", kind, exc_info=error)
-            return _answer(status, kind, without_passwords(str(error)), error)
+            return _answer(status, kind, _message(error), error)
     logger.error("a request ended in an error that nobody expected", exc_info=error)
     text = f"{type(error).__name__}; the server's log says more"
     return _answer(HTTPStatus.INTERNAL_SERVER_ERROR, "InternalServerError", text, error)
+
+
+def _message(error: Exception) -> str:
+    """Return what *error* says. A refused commit begins with the reason, which Java's clients look for there."""
+    return without_passwords(str(error)).removeprefix("the commit did not land: ")
 
 
 def _answer(status: HTTPStatus, kind: str, message: str, error: Exception) -> Answer:

@@ -1,8 +1,8 @@
 """Answers that hold the metadata of a table, made of the bytes of its file.
 
-Nothing is parsed and dumped for a load: the file is JSON already, and at 1 MB that would cost ten times what the rest of
-a load costs. A file never changes, so an answer is kept by the file's location, gzipped too where a client asked for
-that. The writer of a version has its bytes at hand and leaves them here.
+Nothing is parsed and dumped for a load: the file is JSON already, and at 1 MB that would cost ten times what the rest
+of a load costs. A file never changes, so an answer is kept by the file's location, gzipped too where a client asked
+for that. The writer of a version has its bytes at hand and leaves them here.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.table.update import AssertCreate
 from pyiceberg.typedef import Identifier
 
@@ -27,6 +27,7 @@ from commit_coord.rest.wire import (
     json_answer,
     table_names,
 )
+from commit_coord.table import CoordinatedCreation
 
 logger = logging.getLogger(__name__)
 
@@ -44,13 +45,13 @@ def create_table(warehouse: Warehouse, request: Request) -> Answer:
     table = (*request.namespace, wanted.name)
     require_namespace(warehouse.catalog, request.namespace)
     refuse_existing(warehouse, table)
-    creation = warehouse.catalog.create_table_transaction(
-        table, wanted.schema_, wanted.location, wanted.spec, wanted.order, dict(wanted.properties)
+    staged = warehouse.catalog.stage_table(
+        table, wanted.schema_, wanted.location, wanted.spec, wanted.order, wanted.properties
     )
     if wanted.stage_create:
-        return warehouse.answers.staged(fast_metadata.dump(creation.table_metadata, ""), request)
+        return warehouse.answers.staged(fast_metadata.dump(staged.metadata, ""), request)
     try:
-        made = creation.commit_transaction()
+        made = CoordinatedCreation(staged).commit_transaction()
     except CommitConflict:
         refuse_existing(warehouse, table)
         raise
@@ -79,10 +80,15 @@ def commit_table(warehouse: Warehouse, request: Request) -> Answer:
     """Commit to a table, or create it with all that was staged."""
     wanted = request.parsed(CommitTable)
     table = request.table
-    if any(isinstance(requirement, AssertCreate) for requirement in wanted.requirements):
+    creates = any(isinstance(requirement, AssertCreate) for requirement in wanted.requirements)
+    if creates:
         require_namespace(warehouse.catalog, request.namespace)
-        refuse_existing(warehouse, table)
-    committed = warehouse.catalog.commit_request(table, wanted.requirements, wanted.updates)
+    try:
+        committed = warehouse.catalog.commit_request(table, wanted.requirements, wanted.updates)
+    except CommitConflict as error:
+        if creates and warehouse.catalog.table_exists(table):
+            raise CommitFailedException("Requirement failed: table already exists") from error
+        raise
     return warehouse.answers.written(committed.location, _bytes_of(warehouse, committed), request)
 
 
@@ -143,7 +149,7 @@ def _bytes_of(warehouse: Warehouse, committed: Committed) -> bytes:
     """
     try:
         metadata = warehouse.catalog.coordinator.read(committed.location)
-    except Exception:  # noqa: BLE001 - above all, the file may be gone by now
+    except Exception:  # above all, the file may be gone by now
         logger.info("the metadata file of a commit is gone: %s", committed.location, exc_info=True)
         metadata = committed.metadata
     return fast_metadata.dump(metadata, "")

@@ -14,8 +14,10 @@ from pydantic import Field, ValidationError
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
-from pyiceberg.table.update import TableRequirement, TableUpdate
+from pyiceberg.table.update import TableUpdate
 from pyiceberg.typedef import IcebergBaseModel, Identifier
+
+from commit_coord.rest.requirements import Requirement
 
 M = TypeVar("M", bound=IcebergBaseModel)
 
@@ -151,7 +153,7 @@ class CreateTable(IcebergBaseModel):
 class CommitTable(IcebergBaseModel):
     """``CommitTableRequest``; on the routes of one table the path names it."""
 
-    requirements: tuple[TableRequirement, ...] = ()
+    requirements: tuple[Requirement, ...] = ()
     updates: tuple[TableUpdate, ...] = ()
 
 

@@ -1,0 +1,93 @@
+"""The ids of schemas, partition specs and sort orders that a client adds without having seen the head.
+
+Two clients that add a schema to one table give both the next id that they know of. The table decides: what is there
+already under another id is used, and what is new gets the next free id. PyIceberg takes a schema twice under one id,
+and refuses the others; Java does as here.
+
+Source: Iceberg Java ``TableMetadata.Builder``, ``reuseOrCreateNewSchemaId`` and its like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.sorting import SortOrder
+from pyiceberg.table.update import (
+    AddPartitionSpecUpdate,
+    AddSchemaUpdate,
+    AddSnapshotUpdate,
+    AddSortOrderUpdate,
+    SetCurrentSchemaUpdate,
+    SetDefaultSortOrderUpdate,
+    SetDefaultSpecUpdate,
+    TableUpdate,
+)
+
+_LAST = -1
+"""In the updates that set one: the one that was added last."""
+
+
+def renumbered(updates: Sequence[TableUpdate], head: TableMetadata) -> tuple[TableUpdate, ...]:
+    """Return *updates* with ids that are free in *head*, or that mean the same there.
+
+    Raises:
+        CommitFailedException: Data files were written under a partition spec whose id another spec has.
+    """
+    schemas: dict[int, Schema] = {schema.schema_id: schema for schema in head.schemas}
+    specs: dict[int, PartitionSpec] = {spec.spec_id: spec for spec in head.partition_specs}
+    orders: dict[int, SortOrder] = {order.order_id: order for order in head.sort_orders}
+    schema_ids: dict[int | None, int] = {}
+    last_schema, last_spec, last_order = _LAST, _LAST, _LAST
+    done: list[TableUpdate] = []
+    for update in updates:
+        match update:
+            case AddSchemaUpdate(schema_=schema):
+                last_schema = _id_of(schema, schemas, schema.schema_id)
+                schema_ids[schema.schema_id] = last_schema
+                if last_schema not in schemas:
+                    schemas[last_schema] = schema.model_copy(update={"schema_id": last_schema})
+                    done.append(AddSchemaUpdate(schema_=schemas[last_schema]))
+            case AddPartitionSpecUpdate(spec=spec):
+                last_spec = next((i for i, other in specs.items() if other.fields == spec.fields), _LAST)
+                if last_spec == _LAST:
+                    last_spec = _free(specs, spec.spec_id)
+                if last_spec != spec.spec_id and any(isinstance(each, AddSnapshotUpdate) for each in updates):
+                    raise CommitFailedException(
+                        f"Requirement failed: default partition spec changed: the id {spec.spec_id} was given to "
+                        "another spec since the files were written"
+                    )
+                if last_spec not in specs:
+                    specs[last_spec] = PartitionSpec(*spec.fields, spec_id=last_spec)
+                    done.append(AddPartitionSpecUpdate(spec=specs[last_spec]))
+            case AddSortOrderUpdate(sort_order=order):
+                last_order = next((i for i, other in orders.items() if other.fields == order.fields), _LAST)
+                if last_order == _LAST:
+                    last_order = _free(orders, order.order_id)
+                if last_order not in orders:
+                    orders[last_order] = SortOrder(*order.fields, order_id=last_order)
+                    done.append(AddSortOrderUpdate(sort_order=orders[last_order]))
+            case SetCurrentSchemaUpdate(schema_id=-1) if last_schema != _LAST:
+                done.append(SetCurrentSchemaUpdate(schema_id=last_schema))
+            case SetDefaultSpecUpdate(spec_id=-1) if last_spec != _LAST:
+                done.append(SetDefaultSpecUpdate(spec_id=last_spec))
+            case SetDefaultSortOrderUpdate(sort_order_id=-1) if last_order != _LAST:
+                done.append(SetDefaultSortOrderUpdate(sort_order_id=last_order))
+            case AddSnapshotUpdate(snapshot=snapshot) if schema_ids.get(snapshot.schema_id, _LAST) != _LAST:
+                named = snapshot.model_copy(update={"schema_id": schema_ids[snapshot.schema_id]})
+                done.append(AddSnapshotUpdate(snapshot=named))
+            case _:
+                done.append(update)
+    return tuple(done)
+
+
+def _id_of(schema: Schema, known: dict[int, Schema], wanted: int) -> int:
+    same = next((schema_id for schema_id, other in known.items() if other == schema), None)
+    return _free(known, wanted) if same is None else same
+
+
+def _free(known: dict[int, Schema] | dict[int, PartitionSpec] | dict[int, SortOrder], wanted: int) -> int:
+    return wanted if wanted >= 0 and wanted not in known else max(known, default=-1) + 1
