@@ -268,7 +268,7 @@ class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, Meta
         """
         table = self._table_identifier(identifier)
         version = int(properties.get(TableProperties.FORMAT_VERSION, TableProperties.DEFAULT_FORMAT_VERSION))
-        columns = self._convert_schema_if_needed(schema, version)
+        columns = self._convert_schema_if_needed(schema, version)  # type: ignore[arg-type]  # another one is refused
         place = self._resolve_table_location(location, table_name(table[:-1]), table[-1])
         metadata = new_metadata(place, columns, partition_spec, sort_order, properties)
         metadata_location = load_location_provider(place, metadata.properties).new_table_metadata_file_location()

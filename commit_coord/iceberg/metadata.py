@@ -446,7 +446,7 @@ def create(updates: Sequence[TableUpdate]) -> TableMetadata:
     """
     empty = MetastoreCatalog._empty_table_metadata()
     if any(_upgrades_to_v3(update) for update in updates):
-        empty = TableMetadataV3.model_construct(last_column_id=-1, next_row_id=0)
+        empty = TableMetadataV3.model_construct(last_column_id=-1, next_row_id=0)  # type: ignore[call-arg]
         updates = [update for update in updates if not isinstance(update, UpgradeFormatVersionUpdate)]
     made = update_table_metadata(empty, tuple(updates), enforce_validation=True)
     return lean(_with_row_ids(made, 0))

@@ -53,6 +53,10 @@ class Overloaded(Exception):
         super().__init__(reason)
 
 
+class BodyTimeout(Exception):
+    """The body of the request did not come in time. Nothing was done."""
+
+
 class BodyTooLarge(Exception):
     """The body of the request is longer than the server takes. Nothing was done."""
 
@@ -73,6 +77,7 @@ _MEANINGS: tuple[tuple[type[Exception], HTTPStatus, str], ...] = (
     (UnsupportedRequest, HTTPStatus.NOT_ACCEPTABLE, "UnsupportedOperationException"),
     (MalformedRequest, HTTPStatus.BAD_REQUEST, "BadRequestException"),
     (Overloaded, HTTPStatus.TOO_MANY_REQUESTS, "TooManyRequestsException"),
+    (BodyTimeout, HTTPStatus.REQUEST_TIMEOUT, "BadRequestException"),
     (BodyTooLarge, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "BadRequestException"),
     (ValidationException, HTTPStatus.BAD_REQUEST, "ValidationException"),
     (ValidationError, HTTPStatus.BAD_REQUEST, "ValidationException"),

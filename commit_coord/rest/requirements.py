@@ -28,7 +28,7 @@ from pyiceberg.table.update import (
 class NotThere(AssertCreate):
     """There is no such table."""
 
-    def validate(self, base_metadata: TableMetadata | None) -> None:
+    def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override]
         """Return if the requirement is met."""
         if base_metadata is not None:
             raise _failed("table already exists")
@@ -37,7 +37,7 @@ class NotThere(AssertCreate):
 class SameTable(AssertTableUUID):
     """It is still the same table, and not one that was made anew under its name."""
 
-    def validate(self, base_metadata: TableMetadata | None) -> None:
+    def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override]
         """Return if the requirement is met."""
         found = _there(base_metadata).table_uuid
         if self.uuid != found:
@@ -47,7 +47,7 @@ class SameTable(AssertTableUUID):
 class SameRef(AssertRefSnapshotId):
     """A branch or tag is where it was, or is still not there."""
 
-    def validate(self, base_metadata: TableMetadata | None) -> None:
+    def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override]
         """Return if the requirement is met."""
         ref = _there(base_metadata).refs.get(self.ref)
         if ref is None:
@@ -64,7 +64,7 @@ class SameRef(AssertRefSnapshotId):
 class SameLastFieldId(AssertLastAssignedFieldId):
     """No column was added."""
 
-    def validate(self, base_metadata: TableMetadata | None) -> None:
+    def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override]
         """Return if the requirement is met."""
         _compare("last assigned field id", self.last_assigned_field_id, _there(base_metadata).last_column_id)
 
@@ -72,7 +72,7 @@ class SameLastFieldId(AssertLastAssignedFieldId):
 class SameSchema(AssertCurrentSchemaId):
     """The schema is the same."""
 
-    def validate(self, base_metadata: TableMetadata | None) -> None:
+    def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override]
         """Return if the requirement is met."""
         _compare("current schema", self.current_schema_id, _there(base_metadata).current_schema_id)
 
@@ -80,7 +80,7 @@ class SameSchema(AssertCurrentSchemaId):
 class SameLastPartitionId(AssertLastAssignedPartitionId):
     """No partition field was added."""
 
-    def validate(self, base_metadata: TableMetadata | None) -> None:
+    def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override]
         """Return if the requirement is met."""
         found = _there(base_metadata).last_partition_id
         _compare("last assigned partition id", self.last_assigned_partition_id, found)
@@ -89,7 +89,7 @@ class SameLastPartitionId(AssertLastAssignedPartitionId):
 class SameSpec(AssertDefaultSpecId):
     """The partition spec is the same."""
 
-    def validate(self, base_metadata: TableMetadata | None) -> None:
+    def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override]
         """Return if the requirement is met."""
         _compare("default partition spec", self.default_spec_id, _there(base_metadata).default_spec_id)
 
@@ -97,7 +97,7 @@ class SameSpec(AssertDefaultSpecId):
 class SameSortOrder(AssertDefaultSortOrderId):
     """The sort order is the same."""
 
-    def validate(self, base_metadata: TableMetadata | None) -> None:
+    def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override]
         """Return if the requirement is met."""
         _compare("default sort order", self.default_sort_order_id, _there(base_metadata).default_sort_order_id)
 

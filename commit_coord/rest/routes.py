@@ -47,8 +47,8 @@ class Api:
 
     def __init__(self, warehouses: Warehouses) -> None:
         self._warehouses = warehouses
-        routes = (*SERVED, Route("GET", "/v1/config", self._config))
-        self._router: Router[Handler] = Router(routes)
+        config: Route[Handler] = Route("GET", "/v1/config", self._config)
+        self._router = Router((*SERVED, config))
 
     def answer(self, request: Request) -> Answer:
         """Return the answer to *request*, also where it ends in an error."""

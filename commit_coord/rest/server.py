@@ -14,14 +14,15 @@ import socket
 from collections.abc import Awaitable, Callable, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl
 
 import uvicorn
-from uvicorn.supervisors import Multiprocess
 
 from commit_coord.errors import ConfigError
-from commit_coord.rest.errors import BodyTooLarge, Overloaded, error_answer
+from commit_coord.rest.errors import BodyTimeout, BodyTooLarge, Overloaded, error_answer
+from commit_coord.rest.processes import run_processes
 from commit_coord.rest.routes import Api
 from commit_coord.rest.warehouses import Warehouses
 from commit_coord.rest.wire import Answer, Request
@@ -33,10 +34,11 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 _MAX_BODY_BYTES = 64 * 1024 * 1024
+_BACKLOG = 2048
 _WAITING_PER_THREAD = 16
 """Requests for which a thread may be waited; more are refused."""
-_BODY_GRACE_S = 10
-"""At the end: how long requests are waited for that have not come in whole."""
+_BODY_TIMEOUT_S = 30
+"""How long the body of a request may take; also how long the end waits for one that never comes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +72,7 @@ class Application:
         self._warehouses = Warehouses(serving.catalogs)
         self._api = Api(self._warehouses)
         self._running = 0
+        self._stopping = False
         self._threads: ThreadPoolExecutor | None = None
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -93,6 +96,10 @@ class Application:
         await asyncio.to_thread(self._end)
         await send({"type": "lifespan.shutdown.complete"})
 
+    def stop(self) -> None:
+        """Refuse what has not begun; call it when no connection is taken any more."""
+        self._stopping = True
+
     def _end(self) -> None:
         """Let what runs finish, then give back every lock."""
         assert self._threads is not None, "it was started"
@@ -106,12 +113,20 @@ class Application:
             return error_answer(Overloaded(f"{limit} requests are in work or wait; try again"))
         self._running += 1
         try:
-            request = await _request(scope, receive)
-            return await asyncio.get_running_loop().run_in_executor(self._threads, self._api.answer, request)
+            async with asyncio.timeout(_BODY_TIMEOUT_S):
+                request = await _request(scope, receive)
+            return await asyncio.get_running_loop().run_in_executor(self._threads, self._begun, request)
+        except TimeoutError:
+            return error_answer(BodyTimeout(f"The body of the request did not come within {_BODY_TIMEOUT_S} s"))
         except BodyTooLarge as error:
             return error_answer(error)
         finally:
             self._running -= 1
+
+    def _begun(self, request: Request) -> Answer:
+        if self._stopping:
+            return error_answer(Overloaded("the server is stopping; ask another one, or this one when it is back"))
+        return self._api.answer(request)
 
 
 async def _request(scope: Message, receive: Receive) -> Request:
@@ -191,27 +206,41 @@ def serve(serving: Serving, ready: Callable[[str], None]) -> None:
         OSError: The port is taken.
         KeyboardInterrupt: Ctrl-C ended it.
     """
+    listening = _listening(serving)
+    host, port = listening.getsockname()[:2]
+    ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
+    if serving.processes == 1:
+        _work(serving, listening)
+    else:
+        run_processes(serving.processes, partial(_work, serving, listening))
+
+
+def _work(serving: Serving, listening: socket.socket) -> None:
+    """Serve *listening* until SIGTERM or Ctrl-C."""
     config = uvicorn.Config(
         Application(serving),
-        host=serving.host,
-        port=serving.port,
+        http="httptools",
+        loop="uvloop",
+        ws="none",
         lifespan="on",
         log_config=None,
         access_log=False,
         server_header=False,
-        workers=serving.processes,
-        timeout_graceful_shutdown=_BODY_GRACE_S,
     )
-    listening = _listening(serving)
-    host, port = listening.getsockname()[:2]
-    ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
-    # uvicorn raises the signal again when it has ended; to end by it is what was asked for.
+    # uvicorn raises SIGTERM again when it has ended; to end by it is what was asked for.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    server = uvicorn.Server(config)
-    if serving.processes == 1:
-        server.run(sockets=[listening])
-    else:
-        Multiprocess(config, target=server.run, sockets=[listening]).run()
+    _Server(config).run(sockets=[listening])
+
+
+class _Server(uvicorn.Server):
+    """Tells its application that it stops before it waits for what runs."""
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Take nothing new, and finish what runs."""
+        application = self.config.app
+        assert isinstance(application, Application), "it was made with one"
+        application.stop()
+        await super().shutdown(sockets)
 
 
 def _listening(serving: Serving) -> socket.socket:
@@ -220,8 +249,8 @@ def _listening(serving: Serving) -> socket.socket:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((serving.host, serving.port))
+        listening.listen(_BACKLOG)  # from now on clients may come; they are answered when the catalogs are open
     except OSError:
         listening.close()
         raise
-    listening.set_inheritable(True)
     return listening
