@@ -86,21 +86,29 @@ class Application:
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()
         try:
-            await asyncio.to_thread(self._warehouses.open)
+            await asyncio.to_thread(self.start)
         except Exception as error:  # noqa: BLE001 - uvicorn ends the process
             await send({"type": "lifespan.startup.failed", "message": str(error)})
             return
-        self._threads = ThreadPoolExecutor(self._serving.threads, thread_name_prefix="request")
         await send({"type": "lifespan.startup.complete"})
         await receive()
-        await asyncio.to_thread(self._end)
+        await asyncio.to_thread(self.end)
         await send({"type": "lifespan.shutdown.complete"})
+
+    def start(self) -> None:
+        """Open the catalogs."""
+        self._warehouses.open()
+        self._threads = ThreadPoolExecutor(self._serving.threads, thread_name_prefix="request")
+
+    def answer(self, request: Request) -> Answer:
+        """Return the answer to *request*; called in one of the threads."""
+        return self._api.answer(request)
 
     def stop(self) -> None:
         """Refuse what has not begun; call it when no connection is taken any more."""
         self._stopping = True
 
-    def _end(self) -> None:
+    def end(self) -> None:
         """Let what runs finish, then give back every lock."""
         assert self._threads is not None, "it was started"
         self._threads.shutdown(wait=True, cancel_futures=True)
@@ -126,7 +134,7 @@ class Application:
     def _begun(self, request: Request) -> Answer:
         if self._stopping:
             return error_answer(Overloaded("the server is stopping; ask another one, or this one when it is back"))
-        return self._api.answer(request)
+        return self.answer(request)
 
 
 async def _request(scope: Message, receive: Receive) -> Request:
