@@ -19,17 +19,17 @@ def _sqlite(folder: Path) -> Iterator[Properties]:
 
 @contextmanager
 def _postgres(folder: Path) -> Iterator[Properties]:
-    with PostgresServer(folder / "postgres") as server:
+    with PostgresServer() as server:
         yield {"uri": f"coord+{server.database('catalog').url}", "warehouse": f"file://{folder}/warehouse"}
 
 
 @contextmanager
 def _hms(folder: Path, version: str, *, on_postgres: bool) -> Iterator[Properties]:
     if not on_postgres:
-        with HiveMetastore(folder / "hms", version) as hms:
+        with HiveMetastore(None, version) as hms:
             yield {"uri": f"coord+{hms.uri}", "warehouse": hms.warehouse}
         return
-    with PostgresServer(folder / "postgres") as server, HiveMetastore(folder / "hms", version, postgres=server) as hms:
+    with PostgresServer() as server, HiveMetastore(None, version, postgres=server) as hms:
         yield {"uri": f"coord+{hms.uri}", "warehouse": hms.warehouse}
 
 

@@ -12,7 +12,7 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata, new_table_metadata
-from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
+from pyiceberg.table.refs import SnapshotRef
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.sorting import SortField, SortOrder
 from pyiceberg.table.update import (
@@ -143,7 +143,7 @@ def test_a_branch_may_begin_in_an_empty_table(head: TableMetadata) -> None:
 
 
 def test_a_branch_that_is_there_by_now_is_refused(head: TableMetadata) -> None:
-    ref = SnapshotRef(snapshot_id=1, snapshot_ref_type=SnapshotRefType.BRANCH)
+    ref = SnapshotRef.model_validate({"snapshot-id": 1, "type": "branch"})
     grown = head.model_copy(update={"refs": {"audit": ref}})
     requirement = {"type": "assert-ref-snapshot-id", "ref": "audit", "snapshot-id": None}
     assert "Requirement failed: branch audit was created concurrently" == _failure(requirement, grown)

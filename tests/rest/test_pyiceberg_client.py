@@ -14,7 +14,6 @@ from pyiceberg.exceptions import (
     NoSuchTableError,
     TableAlreadyExistsError,
 )
-from pyiceberg.expressions import EqualTo
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table.sorting import SortField, SortOrder
 from pyiceberg.transforms import IdentityTransform
@@ -33,7 +32,7 @@ def test_a_table_is_created_appended_to_evolved_and_read_back(client: RestCatalo
     with table.update_schema() as update:
         update.add_column("more", IntegerType())
         update.rename_column("s", "text")
-    table.delete(EqualTo("id", 2))
+    table.delete("id == 2")
     with table.transaction() as tx:
         tx.set_properties({"owner": "berta"})
     found = client.load_table(name)

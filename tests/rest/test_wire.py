@@ -180,7 +180,8 @@ def test_lists_come_in_pages(server: Server, client: RestCatalog, named: Callabl
     client.create_namespace(namespace)
     for number in range(5):
         client.create_table((namespace, f"t{number}"), SCHEMA)
-    path, token, pages = f"/v1/shop/namespaces/{namespace}/tables", "", []
+    path, pages = f"/v1/shop/namespaces/{namespace}/tables", []
+    token: str | None = ""
     while token is not None:
         answer = server.ask("GET", f"{path}?pageToken={token}&pageSize=2").json
         pages.append([entry["name"] for entry in answer["identifiers"]])
