@@ -9,7 +9,13 @@ from contextlib import suppress
 from typing import Any, Self
 
 from pyiceberg.catalog import Catalog, MetastoreCatalog
-from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, TableAlreadyExistsError, ValidationException
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+    ValidationException,
+)
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
@@ -31,8 +37,8 @@ from commit_coord.events import Events
 from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.iceberg.attempt import Attempt, table_name
+from commit_coord.iceberg.java_updates import as_java_applies
 from commit_coord.iceberg.new_table import new_metadata
-from commit_coord.iceberg.numbering import renumbered
 from commit_coord.iceberg.reader import MetadataReader
 from commit_coord.iceberg.rebase import GC_ENABLED, shares_files
 from commit_coord.locks.base import LockSettings
@@ -40,6 +46,7 @@ from commit_coord.locks.handover import HandoverLease, HandoverLockManager
 from commit_coord.locks.registry import create_lock_manager
 from commit_coord.observing import observe
 from commit_coord.observing.audit import AuditLog
+from commit_coord.protocol.commit import SwapResult
 from commit_coord.protocol.hierarchy import Operation
 from commit_coord.table import CoordinatedCreation, CoordinatedTable
 from commit_coord.table.writable import refuse_unwritable
@@ -199,7 +206,7 @@ class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, Meta
                 table_uuid=str(head.table_uuid),
                 base_location=location,
                 base_sequence_number=fast_metadata.sequence_number(head),
-                updates=renumbered(updates, head),
+                updates=as_java_applies(updates, head),
             )
 
         if any(isinstance(requirement, AssertCreate) for requirement in requirements):
@@ -283,16 +290,40 @@ class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, Meta
     def register_table(self, identifier: str | Identifier, metadata_location: str, overwrite: bool = False) -> Table:
         """Register the table whose metadata file is at *metadata_location*, under its latch.
 
+        Args:
+            identifier: The table.
+            metadata_location: Where its metadata is.
+            overwrite: A table of that name becomes this one. Its files stay.
+
         Raises:
-            TableAlreadyExistsError: There is one of that name.
+            TableAlreadyExistsError: There is one of that name, and it is not to be overwritten.
             FileNotFoundError: There is no such file; nothing was registered.
+            CommitFailedException: It was not overwritten: somebody who takes no latch changed it meanwhile.
+            CommitStateUnknown: Whether it was overwritten is not known.
         """
         table = self._table_identifier(identifier)
-        registering = self.operating(Operation.CREATE_TABLE, table, "register table")
-        with registering, self._latch(table, statement="register table"):
-            _refuse_existing(self.coordinator.store, table)
+        operation = Operation.DROP_TABLE if overwrite else Operation.CREATE_TABLE
+        registering = self.operating(operation, table, "register table")
+        with registering, self._latch(table, statement="register table") as latch:
+            store = self.coordinator.store
+            pointer = store.pointer(table)
+            if pointer is not None and not overwrite:
+                raise TableAlreadyExistsError(f"Table {table_name(table)} already exists")
             self.coordinator.read(metadata_location)
-            return super().register_table(identifier, metadata_location, overwrite)  # type: ignore[safe-super]
+            if pointer is None:
+                return super().register_table(identifier, metadata_location)  # type: ignore[safe-super]
+            _take_note(latch)
+            self.coordinator.overwrites.forget(table)
+            match store.swap(table, pointer, metadata_location):
+                case SwapResult.MOVED:
+                    raise CommitFailedException(f"Table {table_name(table)} was changed meanwhile")
+                case SwapResult.LOST_REPLY if store.pointer(table) != metadata_location:
+                    raise CommitStateUnknown(
+                        "whether the table was registered is not known",
+                        table=table_name(table),
+                        location=metadata_location,
+                    )
+            return self.load_table(table)
 
     def _write_metadata(self, metadata: TableMetadata, io: FileIO, metadata_path: str) -> None:  # type: ignore[override]
         """Write the metadata of a new table, and remember where for the case that the table can't be created."""

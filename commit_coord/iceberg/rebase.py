@@ -29,6 +29,7 @@ from pyiceberg.table.update import (
     AddSchemaUpdate,
     AddSnapshotUpdate,
     AddSortOrderUpdate,
+    RemoveSnapshotRefUpdate,
     RemoveSnapshotsUpdate,
     SetSnapshotRefUpdate,
     TableUpdate,
@@ -210,7 +211,8 @@ def _fitted(
         return _ref_update(update.ref_name, update.snapshot_id, head.refs.get(update.ref_name))
     if isinstance(update, RemoveSnapshotsUpdate):
         # Without this a branch or tag that was set meanwhile would be removed along with its snapshot.
-        protected = {ref.snapshot_id for ref in head.refs.values()}
+        removed = {each.ref_name for each in attempt.updates if isinstance(each, RemoveSnapshotRefUpdate)}
+        protected = {ref.snapshot_id for name, ref in head.refs.items() if name not in removed}
         kept = [i for i in update.snapshot_ids if i not in protected]
         return RemoveSnapshotsUpdate(snapshot_ids=kept)
     return update

@@ -18,13 +18,13 @@ from commit_coord.rest.warehouses import Warehouse
 from commit_coord.rest.wire import (
     NO_CONTENT,
     Answer,
-    CommitTable,
     CreateTable,
     MalformedRequest,
     RegisterTable,
     RenameTable,
     Request,
     json_answer,
+    read_commit,
     table_names,
 )
 from commit_coord.table import CoordinatedCreation
@@ -78,7 +78,7 @@ def table_exists(warehouse: Warehouse, request: Request) -> Answer:
 
 def commit_table(warehouse: Warehouse, request: Request) -> Answer:
     """Commit to a table, or create it with all that was staged."""
-    wanted = request.parsed(CommitTable)
+    wanted = read_commit(request)
     table = request.table
     creates = any(isinstance(requirement, AssertCreate) for requirement in wanted.requirements)
     if creates:

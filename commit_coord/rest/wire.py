@@ -5,7 +5,7 @@ Source: Iceberg's ``rest-catalog-open-api.yaml``; the models of schemas, require
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -155,6 +155,41 @@ class CommitTable(IcebergBaseModel):
 
     requirements: tuple[Requirement, ...] = ()
     updates: tuple[TableUpdate, ...] = ()
+
+
+_SAID_TWICE = frozenset({("add-schema", "last-column-id"), ("set-statistics", "snapshot-id")})
+"""Deprecated fields of an update that repeat what another one of it says."""
+
+
+def read_commit(request: Request) -> CommitTable:
+    """Return the commit that *request* asks for.
+
+    Raises:
+        MalformedRequest: It is none.
+        UnsupportedRequest: It says something that PyIceberg's models do not know. They would drop it without a word,
+            and with it, say, the key of an encrypted snapshot.
+    """
+    commit = request.parsed(CommitTable)
+    given = orjson.loads(request.body).get("updates") or []
+    for number, (update, parsed) in enumerate(zip(given, commit.updates, strict=True)):
+        for lost in _lost(update, parsed.model_dump(mode="json")):
+            if (update.get("action"), lost) not in _SAID_TWICE:
+                raise UnsupportedRequest(f"this server does not know the field updates.{number}.{lost}")
+    return commit
+
+
+def _lost(given: Any, kept: Any) -> Iterator[str]:
+    """Yield the paths of the fields of *given* that *kept* does not have."""
+    if isinstance(given, dict) and isinstance(kept, dict):
+        for key, value in given.items():
+            if key not in kept:
+                if value is not None:
+                    yield key
+            else:
+                yield from (f"{key}.{below}" for below in _lost(value, kept[key]))
+    elif isinstance(given, list) and isinstance(kept, list):
+        for number, (one, other) in enumerate(zip(given, kept, strict=False)):
+            yield from (f"{number}.{below}" for below in _lost(one, other))
 
 
 class RegisterTable(IcebergBaseModel):

@@ -20,20 +20,22 @@ from pyiceberg.table.update import (
     AddSchemaUpdate,
     AddSnapshotUpdate,
     AddSortOrderUpdate,
+    RemovePropertiesUpdate,
     SetCurrentSchemaUpdate,
     SetDefaultSortOrderUpdate,
     SetDefaultSpecUpdate,
+    SetPropertiesUpdate,
 )
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField
 
 from commit_coord.errors import CommitConflict, CommitLockFailed, CommitStateUnknown, ConfigError, LockTimeout
-from commit_coord.iceberg.numbering import renumbered
+from commit_coord.iceberg.java_updates import as_java_applies
 from commit_coord.rest.errors import Overloaded, error_answer
 from commit_coord.rest.metadata import with_referenced_snapshots
 from commit_coord.rest.routing import MethodNotAllowed, NoRoute, Route, Router
 from commit_coord.rest.server import Application, Serving, check
-from commit_coord.rest.wire import Answer, CommitTable, Request
+from commit_coord.rest.wire import Answer, CommitTable, Request, UnsupportedRequest, read_commit
 from tests.rest.kit import SCHEMA
 
 _WIDER = Schema(*SCHEMA.fields, NestedField(3, "more", LongType()), schema_id=1)
@@ -149,12 +151,32 @@ def test_a_branch_that_is_there_by_now_is_refused(head: TableMetadata) -> None:
     assert "Requirement failed: branch audit was created concurrently" == _failure(requirement, grown)
 
 
+def _commit(update: dict[str, Any]) -> CommitTable:
+    body = json.dumps({"requirements": [], "updates": [update]}).encode()
+    return read_commit(Request(method="POST", path="/", body=body))
+
+
+def test_a_field_that_would_be_lost_is_refused() -> None:
+    snapshot = {"snapshot-id": 1, "timestamp-ms": 1, "manifest-list": "l", "summary": {"operation": "append", "x": "y"}}
+    assert _commit({"action": "add-snapshot", "snapshot": snapshot}).updates
+    with pytest.raises(UnsupportedRequest, match=r"updates\.0\.snapshot\.key-id"):
+        _commit({"action": "add-snapshot", "snapshot": {**snapshot, "key-id": "k"}})
+
+
+def test_what_javas_clients_say_twice_is_no_loss() -> None:
+    schema = {"type": "struct", "schema-id": 1, "fields": [{"id": 1, "name": "a", "type": "int", "required": False}]}
+    assert _commit({"action": "add-schema", "schema": schema, "last-column-id": 1}).updates
+    file = {"snapshot-id": 1, "statistics-path": "p", "file-size-in-bytes": 1, "file-footer-size-in-bytes": 1}
+    statistics = {**file, "blob-metadata": []}
+    assert _commit({"action": "set-statistics", "snapshot-id": 1, "statistics": statistics}).updates
+
+
 # -- ids that the table gives --------------------------------------------------------------------------------
 
 
 def test_what_is_free_stays_as_it_is(head: TableMetadata) -> None:
     updates = (AddSchemaUpdate(schema_=_WIDER), SetCurrentSchemaUpdate(schema_id=1))
-    assert updates == renumbered(updates, head)
+    assert updates == as_java_applies(updates, head)
 
 
 def test_a_taken_id_becomes_the_next_one(head: TableMetadata) -> None:
@@ -167,7 +189,7 @@ def test_a_taken_id_becomes_the_next_one(head: TableMetadata) -> None:
         AddSortOrderUpdate(sort_order=SortOrder(SortField(2, IdentityTransform()), order_id=1)),
         SetDefaultSortOrderUpdate(sort_order_id=-1),
     )
-    schema, current, added, order, default = renumbered(updates, grown)
+    schema, current, added, order, default = as_java_applies(updates, grown)
     assert isinstance(schema, AddSchemaUpdate)
     assert isinstance(current, SetCurrentSchemaUpdate)
     assert isinstance(added, AddSnapshotUpdate)
@@ -180,14 +202,19 @@ def test_a_taken_id_becomes_the_next_one(head: TableMetadata) -> None:
 def test_what_is_there_under_another_id_is_used(head: TableMetadata) -> None:
     spec = PartitionSpec(*head.spec().fields, spec_id=5)
     updates = (AddPartitionSpecUpdate(spec=spec), SetDefaultSpecUpdate(spec_id=-1))
-    assert (SetDefaultSpecUpdate(spec_id=0),) == renumbered(updates, head)
+    assert (SetDefaultSpecUpdate(spec_id=0),) == as_java_applies(updates, head)
+
+
+def test_a_property_that_is_not_there_is_removed_without_a_word(head: TableMetadata) -> None:
+    updates = (SetPropertiesUpdate(updates={"a": "1"}), RemovePropertiesUpdate(removals=["a", "gone"]))
+    assert RemovePropertiesUpdate(removals=["a"]) == as_java_applies(updates, head)[1]
 
 
 def test_files_under_a_spec_whose_id_was_taken_are_refused(head: TableMetadata) -> None:
     other = PartitionSpec(PartitionField(2, 1001, IdentityTransform(), "s"), spec_id=0)
     added = AddSnapshotUpdate(snapshot=Snapshot(snapshot_id=1, manifest_list="l"))
     with pytest.raises(CommitFailedException, match="Requirement failed: default partition spec changed"):
-        renumbered((AddPartitionSpecUpdate(spec=other), added), head)
+        as_java_applies((AddPartitionSpecUpdate(spec=other), added), head)
 
 
 # -- metadata ------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table.sorting import SortField, SortOrder
+from pyiceberg.table.update import RemoveSnapshotRefUpdate, RemoveSnapshotsUpdate
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import IntegerType, LongType
 
@@ -176,6 +177,29 @@ def test_a_dropped_table_keeps_its_files_and_a_purged_one_does_not(client: RestC
     client.purge_table(name)
     assert not any(path.is_file() for path in folder.rglob("*.parquet"))
     assert not client.table_exists(name)
+
+
+def test_a_table_is_put_back_to_an_earlier_metadata_file(client: RestCatalog, name: Name) -> None:
+    table = client.create_table(name, SCHEMA)
+    table.append(ids(1))
+    earlier = table.metadata_location
+    table.append(ids(2))
+    assert [1] == row_ids(client.register_table(name, earlier, overwrite=True))
+    client.load_table(name).append(ids(3))
+    assert [1, 3] == row_ids(client.load_table(name))
+
+
+def test_a_snapshot_expires_along_with_the_branch_that_named_it(client: RestCatalog, name: Name) -> None:
+    table = client.create_table(name, SCHEMA)
+    table.append(ids(1))
+    (first,) = (snapshot.snapshot_id for snapshot in table.metadata.snapshots)
+    table.manage_snapshots().create_branch(first, "old").commit()
+    table.append(ids(2))
+    updates = (RemoveSnapshotRefUpdate(ref_name="old"), RemoveSnapshotsUpdate(snapshot_ids=[first]))
+    client.commit_table(client.load_table(name), (), updates)
+    found = client.load_table(name).metadata
+    assert first not in [snapshot.snapshot_id for snapshot in found.snapshots]
+    assert ["main"] == list(found.refs)
 
 
 def test_what_is_not_there_and_what_is_there_already_has_its_own_error(client: RestCatalog, name: Name) -> None:

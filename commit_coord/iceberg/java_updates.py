@@ -1,8 +1,8 @@
-"""The ids of schemas, partition specs and sort orders that a client adds without having seen the head.
+"""Updates as Java's server applies them to a head that the client has not seen, where PyIceberg's rules are others.
 
-Two clients that add a schema to one table give both the next id that they know of. The table decides: what is there
-already under another id is used, and what is new gets the next free id. PyIceberg takes a schema twice under one id,
-and refuses the others; Java does as here.
+Ids: two clients that add a schema to one table give both the next id that they know of. The table decides: what is
+there already under another id is used, and what is new gets the next free id. PyIceberg takes a schema twice under one
+id, and refuses the others. Properties: to remove one that is not there is no error.
 
 Source: Iceberg Java ``TableMetadata.Builder``, ``reuseOrCreateNewSchemaId`` and its like.
 """
@@ -21,9 +21,11 @@ from pyiceberg.table.update import (
     AddSchemaUpdate,
     AddSnapshotUpdate,
     AddSortOrderUpdate,
+    RemovePropertiesUpdate,
     SetCurrentSchemaUpdate,
     SetDefaultSortOrderUpdate,
     SetDefaultSpecUpdate,
+    SetPropertiesUpdate,
     TableUpdate,
 )
 
@@ -31,8 +33,8 @@ _LAST = -1
 """In the updates that set one: the one that was added last."""
 
 
-def renumbered(updates: Sequence[TableUpdate], head: TableMetadata) -> tuple[TableUpdate, ...]:
-    """Return *updates* with ids that are free in *head*, or that mean the same there.
+def as_java_applies(updates: Sequence[TableUpdate], head: TableMetadata) -> tuple[TableUpdate, ...]:
+    """Return *updates* as they are meant on *head*.
 
     Raises:
         CommitFailedException: Data files were written under a partition spec whose id another spec has.
@@ -40,6 +42,7 @@ def renumbered(updates: Sequence[TableUpdate], head: TableMetadata) -> tuple[Tab
     schemas: dict[int, Schema] = {schema.schema_id: schema for schema in head.schemas}
     specs: dict[int, PartitionSpec] = {spec.spec_id: spec for spec in head.partition_specs}
     orders: dict[int, SortOrder] = {order.order_id: order for order in head.sort_orders}
+    properties = set(head.properties)
     schema_ids: dict[int | None, int] = {}
     last_schema, last_spec, last_order = _LAST, _LAST, _LAST
     done: list[TableUpdate] = []
@@ -76,6 +79,12 @@ def renumbered(updates: Sequence[TableUpdate], head: TableMetadata) -> tuple[Tab
                 done.append(SetDefaultSpecUpdate(spec_id=last_spec))
             case SetDefaultSortOrderUpdate(sort_order_id=-1) if last_order != _LAST:
                 done.append(SetDefaultSortOrderUpdate(sort_order_id=last_order))
+            case SetPropertiesUpdate(updates=values):
+                properties |= values.keys()
+                done.append(update)
+            case RemovePropertiesUpdate(removals=keys):
+                done.append(RemovePropertiesUpdate(removals=sorted(properties.intersection(keys))))
+                properties -= set(keys)
             case AddSnapshotUpdate(snapshot=snapshot) if schema_ids.get(snapshot.schema_id, _LAST) != _LAST:
                 named = snapshot.model_copy(update={"schema_id": schema_ids[snapshot.schema_id]})
                 done.append(AddSnapshotUpdate(snapshot=named))
