@@ -2,6 +2,7 @@
 
 from commit_coord.catalog.load import load_catalog
 from commit_coord.errors import (
+    CheckpointInTable,
     CommitConflict,
     CommitCoordError,
     CommitError,
@@ -31,6 +32,7 @@ from commit_coord.table.isolation import NOTHING
 
 __all__ = [
     "NOTHING",
+    "CheckpointInTable",
     "CommitConflict",
     "CommitCoordError",
     "CommitError",

@@ -17,7 +17,8 @@
     ├── CommitError                       raised by the coordinator alone
     │   ├── CommitNotApplied              also PyIceberg's CommitFailedException: nothing was published
     │   │   ├── CommitConflict            another commit stands in the way
-    │   │   │   └── StaleRead             also PyIceberg's ValidationException: the rows were computed from old ones
+    │   │   │   ├── StaleRead             also PyIceberg's ValidationException: the rows were computed from old ones
+    │   │   │   └── CheckpointInTable     a stream has committed the same files before
     │   │   └── CommitLockFailed          no latch, no publish; the LockError is the cause
     │   └── CommitStateUnknown            also PyIceberg's CommitStateUnknownException: keep every file
     ├── MetastoreUnavailable              the Hive Metastore can't be reached or does not answer
@@ -69,6 +70,7 @@ class ErrorKind(StrEnum):
     STALE_READ = "stale-read"
     NO_SUCH_PROPERTY = "no-such-property"
     FILE_IN_TABLE = "file-in-table"
+    CHECKPOINT_IN_TABLE = "checkpoint-in-table"
 
 
 class CommitCoordError(Exception):
@@ -222,6 +224,15 @@ class StaleRead(CommitConflict, ValidationException):
     """
 
     kind = ErrorKind.STALE_READ
+
+
+class CheckpointInTable(CommitConflict):
+    """The commit did not land: its stream has committed the same checkpoint, or a later one, to the table before.
+
+    What to do: nothing, another instance of the stream goes on. To try the commit again does not help.
+    """
+
+    kind = ErrorKind.CHECKPOINT_IN_TABLE
 
 
 class NoSuchProperty(CommitConflict, KeyError):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Self
 
@@ -28,6 +27,7 @@ from pyiceberg.typedef import EMPTY_DICT, Identifier
 
 from commit_coord.catalog.locking import LockingCatalog
 from commit_coord.catalog.maintenance import MaintainedCatalog
+from commit_coord.catalog.requested import RequestedCommit
 from commit_coord.catalog.storing import StoringCatalog
 from commit_coord.clock import SYSTEM_CLOCK
 from commit_coord.config import Configuration
@@ -37,7 +37,6 @@ from commit_coord.events import Events
 from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.iceberg.attempt import Attempt, table_name
-from commit_coord.iceberg.java_updates import as_java_applies
 from commit_coord.iceberg.new_table import new_metadata
 from commit_coord.iceberg.reader import MetadataReader
 from commit_coord.iceberg.rebase import GC_ENABLED, shares_files
@@ -176,44 +175,32 @@ class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, Meta
     def commit_request(
         self,
         identifier: str | Identifier,
-        requirements: tuple[TableRequirement, ...],
-        updates: tuple[TableUpdate, ...],
+        requirements: Sequence[TableRequirement],
+        updates: Sequence[TableUpdate],
+        *,
+        declared: str | None = None,
     ) -> Committed:
         """Commit what a client of another protocol asks for: on the head, whichever it is, its requirements decide.
+
+        An append that is declared to be blind follows any head. What has landed before, by the ids of its snapshots,
+        is answered and not repeated.
 
         Args:
             identifier: The table. It is created where a requirement says that there is none.
             requirements: Everything that the client relies on; there is no other trace of what it has read.
             updates: Applied to the head in their order.
+            declared: What the client says of all its appends: ``blind`` or ``checked``. None where it says nothing:
+                the table's ``commit.append.blind`` counts. A snapshot may say otherwise by ``commit-coord.append``.
 
         Raises:
             NoSuchTableError: There is none of that name, and it is not to be created.
+            CheckpointInTable: A Flink job has committed the same before.
+            StaleRead: The offsets that a coordinator of Kafka Connect has read have moved since.
             CommitError: As :meth:`~commit_coord.coordinator.Coordinator.commit`.
+            ValueError: It declares something that nobody knows.
         """
         table = self._table_identifier(identifier)
-        attempt = Attempt(
-            request_id=str(self.host.new_id()),
-            table=table,
-            table_uuid=None,
-            base_location=None,
-            requirements=requirements,
-            updates=updates,
-        )
-
-        def on(head: TableMetadata, location: str) -> Attempt:
-            return dataclasses.replace(
-                attempt,
-                table_uuid=str(head.table_uuid),
-                base_location=location,
-                base_sequence_number=fast_metadata.sequence_number(head),
-                updates=as_java_applies(updates, head),
-            )
-
-        if any(isinstance(requirement, AssertCreate) for requirement in requirements):
-            (committed,) = self.coordinator.commit([attempt])
-        else:
-            (committed,) = self.coordinator.commit([on(*self.coordinator.load(table))], replan=on)
-        return committed
+        return RequestedCommit(self.coordinator, table, requirements, updates, declared).commit()
 
     def create_table(
         self,

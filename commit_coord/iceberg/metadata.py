@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Generic, Self, TypeVar, overload
 
@@ -152,11 +152,23 @@ class LazyModels(Sequence[M], Generic[M]):
 
     def by_id(self, snapshot_id: int) -> M | None:
         """Return the entry with *snapshot_id*, None when there is none."""
+        position = self._position(snapshot_id)
+        return self._model(position) if position < len(self) else None
+
+    def _position(self, snapshot_id: int) -> int:
+        """Return where the entry with *snapshot_id* is, at or behind the end when there is none."""
         if self._index is None:
             self._index = {_snapshot_id(item): position for position, item in enumerate(self._items)}
             self._indexed = len(self._items)
-        position = self._tail.get(snapshot_id, self._index.get(snapshot_id, len(self)))
-        return self._model(position) if position < len(self) else None
+        return self._tail.get(snapshot_id, self._index.get(snapshot_id, len(self)))
+
+    def lineage(self, snapshot_id: int | None) -> Iterator[Mapping[str, str]]:
+        """Yield the summaries of the snapshot *snapshot_id* and its ancestors, newest first, unparsed."""
+        while snapshot_id is not None and (position := self._position(snapshot_id)) < len(self):
+            item = self._items[position]
+            raw = isinstance(item, dict)
+            yield (item.get("summary") if raw else item.summary) or {}
+            snapshot_id = item.get("parent-snapshot-id") if raw else item.parent_snapshot_id
 
     def cut_behind(self, snapshot_id: int) -> LazyModels[M]:
         """Return the entries up to the last one with *snapshot_id*, unparsed; itself when it is the end or missing."""

@@ -8,7 +8,8 @@ The rules, in the order in which they are asked:
 4. A requirement fails: planned again where snapshots, schemas or specs are added (their ids and parents must be
    chosen anew), refused otherwise.
 5. A property that it changes was changed to something else meanwhile: refused.
-6. Everything else follows: pure appends, changes that touch other things.
+6. A stream has committed the same before: refused.
+7. Everything else follows: pure appends, changes that touch other things.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from pyiceberg.utils.properties import property_as_bool
 
 from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.iceberg.attempt import Append, Attempt, Merge
+from commit_coord.iceberg.streams import checkpoint_in_table, offsets_moved
 from commit_coord.iceberg.written import digest, rows_misfit
 from commit_coord.protocol.commit import NeedsReplan
 
@@ -126,6 +128,8 @@ def rebase(
             return Conflict(reason="the table moved since its sort order was read")
         if reason := _property_conflict(attempt, head):
             return Conflict(reason=reason)
+    if reason := _late_checkpoint(attempt, head):
+        return Conflict(reason=reason)
     now_ms = fast_metadata.not_before(head, now_ms)
     updates = [_fitted(update, attempt, head, generation, now_ms) for update in attempt.updates]
     try:
@@ -164,6 +168,37 @@ def rebase(
 def isinstance_any(updates: Sequence[TableUpdate], *kinds: type) -> bool:
     """Return whether any update is of one of *kinds*."""
     return any(isinstance(update, kinds) for update in updates)
+
+
+def _late_checkpoint(attempt: Attempt, head: TableMetadata) -> str | None:
+    """Return why a snapshot of *attempt* is late: its stream has committed the same before."""
+    for snapshot, branch in snapshots_and_branches(attempt.updates):
+        if snapshot.summary is not None and (
+            reason := checkpoint_in_table(snapshot.summary.additional_properties, branch, head)
+        ):
+            return reason
+    return None
+
+
+def snapshots_and_branches(updates: Sequence[TableUpdate]) -> list[tuple[Snapshot, str | None]]:
+    """Return the snapshots that *updates* add, each with the branch that it goes to, None where it is staged.
+
+    Of several that go to one branch the last is named as its head, and the others are its ancestors.
+    """
+    heads = {
+        update.snapshot_id: update.ref_name
+        for update in updates
+        if isinstance(update, SetSnapshotRefUpdate) and update.type == SnapshotRefType.BRANCH
+    }
+    found: list[tuple[Snapshot, str | None]] = []
+    for update in reversed(updates):
+        if isinstance(update, AddSnapshotUpdate):
+            snapshot = update.snapshot
+            branch = heads.get(snapshot.snapshot_id)
+            if branch is not None and snapshot.parent_snapshot_id is not None:
+                heads.setdefault(snapshot.parent_snapshot_id, branch)
+            found.append((snapshot, branch))
+    return found[::-1]
 
 
 def _taken_column_ids(attempt: Attempt, head: TableMetadata) -> list[int]:
@@ -265,6 +300,10 @@ def _append_conflict(append: Append, head: TableMetadata) -> str | None:
         return f"{append.branch!r} is a tag"
     if append.branch not in head.refs and not append.makes_branch:
         return f"the branch {append.branch!r} was removed meanwhile"
+    if reason := checkpoint_in_table(append.summary, append.branch, head) or offsets_moved(
+        append.summary, append.branch, head, append.follows
+    ):
+        return reason
     if not append.manifests:
         return None  # no row can fail to fit
     specs = head.specs()

@@ -22,7 +22,7 @@ from pyiceberg.exceptions import (
     ValidationException,
 )
 
-from commit_coord.errors import CommitCoordError, ConfigError, LockError, MetastoreUnavailable
+from commit_coord.errors import CommitCoordError, ConfigError, LockError, MetastoreUnavailable, StaleRead
 from commit_coord.redaction import without_passwords
 from commit_coord.rest.routing import MethodNotAllowed, NoRoute
 from commit_coord.rest.wire import (
@@ -63,6 +63,7 @@ class BodyTooLarge(Exception):
 
 _MEANINGS: tuple[tuple[type[Exception], HTTPStatus, str], ...] = (
     (CommitStateUnknownException, HTTPStatus.INTERNAL_SERVER_ERROR, "CommitStateUnknownException"),
+    (StaleRead, HTTPStatus.BAD_REQUEST, "ValidationException"),  # a client would try again what a 409 refuses
     (CommitFailedException, HTTPStatus.CONFLICT, "CommitFailedException"),
     (NoSuchTableError, HTTPStatus.NOT_FOUND, "NoSuchTableException"),
     (NoSuchNamespaceError, HTTPStatus.NOT_FOUND, "NoSuchNamespaceException"),

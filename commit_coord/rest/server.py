@@ -69,7 +69,8 @@ class Application:
 
     def __init__(self, serving: Serving) -> None:
         self._serving = serving
-        self._warehouses = Warehouses(serving.catalogs)
+        # The threads that do not wait serve those for which the others wait.
+        self._warehouses = Warehouses(serving.catalogs, most_waiting=serving.threads // 2)
         self._api = Api(self._warehouses)
         self._running = 0
         self._stopping = False

@@ -11,6 +11,7 @@ from pyiceberg.typedef import Identifier
 from commit_coord.coordinator import Committed
 from commit_coord.errors import CommitConflict
 from commit_coord.iceberg import metadata as fast_metadata
+from commit_coord.rest.commits import land
 from commit_coord.rest.metadata import etag_of, matches
 from commit_coord.rest.namespaces import require_namespace, shown
 from commit_coord.rest.pages import page
@@ -84,7 +85,7 @@ def commit_table(warehouse: Warehouse, request: Request) -> Answer:
     if creates:
         require_namespace(warehouse.catalog, request.namespace)
     try:
-        committed = warehouse.catalog.commit_request(table, wanted.requirements, wanted.updates)
+        committed = land(warehouse, request, wanted)
     except CommitConflict as error:
         if creates and warehouse.catalog.table_exists(table):
             raise CommitFailedException("Requirement failed: table already exists") from error

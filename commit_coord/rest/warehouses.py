@@ -10,16 +10,19 @@ from urllib.parse import quote
 
 from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.catalog.load import load_catalog
+from commit_coord.clock import SYSTEM_CLOCK
 from commit_coord.rest.errors import NoSuchWarehouse
 from commit_coord.rest.metadata import TableAnswers
+from commit_coord.rest.turns import Lines
 
 
 @dataclass(frozen=True, slots=True)
 class Warehouse:
-    """A catalog, and the answers that were made of its files."""
+    """A catalog, the answers that were made of its files, and the commits that wait for its tables."""
 
     catalog: CoordinatedCatalog
     answers: TableAnswers
+    lines: Lines
 
     @property
     def prefix(self) -> str:
@@ -32,10 +35,12 @@ class Warehouses:
 
     Args:
         names: In PyIceberg's configuration; the first one is the default.
+        most_waiting: How many commits may wait for one table.
     """
 
-    def __init__(self, names: Sequence[str]) -> None:
+    def __init__(self, names: Sequence[str], most_waiting: int = 0) -> None:
         self._names = tuple(names)
+        self._most_waiting = most_waiting
         self._opened: dict[str, Warehouse] = {}
         self._ends = ExitStack()
 
@@ -49,7 +54,12 @@ class Warehouses:
             for name in self._names:
                 catalog = load_catalog(name)
                 opening.callback(catalog.close)
-                self._opened[name] = Warehouse(catalog, TableAnswers(partial(catalog.file_io, {})))
+                reserved_ms = catalog.settings.commit_reserved_turn_ms
+                self._opened[name] = Warehouse(
+                    catalog,
+                    TableAnswers(partial(catalog.file_io, {})),
+                    Lines(SYSTEM_CLOCK, reserved_ms=reserved_ms, most_waiting=self._most_waiting),
+                )
             self._ends = opening.pop_all()
 
     def close(self) -> None:

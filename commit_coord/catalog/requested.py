@@ -1,0 +1,237 @@
+"""Commits that clients of other protocols ask for: requirements and updates, and nothing of what was read."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.table.locations import load_location_provider
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.update import AssertCreate, AssignUUIDUpdate, TableRequirement, TableUpdate
+from pyiceberg.typedef import Identifier
+
+from commit_coord.coordinator import Committed, Coordinator, delete_quietly
+from commit_coord.errors import CheckpointInTable, CommitConflict, CommitNotApplied, CommitStateUnknown, StaleRead
+from commit_coord.iceberg import blind, manifest_list
+from commit_coord.iceberg import metadata as fast_metadata
+from commit_coord.iceberg.attempt import NO_SNAPSHOT, Append, Attempt, table_name
+from commit_coord.iceberg.java_updates import as_java_applies
+from commit_coord.iceberg.rebase import Conflict, snapshots_and_branches
+from commit_coord.iceberg.streams import checkpoint_in_table, offsets_moved
+
+logger = logging.getLogger(__name__)
+
+
+class RequestedCommit:
+    """One commit that is asked for.
+
+    A snapshot is known by its id: clients keep it when they try again. So whatever is asked for is looked up by the ids
+    of its snapshots first; the files that it names may be gone when it is sent twice.
+
+    Args:
+        coordinator: Commits.
+        table: The table. It is created where a requirement says that there is none.
+        requirements: Everything that the client relies on; there is no other trace of what it has read.
+        updates: Applied to the head in their order.
+        declared: What the client says of all its appends: ``blind`` or ``checked``; None where it says nothing.
+    """
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        table: Identifier,
+        requirements: Sequence[TableRequirement],
+        updates: Sequence[TableUpdate],
+        declared: str | None,
+    ) -> None:
+        self._coordinator = coordinator
+        self._declared = declared
+        self._added = snapshots_and_branches(updates)
+        self._creates = any(isinstance(requirement, AssertCreate) for requirement in requirements)
+        self._asked = Attempt(
+            request_id=str(coordinator.host.new_id()),
+            table=tuple(table),
+            table_uuid=None,
+            base_location=None,
+            requirements=tuple(requirements),
+            updates=tuple(updates),
+        )
+        self._candidate = None if self._creates else blind.candidate(requirements, updates)
+        self._append: Append | None = None
+        self._written: list[str] = []
+        """Manifests that were written for it here."""
+        self._sent = False
+        """Whether the coordinator was asked to land it."""
+
+    def commit(self) -> Committed:
+        """Land it, once.
+
+        Raises:
+            CheckpointInTable: A Flink job has committed the same before.
+            StaleRead: The offsets that a coordinator of Kafka Connect has read have moved since.
+            CommitError: As :meth:`~commit_coord.coordinator.Coordinator.commit`.
+            NoSuchTableError: There is no such table, and it is not to be created.
+            ValueError: It declares something that nobody knows.
+        """
+        try:
+            committed = self._commit()
+        except CommitNotApplied as refused:
+            landed = self._landed_after_all(refused)
+            self._delete_unused(landed)
+            if landed is not None:
+                return landed
+            self._refuse_late_streams(refused)
+            raise
+        except BaseException:
+            if not self._sent:
+                self._delete_unused(None)
+            raise
+        self._delete_unused(committed)
+        return committed
+
+    def _commit(self) -> Committed:
+        coordinator = self._coordinator
+        if self._creates:
+            self._sent = True
+            (committed,) = coordinator.commit([self._asked])
+            return committed
+        head, location = coordinator.load(self._asked.table)
+        if (landed := self._landed(head, location)) is not None:
+            return landed
+        attempt = self._on(head, location)
+        self._sent = True
+        (committed,) = coordinator.commit([attempt], replan=self._on)
+        return committed
+
+    def _on(self, head: TableMetadata, location: str) -> Attempt:
+        """Return the attempt on *head*: a blind append, or one that its requirements decide on."""
+        attempt = replace(
+            self._asked,
+            table_uuid=str(head.table_uuid),
+            base_location=location,
+            base_sequence_number=fast_metadata.sequence_number(head),
+        )
+        found = self._candidate
+        if found is not None and self._is_declared(found, head) and (append := self._take(found, head)) is not None:
+            return replace(
+                attempt,
+                requirements=found.requirements,
+                updates=as_java_applies(found.updates, head),
+                append=append,
+            )
+        return replace(attempt, updates=as_java_applies(self._asked.updates, head))
+
+    def _is_declared(self, found: blind.Candidate, head: TableMetadata) -> bool:
+        summary = found.snapshot.summary
+        assert summary is not None, "an append says that it is one"
+        return blind.is_declared(summary.additional_properties, self._declared, head.properties)
+
+    def _take(self, found: blind.Candidate, head: TableMetadata) -> Append | None:
+        """Return the append that is declared to be blind; None where it is none after all.
+
+        Raises:
+            CommitConflict: Its files can't be rows of the table.
+            CommitStateUnknown: A file that it names is gone.
+        """
+        if self._append is not None:
+            return self._append
+        provider = load_location_provider(head.location, head.properties)
+
+        def new_location() -> str:
+            self._written.append(provider.new_metadata_location(f"{self._coordinator.host.new_id()}-m0.avro"))
+            return self._written[-1]
+
+        io = self._coordinator.store.file_io(head.properties, head.location)
+        try:
+            taken = blind.take(found, head, io, new_location)
+        except blind.NoAppend as reason:
+            logger.info("an append is not blind, although declared: %s", reason)
+            self._candidate = None
+            return None
+        except FileNotFoundError as error:
+            # 1. It lands, and its client deletes the files that the table does not use.   2. Its snapshot expires.
+            # 3. It arrives once more. Whoever is told that it did not land may delete what the table needs.
+            raise CommitStateUnknown(
+                "a file that the commit names is gone, perhaps because it landed before",
+                table=table_name(self._asked.table),
+                file=str(error),
+            ) from error
+        if isinstance(taken, Conflict):
+            raise self._refused(CommitConflict, taken.reason)
+        self._append = taken
+        return taken
+
+    # What landed.
+
+    def _landed(self, head: TableMetadata, location: str) -> Committed | None:
+        """Return this commit as it has landed before; None where *head* does not know it."""
+        ids = tuple(snapshot.snapshot_id for snapshot, _ in self._added)
+        made = [update.uuid for update in self._asked.updates if isinstance(update, AssignUUIDUpdate)]
+        there = any(head.snapshot_by_id(snapshot_id) is not None for snapshot_id in ids)
+        if there or (self._creates and head.table_uuid in made):
+            return Committed(metadata=head, location=location, snapshot_ids=ids, answered=True)
+        return None
+
+    def _landed_after_all(self, refused: CommitNotApplied) -> Committed | None:
+        """Return this commit as its twin has landed it meanwhile.
+
+        Raises:
+            CommitStateUnknown: It could not be found out.
+        """
+        try:
+            return self._landed(*self._coordinator.load(self._asked.table))
+        except NoSuchTableError:
+            return None
+        except Exception as error:  # noqa: BLE001 - whatever it is, nothing is known
+            if not self._added and not self._creates:
+                return None
+            raise CommitStateUnknown(
+                f"this commit did not land; whether it was sent before and landed could not be found out: {error}",
+                table=table_name(self._asked.table),
+            ) from refused
+
+    def _delete_unused(self, landed: Committed | None) -> None:
+        """Delete the manifests that were written here and that *landed* does not have."""
+        if not self._written:
+            return
+        try:
+            used = self._manifests(landed) if landed is not None else set()
+        except Exception:
+            logger.warning("whether manifests are used could not be found out; they stay", exc_info=True)
+            return
+        for path in self._written:
+            if path not in used:
+                delete_quietly(self._coordinator.store.file_io({}, path), path)
+
+    def _manifests(self, landed: Committed) -> set[str]:
+        ((added, _),) = self._added  # an append adds one
+        snapshot = landed.metadata.snapshot_by_id(added.snapshot_id)
+        assert snapshot is not None, "it has landed"
+        io = self._coordinator.store.file_io(landed.metadata.properties, snapshot.manifest_list)
+        return {manifest.manifest_path for manifest in manifest_list.read(io, snapshot.manifest_list)}
+
+    # Streams.
+
+    def _refuse_late_streams(self, refused: CommitNotApplied) -> None:
+        """Raise what says that *refused* is not to be tried again: a stream that committed before, or moved on."""
+        try:
+            head, _ = self._coordinator.load(self._asked.table)
+        except Exception:  # the table may be gone; then it is refused for that
+            logger.info("a refused commit was not looked at again", exc_info=True)
+            return
+        for snapshot, branch in self._added:
+            summary = snapshot.summary.additional_properties if snapshot.summary is not None else {}
+            parent = NO_SNAPSHOT if snapshot.parent_snapshot_id is None else snapshot.parent_snapshot_id
+            if reason := checkpoint_in_table(summary, branch, head):
+                raise self._refused(CheckpointInTable, reason) from refused
+            if reason := offsets_moved(summary, branch, head, parent):
+                raise self._refused(StaleRead, reason) from refused
+
+    def _refused(self, kind: type[CommitConflict], reason: str) -> CommitConflict:
+        return kind(
+            f"the commit did not land: {reason}",
+            table=table_name(self._asked.table),
+            request_id=self._asked.request_id,
+        )
