@@ -296,6 +296,8 @@ def _append_conflict(append: Append, head: TableMetadata) -> str | None:
         return "appends to version 3 tables need row ids, which are not supported yet"
     if "encryption-keys" in fast_metadata.extras(head):
         return "the table is encrypted, which is not supported"
+    if head.snapshot_by_id(append.snapshot_id) is not None:
+        return "it has landed already"  # with a twin that was sent at the same time; its owner finds it there
     if append.branch in head.refs and head.refs[append.branch].snapshot_ref_type != SnapshotRefType.BRANCH:
         return f"{append.branch!r} is a tag"
     if append.branch not in head.refs and not append.makes_branch:
