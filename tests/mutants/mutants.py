@@ -21,7 +21,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
-from tests.mutants import of_catalogs, of_files, of_locks, of_rows, of_spark, of_sql, of_transactions
+from tests.mutants import of_catalogs, of_files, of_locks, of_requests, of_rows, of_spark, of_sql, of_transactions
 from tests.mutants.mutant import ROOT, Mutant
 
 if TYPE_CHECKING:
@@ -516,6 +516,7 @@ MUTANTS = (
     *of_spark.MUTANTS,
     *of_catalogs.MUTANTS,
     *of_locks.MUTANTS,
+    *of_requests.MUTANTS,
 )
 
 CONTROL = Mutant("nothing", "errors.py", "class LockError(", "class LockError(", f"{_SIM}[stalls]")

@@ -39,6 +39,7 @@ class Held:
         kind: str = "fast_append",
         branch: str | None = "main",
         properties: Mapping[str, str] | None = None,
+        written_for: Table | None = None,
     ) -> Self:
         """Write what PyIceberg writes to append *rows* to *table*, as *table* shows itself.
 
@@ -48,12 +49,14 @@ class Held:
             kind: The method of PyIceberg's that makes the snapshot.
             branch: Where it goes; None stages it.
             properties: Of the snapshot.
+            written_for: *table* as it was when the files were written; None where it was the same.
         """
+        shown = written_for or table
         transaction = table.transaction()
         producer = getattr(
             transaction.update_snapshot(snapshot_properties=dict(properties or {}), branch=branch), kind
         )()
-        for file in _dataframe_to_data_files(table.metadata, rows, table.io) if len(rows) else ():
+        for file in _dataframe_to_data_files(shown.metadata, rows, table.io) if len(rows) else ():
             producer.append_data_file(file)
         updates, requirements = producer._commit()
         asked = (AssertTableUUID(uuid=table.metadata.table_uuid), *requirements)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -72,3 +72,39 @@ def test_what_is_acknowledged_is_there_once_whoever_commits_at_the_same_time(
     with ThreadPoolExecutor(6) as pool:
         done = [row for rows in pool.map(work, range(6)) for row in rows]
     assert sorted(done) == row_ids(server.client().load_table(name))
+
+
+def _flink(checkpoint: int) -> dict[str, str]:
+    return {"flink.job-id": "j", "flink.operator-id": "o", "flink.max-committed-checkpoint-id": str(checkpoint)}
+
+
+def _kafka(offset: int) -> dict[str, str]:
+    return {"kafka.connect.offsets.control.group": f'{{"0":{offset}}}'}
+
+
+@pytest.mark.parametrize("rounds", [15, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "case, headers, properties, refusal",
+    [
+        ("two inserts of one key by MERGE", {}, lambda _: {}, 409),
+        ("two instances of a Flink job", BLIND, _flink, 409),
+        ("two coordinators of Kafka Connect", BLIND, _kafka, 400),
+    ],
+)
+def test_of_two_that_race_one_lands(
+    server: Server,
+    case: str,
+    headers: dict[str, str],
+    properties: Callable[[int], dict[str, str]],
+    refusal: int,
+    rounds: int,
+) -> None:
+    client, name = server.client(), ("db", f"race {case} {rounds}")
+    client.create_table(name, SCHEMA, location=f"file://{server.folder}/race-{refusal}-{len(headers)}-{rounds}")
+    with ThreadPoolExecutor(2) as pool:
+        for number in range(rounds):
+            table = client.load_table(name)
+            both = [Held.append(table, ids(number), properties=properties(number)) for _ in range(2)]
+            answers = pool.map(lambda held: held.send(server, headers).status, both)
+            assert [200, refusal] == sorted(answers, key=lambda status: status != 200)
+    assert list(range(rounds)) == row_ids(client.load_table(name))

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import CommitFailedException
@@ -152,9 +153,7 @@ def test_an_append_to_a_branch_that_moved_follows_it(server: Server, client: Res
     assert [0] == row_ids(found)
 
 
-def test_of_a_merged_manifest_the_added_files_land_and_the_merge_is_kept_where_nobody_merged_meanwhile(
-    server: Server, client: RestCatalog, name: Name
-) -> None:
+def test_of_a_merged_manifest_the_added_files_land(server: Server, client: RestCatalog, name: Name) -> None:
     table = client.create_table(name, SCHEMA)
     for number in range(4):
         table.append(ids(number))
@@ -195,6 +194,18 @@ def test_of_two_that_merged_the_same_manifests_the_second_appends_alone(
     assert [0, 1, 2, 3, 10, 11] == row_ids(found)
     listed = {m.manifest_path.removeprefix("file://") for m in found.current_snapshot().manifests(found.io)}
     assert {path for path in _files(table) - before if path.endswith("-m0.avro")} <= listed
+
+
+def test_a_table_of_version_1_is_appended_to(server: Server, client: RestCatalog, name: Name) -> None:
+    table = client.create_table(name, SCHEMA, properties={"format-version": "1"})
+    held = [Held.append(table, ids(number)) for number in range(3)]
+    assert [200] * 3 == [one.send(server, BLIND).status for one in held]
+    assert [0, 1, 2] == _rows(client, table)
+    with client.load_table(name).transaction() as tx:
+        tx.upgrade_table_version(2)
+    late = Held.append(table, ids(9))
+    assert 409 == late.send(server, BLIND).status  # its manifest is of version 1
+    assert [0, 1, 2] == _rows(client, table)
 
 
 def test_an_append_of_no_files_lands(server: Server, client: RestCatalog, table: Any) -> None:
@@ -270,6 +281,49 @@ def test_a_declared_append_with_a_change_of_columns_is_refused(server: Server, c
     _overtake(client, table)
     assert 409 == late.send(server, BLIND).status
     assert [0, 100] == _rows(client, table)
+
+
+def test_several_snapshots_of_one_commit_are_not_taken_apart(server: Server, client: RestCatalog, table: Any) -> None:
+    def both(*numbers: int) -> dict[str, Any]:
+        transaction = client.load_table(table.name()).transaction()
+        for number in numbers:
+            transaction.append(ids(number))
+        return {
+            "requirements": [each.model_dump(mode="json") for each in transaction._requirements],
+            "updates": [each.model_dump(mode="json") for each in transaction._updates],
+        }
+
+    path, first, late = path_of(*table.name()), both(1, 2), both(3, 4)
+    assert [200, 200, 409] == [server.ask("POST", path, one, BLIND).status for one in (first, first, late)]
+    assert [0, 1, 2] == _rows(client, table)
+
+
+def test_an_append_to_version_3_is_decided_on_by_its_requirements(
+    server: Server, client: RestCatalog, name: Name
+) -> None:
+    client.create_table(name, SCHEMA, properties={"format-version": "3"})
+    location = client.load_table(name).location()
+
+    def append(snapshot_id: int, parent: int | None, first_row_id: int) -> int:
+        snapshot = {
+            "snapshot-id": snapshot_id,
+            **({} if parent is None else {"parent-snapshot-id": parent}),
+            "sequence-number": 1 if parent is None else 2,
+            "timestamp-ms": 1,
+            "manifest-list": f"{location}/metadata/list-{snapshot_id}.avro",
+            "summary": {"operation": "append"},
+            "schema-id": 0,
+            "first-row-id": first_row_id,
+            "added-rows": 4,
+        }
+        ref = {"action": "set-snapshot-ref", "ref-name": "main", "type": "branch", "snapshot-id": snapshot_id}
+        document = {
+            "requirements": [{"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": parent}],
+            "updates": [{"action": "add-snapshot", "snapshot": snapshot}, ref],
+        }
+        return server.ask("POST", path_of(*name), document, BLIND).status
+
+    assert [200, 409, 200, 200] == [append(1, None, 0), append(2, None, 0), append(2, 1, 4), append(1, None, 0)]
 
 
 def test_a_staged_snapshot_passes_through(server: Server, client: RestCatalog, table: Any) -> None:
@@ -372,6 +426,32 @@ def test_an_append_behind_a_new_required_column_is_refused(
     assert before == _files(table)
 
 
+def test_files_that_were_written_before_their_manifest_are_looked_into(
+    server: Server, client: RestCatalog, name: Name
+) -> None:
+    """A manifest names the schema of its client when it was written, and a merged one that of the merge."""
+    table = client.create_table(name, SCHEMA)
+    with server.library() as catalog:
+        _require(catalog, table.name())
+    late = Held.append(client.load_table(name), ids(1), written_for=table)
+    status, _, message = late.send(server, BLIND).error
+    assert 409 == status
+    assert "the column 'must' is required now and was not when the files were written" in message
+    assert [] == _rows(client, table)
+
+
+def test_an_append_that_has_the_new_required_column_lands(server: Server, client: RestCatalog, name: Name) -> None:
+    client.create_table(name, SCHEMA)
+    with server.library() as catalog:
+        _require(catalog, name)
+    table = client.load_table(name)
+    must = pa.field("must", pa.int64(), nullable=False)
+    late = Held.append(table, ids(1).append_column(must, [[7]]))
+    assert 200 == Held.append(table, ids()).send(server).status
+    assert 200 == late.send(server, BLIND).status
+    assert [1] == _rows(client, table)
+
+
 def test_an_append_behind_a_new_optional_column_lands(server: Server, client: RestCatalog, table: Any) -> None:
     late = Held.append(table, ids(1))
     with client.load_table(table.name()).update_schema() as update:
@@ -402,6 +482,24 @@ def test_an_append_to_a_dropped_spec_is_refused(server: Server, client: RestCata
     status, _, message = late.send(server, BLIND).error
     assert (409, True) == (status, "partition spec 0 of the written files is gone" in message)
     assert ([100] if moved else []) == _rows(client, table)
+
+
+def test_an_append_to_a_spec_whose_id_another_one_got_is_refused(
+    server: Server, client: RestCatalog, name: Name
+) -> None:
+    table = client.create_table(name, SCHEMA)
+    with client.load_table(name).update_spec() as update:
+        update.add_identity("id")
+    late = Held.append(client.load_table(name), ids(1))
+    with client.load_table(name).update_spec() as update:
+        update.remove_field("id")
+    client.commit_table(client.load_table(name), (), (RemovePartitionSpecsUpdate(spec_ids=[1]),))
+    with client.load_table(name).update_spec() as update:
+        update.add_identity("s")
+    assert [0, 1] == sorted(client.load_table(name).specs())
+    status, _, message = late.send(server, BLIND).error
+    assert (409, True) == (status, "partition spec 1 of the written files is gone" in message)
+    assert [] == _rows(client, table)
 
 
 def test_an_append_under_an_earlier_spec_lands(server: Server, client: RestCatalog, table: Any) -> None:
