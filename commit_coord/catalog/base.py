@@ -194,7 +194,7 @@ class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, Meta
 
         Raises:
             NoSuchTableError: There is none of that name, and it is not to be created.
-            CheckpointInTable: A Flink job has committed the same before.
+            CheckpointInTable: Its stream has committed the same before.
             StaleRead: The offsets that a coordinator of Kafka Connect has read have moved since.
             CommitError: As :meth:`~commit_coord.coordinator.Coordinator.commit`.
             ValueError: It declares something that nobody knows.

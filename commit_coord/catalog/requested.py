@@ -69,7 +69,7 @@ class RequestedCommit:
         """Land it, once.
 
         Raises:
-            CheckpointInTable: A Flink job has committed the same before.
+            CheckpointInTable: Its stream has committed the same before.
             StaleRead: The offsets that a coordinator of Kafka Connect has read have moved since.
             CommitError: As :meth:`~commit_coord.coordinator.Coordinator.commit`.
             NoSuchTableError: There is no such table, and it is not to be created.

@@ -41,7 +41,7 @@ from commit_coord.config import BLIND_APPENDS
 from commit_coord.iceberg import manifest_list, manifests
 from commit_coord.iceberg.attempt import NO_SNAPSHOT, TOTALS, Append, Merge
 from commit_coord.iceberg.rebase import Conflict
-from commit_coord.iceberg.written import digest, rows_misfit
+from commit_coord.iceberg.written import digest
 
 DECLARATION = "commit-coord.append"
 """Summary property by which a client says of one append whether it is blind."""
@@ -118,9 +118,17 @@ def _appends(snapshot: Snapshot) -> bool:
     summary = snapshot.summary
     if summary is None or summary.operation is not Operation.APPEND:
         return False
+    if any(summary.get(key) is not None for key in _CHECKED_BY_CLIENT):
+        return False
     removed = [key for key in summary.additional_properties if key.startswith(("deleted-", "removed-"))]
     return all(summary.get(key) == "0" for key in (*removed, *_ADDED_DELETES) if summary.get(key) is not None)
 
+
+_CHECKED_BY_CLIENT = ("source-snapshot-id", "published-wap-id", "replace-partitions")
+"""What a snapshot says that publishes a staged one, or replaces partitions: its client has looked at the history.
+
+1. Two clients publish one staged snapshot. Neither finds it in the history of the branch.   2. Both pick its files.
+"""
 
 _ADDED_DELETES = (
     "added-delete-files",
@@ -163,15 +171,16 @@ def take(found: Candidate, head: TableMetadata, io: FileIO, new_location: Callab
     _refuse_removed(parts, missing)
     _refuse_uncounted(parts, snapshot)
     added = [part for part in parts if part.entries.added]
-    schema_id = head.current_schema_id
+    schemas: list[Schema] = []
     for part in added:
         fits = _fit(part, head)
         if isinstance(fits, Conflict):
             return fits
-        schema_id = fits
+        schemas.append(fits)
+    schema = schemas[0] if schemas else head.schema()
+    if any(each.schema_id != schema.schema_id for each in schemas):
+        raise NoAppend("its files were written with several schemas")
     specs = head.specs()
-    schema = head.schema_by_id(schema_id)
-    assert schema is not None, "it was found there"
     own_manifests = [_added_only(part, snapshot.snapshot_id, io, new_location) for part in added]
     summary = snapshot.summary.additional_properties if snapshot.summary is not None else {}
     return Append(
@@ -179,7 +188,7 @@ def take(found: Candidate, head: TableMetadata, io: FileIO, new_location: Callab
         branch=found.branch,
         manifests=tuple(own_manifests),
         summary={key: value for key, value in summary.items() if key not in TOTALS},
-        schema_id=schema_id,
+        schema_id=schema.schema_id,
         schema=digest(schema),
         specs={manifest.partition_spec_id: digest(specs[manifest.partition_spec_id]) for manifest in own_manifests},
         merge=_merge(parts, missing, head, snapshot.snapshot_id, io, new_location),
@@ -250,8 +259,8 @@ def _refuse_uncounted(parts: Sequence[_Part], snapshot: Snapshot) -> None:
         raise NoAppend(f"it says that it adds {said} files, and adds {count}")
 
 
-def _fit(part: _Part, head: TableMetadata) -> int | Conflict:
-    """Return the id of the schema that the files of *part* were written with, or why they can't be rows of *head*.
+def _fit(part: _Part, head: TableMetadata) -> Schema | Conflict:
+    """Return the schema that the files of *part* were written with, or why they can't be rows of *head*.
 
     The schema that the snapshot names says nothing: it is the one that its client knew when it committed.
     """
@@ -270,8 +279,8 @@ def _fit(part: _Part, head: TableMetadata) -> int | Conflict:
     same = next((each for each in known if each is not None and each == schema), None)
     if same is None:
         return Conflict(reason=f"schema {schema.schema_id} of the written files is gone")
-    reason = rows_misfit(head.schema(), schema) or _lacks_required(part, head)
-    return same.schema_id if reason is None else Conflict(reason=reason)
+    reason = _lacks_required(part, head)
+    return same if reason is None else Conflict(reason=reason)
 
 
 def _lacks_required(part: _Part, head: TableMetadata) -> str | None:

@@ -4,12 +4,12 @@ A stream that commits exactly once keeps its progress in the summaries of its sn
 commits. Between that look and the commit another instance of it may commit the same rows, and the late one lands too:
 its client looks at the summaries once, and tries the commit again without a look.
 
-Flink
+Flink, and Spark's streams
     1. A job is restarted; its old instance still commits checkpoint 7.   2. The new one finds 6 in the table and
     commits 7.   3. The old one's commit arrives. Its summary and that of an ancestor name one job, operator and
-    checkpoint.
+    checkpoint. Spark names a query and an epoch.
 
-    Source: Iceberg Java ``DynamicCommitter.getMaxCommittedCheckpointId``.
+    Source: Iceberg Java ``DynamicCommitter.getMaxCommittedCheckpointId``, ``SparkWrite.findLastCommittedEpochId``.
 
 Kafka Connect
     1. Two coordinators are alive for a while. Both read the offsets 50 in the table.   2. The one commits up to 100.
@@ -22,6 +22,7 @@ Kafka Connect
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
@@ -30,33 +31,51 @@ from pyiceberg.table.snapshots import Snapshot
 from commit_coord.iceberg.attempt import NO_SNAPSHOT
 from commit_coord.iceberg.metadata import LazyModels
 
-_JOB = "flink.job-id"
-_OPERATOR = "flink.operator-id"
-_CHECKPOINT = "flink.max-committed-checkpoint-id"
+
+class _Marks(NamedTuple):
+    """The summary properties by which a kind of stream says what it has committed."""
+
+    stream: str
+    """Which stream it is."""
+    part: str | None
+    """Which part of it, where it has several; one that is not named may be any."""
+    progress: str
+    """How far it has come: a number that grows."""
+    words: str
+
+
+_MARKS = (
+    _Marks(
+        "flink.job-id", "flink.operator-id", "flink.max-committed-checkpoint-id", "checkpoint {} of the Flink job {}"
+    ),
+    _Marks("spark.sql.streaming.queryId", None, "spark.sql.streaming.epochId", "epoch {} of the Spark query {}"),
+)
+
 _OFFSETS = "kafka.connect.offsets."
 """How a property of Kafka Connect begins; behind it the control topic and the consumer group."""
 
 
 def checkpoint_in_table(summary: Mapping[str, str], branch: str | None, head: TableMetadata) -> str | None:
-    """Return why a snapshot with *summary* is late on *branch*: Flink's checkpoint is there; None where it is not.
+    """Return why a snapshot with *summary* is late on *branch*: its stream has committed as much before; else None.
 
     Args:
         summary: Of the snapshot to come.
         branch: Where it goes; None stages it on no branch.
         head: The table now.
     """
-    job, checkpoint = summary.get(_JOB), _number(summary.get(_CHECKPOINT))
-    if job is None or checkpoint is None or branch is None:
-        return None
-    for found in _lineage(head, _at(branch, head)):
-        committed = _number(found.get(_CHECKPOINT))
-        if committed is None or committed < checkpoint or found.get(_JOB) != job:
+    for marks in _MARKS:
+        stream, progress = summary.get(marks.stream), _number(summary.get(marks.progress))
+        if stream is None or progress is None or branch is None:
             continue
-        if found.get(_OPERATOR) in (None, summary.get(_OPERATOR)):
-            return (
-                f"checkpoint {checkpoint} of the Flink job {job} is in the table already: "
-                f"the branch {branch!r} has its checkpoint {committed}"
-            )
+        for found in _lineage(head, _at(branch, head)):
+            committed = _number(found.get(marks.progress))
+            if committed is None or committed < progress or found.get(marks.stream) != stream:
+                continue
+            if marks.part is None or found.get(marks.part) in (None, summary.get(marks.part)):
+                return (
+                    f"{marks.words.format(progress, stream)} is in the table already: "
+                    f"the branch {branch!r} has what it committed as {committed}"
+                )
     return None
 
 

@@ -34,25 +34,25 @@ MUTANTS: tuple[Mutant, ...] = (
         _REBASED + "a_declared_append_that_leaves_out_a_file_is_refused",
     ),
     Mutant(
+        "what-publishes-is-blind",
+        _BLIND,
+        "    if any(summary.get(key) is not None for key in _CHECKED_BY_CLIENT):\n",
+        "    if False:\n",
+        _REBASED + "what_publishes_a_staged_snapshot_or_replaces_partitions_is_no_blind_append",
+    ),
+    Mutant(
         "a-new-branch-starts-empty",
         _BLIND,
         "    if found.branch not in head.refs and found.branch != MAIN_BRANCH:\n",
         "    if False:\n",
-        _REBASED + "a_new_branch_behind_others_is_refused_and_never_started_empty",
+        _REBASED + "a_new_branch_is_forked_also_where_nothing_is_required_of_it",
     ),
     Mutant(
         "files-are-of-the-schema-of-their-manifest",
         _BLIND,
-        "rows_misfit(head.schema(), schema) or _lacks_required(part, head)",
-        "rows_misfit(head.schema(), schema)",
+        "    reason = _lacks_required(part, head)\n",
+        "    reason = None\n",
         _REBASED + "files_that_were_written_before_their_manifest_are_looked_into",
-    ),
-    Mutant(
-        "files-are-of-the-schema-of-their-snapshot",
-        _BLIND,
-        "rows_misfit(head.schema(), schema) or _lacks_required(part, head)",
-        "None",
-        _REBASED + "an_append_behind_a_new_required_column_is_refused",
     ),
     Mutant(
         "a-spec-is-known-by-its-id",
@@ -92,8 +92,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-checkpoint-is-committed-again",
         "iceberg/streams.py",
-        "committed < checkpoint",
-        "committed <= checkpoint",
+        "committed < progress",
+        "committed <= progress",
         _REBASED + "a_checkpoint_of_flink_that_is_in_the_table_is_refused",
     ),
     Mutant(

@@ -372,6 +372,25 @@ def test_a_new_branch_behind_others_is_refused_and_never_started_empty(
     assert [0, 1, 100] == sorted(found.scan().use_ref("audit").to_arrow()["id"].to_pylist())
 
 
+def test_a_new_branch_is_forked_also_where_nothing_is_required_of_it(
+    server: Server, client: RestCatalog, table: Any
+) -> None:
+    fork = Held.append(table, ids(1)).to_new_branch("audit")
+    del fork.document["requirements"][1]
+    assert 200 == fork.send(server, BLIND).status
+    found = client.load_table(table.name())
+    assert [0, 1] == sorted(found.scan().use_ref("audit").to_arrow()["id"].to_pylist())
+
+
+@pytest.mark.parametrize("said", ["source-snapshot-id", "published-wap-id", "replace-partitions"])
+def test_what_publishes_a_staged_snapshot_or_replaces_partitions_is_no_blind_append(
+    server: Server, client: RestCatalog, table: Any, said: str
+) -> None:
+    both = [Held.append(table, ids(1), properties={said: "1"}) for _ in range(2)]
+    assert [200, 409] == [held.send(server, BLIND).status for held in both]
+    assert [0, 1] == _rows(client, table)
+
+
 def test_a_branch_that_others_forked_meanwhile_is_not_appended_to(
     server: Server, client: RestCatalog, table: Any
 ) -> None:
@@ -653,6 +672,22 @@ def test_rows_that_flink_replaces_are_guarded_too(server: Server, client: RestCa
     zombie = Held.append(client.load_table(table.name()), ids(1), kind="overwrite", properties=_flink(7))
     assert 409 == zombie.send(server).status
     assert [0, 7] == _rows(client, table)
+
+
+def _spark(epoch: int, query: str = "q-1") -> dict[str, str]:
+    return {"spark.sql.streaming.queryId": query, "spark.sql.streaming.epochId": str(epoch)}
+
+
+@pytest.mark.parametrize(
+    "late, status", [(_spark(6), 409), (_spark(7), 409), (_spark(8), 200), (_spark(7, "q-2"), 200)]
+)
+def test_an_epoch_of_a_spark_query_that_is_in_the_table_is_refused(
+    server: Server, client: RestCatalog, table: Any, late: dict[str, str], status: int
+) -> None:
+    zombie = Held.append(table, ids(1), properties=late)
+    table.append(ids(7), snapshot_properties=_spark(7))
+    assert status == zombie.send(server, BLIND).status
+    assert ([0, 7] if status == 409 else [0, 1, 7]) == _rows(client, table)
 
 
 _OFFSETS = "kafka.connect.offsets.control.group"
