@@ -16,6 +16,7 @@ from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.types import LongType
 
 from commit_coord.catalog.base import CoordinatedCatalog
+from commit_coord.iceberg.metadata import sequence_number
 from tests.rest.held import BLIND, Held
 from tests.rest.kit import SCHEMA, Server, ids
 
@@ -217,7 +218,7 @@ class Program:
         landed = found.snapshot_by_id(late.held.snapshot_id)
         assert landed is not None, self._story("the snapshot is not there")
         assert landed.parent_snapshot_id == parent, self._story("another parent")
-        model.last_number = found.last_sequence_number
+        model.last_number = sequence_number(found)
 
     def _refresh(self) -> None:
         number = self._chance.randrange(len(self._handles))
@@ -241,7 +242,7 @@ class Program:
         head = metadata.refs["main"].snapshot_id
         self._model.snapshots[head] = snapshot
         self._model.heads["main"] = head
-        self._model.last_number = metadata.last_sequence_number
+        self._model.last_number = sequence_number(metadata)
         self._note("library", snapshot)
         self._check()
 

@@ -26,7 +26,8 @@ class Counting(RestCatalog):
     def commit_table(self, *arguments: Any) -> CommitTableResponse:
         """Count it."""
         self.tries += 1
-        return super().commit_table(*arguments)
+        answer: CommitTableResponse = super().commit_table(*arguments)
+        return answer
 
 
 def test_undeclared_appends_of_many_clients_need_two_tries_each(
@@ -48,7 +49,6 @@ def test_undeclared_appends_of_many_clients_need_two_tries_each(
     with ThreadPoolExecutor(clients) as pool:
         tries = Counter(count for each in pool.map(work, range(clients)) for count in each)
     assert clients * rounds == len(row_ids(client.load_table(name)))
-    print(tries)
     assert max(tries) <= 3, tries
     assert tries[3] <= 2, tries
 
