@@ -103,11 +103,15 @@ class TableAnswers:
         Raises:
             FileNotFoundError: The file is gone; what is kept of it is not answered.
         """
-        body = self._get(location, refs_only)
-        if body is None:
+        body, whole = self._get(location, refs_only), self._get(location, False)
+        if whole is None and body is None:
             body = self._read(location, refs_only)
         elif not self._file_io(location).new_input(location).exists():
             raise missing(location)
+        elif body is None:
+            assert whole is not None, "one of the two is there"
+            metadata = whole.plain[len(_head(location)) : -len(_CONFIG)]
+            body = self._put(location, refs_only, with_referenced_snapshots(metadata))
         return self._answer(body, location, request, refs_only=refs_only)
 
     def written(self, location: str, metadata: bytes, request: Request) -> Answer:
@@ -120,15 +124,11 @@ class TableAnswers:
         return self._answer(_Body(_spliced(None, metadata)), None, request, refs_only=False)
 
     def _read(self, location: str, refs_only: bool) -> _Body:
-        whole = self._get(location, False) if refs_only else None
-        if whole is not None:
-            metadata = whole.plain[len(_head(location)) : -len(_CONFIG)]
-        else:
-            try:
-                with self._file_io(location).new_input(location).open() as stream:
-                    metadata = plain(stream.read(), location)
-            except FileNotFoundError as error:
-                raise missing(location) from error
+        try:
+            with self._file_io(location).new_input(location).open() as stream:
+                metadata = plain(stream.read(), location)
+        except FileNotFoundError as error:
+            raise missing(location) from error
         return self._put(location, refs_only, with_referenced_snapshots(metadata) if refs_only else metadata)
 
     def _answer(self, body: _Body, location: str | None, request: Request, *, refs_only: bool) -> Answer:
