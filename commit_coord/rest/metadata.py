@@ -19,6 +19,7 @@ import msgspec
 import orjson
 from pyiceberg.io import FileIO
 
+from commit_coord.iceberg.metadata import unzipped
 from commit_coord.rest.wire import Answer, Request
 
 _GZIP_LEVEL = 1
@@ -43,11 +44,6 @@ def matches(if_none_match: str | None, etag: str) -> bool:
         return False
     given = [tag.strip().removeprefix("W/") for tag in if_none_match.split(",")]
     return "*" in given or etag.removeprefix("W/") in given
-
-
-def plain(data: bytes, location: str) -> bytes:
-    """Return the JSON in *data*, a metadata file whose name says whether it is gzipped."""
-    return gzip.decompress(data) if location.endswith((".gz.metadata.json", ".metadata.json.gz")) else data
 
 
 class _SnapshotId(msgspec.Struct):
@@ -126,7 +122,7 @@ class TableAnswers:
     def _read(self, location: str, refs_only: bool) -> _Body:
         try:
             with self._file_io(location).new_input(location).open() as stream:
-                metadata = plain(stream.read(), location)
+                metadata = unzipped(stream.read(), location)
         except FileNotFoundError as error:
             raise missing(location) from error
         return self._put(location, refs_only, with_referenced_snapshots(metadata) if refs_only else metadata)
