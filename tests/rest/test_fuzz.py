@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
 
-from commit_coord.rest.routes import SERVED
+from commit_coord.rest.routes import SERVED, VIEWS
 from tests.rest.kit import SCHEMA, Server, path_of
 
 _NAMES = (
@@ -59,10 +59,11 @@ _UPDATES: tuple[dict[str, Any], ...] = (
 
 
 def test_no_name_in_a_path_ends_in_an_unexpected_error(server: Server) -> None:
-    for route in SERVED:
+    for route in (*SERVED, *VIEWS):
         for name in _NAMES:
-            path = route.path.replace("{prefix}", "shop").replace("{table}", name)
-            path = path.replace("{namespace}", "db" if "{table}" in route.path else name)
+            path = route.path.replace("{prefix}", "shop").replace("{table}", name).replace("{view}", name)
+            below = "{table}" in route.path or "{view}" in route.path
+            path = path.replace("{namespace}", "db" if below else name)
             if (route.method, path) == ("DELETE", "/v1/shop/namespaces/db"):
                 continue
             answer = server.ask(route.method, path, b"{}" if route.method == "POST" else None)
@@ -70,8 +71,13 @@ def test_no_name_in_a_path_ends_in_an_unexpected_error(server: Server) -> None:
 
 
 def test_no_body_ends_in_an_unexpected_error(server: Server) -> None:
-    for route in SERVED:
-        path = route.path.replace("{prefix}", "shop").replace("{namespace}", "db").replace("{table}", "t")
+    for route in (*SERVED, *VIEWS):
+        path = (
+            route.path.replace("{prefix}", "shop")
+            .replace("{namespace}", "db")
+            .replace("{table}", "t")
+            .replace("{view}", "v")
+        )
         for body in _BODIES if route.method == "POST" else ():
             answer = server.ask("POST", path, body)
             assert answer.status < 500, (path, body[:20], answer.body)
