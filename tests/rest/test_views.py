@@ -210,7 +210,7 @@ def test_what_is_unknown_stays() -> None:
 
 
 def test_properties_are_set_and_removed() -> None:
-    updates = [
+    updates: list[dict[str, Any]] = [
         {"action": "set-properties", "updates": {"b": "2"}},
         {"action": "remove-properties", "removals": ["a", "gone"]},
     ]
