@@ -203,6 +203,7 @@ class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, Meta
             base_location=None,
             requirements=requirements,
             updates=updates,
+            reads_data=True,  # what the updates become depends on the head, so they are made anew for each
         )
 
         def on(head: TableMetadata, location: str) -> Attempt:

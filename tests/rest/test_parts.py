@@ -210,6 +210,20 @@ def test_a_property_that_is_not_there_is_removed_without_a_word(head: TableMetad
     assert RemovePropertiesUpdate(removals=["a"]) == as_java_applies(updates, head)[1]
 
 
+@pytest.mark.parametrize("number, parent, lands", [(5, 1, False), (6, 1, True), (5, None, True)])
+def test_a_snapshot_takes_no_sequence_number_that_was_given(
+    head: TableMetadata, number: int, parent: int | None, lands: bool
+) -> None:
+    grown = head.model_copy(update={"last_sequence_number": 5, "format_version": 3})
+    snapshot = Snapshot(snapshot_id=9, parent_snapshot_id=parent, sequence_number=number, manifest_list="l")
+    updates = (AddSnapshotUpdate(snapshot=snapshot),)
+    if lands:
+        assert updates == as_java_applies(updates, grown)
+        return
+    with pytest.raises(CommitFailedException, match="sequence number 5 older than last sequence number 5"):
+        as_java_applies(updates, grown)
+
+
 def test_files_under_a_spec_whose_id_was_taken_are_refused(head: TableMetadata) -> None:
     other = PartitionSpec(PartitionField(2, 1001, IdentityTransform(), "s"), spec_id=0)
     added = AddSnapshotUpdate(snapshot=Snapshot(snapshot_id=1, manifest_list="l"))
