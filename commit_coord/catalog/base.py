@@ -10,6 +10,7 @@ from typing import Any, Self
 from pyiceberg.catalog import Catalog, MetastoreCatalog
 from pyiceberg.exceptions import (
     CommitFailedException,
+    NamespaceNotEmptyError,
     NoSuchNamespaceError,
     NoSuchTableError,
     TableAlreadyExistsError,
@@ -29,6 +30,7 @@ from commit_coord.catalog.locking import LockingCatalog
 from commit_coord.catalog.maintenance import MaintainedCatalog
 from commit_coord.catalog.requested import RequestedCommit
 from commit_coord.catalog.storing import StoringCatalog
+from commit_coord.catalog.views import Views
 from commit_coord.clock import SYSTEM_CLOCK
 from commit_coord.config import Configuration
 from commit_coord.coordinator import Committed, Coordinator, PointerStore, delete_quietly
@@ -62,6 +64,9 @@ class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, Meta
     :class:`~commit_coord.coordinator.PointerStore`, calls :meth:`_configure` first and :meth:`_coordinate` when it is
     ready.
     """
+
+    views: Views | None = None
+    """The views of the catalog; None where it keeps none."""
 
     def _configure(self, configuration: Configuration) -> None:
         """Take the settings over, and open what listens to this catalog."""
@@ -243,6 +248,15 @@ class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, Meta
         refuse_unwritable(staged)
         return CoordinatedCreation(staged)
 
+    def place_of(self, table: Identifier, location: str | None = None) -> str:
+        """Return where the files of a new table or view go: *location*, or what the namespace or catalog says.
+
+        Raises:
+            NoSuchNamespaceError: The namespace is asked, and is not there.
+            ValueError: No files can be there.
+        """
+        return self._resolve_table_location(location, table_name(table[:-1]), table[-1])
+
     def stage_table(
         self,
         identifier: str | Identifier,
@@ -263,7 +277,7 @@ class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, Meta
         table = self._table_identifier(identifier)
         version = int(properties.get(TableProperties.FORMAT_VERSION, TableProperties.DEFAULT_FORMAT_VERSION))
         columns = self._convert_schema_if_needed(schema, version)  # type: ignore[arg-type]  # another one is refused
-        place = self._resolve_table_location(location, table_name(table[:-1]), table[-1])
+        place = self.place_of(table, location)
         metadata = new_metadata(place, columns, partition_spec, sort_order, properties)
         metadata_location = load_location_provider(place, metadata.properties).new_table_metadata_file_location()
         return StagedTable(
@@ -397,9 +411,12 @@ class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, Meta
 
         Raises:
             NoSuchNamespaceError: There is none of that name.
-            NamespaceNotEmptyError: It has tables.
+            NamespaceNotEmptyError: It has tables or views.
         """
-        with self.operating(Operation.DROP_DATABASE, self._namespace_identifier(namespace)):
+        levels = self._namespace_identifier(namespace)
+        with self.operating(Operation.DROP_DATABASE, levels):
+            if self.views is not None and (found := self.views.store.listed(levels)):
+                raise NamespaceNotEmptyError(f"Namespace {table_name(levels)} is not empty. {len(found)} views exist.")
             super().drop_namespace(namespace)  # type: ignore[safe-super]
 
     # Other processes, and copies.

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import AssertCreate, AssignUUIDUpdate, TableRequirement, TableUpdate
@@ -57,6 +57,7 @@ class RequestedCommit:
             base_location=None,
             requirements=tuple(requirements),
             updates=tuple(updates),
+            reads_data=True,  # what the updates become depends on the head, so they are made anew for each
         )
         self._candidate = None if self._creates else blind.candidate(requirements, updates)
         self._append: Append | None = None
@@ -106,7 +107,11 @@ class RequestedCommit:
         return committed
 
     def _on(self, head: TableMetadata, location: str) -> Attempt:
-        """Return the attempt on *head*: a blind append, or one that its requirements decide on."""
+        """Return the attempt on *head*: a blind append, or one that its requirements decide on.
+
+        Raises:
+            CommitConflict: They are not met. What is refused on a head that was there would wait for its latch in vain.
+        """
         attempt = replace(
             self._asked,
             table_uuid=str(head.table_uuid),
@@ -120,8 +125,14 @@ class RequestedCommit:
                 requirements=found.requirements,
                 updates=as_java_applies(found.updates, head),
                 append=append,
+                reads_data=bool(found.updates),
             )
-        return replace(attempt, updates=as_java_applies(self._asked.updates, head))
+        try:
+            for requirement in self._asked.requirements:
+                requirement.validate(head)
+            return replace(attempt, updates=as_java_applies(self._asked.updates, head))
+        except CommitFailedException as error:
+            raise self._refused(CommitConflict, str(error)) from error
 
     def _is_declared(self, found: blind.Candidate, head: TableMetadata) -> bool:
         summary = found.snapshot.summary

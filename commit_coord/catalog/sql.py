@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 from pyiceberg.catalog.sql import SqlCatalog
@@ -24,6 +25,8 @@ from sqlalchemy.exc import (
 )
 
 from commit_coord.catalog.base import CoordinatedCatalog
+from commit_coord.catalog.sql_views import SqlViewStore
+from commit_coord.catalog.views import Views
 from commit_coord.config import Configuration, Settings, configure
 from commit_coord.errors import ConfigError
 from commit_coord.iceberg.attempt import table_name
@@ -44,11 +47,11 @@ _AGAIN = Backoff(initial_ms=10, maximum_ms=500)
 
 _KEY = "catalog_name = :catalog AND table_namespace = :namespace AND table_name = :name"
 _POINTER = f"SELECT metadata_location FROM iceberg_tables WHERE {_KEY}"
-_SWAP = text(
+_SWAP = (
     "UPDATE iceberg_tables SET metadata_location = :location, previous_metadata_location = :base "
     f"WHERE {_KEY} AND metadata_location = :base"
 )
-_CREATE = text(
+_CREATE = (
     "INSERT INTO iceberg_tables (catalog_name, table_namespace, table_name, metadata_location) "
     "VALUES (:catalog, :namespace, :name, :location)"
 )
@@ -103,6 +106,9 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlCatalog):
         self._declare_locks(configuration)
         self._configure(configuration)
         self._coordinate(self, self._open_locks(space=name))
+        if self._schema_version == "v1":
+            store = SqlViewStore(self._connected, self._key, self._compare_and_set)
+            self.views = Views(store, self.coordinator, partial(self.file_io, {}), self._latch)
 
     def _init_catalog(self) -> None:
         """Make the catalog's tables, also when several processes start at once."""
@@ -156,13 +162,21 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlCatalog):
         location: str,
         check: Callable[[Connection], None] | None = None,
     ) -> SwapResult:
-        values = {**self._key(table), "base": base, "location": location}
+        statement = _CREATE if base is None else _SWAP
+        return self._compare_and_set(statement, table, {"base": base, "location": location}, check)
 
+    def _compare_and_set(
+        self,
+        statement: str,
+        name: tuple[str, ...],
+        values: Mapping[str, Any],
+        check: Callable[[Connection], None] | None = None,
+    ) -> SwapResult:
         def swapped(connection: Connection) -> SwapResult:
             if check is not None:
                 check(connection)
             try:
-                result = connection.execute(_CREATE if base is None else _SWAP, values)
+                result = connection.execute(text(statement), {**self._key(name), **values})
             except IntegrityError:
                 return SwapResult.MOVED
             if result.rowcount < 1:
@@ -170,7 +184,7 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlCatalog):
             try:
                 connection.commit()
             except DBAPIError:
-                logger.warning("the reply to a swap of %s was lost", table_name(table), exc_info=True)
+                logger.warning("the reply to a swap of %s was lost", table_name(name), exc_info=True)
                 return SwapResult.LOST_REPLY
             return SwapResult.SWAPPED
 

@@ -2,7 +2,8 @@
 
 Ids: two clients that add a schema to one table give both the next id that they know of. The table decides: what is
 there already under another id is used, and what is new gets the next free id. PyIceberg takes a schema twice under one
-id, and refuses the others. Properties: to remove one that is not there is no error.
+id, and refuses the others. Properties: to remove one that is not there is no error. Sequence numbers: PyIceberg
+compares them in tables of version 2 alone.
 
 Source: Iceberg Java ``TableMetadata.Builder``, ``reuseOrCreateNewSchemaId`` and its like.
 """
@@ -29,6 +30,8 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 
+from commit_coord.iceberg.metadata import sequence_number
+
 _LAST = -1
 """In the updates that set one: the one that was added last."""
 
@@ -37,7 +40,8 @@ def as_java_applies(updates: Sequence[TableUpdate], head: TableMetadata) -> tupl
     """Return *updates* as they are meant on *head*.
 
     Raises:
-        CommitFailedException: Data files were written under a partition spec whose id another spec has.
+        CommitFailedException: Data files were written under a partition spec whose id another spec has, or a snapshot
+            has a sequence number that the table has given by now.
     """
     schemas: dict[int, Schema] = {schema.schema_id: schema for schema in head.schemas}
     specs: dict[int, PartitionSpec] = {spec.spec_id: spec for spec in head.partition_specs}
@@ -45,6 +49,7 @@ def as_java_applies(updates: Sequence[TableUpdate], head: TableMetadata) -> tupl
     properties = set(head.properties)
     schema_ids: dict[int | None, int] = {}
     last_schema, last_spec, last_order = _LAST, _LAST, _LAST
+    last_number = sequence_number(head)
     done: list[TableUpdate] = []
     for update in updates:
         match update:
@@ -85,9 +90,16 @@ def as_java_applies(updates: Sequence[TableUpdate], head: TableMetadata) -> tupl
             case RemovePropertiesUpdate(removals=keys):
                 done.append(RemovePropertiesUpdate(removals=sorted(properties.intersection(keys))))
                 properties -= set(keys)
-            case AddSnapshotUpdate(snapshot=snapshot) if schema_ids.get(snapshot.schema_id, _LAST) != _LAST:
-                named = snapshot.model_copy(update={"schema_id": schema_ids[snapshot.schema_id]})
-                done.append(AddSnapshotUpdate(snapshot=named))
+            case AddSnapshotUpdate(snapshot=snapshot):
+                number = snapshot.sequence_number or 0
+                if head.format_version > 1 and number <= last_number and snapshot.parent_snapshot_id is not None:
+                    raise CommitFailedException(
+                        f"Cannot add snapshot with sequence number {number} "
+                        f"older than last sequence number {last_number}"
+                    )
+                last_number = number
+                schema_id = schema_ids.get(snapshot.schema_id, snapshot.schema_id)
+                done.append(AddSnapshotUpdate(snapshot=snapshot.model_copy(update={"schema_id": schema_id})))
             case _:
                 done.append(update)
     return tuple(done)

@@ -356,6 +356,11 @@ def lean(metadata: TableMetadata, extras: dict[str, Any] | None = None) -> LeanM
     return made
 
 
+def unzipped(data: bytes, location: str) -> bytes:
+    """Return the JSON in *data*, the bytes of the file at *location*, whose name says whether it is gzipped."""
+    return gzip.decompress(data) if location.endswith((".gz.metadata.json", ".metadata.json.gz")) else data
+
+
 def parse(data: bytes, location: str, known: TableMetadata | None = None) -> LeanMetadata:
     """Return the metadata in *data*, the bytes of the file at *location*.
 
@@ -367,8 +372,7 @@ def parse(data: bytes, location: str, known: TableMetadata | None = None) -> Lea
     Raises:
         ValidationError: PyIceberg's, when the file is not Iceberg table metadata.
     """
-    if location.endswith((".gz.metadata.json", ".metadata.json.gz")):
-        data = gzip.decompress(data)
+    data = unzipped(data, location)
     raw, snapshots, snapshot_log = _read_history(data, known)
     metadata_log = LazyModels(raw.pop("metadata-log", None) or [], MetadataLogEntry.model_validate)
     given = raw

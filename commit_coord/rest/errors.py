@@ -17,9 +17,11 @@ from pyiceberg.exceptions import (
     NamespaceNotEmptyError,
     NoSuchNamespaceError,
     NoSuchTableError,
+    NoSuchViewError,
     TableAlreadyExistsError,
     ValidationError,
     ValidationException,
+    ViewAlreadyExistsError,
 )
 
 from commit_coord.errors import CommitCoordError, ConfigError, LockError, MetastoreUnavailable, StaleRead
@@ -66,12 +68,14 @@ _MEANINGS: tuple[tuple[type[Exception], HTTPStatus, str], ...] = (
     (StaleRead, HTTPStatus.BAD_REQUEST, "ValidationException"),  # a client would try again what a 409 refuses
     (CommitFailedException, HTTPStatus.CONFLICT, "CommitFailedException"),
     (NoSuchTableError, HTTPStatus.NOT_FOUND, "NoSuchTableException"),
+    (NoSuchViewError, HTTPStatus.NOT_FOUND, "NoSuchViewException"),
     (NoSuchNamespaceError, HTTPStatus.NOT_FOUND, "NoSuchNamespaceException"),
     (NoSuchWarehouse, HTTPStatus.NOT_FOUND, "NoSuchWarehouseException"),
     (FileNotFoundError, HTTPStatus.NOT_FOUND, "NotFoundException"),
     (NoRoute, HTTPStatus.NOT_FOUND, "NoSuchEndpointException"),
     (MethodNotAllowed, HTTPStatus.METHOD_NOT_ALLOWED, "MethodNotAllowedException"),
     (TableAlreadyExistsError, HTTPStatus.CONFLICT, "AlreadyExistsException"),
+    (ViewAlreadyExistsError, HTTPStatus.CONFLICT, "AlreadyExistsException"),
     (NamespaceAlreadyExistsError, HTTPStatus.CONFLICT, "AlreadyExistsException"),
     (NamespaceNotEmptyError, HTTPStatus.CONFLICT, "NamespaceNotEmptyException"),
     (UnprocessableRequest, HTTPStatus.UNPROCESSABLE_ENTITY, "UnprocessableEntityException"),
@@ -86,7 +90,7 @@ _MEANINGS: tuple[tuple[type[Exception], HTTPStatus, str], ...] = (
     (LockError, HTTPStatus.SERVICE_UNAVAILABLE, "ServiceUnavailableException"),
     (MetastoreUnavailable, HTTPStatus.SERVICE_UNAVAILABLE, "ServiceUnavailableException"),
     (CommitCoordError, HTTPStatus.INTERNAL_SERVER_ERROR, "InternalServerError"),
-    (ValueError, HTTPStatus.BAD_REQUEST, "ValidationException"),
+    (ValueError, HTTPStatus.BAD_REQUEST, "IllegalArgumentException"),
 )
 """The first one that fits is meant, so what is narrow comes before what is wide."""
 

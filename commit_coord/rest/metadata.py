@@ -19,6 +19,7 @@ import msgspec
 import orjson
 from pyiceberg.io import FileIO
 
+from commit_coord.iceberg.metadata import unzipped
 from commit_coord.rest.wire import Answer, Request
 
 _GZIP_LEVEL = 1
@@ -43,11 +44,6 @@ def matches(if_none_match: str | None, etag: str) -> bool:
         return False
     given = [tag.strip().removeprefix("W/") for tag in if_none_match.split(",")]
     return "*" in given or etag.removeprefix("W/") in given
-
-
-def plain(data: bytes, location: str) -> bytes:
-    """Return the JSON in *data*, a metadata file whose name says whether it is gzipped."""
-    return gzip.decompress(data) if location.endswith((".gz.metadata.json", ".metadata.json.gz")) else data
 
 
 class _SnapshotId(msgspec.Struct):
@@ -103,11 +99,15 @@ class TableAnswers:
         Raises:
             FileNotFoundError: The file is gone; what is kept of it is not answered.
         """
-        body = self._get(location, refs_only)
-        if body is None:
+        body, whole = self._get(location, refs_only), self._get(location, False)
+        if whole is None and body is None:
             body = self._read(location, refs_only)
         elif not self._file_io(location).new_input(location).exists():
             raise missing(location)
+        elif body is None:
+            assert whole is not None, "one of the two is there"
+            metadata = whole.plain[len(_head(location)) : -len(_CONFIG)]
+            body = self._put(location, refs_only, with_referenced_snapshots(metadata))
         return self._answer(body, location, request, refs_only=refs_only)
 
     def written(self, location: str, metadata: bytes, request: Request) -> Answer:
@@ -120,15 +120,11 @@ class TableAnswers:
         return self._answer(_Body(_spliced(None, metadata)), None, request, refs_only=False)
 
     def _read(self, location: str, refs_only: bool) -> _Body:
-        whole = self._get(location, False) if refs_only else None
-        if whole is not None:
-            metadata = whole.plain[len(_head(location)) : -len(_CONFIG)]
-        else:
-            try:
-                with self._file_io(location).new_input(location).open() as stream:
-                    metadata = plain(stream.read(), location)
-            except FileNotFoundError as error:
-                raise missing(location) from error
+        try:
+            with self._file_io(location).new_input(location).open() as stream:
+                metadata = unzipped(stream.read(), location)
+        except FileNotFoundError as error:
+            raise missing(location) from error
         return self._put(location, refs_only, with_referenced_snapshots(metadata) if refs_only else metadata)
 
     def _answer(self, body: _Body, location: str | None, request: Request, *, refs_only: bool) -> Answer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
-from commit_coord.rest import namespaces, tables
+from commit_coord.rest import namespaces, tables, views
 from commit_coord.rest.errors import error_answer
 from commit_coord.rest.routing import PREFIX, Route, Router
 from commit_coord.rest.warehouses import Warehouse, Warehouses
@@ -17,6 +17,8 @@ _NAMESPACES = f"{PREFIX}/namespaces"
 _NAMESPACE = f"{_NAMESPACES}/{{namespace}}"
 _TABLES = f"{_NAMESPACE}/tables"
 _TABLE = f"{_TABLES}/{{table}}"
+_VIEWS = f"{_NAMESPACE}/views"
+_VIEW = f"{_VIEWS}/{{view}}"
 
 SERVED: tuple[Route[Handler], ...] = (
     Route("GET", _NAMESPACES, namespaces.list_namespaces),
@@ -37,6 +39,18 @@ SERVED: tuple[Route[Handler], ...] = (
 )
 """The routes of one warehouse."""
 
+VIEWS: tuple[Route[Handler], ...] = (
+    Route("GET", _VIEWS, views.list_views),
+    Route("POST", _VIEWS, views.create_view),
+    Route("GET", _VIEW, views.load_view),
+    Route("HEAD", _VIEW, views.view_exists),
+    Route("POST", _VIEW, views.commit_view),
+    Route("DELETE", _VIEW, views.drop_view),
+    Route("POST", f"{PREFIX}/views/rename", views.rename_view),
+    Route("POST", f"{_NAMESPACE}/register-view", views.register_view),
+)
+"""The routes of a warehouse whose catalog keeps views."""
+
 
 class Api:
     """Answers requests. Blocks; to be called from many threads.
@@ -48,7 +62,7 @@ class Api:
     def __init__(self, warehouses: Warehouses) -> None:
         self._warehouses = warehouses
         config: Route[Handler] = Route("GET", "/v1/config", self._config)
-        self._router = Router((*SERVED, config))
+        self._router = Router((*SERVED, *VIEWS, config))
 
     def answer(self, request: Request) -> Answer:
         """Return the answer to *request*, also where it ends in an error."""
@@ -62,10 +76,11 @@ class Api:
 
     def _config(self, warehouse: Warehouse, request: Request) -> Answer:
         """Answer with what a client needs to know before anything else."""
+        served = SERVED if warehouse.catalog.views is None else (*SERVED, *VIEWS)
         return json_answer(
             {
                 "defaults": {},
                 "overrides": {"prefix": warehouse.prefix},
-                "endpoints": [route.endpoint for route in SERVED],
+                "endpoints": [route.endpoint for route in served],
             }
         )

@@ -81,7 +81,10 @@ class Application:
         if scope["type"] == "lifespan":
             await self._live(receive, send)
         elif scope["type"] == "http":
-            answer = await self._answer(scope, receive)
+            try:
+                answer = await self._answer(scope, receive)
+            except _Disconnected:
+                return  # nobody is there to be answered, and half a request is none
             await _respond(answer, send, with_body=scope["method"] != "HEAD")
 
     async def _live(self, receive: Receive, send: Send) -> None:
@@ -138,10 +141,16 @@ class Application:
         return self.answer(request)
 
 
+class _Disconnected(Exception):
+    """The client went away before its request had come in whole."""
+
+
 async def _request(scope: Message, receive: Receive) -> Request:
     chunks, size, more = [], 0, True
     while more:
         message = await receive()
+        if message["type"] == "http.disconnect":
+            raise _Disconnected
         chunk: bytes = message.get("body", b"")
         size += len(chunk)
         if size > _MAX_BODY_BYTES:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import logging
 
-from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table.update import AssertCreate
-from pyiceberg.typedef import Identifier
 
 from commit_coord.coordinator import Committed
 from commit_coord.errors import CommitConflict
 from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.rest.commits import land
 from commit_coord.rest.metadata import etag_of, matches
+from commit_coord.rest.names import refuse_taken, refuse_taken_by_table, refuse_taken_by_view
 from commit_coord.rest.namespaces import require_namespace, shown
 from commit_coord.rest.pages import page
 from commit_coord.rest.warehouses import Warehouse
@@ -45,7 +45,7 @@ def create_table(warehouse: Warehouse, request: Request) -> Answer:
     wanted = request.parsed(CreateTable)
     table = (*request.namespace, wanted.name)
     require_namespace(warehouse.catalog, request.namespace)
-    refuse_existing(warehouse, table)
+    refuse_taken(warehouse.catalog, table)
     staged = warehouse.catalog.stage_table(
         table, wanted.schema_, wanted.location, wanted.spec, wanted.order, wanted.properties
     )
@@ -54,7 +54,7 @@ def create_table(warehouse: Warehouse, request: Request) -> Answer:
     try:
         made = CoordinatedCreation(staged).commit_transaction()
     except CommitConflict:
-        refuse_existing(warehouse, table)
+        refuse_taken(warehouse.catalog, table)
         raise
     return warehouse.answers.load(made.metadata_location, request)
 
@@ -84,6 +84,7 @@ def commit_table(warehouse: Warehouse, request: Request) -> Answer:
     creates = any(isinstance(requirement, AssertCreate) for requirement in wanted.requirements)
     if creates:
         require_namespace(warehouse.catalog, request.namespace)
+        refuse_taken_by_view(warehouse.catalog, table, "View with same name already exists")
     try:
         committed = land(warehouse, request, wanted)
     except CommitConflict as error:
@@ -109,7 +110,9 @@ def rename_table(warehouse: Warehouse, request: Request) -> Answer:
     source, destination = wanted.source.identifier, wanted.destination.identifier
     warehouse.catalog.metadata_location(source)
     require_namespace(warehouse.catalog, wanted.destination.namespace)
-    refuse_existing(warehouse, destination)
+    refuse_taken_by_table(warehouse.catalog, destination)
+    words = f"Cannot rename {shown(source)} to {shown(destination)}. View already exists"
+    refuse_taken_by_view(warehouse.catalog, destination, words)
     warehouse.catalog.rename_table(source, destination)
     return NO_CONTENT
 
@@ -119,8 +122,10 @@ def register_table(warehouse: Warehouse, request: Request) -> Answer:
     wanted = request.parsed(RegisterTable)
     table = (*request.namespace, wanted.name)
     require_namespace(warehouse.catalog, request.namespace)
-    if not wanted.overwrite:
-        refuse_existing(warehouse, table)
+    if wanted.overwrite:
+        refuse_taken_by_view(warehouse.catalog, table, "View with same name already exists")
+    else:
+        refuse_taken(warehouse.catalog, table)
     made = warehouse.catalog.register_table(table, wanted.metadata_location, wanted.overwrite)
     return warehouse.answers.load(made.metadata_location, request)
 
@@ -128,19 +133,6 @@ def register_table(warehouse: Warehouse, request: Request) -> Answer:
 def report_metrics(warehouse: Warehouse, request: Request) -> Answer:
     """Take the report of a scan or commit. Nothing is done with it."""
     return NO_CONTENT
-
-
-def refuse_existing(warehouse: Warehouse, table: Identifier) -> None:
-    """Return if there is no such table.
-
-    Raises:
-        TableAlreadyExistsError: There is one.
-    """
-    try:
-        warehouse.catalog.metadata_location(table)
-    except NoSuchTableError:
-        return
-    raise TableAlreadyExistsError(f"Table already exists: {shown(table)}")
 
 
 def _bytes_of(warehouse: Warehouse, committed: Committed) -> bytes:

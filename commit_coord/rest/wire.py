@@ -68,6 +68,8 @@ class Request:
             return model.model_validate_json(self.body)
         except ValidationError as error:
             raise MalformedRequest(_first_reason(error)) from error
+        except (AttributeError, KeyError, TypeError) as error:  # validators of PyIceberg's that expect an object
+            raise MalformedRequest(f"Malformed request: {type(error).__name__}: {error}") from error
 
 
 _REFUSED = frozenset({"q=0", "q=0.0", "q=0.00", "q=0.000"})

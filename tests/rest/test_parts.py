@@ -210,6 +210,20 @@ def test_a_property_that_is_not_there_is_removed_without_a_word(head: TableMetad
     assert RemovePropertiesUpdate(removals=["a"]) == as_java_applies(updates, head)[1]
 
 
+@pytest.mark.parametrize("number, parent, lands", [(5, 1, False), (6, 1, True), (5, None, True)])
+def test_a_snapshot_takes_no_sequence_number_that_was_given(
+    head: TableMetadata, number: int, parent: int | None, lands: bool
+) -> None:
+    grown = head.model_copy(update={"last_sequence_number": 5, "format_version": 3})
+    snapshot = Snapshot(snapshot_id=9, parent_snapshot_id=parent, sequence_number=number, manifest_list="l")
+    updates = (AddSnapshotUpdate(snapshot=snapshot),)
+    if lands:
+        assert updates == as_java_applies(updates, grown)
+        return
+    with pytest.raises(CommitFailedException, match="sequence number 5 older than last sequence number 5"):
+        as_java_applies(updates, grown)
+
+
 def test_files_under_a_spec_whose_id_was_taken_are_refused(head: TableMetadata) -> None:
     other = PartitionSpec(PartitionField(2, 1001, IdentityTransform(), "s"), spec_id=0)
     added = AddSnapshotUpdate(snapshot=Snapshot(snapshot_id=1, manifest_list="l"))
@@ -245,24 +259,24 @@ def test_an_address_that_others_reach_is_refused_without_authentication(host: st
         check(Serving(catalogs=("shop",), host=host))
 
 
-def _asked(application: Application, times: int) -> list[int]:
-    """Return the statuses of so many requests at once."""
+def _asked(application: Application, times: int, *received: dict[str, Any]) -> list[int | None]:
+    """Return the statuses of so many requests at once; None where there was no answer."""
 
-    async def one() -> int:
+    async def one() -> int | None:
         sent: list[Any] = []
+        messages = list(received or [{"type": "http.request", "body": b""}])
 
         async def receive() -> dict[str, Any]:
-            return {"type": "http.request", "body": b""}
+            return messages.pop(0)
 
         async def send(message: Any) -> None:
             sent.append(message)
 
         scope = {"type": "http", "method": "GET", "raw_path": b"/", "query_string": b"", "headers": []}
         await application(scope, receive, send)
-        status: int = sent[0]["status"]
-        return status
+        return sent[0]["status"] if sent else None
 
-    async def all_of_them() -> list[int]:
+    async def all_of_them() -> list[int | None]:
         return list(await asyncio.gather(*(one() for _ in range(times))))
 
     return asyncio.run(all_of_them())
@@ -274,11 +288,13 @@ class _Blocking(Application):
     def __init__(self, threads: int) -> None:
         super().__init__(Serving(catalogs=(), threads=threads))
         self.go_on = threading.Event()
+        self.answered = 0
         self.start()
 
     def answer(self, request: Request) -> Answer:
         """Wait."""
         self.go_on.wait(10)
+        self.answered += 1
         return Answer(status=200)
 
 
@@ -287,6 +303,15 @@ def test_more_requests_than_the_server_can_take_are_refused() -> None:
     threading.Timer(0.2, application.go_on.set).start()
     statuses = _asked(application, 20)
     assert {200: 17, 429: 3} == {status: statuses.count(status) for status in set(statuses)}
+
+
+def test_half_a_request_is_not_carried_out() -> None:
+    application = _Blocking(threads=1)
+    application.go_on.set()
+    half = {"type": "http.request", "body": b"{}", "more_body": True}
+    assert [None] == _asked(application, 1, half, {"type": "http.disconnect"})
+    assert [200] == _asked(application, 1, half, {"type": "http.request", "body": b""})
+    assert 1 == application.answered
 
 
 def test_what_has_not_begun_when_the_server_stops_is_refused() -> None:

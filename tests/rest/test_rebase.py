@@ -119,7 +119,7 @@ def test_what_is_said_of_less_goes_before_what_is_said_of_more(
 def test_a_declaration_that_nobody_knows_is_refused(server: Server, client: RestCatalog, table: Any) -> None:
     late = Held.append(table, ids(1))
     status, kind, message = late.send(server, {"X-Commit-Coord-Append": "blnd"}).error
-    assert (400, "ValidationException") == (status, kind)
+    assert (400, "IllegalArgumentException") == (status, kind)
     assert "declared to be blind or checked, not 'blnd'" in message
     assert [0] == _rows(client, table)
 
