@@ -17,7 +17,8 @@
     ├── CommitError                       raised by the coordinator alone
     │   ├── CommitNotApplied              also PyIceberg's CommitFailedException: nothing was published
     │   │   ├── CommitConflict            another commit stands in the way
-    │   │   │   └── StaleRead             also PyIceberg's ValidationException: the rows were computed from old ones
+    │   │   │   ├── StaleRead             also PyIceberg's ValidationException: the rows were computed from old ones
+    │   │   │   └── UpdatesDoNotFit       also ValueError: to try the same again does not help
     │   │   └── CommitLockFailed          no latch, no publish; the LockError is the cause
     │   └── CommitStateUnknown            also PyIceberg's CommitStateUnknownException: keep every file
     ├── MetastoreUnavailable              the Hive Metastore can't be reached or does not answer
@@ -69,6 +70,7 @@ class ErrorKind(StrEnum):
     STALE_READ = "stale-read"
     NO_SUCH_PROPERTY = "no-such-property"
     FILE_IN_TABLE = "file-in-table"
+    UPDATES_DO_NOT_FIT = "updates-do-not-fit"
 
 
 class CommitCoordError(Exception):
@@ -222,6 +224,15 @@ class StaleRead(CommitConflict, ValidationException):
     """
 
     kind = ErrorKind.STALE_READ
+
+
+class UpdatesDoNotFit(CommitConflict, ValueError):
+    """The commit did not land: what it asks for does not fit the table, for example a schema id that is not there.
+
+    What to do: read the table again and ask for something else. To try the same again does not help.
+    """
+
+    kind = ErrorKind.UPDATES_DO_NOT_FIT
 
 
 class NoSuchProperty(CommitConflict, KeyError):

@@ -25,6 +25,7 @@ TREE: dict[str, tuple[type[BaseException], ...]] = {
     "CommitNotApplied": (errors.CommitError, CommitFailedException),
     "CommitConflict": (errors.CommitNotApplied,),
     "StaleRead": (errors.CommitConflict, ValidationException),
+    "UpdatesDoNotFit": (errors.CommitConflict, ValueError),
     "NoSuchProperty": (errors.CommitConflict, KeyError),
     "CommitLockFailed": (errors.CommitNotApplied,),
     "CommitStateUnknown": (errors.CommitError, CommitStateUnknownException),

@@ -6,6 +6,7 @@ import dataclasses
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, Self
 
 from pyiceberg.catalog import Catalog, MetastoreCatalog
@@ -29,12 +30,13 @@ from pyiceberg.typedef import EMPTY_DICT, Identifier
 
 from commit_coord.catalog.locking import LockingCatalog
 from commit_coord.catalog.maintenance import MaintainedCatalog
+from commit_coord.catalog.sent_before import SentBefore
 from commit_coord.catalog.storing import StoringCatalog
 from commit_coord.catalog.views import Views
 from commit_coord.clock import SYSTEM_CLOCK
 from commit_coord.config import Configuration
 from commit_coord.coordinator import Committed, Coordinator, PointerStore, delete_quietly
-from commit_coord.errors import CommitStateUnknown
+from commit_coord.errors import CommitConflict, CommitNotApplied, CommitStateUnknown
 from commit_coord.events import Events
 from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg import metadata as fast_metadata
@@ -183,21 +185,31 @@ class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, Meta
         identifier: str | Identifier,
         requirements: tuple[TableRequirement, ...],
         updates: tuple[TableUpdate, ...],
+        *,
+        request_id: str | None = None,
     ) -> Committed:
         """Commit what a client of another protocol asks for: on the head, whichever it is, its requirements decide.
+
+        What has landed before is answered, and not done again; see :mod:`commit_coord.catalog.sent_before`.
 
         Args:
             identifier: The table. It is created where a requirement says that there is none.
             requirements: Everything that the client relies on; there is no other trace of what it has read.
             updates: Applied to the head in their order.
+            request_id: A UUID that the client has chosen, by which it may ask for the same again; None makes one. The
+                table's history carries it. The journal does not: who calls this remembers what was answered.
 
         Raises:
             NoSuchTableError: There is none of that name, and it is not to be created.
             CommitError: As :meth:`~commit_coord.coordinator.Coordinator.commit`.
         """
         table = self._table_identifier(identifier)
+        creates = any(isinstance(requirement, AssertCreate) for requirement in requirements)
+        before = SentBefore(
+            coordinator=self.coordinator, table=table, updates=updates, creates=creates, request_id=request_id
+        )
         attempt = Attempt(
-            request_id=str(self.host.new_id()),
+            request_id=request_id or str(self.host.new_id()),
             table=table,
             table_uuid=None,
             base_location=None,
@@ -207,18 +219,32 @@ class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, Meta
         )
 
         def on(head: TableMetadata, location: str) -> Attempt:
+            try:
+                applied = as_java_applies(updates, head)
+            except CommitFailedException as error:
+                facts = {"table": table_name(table), "request_id": attempt.request_id}
+                raise CommitConflict(f"the commit did not land: {error}", **facts) from error
             return dataclasses.replace(
                 attempt,
                 table_uuid=str(head.table_uuid),
                 base_location=location,
                 base_sequence_number=fast_metadata.sequence_number(head),
-                updates=as_java_applies(updates, head),
+                updates=applied,
             )
 
-        if any(isinstance(requirement, AssertCreate) for requirement in requirements):
-            (committed,) = self.coordinator.commit([attempt])
-        else:
-            (committed,) = self.coordinator.commit([on(*self.coordinator.load(table))], replan=on)
+        commit = partial(self.coordinator.commit, repeatable=request_id is not None, remembered=False)
+        try:
+            if creates:
+                (committed,) = commit([attempt])
+            else:
+                head, location = self.coordinator.load(table)
+                if (landed := before.landed_in(head, location)) is not None:
+                    return landed
+                (committed,) = commit([on(head, location)], replan=on)
+        except CommitNotApplied as refused:
+            if (landed := before.landed_after(refused)) is not None:
+                return landed
+            raise
         return committed
 
     def create_table(

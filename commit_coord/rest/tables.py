@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import uuid
 
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table.update import AssertCreate
@@ -48,6 +49,9 @@ def create_table(warehouse: Warehouse, request: Request) -> Answer:
     staged = warehouse.catalog.stage_table(
         table, wanted.schema_, wanted.location, wanted.spec, wanted.order, wanted.properties
     )
+    if (key := request.idempotency_key) is not None:
+        # By it the table is known as the one that this request has made, when it is sent again.
+        staged.metadata = staged.metadata.model_copy(update={"table_uuid": uuid.UUID(key)})
     if wanted.stage_create:
         return warehouse.answers.staged(fast_metadata.dump(staged.metadata, ""), request)
     try:
@@ -85,7 +89,9 @@ def commit_table(warehouse: Warehouse, request: Request) -> Answer:
         require_namespace(warehouse.catalog, request.namespace)
         refuse_taken_by_view(warehouse.catalog, table, "View with same name already exists")
     try:
-        committed = warehouse.catalog.commit_request(table, wanted.requirements, wanted.updates)
+        committed = warehouse.catalog.commit_request(
+            table, wanted.requirements, wanted.updates, request_id=request.idempotency_key
+        )
     except CommitConflict as error:
         if creates and warehouse.catalog.table_exists(table):
             raise CommitFailedException("Requirement failed: table already exists") from error
