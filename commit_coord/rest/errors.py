@@ -111,13 +111,9 @@ _MEANINGS: tuple[tuple[type[Exception], HTTPStatus, str], ...] = (
 
 def error_answer(error: Exception) -> Answer:
     """Return the answer that *error* means. One that nobody expected is logged, and its text stays here."""
-    meant = error
-    if isinstance(error, CommitNotApplied) and isinstance(
-        error.__cause__, LockServiceUnavailable | MetastoreUnavailable
-    ):
-        meant = (
-            error.__cause__
-        )  # nothing was sent: it is no conflict, and to refresh and try again at once does not help
+    meant, cause = error, error.__cause__
+    if isinstance(error, CommitNotApplied) and isinstance(cause, LockServiceUnavailable | MetastoreUnavailable):
+        meant = cause  # Nothing was sent. It is no conflict, and to try again at once does not help.
     for expected, status, kind in _MEANINGS:
         if isinstance(meant, expected):
             if status is HTTPStatus.INTERNAL_SERVER_ERROR:
