@@ -55,13 +55,11 @@ def new_key() -> str:
 
 def appended(table: Table, mark: str) -> dict[str, Any]:
     """Return a commit that appends a row with *mark*, as PyIceberg sends it; its files are written, it is not sent."""
-    with table.transaction() as tx:
-        tx.append(ids(1), snapshot_properties={MARK: mark})
-        updates, requirements = tx._updates, tx._requirements
-        tx._updates = ()
+    tx = table.transaction()
+    tx.append(ids(1), snapshot_properties={MARK: mark})
     return {
-        "requirements": [each.model_dump(mode="json", exclude_none=True) for each in requirements],
-        "updates": [each.model_dump(mode="json", exclude_none=True) for each in updates],
+        "requirements": [each.model_dump(mode="json", exclude_none=True) for each in tx._requirements],
+        "updates": [each.model_dump(mode="json", exclude_none=True) for each in tx._updates],
     }
 
 

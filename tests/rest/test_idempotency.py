@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
-from pyiceberg.table import Table
 
+import commit_coord
+from commit_coord.errors import CommitStateUnknown, LockTimeout
 from commit_coord.model import Resource
+from commit_coord.rest import tables
+from commit_coord.rest.errors import Overloaded, StillRunning, error_answer
+from commit_coord.rest.idempotency import Idempotency
+from commit_coord.rest.metadata import TableAnswers
+from commit_coord.rest.warehouses import Warehouse
+from commit_coord.rest.wire import Answer, Request
 from commit_coord.testing.fleet import holds_within
 from tests.rest.kit import SCHEMA, Response, Server, ids, path_of, row_ids, served
+from tests.rest.lost_replies import appended, new_key
 
 Name = tuple[str, str]
 
 NAMESPACES = "/v1/shop/namespaces"
 SCHEMA_JSON = SCHEMA.model_dump(mode="json")
-
-
-def new_key() -> str:
-    """Return a UUID of version 7."""
-    drawn = uuid.uuid4().int
-    return str(uuid.UUID(int=drawn & ~(0xF << 76) | 7 << 76))
 
 
 def sent(server: Server, method: str, path: str, document: Any = None, *, key: str) -> Response:
@@ -45,16 +49,6 @@ def forget_the_end(server: Server, key: str) -> None:
 def sets(**properties: str) -> dict[str, Any]:
     """Return a commit that sets *properties*."""
     return {"requirements": [], "updates": [{"action": "set-properties", "updates": properties}]}
-
-
-def appended(table: Table, *numbers: int) -> dict[str, Any]:
-    """Return a commit that appends rows, as PyIceberg sends it; its files are written, and it is not sent."""
-    with table.transaction() as tx:
-        tx.append(ids(*numbers))
-        updates, requirements = tx._updates, tx._requirements
-        tx._updates = ()
-    dumped = [[each.model_dump(mode="json", exclude_none=True) for each in some] for some in (requirements, updates)]
-    return {"requirements": dumped[0], "updates": dumped[1]}
 
 
 # -- keys ----------------------------------------------------------------------------------------------------
@@ -101,7 +95,7 @@ def test_a_key_of_another_request_is_refused(server: Server, client: RestCatalog
 
 def test_a_commit_that_is_sent_again_is_answered_again(server: Server, client: RestCatalog, name: Name) -> None:
     table, key = client.create_table(name, SCHEMA), new_key()
-    commit = appended(table, 1)
+    commit = appended(table, "1")
     first = sent(server, "POST", path_of(*name), commit, key=key)
     client.load_table(name).append(ids(2))
     again = sent(server, "POST", path_of(*name), commit, key=key)
@@ -113,7 +107,7 @@ def test_a_commit_is_answered_from_the_tables_history_where_its_answer_was_not_k
     server: Server, client: RestCatalog, name: Name
 ) -> None:
     table, keys = client.create_table(name, SCHEMA), (new_key(), new_key())
-    commits = (sets(a="1"), appended(table, 1))
+    commits = (sets(a="1"), appended(table, "1"))
     for key, commit in zip(keys, commits, strict=True):
         assert 200 == sent(server, "POST", path_of(*name), commit, key=key).status
         forget_the_end(server, key)
@@ -139,7 +133,7 @@ def test_a_refused_commit_is_refused_again(server: Server, client: RestCatalog, 
 
 def test_a_repeat_waits_for_the_first_request(server: Server, client: RestCatalog, name: Name) -> None:
     table, key = client.create_table(name, SCHEMA), new_key()
-    commit, statuses = appended(table, 1), []
+    commit, statuses = appended(table, "1"), []
 
     def send() -> None:
         statuses.append(sent(server, "POST", path_of(*name), commit, key=key).status)
@@ -159,7 +153,7 @@ def test_a_commit_that_comes_again_without_a_key_is_known_by_its_snapshot(
     server: Server, client: RestCatalog, name: Name
 ) -> None:
     table = client.create_table(name, SCHEMA)
-    commit = appended(table, 1)
+    commit = appended(table, "1")
     assert 200 == server.ask("POST", path_of(*name), commit).status
     client.load_table(name).append(ids(2))
     (listed,) = [update["snapshot"]["manifest-list"] for update in commit["updates"] if "snapshot" in update]
@@ -302,3 +296,102 @@ def test_another_server_knows_what_the_first_one_answered() -> None:
             assert 200 == sent(second, "POST", NAMESPACES, {"namespace": ["a"]}, key=key).status
             assert 409 == sent(second, "POST", NAMESPACES, {"namespace": ["a"]}, key=new_key()).status
             assert 422 == sent(second, "POST", NAMESPACES, {"namespace": ["b"]}, key=key).status
+
+
+# -- in one process ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["memory", "lease", "none"])
+def warehouse(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Warehouse]:
+    """A catalog whose lock manager keeps a journal in memory, one in its database, or none."""
+    catalog = commit_coord.load_catalog(
+        "shop",
+        uri=f"coord+sqlite:///{tmp_path}/catalog.db",
+        warehouse=f"file://{tmp_path}",
+        **{"lock-impl": request.param, "lock.acquire-timeout-ms": "100"},
+    )
+    catalog.create_namespace("db")
+    yield Warehouse(catalog, TableAnswers(lambda location: catalog.file_io({}, location)))
+    assert [] == list(catalog.locks.locks())
+    catalog.close()
+
+
+def asks(method: str, document: Any, **names: str) -> Request:
+    """Return a request with a key."""
+    return Request(
+        method=method,
+        path=f"/{'/'.join(names.values())}",
+        names=names,
+        headers={"idempotency-key": new_key()},
+        body=json.dumps(document).encode(),
+    )
+
+
+def test_a_process_answers_again_what_it_has_answered(warehouse: Warehouse) -> None:
+    keys = Idempotency()
+    make = asks("POST", {"name": "t", "schema": SCHEMA_JSON}, namespace="db")
+    assert keys.answer(tables.create_table, warehouse, make) == keys.answer(tables.create_table, warehouse, make)
+    again = Idempotency()  # of a process that was started anew: the table has the key as its UUID
+    assert 200 == again.answer(tables.create_table, warehouse, make).status
+    commit, drop = asks("POST", sets(a="1"), namespace="db", table="t"), asks("DELETE", None, namespace="db", table="t")
+    assert [200, 200] == [keys.answer(tables.commit_table, warehouse, commit).status for _ in range(2)]
+    assert 200 == again.answer(tables.commit_table, warehouse, commit).status
+    assert [204, 204] == [keys.answer(tables.drop_table, warehouse, drop).status for _ in range(2)]
+
+
+def test_keys_are_advertised_where_all_servers_know_them_and_a_restart_forgets_none(warehouse: Warehouse) -> None:
+    expected = "PT1800S" if warehouse.catalog.locks.name == "lease" else None
+    assert expected == Idempotency().lifetime(warehouse)
+
+
+def test_a_repeat_that_waits_for_too_long_is_sent_away_and_not_refused(warehouse: Warehouse) -> None:
+    keys, begun, ends = Idempotency(wait_s=0.1), threading.Event(), threading.Event()
+    request = asks("POST", {"namespace": ["a"]})
+
+    def waits(_: Warehouse, __: Request) -> Answer:
+        begun.set()
+        ends.wait(30)
+        return Answer(status=204)
+
+    first = threading.Thread(target=keys.answer, args=(waits, warehouse, request))
+    first.start()
+    begun.wait(30)
+    with pytest.raises(StillRunning):
+        keys.answer(waits, warehouse, request)
+    if warehouse.catalog.locks.name == "lease":
+        with pytest.raises(LockTimeout):  # another server
+            Idempotency(wait_s=0.1).answer(waits, warehouse, request)
+    ends.set()
+    first.join()
+    assert 204 == keys.answer(waits, warehouse, request).status
+
+
+def test_a_commit_that_got_no_latch_is_sent_again_with_its_key(warehouse: Warehouse) -> None:
+    if warehouse.catalog.locks.name == "none":
+        pytest.skip("nobody waits for a latch")
+    keys = Idempotency()
+    warehouse.catalog.create_table(("db", "t"), SCHEMA)
+    commit = asks("POST", sets(a="1"), namespace="db", table="t")
+    with warehouse.catalog.coordinator.latch(("db", "t"), statement="in the way"):
+        thread = ThreadPoolExecutor(1)
+        refused = thread.submit(keys.answer, tables.commit_table, warehouse, commit).exception()
+        thread.shutdown()
+    assert isinstance(refused, StillRunning)
+    assert (503, "1") == (error_answer(refused).status, error_answer(refused).headers["retry-after"])
+    assert 200 == keys.answer(tables.commit_table, warehouse, commit).status
+
+
+def test_what_ends_in_an_error_of_the_server_is_tried_again(warehouse: Warehouse) -> None:
+    keys, request = Idempotency(), asks("POST", {"namespace": ["a"]})
+    ends = iter([CommitStateUnknown("nobody knows"), RuntimeError("a bug"), Overloaded("busy")])
+
+    def fails_at_first(_: Warehouse, __: Request) -> Answer:
+        if (error := next(ends, None)) is not None:
+            raise error
+        return Answer(body=b"done")
+
+    for expected in (CommitStateUnknown, RuntimeError, Overloaded):
+        with pytest.raises(expected):
+            keys.answer(fails_at_first, warehouse, request)
+    assert b"done" == keys.answer(fails_at_first, warehouse, request).body
+    assert b"done" == keys.answer(fails_at_first, warehouse, request).body
