@@ -301,14 +301,15 @@ def test_another_server_knows_what_the_first_one_answered() -> None:
 # -- in one process ------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=["memory", "lease", "none"])
+@pytest.fixture(params=["memory", "lease", "none", pytest.param("zookeeper", marks=pytest.mark.zookeeper)])
 def warehouse(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Warehouse]:
-    """A catalog whose lock manager keeps a journal in memory, one in its database, or none."""
+    """A catalog whose lock manager keeps a journal in memory, in its service, or none."""
+    keeper = {"lock.uri": request.getfixturevalue("zookeeper").connect_string} if request.param == "zookeeper" else {}
     catalog = commit_coord.load_catalog(
         "shop",
         uri=f"coord+sqlite:///{tmp_path}/catalog.db",
         warehouse=f"file://{tmp_path}",
-        **{"lock-impl": request.param, "lock.acquire-timeout-ms": "100"},
+        **{"lock-impl": request.param, "lock.acquire-timeout-ms": "500", **keeper},
     )
     catalog.create_namespace("db")
     yield Warehouse(catalog, TableAnswers(lambda location: catalog.file_io({}, location)))
@@ -340,7 +341,7 @@ def test_a_process_answers_again_what_it_has_answered(warehouse: Warehouse) -> N
 
 
 def test_keys_are_advertised_where_all_servers_know_them_and_a_restart_forgets_none(warehouse: Warehouse) -> None:
-    expected = "PT1800S" if warehouse.catalog.locks.name == "lease" else None
+    expected = "PT1800S" if warehouse.catalog.locks.name in ("lease", "zookeeper") else None
     assert expected == Idempotency().lifetime(warehouse)
 
 
@@ -358,7 +359,7 @@ def test_a_repeat_that_waits_for_too_long_is_sent_away_and_not_refused(warehouse
     begun.wait(30)
     with pytest.raises(StillRunning):
         keys.answer(waits, warehouse, request)
-    if warehouse.catalog.locks.name == "lease":
+    if warehouse.catalog.locks.guarantees.survives_restart:
         with pytest.raises(LockTimeout):  # another server
             Idempotency(wait_s=0.1).answer(waits, warehouse, request)
     ends.set()
