@@ -24,7 +24,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from pyiceberg.catalog.rest import RestCatalog
@@ -42,6 +42,8 @@ from commit_coord.testing.history import (
     check_snapshots,
 )
 from tests.rest.kit import SCHEMA, Server, ids, library, path_of
+
+T = TypeVar("T")
 
 TABLE = ("db", "t")
 MARK = "mark"
@@ -265,7 +267,7 @@ class Client:
         """Do one thing."""
         raise NotImplementedError
 
-    def _patiently(self, ask: Callable[[], Any]) -> Any:
+    def _patiently(self, ask: Callable[[], T]) -> T:
         deadline = time.monotonic() + _PATIENCE_S
         while True:
             try:
