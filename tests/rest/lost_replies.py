@@ -220,7 +220,8 @@ class Client:
 
     def load(self, catalog: RestCatalog) -> Table:
         """Return the table."""
-        return self._patiently(lambda: catalog.load_table(TABLE))
+        table: Table = self._patiently(lambda: catalog.load_table(TABLE))
+        return table
 
     def note(self, mark: str, answer: Answer, snapshot_id: int | None = None) -> None:
         """Note what became of an append."""
