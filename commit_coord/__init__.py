@@ -25,6 +25,7 @@ from commit_coord.errors import (
     NoSuchProperty,
     StaleRead,
     StatementError,
+    UpdatesDoNotFit,
 )
 from commit_coord.locks.hive_lease import HeldLease, HiveLease, LeaseObject, Leases
 from commit_coord.model import LockMode, LockScope, Resource
@@ -62,5 +63,6 @@ __all__ = [
     "Resource",
     "StaleRead",
     "StatementError",
+    "UpdatesDoNotFit",
     "load_catalog",
 ]

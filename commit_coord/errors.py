@@ -18,7 +18,8 @@
     │   ├── CommitNotApplied              also PyIceberg's CommitFailedException: nothing was published
     │   │   ├── CommitConflict            another commit stands in the way
     │   │   │   ├── StaleRead             also PyIceberg's ValidationException: the rows were computed from old ones
-    │   │   │   └── CheckpointInTable     a stream has committed the same files before
+    │   │   │   ├── CheckpointInTable     a stream has committed the same files before
+    │   │   │   └── UpdatesDoNotFit       also ValueError: to try the same again does not help
     │   │   └── CommitLockFailed          no latch, no publish; the LockError is the cause
     │   └── CommitStateUnknown            also PyIceberg's CommitStateUnknownException: keep every file
     ├── MetastoreUnavailable              the Hive Metastore can't be reached or does not answer
@@ -71,6 +72,7 @@ class ErrorKind(StrEnum):
     NO_SUCH_PROPERTY = "no-such-property"
     FILE_IN_TABLE = "file-in-table"
     CHECKPOINT_IN_TABLE = "checkpoint-in-table"
+    UPDATES_DO_NOT_FIT = "updates-do-not-fit"
 
 
 class CommitCoordError(Exception):
@@ -233,6 +235,15 @@ class CheckpointInTable(CommitConflict):
     """
 
     kind = ErrorKind.CHECKPOINT_IN_TABLE
+
+
+class UpdatesDoNotFit(CommitConflict, ValueError):
+    """The commit did not land: what it asks for does not fit the table, for example a schema id that is not there.
+
+    What to do: read the table again and ask for something else. To try the same again does not help.
+    """
+
+    kind = ErrorKind.UPDATES_DO_NOT_FIT
 
 
 class NoSuchProperty(CommitConflict, KeyError):

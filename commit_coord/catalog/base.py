@@ -184,11 +184,12 @@ class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, Meta
         updates: Sequence[TableUpdate],
         *,
         declared: str | None = None,
+        request_id: str | None = None,
     ) -> Committed:
         """Commit what a client of another protocol asks for: on the head, whichever it is, its requirements decide.
 
-        An append that is declared to be blind follows any head. What has landed before, by the ids of its snapshots,
-        is answered and not repeated.
+        An append that is declared to be blind follows any head. What has landed before is answered, and not done again;
+        see :mod:`commit_coord.catalog.sent_before`.
 
         Args:
             identifier: The table. It is created where a requirement says that there is none.
@@ -196,6 +197,8 @@ class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, Meta
             updates: Applied to the head in their order.
             declared: What the client says of all its appends: ``blind`` or ``checked``. None where it says nothing:
                 the table's ``commit.append.blind`` counts. A snapshot may say otherwise by ``commit-coord.append``.
+            request_id: A UUID that the client has chosen, by which it may ask for the same again; None makes one. The
+                table's history carries it. The journal does not: who calls this remembers what was answered.
 
         Raises:
             NoSuchTableError: There is none of that name, and it is not to be created.
@@ -205,7 +208,7 @@ class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, Meta
             ValueError: It declares something that nobody knows.
         """
         table = self._table_identifier(identifier)
-        return RequestedCommit(self.coordinator, table, requirements, updates, declared).commit()
+        return RequestedCommit(self.coordinator, table, requirements, updates, declared, request_id).commit()
 
     def create_table(
         self,

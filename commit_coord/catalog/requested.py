@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
-from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.update import AssertCreate, AssignUUIDUpdate, TableRequirement, TableUpdate
+from pyiceberg.table.update import AssertCreate, TableRequirement, TableUpdate
 from pyiceberg.typedef import Identifier
 
+from commit_coord.catalog.sent_before import SentBefore
 from commit_coord.coordinator import Committed, Coordinator, delete_quietly
 from commit_coord.errors import CheckpointInTable, CommitConflict, CommitNotApplied, CommitStateUnknown, StaleRead
 from commit_coord.iceberg import blind, manifest_list
@@ -27,8 +29,7 @@ logger = logging.getLogger(__name__)
 class RequestedCommit:
     """One commit that is asked for.
 
-    A snapshot is known by its id: clients keep it when they try again. So whatever is asked for is looked up by the ids
-    of its snapshots first; the files that it names may be gone when it is sent twice.
+    Whether it has landed before is looked up first: the files that it names may be gone when it is sent twice.
 
     Args:
         coordinator: Commits.
@@ -36,6 +37,7 @@ class RequestedCommit:
         requirements: Everything that the client relies on; there is no other trace of what it has read.
         updates: Applied to the head in their order.
         declared: What the client says of all its appends: ``blind`` or ``checked``; None where it says nothing.
+        request_id: A UUID that the client has chosen, by which it may ask for the same again; None makes one.
     """
 
     def __init__(
@@ -45,13 +47,14 @@ class RequestedCommit:
         requirements: Sequence[TableRequirement],
         updates: Sequence[TableUpdate],
         declared: str | None,
+        request_id: str | None,
     ) -> None:
         self._coordinator = coordinator
         self._declared = declared
         self._added = snapshots_and_branches(updates)
         self._creates = any(isinstance(requirement, AssertCreate) for requirement in requirements)
         self._asked = Attempt(
-            request_id=str(coordinator.host.new_id()),
+            request_id=request_id or str(coordinator.host.new_id()),
             table=tuple(table),
             table_uuid=None,
             base_location=None,
@@ -59,6 +62,14 @@ class RequestedCommit:
             updates=tuple(updates),
             reads_data=True,  # what the updates become depends on the head, so they are made anew for each
         )
+        self._before = SentBefore(
+            coordinator=coordinator,
+            table=self._asked.table,
+            updates=self._asked.updates,
+            creates=self._creates,
+            request_id=request_id,
+        )
+        self._land = partial(coordinator.commit, repeatable=request_id is not None, remembered=False)
         self._candidate = None if self._creates else blind.candidate(requirements, updates)
         self._append: Append | None = None
         self._written: list[str] = []
@@ -79,7 +90,7 @@ class RequestedCommit:
         try:
             committed = self._commit()
         except CommitNotApplied as refused:
-            landed = self._landed_after_all(refused)
+            landed = self._before.landed_after(refused)
             self._delete_unused(landed)
             if landed is not None:
                 return landed
@@ -93,17 +104,16 @@ class RequestedCommit:
         return committed
 
     def _commit(self) -> Committed:
-        coordinator = self._coordinator
         if self._creates:
             self._sent = True
-            (committed,) = coordinator.commit([self._asked])
+            (committed,) = self._land([self._asked])
             return committed
-        head, location = coordinator.load(self._asked.table)
-        if (landed := self._landed(head, location)) is not None:
+        head, location = self._coordinator.load(self._asked.table)
+        if (landed := self._before.landed_in(head, location)) is not None:
             return landed
         attempt = self._on(head, location)
         self._sent = True
-        (committed,) = coordinator.commit([attempt], replan=self._on)
+        (committed,) = self._land([attempt], replan=self._on)
         return committed
 
     def _on(self, head: TableMetadata, location: str) -> Attempt:
@@ -174,35 +184,6 @@ class RequestedCommit:
         self._append = taken
         return taken
 
-    # What landed.
-
-    def _landed(self, head: TableMetadata, location: str) -> Committed | None:
-        """Return this commit as it has landed before; None where *head* does not know it."""
-        ids = tuple(snapshot.snapshot_id for snapshot, _ in self._added)
-        made = [update.uuid for update in self._asked.updates if isinstance(update, AssignUUIDUpdate)]
-        there = any(head.snapshot_by_id(snapshot_id) is not None for snapshot_id in ids)
-        if there or (self._creates and head.table_uuid in made):
-            return Committed(metadata=head, location=location, snapshot_ids=ids, answered=True)
-        return None
-
-    def _landed_after_all(self, refused: CommitNotApplied) -> Committed | None:
-        """Return this commit as its twin has landed it meanwhile.
-
-        Raises:
-            CommitStateUnknown: It could not be found out.
-        """
-        try:
-            return self._landed(*self._coordinator.load(self._asked.table))
-        except NoSuchTableError:
-            return None
-        except Exception as error:  # noqa: BLE001 - whatever it is, nothing is known
-            if not self._added and not self._creates:
-                return None
-            raise CommitStateUnknown(
-                f"this commit did not land; whether it was sent before and landed could not be found out: {error}",
-                table=table_name(self._asked.table),
-            ) from refused
-
     def _delete_unused(self, landed: Committed | None) -> None:
         """Delete the manifests that were written here and that *landed* does not have."""
         if not self._written:
@@ -219,7 +200,8 @@ class RequestedCommit:
     def _manifests(self, landed: Committed) -> set[str]:
         ((added, _),) = self._added  # an append adds one
         snapshot = landed.metadata.snapshot_by_id(added.snapshot_id)
-        assert snapshot is not None, "it has landed"
+        if snapshot is None:
+            return set(self._written)  # it has expired since; later snapshots may have them
         io = self._coordinator.store.file_io(landed.metadata.properties, snapshot.manifest_list)
         return {manifest.manifest_path for manifest in manifest_list.read(io, snapshot.manifest_list)}
 

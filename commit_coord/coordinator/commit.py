@@ -58,6 +58,7 @@ class Commit:
         replan: Plans the attempt again when the head moved; None refuses it then.
         operation_lease: Locks of the operation, without which it must not land; None asks for nothing.
         is_repair: The request id is that of a commit that had landed.
+        remembered: A request id that may be asked for again is kept in the journal.
     """
 
     def __init__(
@@ -68,9 +69,12 @@ class Commit:
         operation_lease: Lease | None,
         *,
         is_repair: bool,
+        remembered: bool,
     ) -> None:
         self._services = services
-        self._run = Run(services=services, attempt=attempt, fence=services.fence, is_repair=is_repair)
+        self._run = Run(
+            services=services, attempt=attempt, fence=services.fence, is_repair=is_repair, remembered=remembered
+        )
         self._operation_lease = operation_lease
         self._planner = Planner(self._run, replan)
         self._group = Group(self._run, self._planner, operation_locked=operation_lease is not None)

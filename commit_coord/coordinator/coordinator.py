@@ -22,6 +22,7 @@ class Coordinator(Services):
         *,
         replan: Replanner | None = None,
         repeatable: bool = False,
+        remembered: bool = True,
         operation_lease: Lease | None = None,
         is_repair: bool = False,
     ) -> list[Committed]:
@@ -36,6 +37,8 @@ class Coordinator(Services):
             replan: Plans the attempt again when the head moved; None refuses it then.
             repeatable: The request id was chosen by the caller, who may ask for it again: look it up first, and
                 remember it.
+            remembered: The journal remembers it. Not where the caller keeps what it answers; then the table's history
+                alone knows the id.
             operation_lease: Locks of the operation, without which it must not land; its service is asked right before
                 the swap.
             is_repair: The request id is that of a commit that had landed, and was overwritten: its names are taken.
@@ -50,4 +53,5 @@ class Coordinator(Services):
         if len(attempts) != 1:
             raise InternalError("a commit takes one attempt", attempts=len(attempts))
         attempt = replace(attempts[0], repeatable=repeatable)
-        return [Commit(self, attempt, replan, operation_lease, is_repair=is_repair).run()]
+        commit = Commit(self, attempt, replan, operation_lease, is_repair=is_repair, remembered=remembered)
+        return [commit.run()]

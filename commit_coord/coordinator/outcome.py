@@ -18,6 +18,7 @@ from commit_coord.errors import (
     CommitNotApplied,
     CommitStateUnknown,
     StatementError,
+    UpdatesDoNotFit,
 )
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.model import CommitStatus, JournalEntry
@@ -71,7 +72,8 @@ def _failure(run: Run, verdict: Verdict, heads_without_request: Set[str | None])
     if isinstance(verdict.error, StatementError):  # its own words say which files are to be kept
         return verdict.error
     if verdict.cause is Cause.CONFLICT:
-        return CommitConflict(f"the commit did not land: {verdict.reason}", **facts)
+        kind = UpdatesDoNotFit if isinstance(verdict.error, ValueError) else CommitConflict
+        return kind(f"the commit did not land: {verdict.reason}", **facts)
     return CommitNotApplied(f"the commit did not land: {verdict.reason}", **facts)
 
 
@@ -134,7 +136,7 @@ def _swapped(run: Run, verdict: Verdict, plan: Planned) -> Committed:
 
 def _remember(run: Run, entry: JournalEntry) -> None:
     locks = run.services.locks
-    if not locks.guarantees.journal:
+    if not (run.remembered and locks.guarantees.journal):
         return
     try:
         locks.remember(entry, lifetime_ms=run.services.journal_lifetime_ms)

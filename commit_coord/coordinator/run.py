@@ -20,6 +20,7 @@ class Run:
         attempt: What is to land; another one once it was planned again.
         fence: The lease without which nothing is swapped; None where there is none.
         is_repair: The request id is that of a commit that had landed, so its names are taken.
+        remembered: A request id that may be asked for again is kept in the journal.
         lease: The latch; None while it is not held.
         may_be_carried: Whether another holder may have carried the attempt out.
         rebased: Whether the head was another one than that of the attempt.
@@ -29,6 +30,7 @@ class Run:
     attempt: Attempt
     fence: int | None
     is_repair: bool
+    remembered: bool
     lease: HandoverLease | None = None
     may_be_carried: bool = False
     rebased: bool = False

@@ -83,9 +83,15 @@ class Rebased:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conflict:
-    """The attempt can't be carried out; nothing of it may be published."""
+    """The attempt can't be carried out; nothing of it may be published.
+
+    Args:
+        reason: Why.
+        misfit: What its updates do not fit: the head that it was made for. To try the same again does not help.
+    """
 
     reason: str
+    misfit: ValueError | None = None
 
 
 def rebase(
@@ -137,7 +143,8 @@ def rebase(
     except KeyError as error:
         return Conflict(reason=f"the property {error} is not set")
     except ValueError as error:
-        return Conflict(reason=str(error))
+        fits_another_head = moved or any(_given_by_now(update.snapshot, head) for update in adds)
+        return Conflict(reason=str(error), misfit=None if fits_another_head else error)
     expires = any(isinstance(update, RemoveSnapshotsUpdate) and update.snapshot_ids for update in updates)
     if expires and shares_files(changed):
         # Iceberg Java refuses it too: files that only the removed snapshots name would be taken for orphans.
@@ -163,6 +170,13 @@ def rebase(
         changed = fast_metadata.logged(changed, head, head_location)
     changed = fast_metadata.stamped(changed, head, now_ms)
     return Rebased(metadata=changed, manifest_list=plan, snapshot_ids=snapshot_ids)
+
+
+def _given_by_now(snapshot: Snapshot, head: TableMetadata) -> bool:
+    """Return whether *head* has given the row ids or the sequence number of *snapshot* to others."""
+    next_row_id = getattr(head, "next_row_id", None) or 0
+    rows_given = snapshot.first_row_id is not None and snapshot.first_row_id < next_row_id
+    return rows_given or (snapshot.sequence_number or 0) <= fast_metadata.sequence_number(head)
 
 
 def isinstance_any(updates: Sequence[TableUpdate], *kinds: type) -> bool:

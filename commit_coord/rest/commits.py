@@ -32,5 +32,7 @@ def land(warehouse: Warehouse, request: Request, wanted: CommitTable) -> Committ
     return warehouse.lines.commit(
         table,
         frozenset(added),
-        lambda: catalog.commit_request(table, wanted.requirements, wanted.updates, declared=declared),
+        lambda: catalog.commit_request(
+            table, wanted.requirements, wanted.updates, declared=declared, request_id=request.idempotency_key
+        ),
     )

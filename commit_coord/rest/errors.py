@@ -24,7 +24,17 @@ from pyiceberg.exceptions import (
     ViewAlreadyExistsError,
 )
 
-from commit_coord.errors import CommitCoordError, ConfigError, LockError, MetastoreUnavailable, StaleRead
+from commit_coord.errors import (
+    CommitConflict,
+    CommitCoordError,
+    CommitNotApplied,
+    ConfigError,
+    LockError,
+    LockServiceUnavailable,
+    MetastoreUnavailable,
+    StaleRead,
+    UpdatesDoNotFit,
+)
 from commit_coord.redaction import without_passwords
 from commit_coord.rest.routing import MethodNotAllowed, NoRoute
 from commit_coord.rest.wire import (
@@ -55,6 +65,10 @@ class Overloaded(Exception):
         super().__init__(reason)
 
 
+class StillRunning(Exception):
+    """The first request with the same key has not ended; or its end is not known. Send it again with the same key."""
+
+
 class BodyTimeout(Exception):
     """The body of the request did not come in time. Nothing was done."""
 
@@ -66,6 +80,7 @@ class BodyTooLarge(Exception):
 _MEANINGS: tuple[tuple[type[Exception], HTTPStatus, str], ...] = (
     (CommitStateUnknownException, HTTPStatus.INTERNAL_SERVER_ERROR, "CommitStateUnknownException"),
     (StaleRead, HTTPStatus.BAD_REQUEST, "ValidationException"),  # a client would try again what a 409 refuses
+    (UpdatesDoNotFit, HTTPStatus.BAD_REQUEST, "ValidationException"),
     (CommitFailedException, HTTPStatus.CONFLICT, "CommitFailedException"),
     (NoSuchTableError, HTTPStatus.NOT_FOUND, "NoSuchTableException"),
     (NoSuchViewError, HTTPStatus.NOT_FOUND, "NoSuchViewException"),
@@ -87,6 +102,7 @@ _MEANINGS: tuple[tuple[type[Exception], HTTPStatus, str], ...] = (
     (ValidationException, HTTPStatus.BAD_REQUEST, "ValidationException"),
     (ValidationError, HTTPStatus.BAD_REQUEST, "ValidationException"),
     (ConfigError, HTTPStatus.BAD_REQUEST, "ValidationException"),
+    (StillRunning, HTTPStatus.SERVICE_UNAVAILABLE, "ServiceUnavailableException"),
     (LockError, HTTPStatus.SERVICE_UNAVAILABLE, "ServiceUnavailableException"),
     (MetastoreUnavailable, HTTPStatus.SERVICE_UNAVAILABLE, "ServiceUnavailableException"),
     (CommitCoordError, HTTPStatus.INTERNAL_SERVER_ERROR, "InternalServerError"),
@@ -97,14 +113,26 @@ _MEANINGS: tuple[tuple[type[Exception], HTTPStatus, str], ...] = (
 
 def error_answer(error: Exception) -> Answer:
     """Return the answer that *error* means. One that nobody expected is logged, and its text stays here."""
+    meant, cause = error, error.__cause__
+    if isinstance(error, CommitNotApplied) and isinstance(cause, LockServiceUnavailable | MetastoreUnavailable):
+        meant = cause  # Nothing was sent. It is no conflict, and to try again at once does not help.
     for expected, status, kind in _MEANINGS:
-        if isinstance(error, expected):
+        if isinstance(meant, expected):
             if status is HTTPStatus.INTERNAL_SERVER_ERROR:
                 logger.error("a request ended in %s", kind, exc_info=error)
             return _answer(status, kind, _message(error), error)
     logger.error("a request ended in an error that nobody expected", exc_info=error)
     text = f"{type(error).__name__}; the server's log says more"
     return _answer(HTTPStatus.INTERNAL_SERVER_ERROR, "InternalServerError", text, error)
+
+
+def is_final(error: Exception) -> bool:
+    """Return whether a request that ended in *error* ends so whenever it is sent: in a 4xx that time does not heal."""
+    if isinstance(error, LockError | FileNotFoundError | Overloaded | BodyTimeout | StillRunning):
+        return False
+    if isinstance(error, CommitNotApplied) and not isinstance(error, CommitConflict):
+        return False  # something failed on the way, or the latch was not to be had
+    return error_answer(error).status < HTTPStatus.INTERNAL_SERVER_ERROR
 
 
 def _message(error: Exception) -> str:

@@ -132,11 +132,11 @@ class TableAnswers:
         if location is not None:
             headers["etag"] = etag_of(location, refs_only=refs_only)
         if len(body.plain) < _GZIP_FROM_BYTES or not request.takes_gzip:
-            return Answer(body=body.plain, headers=headers)
+            return Answer(body=body.plain, headers=headers, location=location)
         if body.gzipped is None:
             body.gzipped = gzip.compress(body.plain, compresslevel=_GZIP_LEVEL, mtime=0)
             self._grown(body, location, refs_only)
-        return Answer(body=body.gzipped, headers={**headers, "content-encoding": "gzip"})
+        return Answer(body=body.gzipped, headers={**headers, "content-encoding": "gzip"}, location=location)
 
     def _get(self, location: str, refs_only: bool) -> _Body | None:
         with self._lock:

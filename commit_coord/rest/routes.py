@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from commit_coord.rest import namespaces, tables, views
 from commit_coord.rest.errors import error_answer
+from commit_coord.rest.idempotency import Idempotency
 from commit_coord.rest.routing import PREFIX, Route, Router
 from commit_coord.rest.warehouses import Warehouse, Warehouses
 from commit_coord.rest.wire import Answer, Request, json_answer
@@ -60,7 +61,7 @@ class Api:
     """
 
     def __init__(self, warehouses: Warehouses) -> None:
-        self._warehouses = warehouses
+        self._warehouses, self._keys = warehouses, Idempotency()
         config: Route[Handler] = Route("GET", "/v1/config", self._config)
         self._router = Router((*SERVED, *VIEWS, config))
 
@@ -70,17 +71,19 @@ class Api:
             route, names = self._router.find(request.method, request.path)
             name = names["prefix"] if "prefix" in names else request.query.get("warehouse")
             warehouse = self._warehouses.chosen(name)
-            return route.handler(warehouse, dataclasses.replace(request, names=names))
+            return self._keys.answer(route.handler, warehouse, dataclasses.replace(request, names=names))
         except Exception as error:  # noqa: BLE001 - every error is an answer
             return error_answer(error)
 
     def _config(self, warehouse: Warehouse, request: Request) -> Answer:
         """Answer with what a client needs to know before anything else."""
         served = SERVED if warehouse.catalog.views is None else (*SERVED, *VIEWS)
+        lifetime = self._keys.lifetime(warehouse)
         return json_answer(
             {
                 "defaults": {},
                 "overrides": {"prefix": warehouse.prefix},
                 "endpoints": [route.endpoint for route in served],
+                **({"idempotency-key-lifetime": lifetime} if lifetime is not None else {}),
             }
         )

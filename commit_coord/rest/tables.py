@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import uuid
 
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table.update import AssertCreate
@@ -49,6 +50,9 @@ def create_table(warehouse: Warehouse, request: Request) -> Answer:
     staged = warehouse.catalog.stage_table(
         table, wanted.schema_, wanted.location, wanted.spec, wanted.order, wanted.properties
     )
+    if (key := request.idempotency_key) is not None:
+        # By it the table is known as the one that this request has made, when it is sent again.
+        staged.metadata = staged.metadata.model_copy(update={"table_uuid": uuid.UUID(key)})
     if wanted.stage_create:
         return warehouse.answers.staged(fast_metadata.dump(staged.metadata, ""), request)
     try:

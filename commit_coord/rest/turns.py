@@ -13,13 +13,16 @@ from typing import TypeVar
 from pyiceberg.typedef import Identifier
 
 from commit_coord.clock import Clock
-from commit_coord.errors import CheckpointInTable, CommitConflict, StaleRead
+from commit_coord.errors import CheckpointInTable, CommitConflict, StaleRead, UpdatesDoNotFit
 from commit_coord.protocol.turns import Stage, Turns
 
 T = TypeVar("T")
 
 _WAITS = 10
 """A commit waits for so many turns at most that nobody uses."""
+
+_FINAL = (CheckpointInTable, StaleRead, UpdatesDoNotFit)
+"""To try these again does not help."""
 
 
 class Lines:
@@ -57,7 +60,7 @@ class Lines:
         try:
             return land()
         except CommitConflict as refused:
-            if not isinstance(refused, CheckpointInTable | StaleRead):  # to try these again does not help
+            if not isinstance(refused, _FINAL):
                 with self._changed:
                     turns.refuse(ticket, self._clock.now())
                     self._changed.notify_all()

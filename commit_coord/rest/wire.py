@@ -5,6 +5,7 @@ Source: Iceberg's ``rest-catalog-open-api.yaml``; the models of schemas, require
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -53,6 +54,24 @@ class Request:
         return (*self.namespace, self.names["table"])
 
     @property
+    def idempotency_key(self) -> str | None:
+        """The key by which the client may send the request again; None where it gives none.
+
+        Raises:
+            MalformedRequest: It is no UUID of version 7.
+        """
+        given = self.headers.get("idempotency-key")
+        if given is None:
+            return None
+        try:
+            key = uuid.UUID(given)
+        except ValueError:
+            key = uuid.UUID(int=0)
+        if key.version != 7 or len(given) != 36:
+            raise MalformedRequest(f"Invalid Idempotency-Key, not a UUID of version 7: {given}")
+        return str(key)
+
+    @property
     def takes_gzip(self) -> bool:
         """Whether the client reads gzipped answers."""
         offered = (part.strip().partition(";") for part in self.headers.get("accept-encoding", "").split(","))
@@ -95,12 +114,14 @@ class Answer:
         status: The HTTP status.
         body: Of :attr:`content_type`; none for 204 and 304.
         headers: Those beside content type and length.
+        location: The metadata file that the body shows; None where it shows none.
     """
 
     status: int = 200
     body: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
     content_type: str = "application/json"
+    location: str | None = None
 
 
 def json_answer(document: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Answer:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.schema import Schema
+from pyiceberg.table import Transaction
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.update import (
     AddSchemaUpdate,
@@ -19,6 +21,7 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.types import LongType, NestedField
 
+from commit_coord import CommitLockFailed, CommitStateUnknown, LockError, UpdatesDoNotFit
 from tests.catalog.kit import SCHEMA, Kit, ids, row_ids
 
 
@@ -86,3 +89,76 @@ def test_a_table_below_two_namespaces_is_made_with_its_first_rows(memory: Kit) -
     with memory.catalog.create_table_transaction(("upper", "lower", "t"), SCHEMA) as tx:
         tx.append(ids(1))
     assert [1] == row_ids(memory.catalog.load_table(("upper", "lower", "t")))
+
+
+# -- what was sent before ------------------------------------------------------------------------------------
+
+
+def appended(table: Any, *numbers: int) -> tuple[Any, Any]:
+    """Return requirements and updates of an append whose files are written."""
+    plain = Transaction(table)
+    plain.append(ids(*numbers))
+    return plain._requirements, plain._updates
+
+
+def test_a_commit_whose_twin_landed_meanwhile_is_not_refused(memory: Kit, behind: Callable[[Any], None]) -> None:
+    table = memory.table()
+    requirements, updates = appended(table, 1)
+    behind(table)
+    other = memory.open()
+    other.commit_request(table.name(), requirements, updates)
+    other.load_table(table.name()).append(ids(2))
+    other.close()
+    committed = memory.catalog.commit_request(table.name(), requirements, updates)
+    assert committed.answered
+    assert memory.again(table).metadata_location == committed.location
+    assert [1, 2] == row_ids(memory.again(table))
+
+
+def test_whether_it_was_sent_before_is_unknown_where_the_table_can_not_be_read(
+    memory: Kit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, coordinator = memory.table(), memory.catalog.coordinator
+    requirements, updates = appended(table, 1)
+    memory.again(table).append(ids(2))
+    looks, load = iter([True]), coordinator.load
+
+    def fails_the_second_time(name: Any) -> Any:
+        if next(looks, False):
+            return load(name)
+        raise OSError("the store is away")
+
+    monkeypatch.setattr(coordinator, "load", fails_the_second_time)
+    with pytest.raises(CommitStateUnknown, match="the store is away"):
+        memory.catalog.commit_request(table.name(), requirements, updates)
+
+
+def test_a_commit_under_a_name_of_its_clients_lands_once(memory: Kit) -> None:
+    table, request_id = memory.table(), str(uuid.uuid4())
+    for value in ("1", "2"):
+        committed = memory.catalog.commit_request(
+            table.name(), (), (SetPropertiesUpdate(updates={"a": value}),), request_id=request_id
+        )
+        assert ("2" == value) is committed.answered
+    assert "1" == memory.again(table).properties["a"]
+    assert memory.catalog.locks.recall(request_id) is None  # who calls it remembers what was answered
+
+
+def test_a_named_commit_without_a_latch_is_unknown_and_another_one_has_failed(
+    memory: Kit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, coordinator = memory.table(), memory.catalog.coordinator
+    monkeypatch.setattr(coordinator, "_acquire_timeout_ms", 50)
+    with memory.open().coordinator.latch(table.name(), statement="in the way"):
+        for request_id, expected in ((str(uuid.uuid4()), CommitStateUnknown), (None, CommitLockFailed)):
+            with pytest.raises(expected) as raised:
+                updates = (SetPropertiesUpdate(updates={"a": "1"}),)
+                memory.catalog.commit_request(table.name(), (), updates, request_id=request_id)
+            assert isinstance(raised.value.__cause__, LockError)
+            assert request_id is None or request_id in str(raised.value)
+
+
+def test_updates_that_never_fit_say_so(memory: Kit) -> None:
+    table = memory.table()
+    with pytest.raises(UpdatesDoNotFit, match="Schema with id 7 does not exist"):
+        memory.catalog.commit_request(table.name(), (), (SetCurrentSchemaUpdate(schema_id=7),))

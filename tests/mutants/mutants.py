@@ -21,7 +21,17 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
-from tests.mutants import of_catalogs, of_files, of_locks, of_requests, of_rows, of_spark, of_sql, of_transactions
+from tests.mutants import (
+    of_catalogs,
+    of_files,
+    of_locks,
+    of_requests,
+    of_rest,
+    of_rows,
+    of_spark,
+    of_sql,
+    of_transactions,
+)
 from tests.mutants.mutant import ROOT, Mutant
 
 if TYPE_CHECKING:
@@ -512,6 +522,7 @@ MUTANTS = (
     *of_files.MUTANTS,
     *of_transactions.MUTANTS,
     *of_sql.MUTANTS,
+    *of_rest.MUTANTS,
     *of_rows.MUTANTS,
     *of_spark.MUTANTS,
     *of_catalogs.MUTANTS,

@@ -77,9 +77,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a-repeat-is-a-new-commit",
-        _REQUESTED,
-        "        there = any(head.snapshot_by_id(snapshot_id) is not None for snapshot_id in ids)\n",
-        "        there = False\n",
+        "catalog/sent_before.py",
+        "if not any(head.snapshot_by_id(snapshot_id) is not None for snapshot_id in ids) and not self._made(head):",
+        "if not self._made(head):",
         _REBASED + "a_commit_that_is_sent_twice_lands_once",
     ),
     Mutant(

@@ -69,16 +69,16 @@ class Server:
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         self.folder = folder
-        self._environment = {
-            "PYICEBERG_CATALOG__SHOP__URI": f"coord+sqlite:///{folder}/catalog.db",
-            "PYICEBERG_CATALOG__SHOP__WAREHOUSE": f"file://{folder}/warehouse",
+        environment = {
+            "PYICEBERG_CATALOG__SHOP__URI": _uri(folder),
+            "PYICEBERG_CATALOG__SHOP__WAREHOUSE": _warehouse(folder),
             "PYICEBERG_CATALOG__SECOND__URI": f"coord+sqlite:///{folder}/second.db",
             "PYICEBERG_CATALOG__SECOND__WAREHOUSE": f"file://{folder}/second",
         }
         command = "-m commit_coord.cli serve --catalog shop --port 0 --json"
         self.process = subprocess.Popen(
             [sys.executable, *command.split(), *arguments],
-            env={**os.environ, **self._environment},
+            env={**os.environ, **environment},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -103,15 +103,8 @@ class Server:
     @contextmanager
     def library(self) -> Iterator[CoordinatedCatalog]:
         """Yield the same catalog as those see it that use the library."""
-        catalog = commit_coord.load_catalog(
-            "shop",
-            uri=self._environment["PYICEBERG_CATALOG__SHOP__URI"],
-            warehouse=self._environment["PYICEBERG_CATALOG__SHOP__WAREHOUSE"],
-        )
-        try:
+        with library(self.folder) as catalog:
             yield catalog
-        finally:
-            catalog.close()
 
     def ask(self, method: str, path: str, document: Any = None, headers: Mapping[str, str] | None = None) -> Response:
         """Return the answer to a request; *document* is sent as JSON, bytes as they are."""
@@ -133,6 +126,24 @@ class Server:
         assert "Traceback" not in errors
         with self.library() as catalog:
             assert [] == [str(entry) for entry in catalog.locks.locks()]
+
+
+@contextmanager
+def library(folder: Path) -> Iterator[CoordinatedCatalog]:
+    """Yield the catalog that a server serves from *folder*, as those see it that use the library."""
+    catalog = commit_coord.load_catalog("shop", uri=_uri(folder), warehouse=_warehouse(folder))
+    try:
+        yield catalog
+    finally:
+        catalog.close()
+
+
+def _uri(folder: Path) -> str:
+    return f"coord+sqlite:///{folder}/catalog.db"
+
+
+def _warehouse(folder: Path) -> str:
+    return f"file://{folder}/warehouse"
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import threading
 from typing import Any
 
 import pytest
-from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata, new_table_metadata
@@ -29,9 +29,19 @@ from pyiceberg.table.update import (
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField
 
-from commit_coord.errors import CommitConflict, CommitLockFailed, CommitStateUnknown, ConfigError, LockTimeout
+from commit_coord.errors import (
+    CommitConflict,
+    CommitLockFailed,
+    CommitNotApplied,
+    CommitStateUnknown,
+    ConfigError,
+    LockServiceUnavailable,
+    LockTimeout,
+    MetastoreUnavailable,
+    UpdatesDoNotFit,
+)
 from commit_coord.iceberg.java_updates import as_java_applies
-from commit_coord.rest.errors import Overloaded, error_answer
+from commit_coord.rest.errors import Overloaded, StillRunning, error_answer, is_final
 from commit_coord.rest.metadata import with_referenced_snapshots
 from commit_coord.rest.routing import MethodNotAllowed, NoRoute, Route, Router
 from commit_coord.rest.server import Application, Serving, check
@@ -87,6 +97,11 @@ def test_an_unknown_outcome_is_never_a_refusal_and_names_the_request() -> None:
     assert "r-1" in error["message"]
 
 
+def _caused(error: Exception, cause: Exception) -> Exception:
+    error.__cause__ = cause
+    return error
+
+
 @pytest.mark.parametrize(
     "error, status",
     [
@@ -94,12 +109,35 @@ def test_an_unknown_outcome_is_never_a_refusal_and_names_the_request() -> None:
         (CommitLockFailed("the commit did not land: held by x"), 409),
         (CommitFailedException("no"), 409),
         (LockTimeout("held"), 503),
+        (_caused(CommitLockFailed("the commit did not land: away"), LockServiceUnavailable("away")), 503),
+        (_caused(CommitNotApplied("the commit did not land: away"), MetastoreUnavailable("away")), 503),
+        (_caused(CommitLockFailed("the commit did not land: held"), LockTimeout("held")), 409),
+        (UpdatesDoNotFit("the commit did not land: no such schema"), 400),
+        (StillRunning("the first one is still running"), 503),
         (ConfigError("no"), 400),
         (RuntimeError("secret"), 500),
     ],
 )
 def test_every_error_has_its_status(error: Exception, status: int) -> None:
     assert status == error_answer(error).status
+
+
+@pytest.mark.parametrize(
+    "error, final",
+    [
+        (CommitConflict("the commit did not land: no"), True),
+        (CommitFailedException("no"), True),
+        (NoSuchTableError("no"), True),
+        (CommitLockFailed("the commit did not land: held by x"), False),
+        (CommitNotApplied("the commit did not land: the disk is full"), False),
+        (CommitStateUnknown("nobody knows"), False),
+        (Overloaded("busy"), False),
+        (FileNotFoundError("not yet"), False),
+        (RuntimeError("secret"), False),
+    ],
+)
+def test_what_time_does_not_heal_is_answered_again(error: Exception, final: bool) -> None:
+    assert final is is_final(error)
 
 
 def test_what_nobody_expected_does_not_show_its_text() -> None:

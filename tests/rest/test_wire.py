@@ -168,6 +168,12 @@ def test_a_table_of_version_3_is_created_changed_and_loaded(server: Server, clie
     kept = committed["snapshots"][0]
     assert {"first-row-id": 0, "added-rows": 4}.items() <= kept.items()
     assert client.load_table(name).metadata.format_version == 3
+    late = {**snapshot, "snapshot-id": 2, "sequence-number": 2}
+    updates = [{"action": "add-snapshot", "snapshot": late}]
+    refused = server.ask("POST", path_of(*name), {"requirements": [], "updates": updates})
+    assert 409 == refused.status  # the rows from 0 on were given to others: with others it fits
+    nowhere = server.ask("POST", path_of(*name), {"requirements": [], "updates": [{**ref, "snapshot-id": 9}]})
+    assert 400 == nowhere.status
 
 
 def test_a_table_is_upgraded_to_version_3(server: Server, table: Any) -> None:
