@@ -11,6 +11,7 @@ from typing import Any, Self
 from pyiceberg.catalog import Catalog, MetastoreCatalog
 from pyiceberg.exceptions import (
     CommitFailedException,
+    NamespaceNotEmptyError,
     NoSuchNamespaceError,
     NoSuchTableError,
     TableAlreadyExistsError,
@@ -26,9 +27,9 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import AssertCreate, TableRequirement, TableUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier
 
-from commit_coord.catalog.locking import LockingCatalog
 from commit_coord.catalog.maintenance import MaintainedCatalog
 from commit_coord.catalog.storing import StoringCatalog
+from commit_coord.catalog.views import ViewedCatalog
 from commit_coord.clock import SYSTEM_CLOCK
 from commit_coord.config import Configuration
 from commit_coord.coordinator import Committed, Coordinator, PointerStore, delete_quietly
@@ -56,7 +57,7 @@ class NoSuchName(NoSuchTableError, NoSuchNamespaceError, ValueError):
     """No table can have this identifier. PyIceberg raises the one or the other, as the operation goes."""
 
 
-class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, MetastoreCatalog):
+class CoordinatedCatalog(ViewedCatalog, StoringCatalog, MaintainedCatalog, MetastoreCatalog):
     """Goes in front of a PyIceberg catalog class; that class keeps the pointers and everything else.
 
     ``super()`` is that class in the methods below, which mypy can't know of a mixin. A subclass is a
@@ -231,7 +232,7 @@ class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, Meta
         """
         table = self._table_identifier(identifier, NoSuchNamespaceError)
         with self.operating(Operation.CREATE_TABLE, table), self._latch(table, statement="create table"):
-            _refuse_existing(self.coordinator.store, table)
+            self._refuse_existing_table(table)
             self._writing.file = None
             given = self._properties(table, {}, properties)
             try:
@@ -305,10 +306,10 @@ class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, Meta
         operation = Operation.DROP_TABLE if overwrite else Operation.CREATE_TABLE
         registering = self.operating(operation, table, "register table")
         with registering, self._latch(table, statement="register table") as latch:
+            if not overwrite:
+                self._refuse_existing_table(table)
             store = self.coordinator.store
             pointer = store.pointer(table)
-            if pointer is not None and not overwrite:
-                raise TableAlreadyExistsError(f"Table {table_name(table)} already exists")
             self.coordinator.read(metadata_location)
             if pointer is None:
                 return super().register_table(identifier, metadata_location)  # type: ignore[safe-super]
@@ -324,6 +325,12 @@ class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, Meta
                         location=metadata_location,
                     )
             return self.load_table(table)
+
+    def _refuse_existing_table(self, table: Identifier) -> None:
+        if self.view_exists(table):
+            raise TableAlreadyExistsError(f"View with same name already exists: {table_name(table)}")
+        if self.coordinator.store.pointer(table) is not None:
+            raise TableAlreadyExistsError(f"Table {table_name(table)} already exists")
 
     def _write_metadata(self, metadata: TableMetadata, io: FileIO, metadata_path: str) -> None:  # type: ignore[override]
         """Write the metadata of a new table, and remember where for the case that the table can't be created."""
@@ -374,6 +381,10 @@ class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, Meta
             raise TableAlreadyExistsError(f"Table {'.'.join(new)} already exists")
         renaming = self.operating(Operation.RENAME, old, f"rename to {'.'.join(new)}")
         with renaming, self._latch(old, new, statement="rename"):
+            if self.view_exists(new):
+                raise TableAlreadyExistsError(
+                    f"Cannot rename {table_name(old)} to {table_name(new)}. View already exists"
+                )
             return super().rename_table(from_identifier, to_identifier)  # type: ignore[safe-super]
 
     def purge_table(self, identifier: str | Identifier) -> None:
@@ -410,9 +421,13 @@ class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, Meta
 
         Raises:
             NoSuchNamespaceError: There is none of that name.
-            NamespaceNotEmptyError: It has tables.
+            NamespaceNotEmptyError: It has tables or views.
         """
         with self.operating(Operation.DROP_DATABASE, self._namespace_identifier(namespace)):
+            if views := self.list_views(namespace):
+                raise NamespaceNotEmptyError(
+                    f"Namespace {table_name(views[0][:-1])} is not empty. {len(views)} views exist."
+                )
             super().drop_namespace(namespace)  # type: ignore[safe-super]
 
     # Other processes, and copies.
@@ -470,11 +485,6 @@ class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, Meta
             NoSuchNamespaceError: There is no level, or an empty one.
         """
         return _levels(Catalog.namespace_to_string(namespace, NoSuchNamespaceError))
-
-
-def _refuse_existing(store: PointerStore, table: Identifier) -> None:
-    if store.pointer(table) is not None:
-        raise TableAlreadyExistsError(f"Table {'.'.join(table)} already exists")
 
 
 def _levels(namespace: str) -> Identifier:

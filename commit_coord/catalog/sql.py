@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import TableAlreadyExistsError
 from sqlalchemy import Connection, Engine, event, make_url, text
 from sqlalchemy.exc import (
     DBAPIError,
@@ -24,6 +25,7 @@ from sqlalchemy.exc import (
 )
 
 from commit_coord.catalog.base import CoordinatedCatalog
+from commit_coord.catalog.sql_views import SqlViews
 from commit_coord.config import Configuration, Settings, configure
 from commit_coord.errors import ConfigError
 from commit_coord.iceberg.attempt import table_name
@@ -94,8 +96,10 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlCatalog):
                 value=_service(configuration.properties["uri"]),
                 cause=getattr(error, "orig", error),
             ) from error
+        self.view_store: SqlViews | None = None
         if self._schema_version == "v1":
             self._type_filter = _TABLES_ONLY
+            self.view_store = SqlViews(name, self._connected)
         self._pointer_statement = text(_POINTER + self._type_filter)
         _close_connections_before_fork(self.engine)
         # Also of a catalog that nobody closed: a connection that is collected while it is open warns.
@@ -157,6 +161,8 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlCatalog):
         check: Callable[[Connection], None] | None = None,
     ) -> SwapResult:
         values = {**self._key(table), "base": base, "location": location}
+        if base is None and self.view_exists(table):
+            raise TableAlreadyExistsError(f"View with same name already exists: {table_name(table)}")
 
         def swapped(connection: Connection) -> SwapResult:
             if check is not None:

@@ -17,12 +17,15 @@ from pyiceberg.exceptions import (
     NamespaceNotEmptyError,
     NoSuchNamespaceError,
     NoSuchTableError,
+    NoSuchViewError,
     TableAlreadyExistsError,
     ValidationError,
     ValidationException,
+    ViewAlreadyExistsError,
 )
 
 from commit_coord.errors import CommitCoordError, ConfigError, LockError, MetastoreUnavailable
+from commit_coord.iceberg.view_metadata import InvalidView
 from commit_coord.redaction import without_passwords
 from commit_coord.rest.routing import MethodNotAllowed, NoRoute
 from commit_coord.rest.wire import (
@@ -65,12 +68,14 @@ _MEANINGS: tuple[tuple[type[Exception], HTTPStatus, str], ...] = (
     (CommitStateUnknownException, HTTPStatus.INTERNAL_SERVER_ERROR, "CommitStateUnknownException"),
     (CommitFailedException, HTTPStatus.CONFLICT, "CommitFailedException"),
     (NoSuchTableError, HTTPStatus.NOT_FOUND, "NoSuchTableException"),
+    (NoSuchViewError, HTTPStatus.NOT_FOUND, "NoSuchViewException"),
     (NoSuchNamespaceError, HTTPStatus.NOT_FOUND, "NoSuchNamespaceException"),
     (NoSuchWarehouse, HTTPStatus.NOT_FOUND, "NoSuchWarehouseException"),
     (FileNotFoundError, HTTPStatus.NOT_FOUND, "NotFoundException"),
     (NoRoute, HTTPStatus.NOT_FOUND, "NoSuchEndpointException"),
     (MethodNotAllowed, HTTPStatus.METHOD_NOT_ALLOWED, "MethodNotAllowedException"),
     (TableAlreadyExistsError, HTTPStatus.CONFLICT, "AlreadyExistsException"),
+    (ViewAlreadyExistsError, HTTPStatus.CONFLICT, "AlreadyExistsException"),
     (NamespaceAlreadyExistsError, HTTPStatus.CONFLICT, "AlreadyExistsException"),
     (NamespaceNotEmptyError, HTTPStatus.CONFLICT, "NamespaceNotEmptyException"),
     (UnprocessableRequest, HTTPStatus.UNPROCESSABLE_ENTITY, "UnprocessableEntityException"),
@@ -79,6 +84,7 @@ _MEANINGS: tuple[tuple[type[Exception], HTTPStatus, str], ...] = (
     (Overloaded, HTTPStatus.TOO_MANY_REQUESTS, "TooManyRequestsException"),
     (BodyTimeout, HTTPStatus.REQUEST_TIMEOUT, "BadRequestException"),
     (BodyTooLarge, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "BadRequestException"),
+    (InvalidView, HTTPStatus.BAD_REQUEST, "IllegalArgumentException"),
     (ValidationException, HTTPStatus.BAD_REQUEST, "ValidationException"),
     (ValidationError, HTTPStatus.BAD_REQUEST, "ValidationException"),
     (ConfigError, HTTPStatus.BAD_REQUEST, "ValidationException"),

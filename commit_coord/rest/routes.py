@@ -1,11 +1,11 @@
-"""Every route that is served; what ``GET /v1/config`` advertises is this table."""
+"""Every route that is served; ``GET /v1/config`` advertises those that the warehouse can serve."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
 
-from commit_coord.rest import namespaces, tables
+from commit_coord.rest import namespaces, tables, views
 from commit_coord.rest.errors import error_answer
 from commit_coord.rest.routing import PREFIX, Route, Router
 from commit_coord.rest.warehouses import Warehouse, Warehouses
@@ -17,6 +17,8 @@ _NAMESPACES = f"{PREFIX}/namespaces"
 _NAMESPACE = f"{_NAMESPACES}/{{namespace}}"
 _TABLES = f"{_NAMESPACE}/tables"
 _TABLE = f"{_TABLES}/{{table}}"
+_VIEWS = f"{_NAMESPACE}/views"
+_VIEW = f"{_VIEWS}/{{view}}"
 
 SERVED: tuple[Route[Handler], ...] = (
     Route("GET", _NAMESPACES, namespaces.list_namespaces),
@@ -35,7 +37,24 @@ SERVED: tuple[Route[Handler], ...] = (
     Route("POST", f"{_NAMESPACE}/register", tables.register_table),
     Route("POST", f"{PREFIX}/tables/rename", tables.rename_table),
 )
-"""The routes of one warehouse."""
+"""The routes of one warehouse, whatever it keeps."""
+
+VIEWS: tuple[Route[Handler], ...] = (
+    Route("GET", _VIEWS, views.list_views),
+    Route("POST", _VIEWS, views.create_view),
+    Route("GET", _VIEW, views.load_view),
+    Route("HEAD", _VIEW, views.view_exists),
+    Route("POST", _VIEW, views.commit_view),
+    Route("DELETE", _VIEW, views.drop_view),
+    Route("POST", f"{PREFIX}/views/rename", views.rename_view),
+    Route("POST", f"{_NAMESPACE}/register-view", views.register_view),
+)
+"""Those of one that can keep views."""
+
+
+def served(warehouse: Warehouse) -> tuple[Route[Handler], ...]:
+    """Return the routes that are served for *warehouse*; what is asked of it elsewhere is refused in words."""
+    return (*SERVED, *(VIEWS if views.has_views(warehouse) else ()))
 
 
 class Api:
@@ -48,7 +67,7 @@ class Api:
     def __init__(self, warehouses: Warehouses) -> None:
         self._warehouses = warehouses
         config: Route[Handler] = Route("GET", "/v1/config", self._config)
-        self._router = Router((*SERVED, config))
+        self._router = Router((*SERVED, *VIEWS, config))
 
     def answer(self, request: Request) -> Answer:
         """Return the answer to *request*, also where it ends in an error."""
@@ -66,6 +85,6 @@ class Api:
             {
                 "defaults": {},
                 "overrides": {"prefix": warehouse.prefix},
-                "endpoints": [route.endpoint for route in SERVED],
+                "endpoints": [route.endpoint for route in served(warehouse)],
             }
         )

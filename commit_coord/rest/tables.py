@@ -14,6 +14,7 @@ from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.rest.metadata import etag_of, matches
 from commit_coord.rest.namespaces import require_namespace, shown
 from commit_coord.rest.pages import page
+from commit_coord.rest.views import refuse_view
 from commit_coord.rest.warehouses import Warehouse
 from commit_coord.rest.wire import (
     NO_CONTENT,
@@ -83,6 +84,7 @@ def commit_table(warehouse: Warehouse, request: Request) -> Answer:
     creates = any(isinstance(requirement, AssertCreate) for requirement in wanted.requirements)
     if creates:
         require_namespace(warehouse.catalog, request.namespace)
+        refuse_view(warehouse, table)
     try:
         committed = warehouse.catalog.commit_request(table, wanted.requirements, wanted.updates)
     except CommitConflict as error:
@@ -108,7 +110,8 @@ def rename_table(warehouse: Warehouse, request: Request) -> Answer:
     source, destination = wanted.source.identifier, wanted.destination.identifier
     warehouse.catalog.metadata_location(source)
     require_namespace(warehouse.catalog, wanted.destination.namespace)
-    refuse_existing(warehouse, destination)
+    if not warehouse.catalog.view_exists(destination):  # the catalog says so in other words
+        refuse_existing(warehouse, destination)
     warehouse.catalog.rename_table(source, destination)
     return NO_CONTENT
 
@@ -118,7 +121,9 @@ def register_table(warehouse: Warehouse, request: Request) -> Answer:
     wanted = request.parsed(RegisterTable)
     table = (*request.namespace, wanted.name)
     require_namespace(warehouse.catalog, request.namespace)
-    if not wanted.overwrite:
+    if wanted.overwrite:
+        refuse_view(warehouse, table)
+    else:
         refuse_existing(warehouse, table)
     made = warehouse.catalog.register_table(table, wanted.metadata_location, wanted.overwrite)
     return warehouse.answers.load(made.metadata_location, request)
@@ -130,14 +135,16 @@ def report_metrics(warehouse: Warehouse, request: Request) -> Answer:
 
 
 def refuse_existing(warehouse: Warehouse, table: Identifier) -> None:
-    """Return if there is no such table.
+    """Return if neither a table nor a view has this name.
 
     Raises:
-        TableAlreadyExistsError: There is one.
+        TableAlreadyExistsError: A table has.
+        ViewAlreadyExistsError: A view has.
     """
     try:
         warehouse.catalog.metadata_location(table)
     except NoSuchTableError:
+        refuse_view(warehouse, table)
         return
     raise TableAlreadyExistsError(f"Table already exists: {shown(table)}")
 
