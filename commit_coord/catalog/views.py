@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import (
     NoSuchNamespaceError,
     NoSuchTableError,
@@ -177,7 +178,8 @@ class ViewedCatalog(LockingCatalog):
             CommitStateUnknown: Whether it was renamed is not known.
         """
         old, new = self._view_identifier(from_identifier), self._view_identifier(to_identifier)
-        renaming = f"Cannot rename {table_name(old)} to {table_name(new)}"
+        given = (table_name(Catalog.identifier_to_tuple(each)) for each in (from_identifier, to_identifier))
+        renaming = "Cannot rename " + " to ".join(given)
         self.view_location(old)
         self._require_namespace(new)
         if old == new:
