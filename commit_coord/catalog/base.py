@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Self
 
@@ -32,7 +32,7 @@ from commit_coord.catalog.storing import StoringCatalog
 from commit_coord.catalog.views import ViewedCatalog
 from commit_coord.clock import SYSTEM_CLOCK
 from commit_coord.config import Configuration
-from commit_coord.coordinator import Committed, Coordinator, PointerStore, delete_quietly
+from commit_coord.coordinator import Change, Committed, Coordinator, PointerStore, delete_quietly
 from commit_coord.errors import CommitStateUnknown
 from commit_coord.events import Events
 from commit_coord.iceberg import manifest_list
@@ -49,8 +49,11 @@ from commit_coord.observing import observe
 from commit_coord.observing.audit import AuditLog
 from commit_coord.protocol.commit import SwapResult
 from commit_coord.protocol.hierarchy import Operation
-from commit_coord.table import CoordinatedCreation, CoordinatedTable
+from commit_coord.table import CatalogTransaction, CoordinatedCreation, CoordinatedTable
 from commit_coord.table.writable import refuse_unwritable
+
+CommitRequest = tuple[str | Identifier, tuple[TableRequirement, ...], tuple[TableUpdate, ...]]
+"""A table, what its client relies on, and what is to be applied to it."""
 
 
 class NoSuchName(NoSuchTableError, NoSuchNamespaceError, ValueError):
@@ -191,9 +194,39 @@ class CoordinatedCatalog(ViewedCatalog, StoringCatalog, MaintainedCatalog, Metas
             NoSuchTableError: There is none of that name, and it is not to be created.
             CommitError: As :meth:`~commit_coord.coordinator.Coordinator.commit`.
         """
+        change = self._requested(identifier, requirements, updates, str(self.host.new_id()))
+        (committed,) = self.coordinator.commit([change.attempt], replan=change.replan)
+        return committed
+
+    def commit_requests(self, requests: Sequence[CommitRequest]) -> dict[Identifier, Committed]:
+        """Commit *requests*, each to another table, as :meth:`commit_request` does one: all of them, or none.
+
+        Returns:
+            What became of each table.
+
+        Raises:
+            ConfigError: The catalog swaps the pointer of one table at a time. Nothing was done.
+            ValueError: A table is named twice. Nothing was done.
+            NoSuchTableError: One of the tables is not there, and is not to be created. Nothing was done.
+            CommitError: As :meth:`~commit_coord.coordinator.Coordinator.commit_several`.
+        """
+        request_id = str(self.host.new_id())
+        changes = [self._requested(*request, request_id) for request in requests]
+        names = [table_name(change.attempt.table) for change in changes]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise ValueError(f"nothing was done: the table {twice[0]} is named twice")
+        return self.coordinator.commit_several(changes)
+
+    def _requested(
+        self,
+        identifier: str | Identifier,
+        requirements: tuple[TableRequirement, ...],
+        updates: tuple[TableUpdate, ...],
+        request_id: str,
+    ) -> Change:
         table = self._table_identifier(identifier)
         attempt = Attempt(
-            request_id=str(self.host.new_id()),
+            request_id=request_id,
             table=table,
             table_uuid=None,
             base_location=None,
@@ -211,10 +244,27 @@ class CoordinatedCatalog(ViewedCatalog, StoringCatalog, MaintainedCatalog, Metas
             )
 
         if any(isinstance(requirement, AssertCreate) for requirement in requirements):
-            (committed,) = self.coordinator.commit([attempt])
-        else:
-            (committed,) = self.coordinator.commit([on(*self.coordinator.load(table))], replan=on)
-        return committed
+            return Change(attempt=attempt)
+        return Change(attempt=on(*self.coordinator.load(table)), replan=on)
+
+    def transaction(self, request_id: str | None = None) -> CatalogTransaction:
+        """Return a transaction over several tables: what it stages of each lands together, or not at all.
+
+        ::
+
+            with catalog.transaction() as tx:
+                tx.table("shop.orders").append(orders)
+                tx.table("shop.stock").delete("item = 7")
+
+        Args:
+            request_id: Chosen by the caller: a UUID, or any text that means this commit and no other. A transaction
+                that is made again with it lands once.
+
+        Raises:
+            ConfigError: The catalog swaps the pointer of one table at a time.
+        """
+        self.coordinator.require_several()
+        return CatalogTransaction(self, request_id)
 
     def create_table(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, assert_never
 
 from pyiceberg.typedef import Identifier
@@ -11,7 +11,7 @@ from pyiceberg.typedef import Identifier
 from commit_coord.coordinator.driving import drive, pause
 from commit_coord.coordinator.services import Services
 from commit_coord.errors import CommitNotApplied
-from commit_coord.events import CommitBegan, CommitEnded
+from commit_coord.events import CommitBegan, CommitEnded, SwapEnded
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.locks.handover import HandoverLease
 from commit_coord.model import CommitStatus
@@ -145,6 +145,22 @@ class LatchedCommit(ABC):
 
     def _ensure_active(self) -> None:
         self.latch.ensure_active()
+
+    def _reported(self, tables: Sequence[Identifier], swap: Callable[[], SwapResult]) -> SwapResult:
+        """Return what *swap* does, and tell who listens how long it took."""
+        services = self._services
+        started, result = services.clock.now(), "REFUSED"
+        try:
+            swapped = swap()
+            result = swapped.name
+            return swapped
+        finally:
+            if services.events.heard:
+                took_ms = (services.clock.now() - started) * 1000
+                for table in tables:
+                    services.events.emit(
+                        SwapEnded(table=table_name(table), request_id=self._request_id, result=result, took_ms=took_ms)
+                    )
 
     def _confirm(self, plan: Planned) -> Where:
         """Return whether a swap that was carried out stays: it does where everybody compares."""

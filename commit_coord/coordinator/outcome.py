@@ -38,7 +38,7 @@ def outcome(run: Run, verdict: Verdict, heads_without_request: Set[str | None]) 
         CommitError: As :meth:`~commit_coord.coordinator.Coordinator.commit`.
         StatementError: That is what the attempt was refused with when it was planned again.
     """
-    raise_unless_landed(verdict, _facts(run), doubt=_doubt(run, verdict, heads_without_request))
+    raise_unless_landed(verdict, _facts(run), doubt=doubt(run, verdict, heads_without_request))
     if verdict.answered is not None:
         return _answered(run, verdict.answered)
     assert verdict.plan is not None, "a success without a plan is an answer"
@@ -84,8 +84,14 @@ def _failure(verdict: Verdict, facts: Mapping[str, str]) -> Exception:
     return CommitNotApplied(f"the commit did not land: {verdict.reason}", **facts)
 
 
-def _doubt(run: Run, verdict: Verdict, heads_without_request: Set[str | None]) -> str | None:
-    """Return why the failure of our commit proves nothing of an earlier one of the same request; None where it does."""
+def doubt(run: Run, verdict: Verdict, heads_without_request: Set[str | None]) -> str | None:
+    """Return why the failure of our commit proves nothing of an earlier one of the same request; None where it does.
+
+    Args:
+        run: The run that has ended.
+        verdict: How it has ended.
+        heads_without_request: The heads in which its request was looked up, and not found.
+    """
     if not run.attempt.repeatable or _is_the_last(verdict, heads_without_request):
         return None
     if heads_without_request:

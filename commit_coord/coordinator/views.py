@@ -21,9 +21,7 @@ from commit_coord.coordinator.request_ids import file_name, version_of
 from commit_coord.coordinator.services import Services
 from commit_coord.coordinator.stores import delete_quietly
 from commit_coord.errors import InternalError
-from commit_coord.events import SwapEnded
 from commit_coord.iceberg import view_metadata
-from commit_coord.iceberg.attempt import table_name
 from commit_coord.iceberg.view_metadata import InvalidView, ViewPointer
 from commit_coord.model import CommitStatus
 from commit_coord.protocol.commit import Answered, Planned, PlanResult, Refusal, SwapResult, Where
@@ -153,22 +151,10 @@ class ViewCommit(LatchedCommit):
             delete_quietly(self._services.store.file_io({}, plan.location), plan.location)
 
     def _swap(self, plan: Planned) -> SwapResult:
-        services, made = self._services, plan.payload
-        started, result = services.clock.now(), "REFUSED"
-        try:
-            swapped = self._store.swap(self._view, plan.base, plan.location, made.metadata)
-            result = swapped.name
-            return swapped
-        finally:
-            if services.events.heard:
-                services.events.emit(
-                    SwapEnded(
-                        table=table_name(self._view),
-                        request_id=self._request_id,
-                        result=result,
-                        took_ms=(services.clock.now() - started) * 1000,
-                    )
-                )
+        made: CommittedView = plan.payload
+        return self._reported(
+            [self._view], lambda: self._store.swap(self._view, plan.base, plan.location, made.metadata)
+        )
 
     def _locate(self, plan: Planned) -> Where:
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
-from commit_coord.rest import namespaces, tables, views
+from commit_coord.rest import namespaces, tables, transactions, views
 from commit_coord.rest.errors import error_answer
 from commit_coord.rest.routing import PREFIX, Route, Router
 from commit_coord.rest.warehouses import Warehouse, Warehouses
@@ -51,10 +51,19 @@ VIEWS: tuple[Route[Handler], ...] = (
 )
 """Those of one that can keep views."""
 
+TRANSACTIONS: tuple[Route[Handler], ...] = (
+    Route("POST", f"{PREFIX}/transactions/commit", transactions.commit_transaction),
+)
+"""Those of one that swaps several pointers at once."""
+
 
 def served(warehouse: Warehouse) -> tuple[Route[Handler], ...]:
     """Return the routes that are served for *warehouse*; what is asked of it elsewhere is refused in words."""
-    return (*SERVED, *(VIEWS if views.has_views(warehouse) else ()))
+    return (
+        *SERVED,
+        *(VIEWS if views.has_views(warehouse) else ()),
+        *(TRANSACTIONS if transactions.has_transactions(warehouse) else ()),
+    )
 
 
 class Api:
@@ -67,7 +76,7 @@ class Api:
     def __init__(self, warehouses: Warehouses) -> None:
         self._warehouses = warehouses
         config: Route[Handler] = Route("GET", "/v1/config", self._config)
-        self._router = Router((*SERVED, *VIEWS, config))
+        self._router = Router((*SERVED, *VIEWS, *TRANSACTIONS, config))
 
     def answer(self, request: Request) -> Answer:
         """Return the answer to *request*, also where it ends in an error."""

@@ -265,6 +265,32 @@ class TableName(IcebergBaseModel):
         return (*self.namespace, self.name)
 
 
+class TableChange(CommitTable):
+    """``CommitTableRequest`` of a transaction, which names its table itself."""
+
+    identifier: TableName
+
+
+class CommitTransaction(IcebergBaseModel):
+    """``CommitTransactionRequest``."""
+
+    table_changes: tuple[TableChange, ...] = Field(alias="table-changes")
+
+
+def read_transaction(request: Request) -> CommitTransaction:
+    """Return the commit to several tables that *request* asks for.
+
+    Raises:
+        MalformedRequest: It is none.
+        UnsupportedRequest: It says something that the models do not know, and would drop without a word.
+    """
+    commit = request.parsed(CommitTransaction)
+    given = orjson.loads(request.body)["table-changes"]
+    for number, (one, change) in enumerate(zip(given, commit.table_changes, strict=True)):
+        refuse_lost(one.get("updates") or [], change.updates, f"table-changes.{number}.updates")
+    return commit
+
+
 class RenameTable(IcebergBaseModel):
     """``RenameTableRequest``."""
 
