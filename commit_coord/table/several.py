@@ -86,10 +86,12 @@ class CatalogTransaction:
     def __exit__(
         self, exctype: type[BaseException] | None, excinst: BaseException | None, exctb: TracebackType | None
     ) -> None:
-        """Commit, or give up what was prepared when the block failed."""
+        """Commit, or give up what was prepared when the block failed; nothing where that was done in the block."""
+        if self._over:
+            return
         if exctype is None:
             self.commit_transaction()
-        elif not self._over:
+        else:
             self._over = True
             self._abandon()
 

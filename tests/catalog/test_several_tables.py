@@ -271,6 +271,18 @@ def test_a_transaction_that_is_made_again_with_its_request_id_lands_once(store: 
     assert [[1, 2, 3], [1, 2, 3]] == shown(store, *pair)
 
 
+def test_a_repeat_that_one_table_alone_remembers_lands_nothing(
+    store: Kit, pair: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one has forgotten the request, and so has the journal: it was put back to what it was."""
+    before = store.again(pair[1]).metadata_location
+    append_to_both(store, pair, 2, "once")
+    store.catalog.register_table(pair[1].name(), before, overwrite=True)
+    monkeypatch.setattr(store.catalog.locks, "recall", lambda request_id: None)
+    append_to_both(store, pair, 2, "once")
+    assert [[1, 2], [1]] == [row_ids(store.again(table)) for table in pair]
+
+
 def test_a_repeat_after_an_unknown_outcome_lands_once(store: Kit, pair: tuple[Any, Any]) -> None:
     answers = iter([SwapResult.LOST_REPLY] * 4)
 

@@ -16,7 +16,23 @@ _NAMES = (
     *("x" * 3000, "%27", "%22", "%25", "*", "%0A", "a%2E%2E%2Fb", "%ED%A0%80"),
 )
 _BODIES = (b"", b"{", b"null", b"[]", b"\xff", b"1", b'"x"', b"{}", b"[" * 50_000)
-_VALUES = (None, True, 0, -1, 2**70, 1.5, "", "x", "\x00", [], {}, [None], {"a": None}, [[]], "a" * 5000)
+_VALUES: tuple[Any, ...] = (
+    None,
+    True,
+    0,
+    -1,
+    2**70,
+    1.5,
+    "",
+    "x",
+    "\x00",
+    [],
+    {},
+    [None],
+    {"a": None},
+    [[]],
+    "a" * 5000,
+)
 
 _COLUMNS = {"type": "struct", "schema-id": 1, "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
 _SPEC = {"spec-id": 1, "fields": [{"source-id": 1, "field-id": 1000, "name": "p", "transform": "identity"}]}

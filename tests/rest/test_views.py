@@ -52,7 +52,7 @@ def test_a_view_is_created_loaded_listed_and_dropped(client: RestCatalog, name: 
     made = client.create_view(name, SCHEMA, SELECT, properties={"owner": "anna"})
     found = client.load_view(name)
     assert found.metadata == made.metadata
-    assert "select id from db.t" == found.sql_for("spark").sql  # type: ignore[union-attr]
+    assert "select id from db.t" == found.sql_for("spark").sql
     assert (SCHEMA.columns, {"owner": "anna"}) == (found.schema().columns, found.properties)
     assert name in client.list_views("db")
     assert name not in client.list_tables("db")
@@ -93,7 +93,7 @@ def test_clients_that_replace_a_view_at_the_same_time_both_land(
         assert 200 == server.ask("POST", view_path(name), {"updates": replacing(("spark", sql))}).status
     found = client.load_view(name)
     assert [1, 2, 3] == [each.version_id for each in found.versions]
-    assert "select 3" == found.sql_for("spark").sql  # type: ignore[union-attr]
+    assert "select 3" == found.sql_for("spark").sql
 
 
 def test_another_view_of_the_same_name_is_a_conflict(server: Server, client: RestCatalog, name: Name) -> None:
