@@ -26,11 +26,10 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import AssertCreate, TableRequirement, TableUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier
 
-from commit_coord.catalog.locking import LockingCatalog
 from commit_coord.catalog.maintenance import MaintainedCatalog
-from commit_coord.catalog.requested import RequestedCommit
+from commit_coord.catalog.requested import RequestedCommit, RequestedCommits
 from commit_coord.catalog.storing import StoringCatalog
-from commit_coord.catalog.views import Views
+from commit_coord.catalog.views import ViewedCatalog
 from commit_coord.clock import SYSTEM_CLOCK
 from commit_coord.config import Configuration
 from commit_coord.coordinator import Committed, Coordinator, PointerStore, delete_quietly
@@ -49,24 +48,24 @@ from commit_coord.observing import observe
 from commit_coord.observing.audit import AuditLog
 from commit_coord.protocol.commit import SwapResult
 from commit_coord.protocol.hierarchy import Operation
-from commit_coord.table import CoordinatedCreation, CoordinatedTable
+from commit_coord.table import CatalogTransaction, CoordinatedCreation, CoordinatedTable
 from commit_coord.table.writable import refuse_unwritable
+
+CommitRequest = tuple[str | Identifier, tuple[TableRequirement, ...], tuple[TableUpdate, ...]]
+"""A table, what its client relies on, and what is to be applied to it."""
 
 
 class NoSuchName(NoSuchTableError, NoSuchNamespaceError, ValueError):
     """No table can have this identifier. PyIceberg raises the one or the other, as the operation goes."""
 
 
-class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, MetastoreCatalog):
+class CoordinatedCatalog(ViewedCatalog, StoringCatalog, MaintainedCatalog, MetastoreCatalog):
     """Goes in front of a PyIceberg catalog class; that class keeps the pointers and everything else.
 
     ``super()`` is that class in the methods below, which mypy can't know of a mixin. A subclass is a
     :class:`~commit_coord.coordinator.PointerStore`, calls :meth:`_configure` first and :meth:`_coordinate` when it is
     ready.
     """
-
-    views: Views | None = None
-    """The views of the catalog; None where it keeps none."""
 
     def _configure(self, configuration: Configuration) -> None:
         """Take the settings over, and open what listens to this catalog."""
@@ -210,6 +209,51 @@ class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, Meta
         table = self._table_identifier(identifier)
         return RequestedCommit(self.coordinator, table, requirements, updates, declared, request_id).commit()
 
+    def commit_requests(
+        self, requests: Sequence[CommitRequest], *, request_id: str | None = None
+    ) -> dict[Identifier, Committed]:
+        """Commit *requests*, each to another table, as :meth:`commit_request` does one: all of them, or none.
+
+        Their requirements decide, also of appends that are declared to be blind.
+
+        Args:
+            requests: What is asked for.
+            request_id: As for :meth:`commit_request`.
+
+        Returns:
+            What became of each table.
+
+        Raises:
+            ConfigError: The catalog swaps the pointer of one table at a time. Nothing was done.
+            ValueError: A table is named twice. Nothing was done.
+            NoSuchTableError: One of the tables is not there, and is not to be created. Nothing was done.
+            CommitError: As :meth:`~commit_coord.coordinator.Coordinator.commit_several`.
+        """
+        named = [(self._table_identifier(table), requires, changes) for table, requires, changes in requests]
+        names = [table_name(table) for table, *_ in named]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise ValueError(f"nothing was done: the table {twice[0]} is named twice")
+        return RequestedCommits(self.coordinator, named, request_id).commit()
+
+    def transaction(self, request_id: str | None = None) -> CatalogTransaction:
+        """Return a transaction over several tables: what it stages of each lands together, or not at all.
+
+        ::
+
+            with catalog.transaction() as tx:
+                tx.table("shop.orders").append(orders)
+                tx.table("shop.stock").delete("item = 7")
+
+        Args:
+            request_id: Chosen by the caller: a UUID, or any text that means this commit and no other. A transaction
+                that is made again with it lands once.
+
+        Raises:
+            ConfigError: The catalog swaps the pointer of one table at a time.
+        """
+        self.coordinator.require_several()
+        return CatalogTransaction(self, request_id)
+
     def create_table(
         self,
         identifier: str | Identifier,
@@ -226,7 +270,7 @@ class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, Meta
         """
         table = self._table_identifier(identifier, NoSuchNamespaceError)
         with self.operating(Operation.CREATE_TABLE, table), self._latch(table, statement="create table"):
-            _refuse_existing(self.coordinator.store, table)
+            self._refuse_existing_table(table)
             self._writing.file = None
             given = self._properties(table, {}, properties)
             try:
@@ -251,15 +295,6 @@ class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, Meta
         refuse_unwritable(staged)
         return CoordinatedCreation(staged)
 
-    def place_of(self, table: Identifier, location: str | None = None) -> str:
-        """Return where the files of a new table or view go: *location*, or what the namespace or catalog says.
-
-        Raises:
-            NoSuchNamespaceError: The namespace is asked, and is not there.
-            ValueError: No files can be there.
-        """
-        return self._resolve_table_location(location, table_name(table[:-1]), table[-1])
-
     def stage_table(
         self,
         identifier: str | Identifier,
@@ -280,7 +315,7 @@ class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, Meta
         table = self._table_identifier(identifier)
         version = int(properties.get(TableProperties.FORMAT_VERSION, TableProperties.DEFAULT_FORMAT_VERSION))
         columns = self._convert_schema_if_needed(schema, version)  # type: ignore[arg-type]  # another one is refused
-        place = self.place_of(table, location)
+        place = self._resolve_table_location(location, table_name(table[:-1]), table[-1])
         metadata = new_metadata(place, columns, partition_spec, sort_order, properties)
         metadata_location = load_location_provider(place, metadata.properties).new_table_metadata_file_location()
         return StagedTable(
@@ -309,10 +344,10 @@ class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, Meta
         operation = Operation.DROP_TABLE if overwrite else Operation.CREATE_TABLE
         registering = self.operating(operation, table, "register table")
         with registering, self._latch(table, statement="register table") as latch:
+            if not overwrite:
+                self._refuse_existing_table(table)
             store = self.coordinator.store
             pointer = store.pointer(table)
-            if pointer is not None and not overwrite:
-                raise TableAlreadyExistsError(f"Table {table_name(table)} already exists")
             self.coordinator.read(metadata_location)
             if pointer is None:
                 return super().register_table(identifier, metadata_location)  # type: ignore[safe-super]
@@ -328,6 +363,12 @@ class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, Meta
                         location=metadata_location,
                     )
             return self.load_table(table)
+
+    def _refuse_existing_table(self, table: Identifier) -> None:
+        if self.view_exists(table):
+            raise TableAlreadyExistsError(f"View with same name already exists: {table_name(table)}")
+        if self.coordinator.store.pointer(table) is not None:
+            raise TableAlreadyExistsError(f"Table {table_name(table)} already exists")
 
     def _write_metadata(self, metadata: TableMetadata, io: FileIO, metadata_path: str) -> None:  # type: ignore[override]
         """Write the metadata of a new table, and remember where for the case that the table can't be created."""
@@ -378,6 +419,10 @@ class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, Meta
             raise TableAlreadyExistsError(f"Table {'.'.join(new)} already exists")
         renaming = self.operating(Operation.RENAME, old, f"rename to {'.'.join(new)}")
         with renaming, self._latch(old, new, statement="rename"):
+            if self.view_exists(new):
+                raise TableAlreadyExistsError(
+                    f"Cannot rename {table_name(old)} to {table_name(new)}. View already exists"
+                )
             return super().rename_table(from_identifier, to_identifier)  # type: ignore[safe-super]
 
     def purge_table(self, identifier: str | Identifier) -> None:
@@ -416,10 +461,11 @@ class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, Meta
             NoSuchNamespaceError: There is none of that name.
             NamespaceNotEmptyError: It has tables or views.
         """
-        levels = self._namespace_identifier(namespace)
-        with self.operating(Operation.DROP_DATABASE, levels):
-            if self.views is not None and (found := self.views.store.listed(levels)):
-                raise NamespaceNotEmptyError(f"Namespace {table_name(levels)} is not empty. {len(found)} views exist.")
+        with self.operating(Operation.DROP_DATABASE, self._namespace_identifier(namespace)):
+            if views := self.list_views(namespace):
+                raise NamespaceNotEmptyError(
+                    f"Namespace {table_name(views[0][:-1])} is not empty. {len(views)} views exist."
+                )
             super().drop_namespace(namespace)  # type: ignore[safe-super]
 
     # Other processes, and copies.
@@ -477,11 +523,6 @@ class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, Meta
             NoSuchNamespaceError: There is no level, or an empty one.
         """
         return _levels(Catalog.namespace_to_string(namespace, NoSuchNamespaceError))
-
-
-def _refuse_existing(store: PointerStore, table: Identifier) -> None:
-    if store.pointer(table) is not None:
-        raise TableAlreadyExistsError(f"Table {'.'.join(table)} already exists")
 
 
 def _levels(namespace: str) -> Identifier:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -14,7 +14,7 @@ from pyiceberg.table.update import AssertCreate, TableRequirement, TableUpdate
 from pyiceberg.typedef import Identifier
 
 from commit_coord.catalog.sent_before import SentBefore
-from commit_coord.coordinator import Committed, Coordinator, delete_quietly
+from commit_coord.coordinator import Change, Committed, Coordinator, delete_quietly
 from commit_coord.errors import CheckpointInTable, CommitConflict, CommitNotApplied, CommitStateUnknown, StaleRead
 from commit_coord.iceberg import blind, manifest_list
 from commit_coord.iceberg import metadata as fast_metadata
@@ -24,6 +24,8 @@ from commit_coord.iceberg.rebase import Conflict, snapshots_and_branches
 from commit_coord.iceberg.streams import checkpoint_in_table, offsets_moved
 
 logger = logging.getLogger(__name__)
+
+_Asked = tuple[Identifier, Sequence[TableRequirement], Sequence[TableUpdate]]
 
 
 class RequestedCommit:
@@ -62,7 +64,7 @@ class RequestedCommit:
             updates=tuple(updates),
             reads_data=True,  # what the updates become depends on the head, so they are made anew for each
         )
-        self._before = SentBefore(
+        self.before = SentBefore(
             coordinator=coordinator,
             table=self._asked.table,
             updates=self._asked.updates,
@@ -90,11 +92,11 @@ class RequestedCommit:
         try:
             committed = self._commit()
         except CommitNotApplied as refused:
-            landed = self._before.landed_after(refused)
+            landed = self.before.landed_after(refused)
             self._delete_unused(landed)
             if landed is not None:
                 return landed
-            self._refuse_late_streams(refused)
+            self.refuse_late_streams(refused)
             raise
         except BaseException:
             if not self._sent:
@@ -109,12 +111,25 @@ class RequestedCommit:
             (committed,) = self._land([self._asked])
             return committed
         head, location = self._coordinator.load(self._asked.table)
-        if (landed := self._before.landed_in(head, location)) is not None:
+        if (landed := self.before.landed_in(head, location)) is not None:
             return landed
         attempt = self._on(head, location)
         self._sent = True
         (committed,) = self._land([attempt], replan=self._on)
         return committed
+
+    def change(self, request_id: str) -> Change:
+        """Return it as a part of the commit *request_id* to several tables. Its requirements decide.
+
+        Raises:
+            CommitConflict: They are not met.
+            NoSuchTableError: There is no such table, and it is not to be created.
+        """
+        self._candidate = None
+        self._asked = replace(self._asked, request_id=request_id)
+        if self._creates:
+            return Change(attempt=self._asked)
+        return Change(attempt=self._on(*self._coordinator.load(self._asked.table)), replan=self._on)
 
     def _on(self, head: TableMetadata, location: str) -> Attempt:
         """Return the attempt on *head*: a blind append, or one that its requirements decide on.
@@ -207,7 +222,7 @@ class RequestedCommit:
 
     # Streams.
 
-    def _refuse_late_streams(self, refused: CommitNotApplied) -> None:
+    def refuse_late_streams(self, refused: CommitNotApplied) -> None:
         """Raise what says that *refused* is not to be tried again: a stream that committed before, or moved on."""
         try:
             head, _ = self._coordinator.load(self._asked.table)
@@ -228,3 +243,63 @@ class RequestedCommit:
             table=table_name(self._asked.table),
             request_id=self._asked.request_id,
         )
+
+
+class RequestedCommits:
+    """Several commits that are asked for together, each of another table: all of them land, or none.
+
+    Args:
+        coordinator: Commits.
+        requests: The tables, what the client relies on, and what is to be applied.
+        request_id: A UUID that the client has chosen, by which it may ask for the same again; None makes one.
+    """
+
+    def __init__(self, coordinator: Coordinator, requests: Sequence[_Asked], request_id: str | None) -> None:
+        self._coordinator, self._request_id = coordinator, request_id
+        self._parts = [RequestedCommit(coordinator, *asked, None, request_id) for asked in requests]
+
+    def commit(self) -> dict[Identifier, Committed]:
+        """Land them, once; return what became of each table.
+
+        Raises:
+            ConfigError: The catalog swaps the pointer of one table at a time. Nothing was done.
+            NoSuchTableError: One of the tables is not there, and is not to be created. Nothing was done.
+            CommitError: As :meth:`~commit_coord.coordinator.Coordinator.commit_several`.
+        """
+        coordinator = self._coordinator
+        coordinator.require_several()
+        if (landed := self._landed(SentBefore.landed_now)) is not None:
+            return landed
+        request_id = self._request_id or str(coordinator.host.new_id())
+        try:
+            changes = [part.change(request_id) for part in self._parts]
+            return coordinator.commit_several(changes, repeatable=self._request_id is not None, remembered=False)
+        except CommitNotApplied as refused:
+            if (landed := self._landed(partial(SentBefore.landed_after, refused=refused))) is not None:
+                return landed
+            for part in self._parts:
+                part.refuse_late_streams(refused)
+            raise
+
+    def _landed(self, look: Callable[[SentBefore], Committed | None]) -> dict[Identifier, Committed] | None:
+        """Return what became of each table, as the commit landed before; None where it did not.
+
+        Raises:
+            CommitStateUnknown: Parts of it are there.
+        """
+        found = {part.before.table: look(part.before) for part in self._parts if part.before.leaves_traces}
+        landed = {table: committed for table, committed in found.items() if committed is not None}
+        if not landed:
+            return None
+        if len(landed) < len(self._parts) and self._request_id is None:
+            # The others may leave no trace, or have been dropped or expired since. Or this is another commit.
+            raise CommitStateUnknown(
+                "parts of the commit are in their tables; whether all of it landed is not known",
+                table=", ".join(map(table_name, landed)),
+            )
+        for part in self._parts:
+            table = part.before.table
+            if table not in landed:
+                metadata, location = self._coordinator.load(table)
+                landed[table] = Committed(metadata=metadata, location=location, snapshot_ids=(), answered=True)
+        return landed

@@ -50,6 +50,13 @@ class SentBefore:
             ids = entry.snapshot_ids
         return Committed(metadata=head, location=location, snapshot_ids=ids, answered=True)
 
+    def landed_now(self) -> Committed | None:
+        """Return the commit as it has landed; None where it has not, or there is no table."""
+        try:
+            return self.landed_in(*self.coordinator.load(self.table))
+        except NoSuchTableError:
+            return None
+
     def landed_after(self, refused: Exception) -> Committed | None:
         """Return the commit as its twin, which was sent at the same time, has landed; None where it has not.
 
@@ -59,18 +66,21 @@ class SentBefore:
         Raises:
             CommitStateUnknown: It could not be found out.
         """
-        if not self._snapshot_ids and not self.creates and self.request_id is None:
-            return None  # nothing tells it from another one
-        try:
-            return self.landed_in(*self.coordinator.load(self.table))
-        except NoSuchTableError:
+        if not self.leaves_traces:
             return None
+        try:
+            return self.landed_now()
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing is known
             raise CommitStateUnknown(
                 f"this commit did not land; whether it was sent before and landed could not be found out: {error}",
                 table=table_name(self.table),
                 request_id=self.request_id,
             ) from refused
+
+    @property
+    def leaves_traces(self) -> bool:
+        """Whether anything tells it from another commit."""
+        return bool(self._snapshot_ids) or self.creates or self.request_id is not None
 
     @property
     def _snapshot_ids(self) -> tuple[int, ...]:

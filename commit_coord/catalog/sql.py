@@ -9,11 +9,11 @@ from __future__ import annotations
 import logging
 import os
 import weakref
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import TableAlreadyExistsError
 from sqlalchemy import Connection, Engine, event, make_url, text
 from sqlalchemy.exc import (
     DBAPIError,
@@ -25,9 +25,9 @@ from sqlalchemy.exc import (
 )
 
 from commit_coord.catalog.base import CoordinatedCatalog
-from commit_coord.catalog.sql_views import SqlViewStore
-from commit_coord.catalog.views import Views
+from commit_coord.catalog.sql_views import SqlViews
 from commit_coord.config import Configuration, Settings, configure
+from commit_coord.coordinator import Swap
 from commit_coord.errors import ConfigError
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.locks.hive_lease import not_live
@@ -47,11 +47,11 @@ _AGAIN = Backoff(initial_ms=10, maximum_ms=500)
 
 _KEY = "catalog_name = :catalog AND table_namespace = :namespace AND table_name = :name"
 _POINTER = f"SELECT metadata_location FROM iceberg_tables WHERE {_KEY}"
-_SWAP = (
+_SWAP = text(
     "UPDATE iceberg_tables SET metadata_location = :location, previous_metadata_location = :base "
     f"WHERE {_KEY} AND metadata_location = :base"
 )
-_CREATE = (
+_CREATE = text(
     "INSERT INTO iceberg_tables (catalog_name, table_namespace, table_name, metadata_location) "
     "VALUES (:catalog, :namespace, :name, :location)"
 )
@@ -97,8 +97,10 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlCatalog):
                 value=_service(configuration.properties["uri"]),
                 cause=getattr(error, "orig", error),
             ) from error
+        self.view_store: SqlViews | None = None
         if self._schema_version == "v1":
             self._type_filter = _TABLES_ONLY
+            self.view_store = SqlViews(name, self._connected)
         self._pointer_statement = text(_POINTER + self._type_filter)
         _close_connections_before_fork(self.engine)
         # Also of a catalog that nobody closed: a connection that is collected while it is open warns.
@@ -106,9 +108,6 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlCatalog):
         self._declare_locks(configuration)
         self._configure(configuration)
         self._coordinate(self, self._open_locks(space=name))
-        if self._schema_version == "v1":
-            store = SqlViewStore(self._connected, self._key, self._compare_and_set)
-            self.views = Views(store, self.coordinator, partial(self.file_io, {}), self._latch)
 
     def _init_catalog(self) -> None:
         """Make the catalog's tables, also when several processes start at once."""
@@ -140,55 +139,56 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlCatalog):
         An error before COMMIT was sent is raised, or the swap is tried again: the transaction is rolled back whatever
         happens. An error of COMMIT itself is a lost reply.
         """
-        return self._swap(table, base, location)
+        return self.swap_all([Swap(table=table, base=base, location=location)])
 
     def swap_under_lease(self, lease_id: int, table: tuple[str, ...], base: str | None, location: str) -> SwapResult:
         """Swap if the lease is live: in one transaction, where both are in one database."""
-        if self.settings.lock_uri != self.configuration.properties["uri"]:
+        if not self._leases_are_here:
             return super().swap_under_lease(lease_id, table, base, location)
-        leases = self.leases
+        return self.swap_all([Swap(table=table, base=base, location=location)], lease_id)
 
-        def check(connection: Connection) -> None:
-            statement, values = leases.fence(lease_id)
-            if not connection.execute(text(statement), values).all():
-                raise not_live(lease_id)
+    def swap_all(self, swaps: Sequence[Swap], lease_id: int | None = None) -> SwapResult:
+        """Swap all pointers in one transaction, or none; see :meth:`swap`.
 
-        return self._swap(table, base, location, check)
+        Rows are taken in the order of their names, so two transactions never wait for each other.
+        """
+        for swap in swaps:
+            if swap.base is None and self.view_exists(swap.table):
+                raise TableAlreadyExistsError(f"View with same name already exists: {table_name(swap.table)}")
+        fence = None
+        if lease_id is not None and self._leases_are_here:
+            fence = self.leases.fence(lease_id)
+        elif lease_id is not None:
+            self.leases.ensure_live(lease_id)  # one that ends before the swap is not noticed
+        ordered = sorted(swaps, key=lambda swap: swap.table)
 
-    def _swap(
-        self,
-        table: tuple[str, ...],
-        base: str | None,
-        location: str,
-        check: Callable[[Connection], None] | None = None,
-    ) -> SwapResult:
-        statement = _CREATE if base is None else _SWAP
-        return self._compare_and_set(statement, table, {"base": base, "location": location}, check)
-
-    def _compare_and_set(
-        self,
-        statement: str,
-        name: tuple[str, ...],
-        values: Mapping[str, Any],
-        check: Callable[[Connection], None] | None = None,
-    ) -> SwapResult:
         def swapped(connection: Connection) -> SwapResult:
-            if check is not None:
-                check(connection)
-            try:
-                result = connection.execute(text(statement), {**self._key(name), **values})
-            except IntegrityError:
-                return SwapResult.MOVED
-            if result.rowcount < 1:
-                return SwapResult.MOVED
+            if fence is not None and lease_id is not None:
+                statement, values = fence
+                if not connection.execute(text(statement), values).all():
+                    raise not_live(lease_id)
+            for swap in ordered:
+                values = {**self._key(swap.table), "base": swap.base, "location": swap.location}
+                try:
+                    result = connection.execute(_CREATE if swap.base is None else _SWAP, values)
+                except IntegrityError:
+                    return SwapResult.MOVED
+                if result.rowcount < 1:
+                    return SwapResult.MOVED  # what was swapped before it is rolled back
             try:
                 connection.commit()
             except DBAPIError:
-                logger.warning("the reply to a swap of %s was lost", table_name(name), exc_info=True)
+                names = ", ".join(table_name(swap.table) for swap in ordered)
+                logger.warning("the reply to a swap of %s was lost", names, exc_info=True)
                 return SwapResult.LOST_REPLY
             return SwapResult.SWAPPED
 
         return self._connected(swapped)
+
+    @property
+    def _leases_are_here(self) -> bool:
+        """Whether the leases are in the database of the pointers."""
+        return bool(self.settings.lock_uri == self.configuration.properties["uri"])
 
     def _connected(self, work: Callable[[Connection], T]) -> T:
         """Return what *work* returns; while the server cuts its connection or takes none, try again for one lease.

@@ -1,195 +1,234 @@
-"""Views, coordinated like tables: a change takes the latch of the name, and compares and sets the pointer.
-
-Their metadata files are those of Iceberg Java, so its engines read and write the same views.
-"""
+"""The views of a catalog: coordinated as its tables are, by latches on the same names, so that a name is used once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any
 
-import orjson
-from pyiceberg.exceptions import CommitFailedException, NoSuchViewError, ViewAlreadyExistsError
-from pyiceberg.io import FileIO
-from pyiceberg.typedef import Identifier
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import (
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    NoSuchViewError,
+    ViewAlreadyExistsError,
+)
+from pyiceberg.schema import Schema
+from pyiceberg.typedef import EMPTY_DICT, Identifier
+from pyiceberg.view import View
+from pyiceberg.view.metadata import ViewMetadata, ViewVersion
 
-from commit_coord.coordinator import Coordinator, delete_quietly
-from commit_coord.coordinator.request_ids import version_of
-from commit_coord.errors import CommitStateUnknown
-from commit_coord.iceberg import metadata as fast_metadata
+from commit_coord.catalog.locking import LockingCatalog
+from commit_coord.coordinator.views import CommittedView, ViewCommit, ViewStore
+from commit_coord.errors import ConfigError
 from commit_coord.iceberg import view_metadata
 from commit_coord.iceberg.attempt import table_name
-from commit_coord.locks.base import Lease
-from commit_coord.protocol.commit import SwapResult
-
-Object = Mapping[str, Any]
+from commit_coord.iceberg.view_metadata import SameView, ViewUpdate
+from commit_coord.protocol.hierarchy import Operation
 
 
-class ViewStore(Protocol):
-    """Where the metadata location of every view is kept."""
+class ViewedCatalog(LockingCatalog):
+    """What a catalog's users do with its views. A subclass sets the attributes before the first call."""
 
-    def location(self, view: Identifier) -> str | None:
-        """Return the metadata location of *view*, None when there is none of that name."""
-        ...
+    view_store: ViewStore | None
+    """Where their pointers are; None where the catalog can't keep any."""
 
-    def listed(self, namespace: Identifier) -> list[Identifier]:
-        """Return the views of *namespace*."""
-        ...
-
-    def swap(self, view: Identifier, base: str | None, location: str) -> SwapResult:
-        """Set the pointer from *base* to *location*; with no base, create the view."""
-        ...
-
-    def drop(self, view: Identifier, base: str) -> bool:
-        """Drop *view* if its pointer is *base*; return whether it was."""
-        ...
-
-    def rename(self, old: Identifier, new: Identifier, base: str) -> bool:
-        """Give *old* the name *new* if its pointer is *base*; return whether it has that now.
-
-        Raises:
-            ViewAlreadyExistsError: There is something of the new name.
-        """
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedView:
-    """The metadata of a view, and the file that it is in."""
-
-    location: str
-    metadata: Object
-
-
-class Views:
-    """The views of a catalog.
-
-    Args:
-        store: Their pointers.
-        coordinator: Of the catalog's commits.
-        file_io: Returns the file store for a location.
-        latch: Takes the commit latches of names.
-    """
-
-    def __init__(
+    def create_view(
         self,
-        store: ViewStore,
-        coordinator: Coordinator,
-        file_io: Callable[[str], FileIO],
-        latch: Callable[..., Lease],
-    ) -> None:
-        self.store, self._coordinator, self._file_io, self._latch = store, coordinator, file_io, latch
+        identifier: str | Identifier,
+        schema: Any,
+        view_version: ViewVersion,
+        location: str | None = None,
+        properties: dict[str, str] = EMPTY_DICT,
+    ) -> View:
+        """Create a view.
 
-    def location(self, view: Identifier) -> str:
-        """Return where the metadata of *view* is now.
+        Args:
+            identifier: Its name.
+            schema: Of its rows, Iceberg's or Arrow's.
+            view_version: Its queries; the id of the schema is set here.
+            location: The folder of its files; None takes the warehouse's.
+            properties: Of the view.
+
+        Raises:
+            NoSuchNamespaceError: There is no such namespace.
+            ViewAlreadyExistsError: There is a view, or a table, of that name.
+            InvalidView: It has no query, or several for one dialect; or a property makes no sense.
+            ConfigError: The catalog keeps no views.
+            CommitError: As any commit.
+        """
+        view = self._view_identifier(identifier)
+        columns: Schema = self._convert_schema_if_needed(schema)  # type: ignore[attr-defined]
+        self._require_namespace(view)
+        place = self._resolve_table_location(location, table_name(view[:-1]), view[-1])  # type: ignore[attr-defined]
+        now_ms = self.coordinator.clock.wall_ms()
+        new = view_metadata.created(columns, view_version, place, properties, now_ms)
+
+        def made(head: ViewMetadata | None) -> ViewMetadata:
+            self._refuse_existing(view, head)
+            return new
+
+        with self.operating(Operation.CREATE_TABLE, view, "create view"):
+            return _shown(view, ViewCommit(self.coordinator, self._views, view, made).run())
+
+    def register_view(self, identifier: str | Identifier, metadata_location: str) -> View:
+        """Register the view whose metadata file is at *metadata_location*.
+
+        Raises:
+            NoSuchNamespaceError: There is no such namespace.
+            ViewAlreadyExistsError: There is a view, or a table, of that name.
+            FileNotFoundError: There is no such file; nothing was registered.
+            InvalidView: It has no metadata of a view; nothing was registered.
+            ConfigError: The catalog keeps no views.
+            CommitError: As any commit.
+        """
+        view = self._view_identifier(identifier)
+        self._require_namespace(view)
+        file_io = self.coordinator.store.file_io({}, metadata_location)
+        registered = view_metadata.read(file_io, metadata_location)
+
+        def made(head: ViewMetadata | None) -> ViewMetadata:
+            self._refuse_existing(view, head)
+            return registered
+
+        with self.operating(Operation.CREATE_TABLE, view, "register view"):
+            return _shown(view, ViewCommit(self.coordinator, self._views, view, made, metadata_location).run())
+
+    def commit_view(
+        self, identifier: str | Identifier, requirements: Sequence[SameView], updates: Sequence[ViewUpdate]
+    ) -> CommittedView:
+        """Apply *updates* to the view as it is now, if it meets *requirements*.
+
+        Raises:
+            NoSuchViewError: There is no such view.
+            InvalidView: The updates do not fit the view.
+            ConfigError: The catalog keeps no views.
+            CommitError: As any commit.
+        """
+        view = self._view_identifier(identifier)
+
+        def made(head: ViewMetadata | None) -> ViewMetadata:
+            if head is None:
+                raise _missing(view)
+            for requirement in requirements:
+                requirement.validate(head)
+            return view_metadata.changed(head, updates, self.coordinator.clock.wall_ms())
+
+        return ViewCommit(self.coordinator, self._views, view, made).run()
+
+    def load_view(self, identifier: str | Identifier) -> View:
+        """Return the view as it is now.
 
         Raises:
             NoSuchViewError: There is none of that name.
         """
-        location = self.store.location(view)
-        if location is None:
-            raise NoSuchViewError(f"View does not exist: {table_name(view)}")
-        return location
+        location = self.view_location(identifier)
+        metadata = view_metadata.read(self.coordinator.store.file_io({}, location), location)
+        return View(self._view_identifier(identifier), metadata)
 
-    def create(
-        self, view: Identifier, place: str, schema: Object, version: Object, properties: Mapping[str, str]
-    ) -> LoadedView:
-        """Create *view*, with its files in *place*.
-
-        Raises:
-            ViewAlreadyExistsError: There is something of that name.
-            ValueError: The version has two queries for one dialect.
-            CommitStateUnknown: It is not known whether it was created.
-        """
-        metadata = view_metadata.created(str(self._coordinator.host.new_id()), place, schema, version, properties)
-        with self._latch(view, statement="create view"):
-            if self.store.location(view) is not None:
-                raise _exists(view)
-            return self._publish(view, None, metadata)
-
-    def commit(self, view: Identifier, requirements: Sequence[Object], updates: Sequence[Object]) -> LoadedView:
-        """Change *view* as it is now, if it meets *requirements*.
-
-        Raises:
-            NoSuchViewError: There is none of that name.
-            CommitFailedException: It does not meet them, or somebody who takes no latch changed it meanwhile.
-            ValidationException: An update does not fit.
-            ValueError: An update or requirement is not one of views.
-            CommitStateUnknown: It is not known whether it was changed.
-        """
-        with self._latch(view, statement="replace view"):
-            base = self.location(view)
-            with self._file_io(base).new_input(base).open() as stream:
-                before = orjson.loads(fast_metadata.unzipped(stream.read(), base))
-            view_metadata.check_uuid(before, requirements)
-            after = view_metadata.changed(before, updates, now_ms=self._coordinator.clock.wall_ms())
-            return LoadedView(base, before) if after == before else self._publish(view, base, after)
-
-    def register(self, view: Identifier, location: str) -> str:
-        """Register the view whose metadata file is at *location*; return that.
-
-        Raises:
-            ViewAlreadyExistsError: There is something of that name.
-            FileNotFoundError: There is no such file.
-        """
-        with self._latch(view, statement="register view"):
-            if self.store.location(view) is not None:
-                raise _exists(view)
-            with self._file_io(location).new_input(location).open() as stream:
-                orjson.loads(fast_metadata.unzipped(stream.read(), location))
-            self._swap(view, None, location)
-            return location
-
-    def drop(self, view: Identifier) -> None:
-        """Drop *view*; its files stay.
+    def view_location(self, identifier: str | Identifier) -> str:
+        """Return where the metadata of the view is now, without reading it.
 
         Raises:
             NoSuchViewError: There is none of that name.
         """
-        with self._latch(view, statement="drop view"):
-            if not self.store.drop(view, self.location(view)):
-                raise CommitFailedException(f"View {table_name(view)} was changed meanwhile")
+        view = self._view_identifier(identifier)
+        found = self.view_store.find(view) if self.view_store is not None else None
+        if found is None:
+            raise _missing(view)
+        return found.location
 
-    def rename(self, old: Identifier, new: Identifier) -> None:
-        """Give *old* the name *new*.
+    def view_exists(self, identifier: str | Identifier) -> bool:
+        """Return whether there is a view of that name."""
+        try:
+            self.view_location(identifier)
+        except NoSuchViewError:
+            return False
+        return True
+
+    def list_views(self, namespace: str | Identifier) -> list[Identifier]:
+        """Return the views of a namespace.
+
+        Raises:
+            NoSuchNamespaceError: There is none of that name.
+        """
+        levels = self._namespace_identifier(namespace)  # type: ignore[attr-defined]
+        if not self.namespace_exists(levels):  # type: ignore[attr-defined]
+            raise NoSuchNamespaceError(f"Namespace does not exist: {table_name(levels)}")
+        return self.view_store.names(levels) if self.view_store is not None else []
+
+    def drop_view(self, identifier: str | Identifier) -> None:
+        """Drop the view; its files stay.
+
+        Raises:
+            NoSuchViewError: There is none of that name.
+            CommitStateUnknown: Whether it was dropped is not known.
+        """
+        view = self._view_identifier(identifier)
+        self.view_location(view)
+        with self.operating(Operation.DROP_TABLE, view, "drop view"), self._latch(view, statement="drop view"):
+            self._views.drop(view)
+
+    def rename_view(self, from_identifier: str | Identifier, to_identifier: str | Identifier) -> None:
+        """Give the view another name.
 
         Raises:
             NoSuchViewError: There is none of the old name.
-            ViewAlreadyExistsError: There is something of the new name.
+            NoSuchNamespaceError: There is no namespace of the new name's.
+            ViewAlreadyExistsError: There is a view, or a table, of the new name.
+            CommitStateUnknown: Whether it was renamed is not known.
         """
-        with self._latch(old, new, statement="rename view"):
-            if not self.store.rename(old, new, self.location(old)):
-                raise CommitFailedException(f"View {table_name(old)} was changed meanwhile")
+        old, new = self._view_identifier(from_identifier), self._view_identifier(to_identifier)
+        given = (table_name(Catalog.identifier_to_tuple(each)) for each in (from_identifier, to_identifier))
+        renaming = "Cannot rename " + " to ".join(given)
+        self.view_location(old)
+        self._require_namespace(new)
+        if old == new:
+            raise ViewAlreadyExistsError(f"{renaming}. View already exists")
+        operation = self.operating(Operation.RENAME, old, f"rename to {table_name(new)}")
+        with operation, self._latch(old, new, statement="rename"):
+            if self._views.find(new) is not None:
+                raise ViewAlreadyExistsError(f"{renaming}. View already exists")
+            if self._is_table(new):
+                raise ViewAlreadyExistsError(f"{renaming}. Table already exists")
+            self._views.rename(old, new)
 
-    def _publish(self, view: Identifier, base: str | None, metadata: Object) -> LoadedView:
-        place = metadata["properties"].get("write.metadata.path") or f"{metadata['location'].rstrip('/')}/metadata"
-        location = f"{place}/{version_of(base) + 1:05d}-{self._coordinator.host.new_id()}.metadata.json"
-        io = self._file_io(location)
-        with io.new_output(location).create() as output:
-            output.write(orjson.dumps(metadata))
+    @property
+    def _views(self) -> ViewStore:
+        if self.view_store is None:
+            raise ConfigError(
+                "the catalog's tables have no column for views",
+                key="schema_version",
+                accepted="v1, which adds the column iceberg_type",
+            )
+        return self.view_store
+
+    def _view_identifier(self, identifier: str | Identifier) -> Identifier:
         try:
-            self._swap(view, base, location)
-        except CommitStateUnknown:
-            raise  # the view may have the file
-        except Exception:
-            delete_quietly(io, location)
-            raise
-        return LoadedView(location, metadata)
+            named: Identifier = self._table_identifier(identifier)  # type: ignore[attr-defined]
+        except NoSuchTableError as error:
+            raise NoSuchViewError(f"View does not exist: {error}") from error
+        return named
 
-    def _swap(self, view: Identifier, base: str | None, location: str) -> None:
-        match self.store.swap(view, base, location):
-            case SwapResult.MOVED if base is None:
-                raise _exists(view)
-            case SwapResult.MOVED:
-                raise CommitFailedException(f"View {table_name(view)} was changed meanwhile")
-            case SwapResult.LOST_REPLY if self.store.location(view) != location:
-                raise CommitStateUnknown(
-                    "whether the view was changed is not known; its file is kept",
-                    table=table_name(view),
-                    location=location,
-                )
+    def _require_namespace(self, view: Identifier) -> None:
+        if not self.namespace_exists(view[:-1]):  # type: ignore[attr-defined]
+            raise NoSuchNamespaceError(f"Namespace does not exist: {table_name(view[:-1])}")
+
+    def _refuse_existing(self, view: Identifier, head: ViewMetadata | None) -> None:
+        if head is not None:
+            raise ViewAlreadyExistsError(f"View already exists: {table_name(view)}")
+        if self._is_table(view):
+            raise ViewAlreadyExistsError(f"Table with same name already exists: {table_name(view)}")
+
+    def _is_table(self, name: Identifier) -> bool:
+        try:
+            return self.coordinator.store.pointer(name) is not None
+        except NoSuchTableError:
+            return True  # something of another kind has the name
 
 
-def _exists(view: Identifier) -> ViewAlreadyExistsError:
-    return ViewAlreadyExistsError(f"View already exists: {table_name(view)}")
+def _missing(view: Identifier) -> NoSuchViewError:
+    return NoSuchViewError(f"View does not exist: {table_name(view)}")
+
+
+def _shown(view: Identifier, committed: CommittedView) -> View:
+    return View(view, committed.metadata)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, assert_never
 
+from commit_coord.coordinator.driving import drive, pause
 from commit_coord.coordinator.groups import Group
 from commit_coord.coordinator.outcome import outcome
 from commit_coord.coordinator.payload import Payload, carried
@@ -23,7 +24,6 @@ from commit_coord.iceberg.overwrites import Acknowledged
 from commit_coord.locks.base import Lease
 from commit_coord.locks.handover import HandoverLease
 from commit_coord.model import CommitStatus
-from commit_coord.protocol.backoff import Backoff, next_wait
 from commit_coord.protocol.commit import (
     Acquire,
     Answered,
@@ -44,9 +44,6 @@ from commit_coord.protocol.commit import (
     Write,
     commit,
 )
-
-_STATUS_CHECK = Backoff(initial_ms=50, maximum_ms=5_000)
-"""Between the looks after a lost reply: half a minute in all."""
 
 
 class Commit:
@@ -87,7 +84,7 @@ class Commit:
         if events.heard:
             events.emit(CommitBegan(table=table_name(run.attempt.table), request_id=run.attempt.request_id))
         try:
-            verdict = self._drive()
+            verdict = drive(commit(self._services.limits), self._perform)
         except BaseException as error:
             not_applied = isinstance(error, CommitNotApplied)
             self._ended(CommitStatus.FAILURE if not_applied else CommitStatus.UNKNOWN)
@@ -114,22 +111,6 @@ class Commit:
             )
         )
 
-    def _drive(self) -> Verdict:
-        """Perform one effect after the other until the protocol returns."""
-        steps = commit(self._services.limits)
-        try:
-            effect = next(steps)
-            while True:
-                try:
-                    result = self._perform(effect)
-                except BaseException as error:  # noqa: BLE001 - the protocol decides what it means
-                    effect = steps.throw(error)
-                else:
-                    effect = steps.send(result)
-        except StopIteration as end:
-            verdict: Verdict = end.value
-            return verdict
-
     def _perform(self, effect: Effect) -> Any:
         match effect:
             case Acquire(offering=offering):
@@ -154,8 +135,7 @@ class Commit:
             case Confirm(plan=plan):
                 return self._publisher.confirm(plan)
             case Pause(check=check):
-                clock = self._services.clock
-                return clock.sleep(next_wait(_STATUS_CHECK, check, clock.random()))
+                return pause(self._services.clock, check)
             case Discard(plan=plan):
                 return self._publisher.discard(plan)
             case Release(verdict=verdict):

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from pyiceberg.typedef import Identifier
+
 from commit_coord.coordinator.commit import Commit
 from commit_coord.coordinator.services import Services
-from commit_coord.coordinator.stores import Committed, Replanner
-from commit_coord.errors import InternalError
+from commit_coord.coordinator.several import Change, CommitOfSeveral
+from commit_coord.coordinator.stores import Committed, Replanner, SeveralPointersStore
+from commit_coord.errors import ConfigError, InternalError
 from commit_coord.iceberg.attempt import Attempt
 from commit_coord.locks.base import Lease
 
@@ -55,3 +58,42 @@ class Coordinator(Services):
         attempt = replace(attempts[0], repeatable=repeatable)
         commit = Commit(self, attempt, replan, operation_lease, is_repair=is_repair, remembered=remembered)
         return [commit.run()]
+
+    def commit_several(
+        self, changes: Sequence[Change], *, repeatable: bool = False, remembered: bool = True
+    ) -> dict[Identifier, Committed]:
+        """Land *changes*, each of another table, in one swap of all pointers.
+
+        Guarantee: as :meth:`commit`, and of all of them together: what is said of one is true of all.
+
+        Args:
+            changes: All of one request id.
+            repeatable: As for :meth:`commit`.
+            remembered: As for :meth:`commit`.
+
+        Returns:
+            What became of each table.
+
+        Raises:
+            ConfigError: The store swaps the pointer of one table at a time. Nothing was done.
+            CommitError: As :meth:`commit`.
+        """
+        store = self.require_several()
+        if not changes:
+            return {}
+        named = [replace(each, attempt=replace(each.attempt, repeatable=repeatable)) for each in changes]
+        return CommitOfSeveral(self, store, named, remembered=remembered).run()
+
+    def require_several(self) -> SeveralPointersStore:
+        """Return the store if it swaps the pointers of several tables at once.
+
+        Raises:
+            ConfigError: It does not.
+        """
+        if not isinstance(self.store, SeveralPointersStore):
+            raise ConfigError(
+                "the catalog swaps the pointer of one table at a time, so a commit to several could be seen half done",
+                key="uri",
+                accepted="a SQL catalog",
+            )
+        return self.store

@@ -1,204 +1,367 @@
-"""The metadata of views: JSON objects, changed as Java changes them. Pure.
+"""The metadata of views: read, written and changed as Iceberg's specification of views and its Java library do.
 
-Views are Java's: PyIceberg reads their metadata and changes none. So what is here keeps to objects as they stand in the
-file, and loses no field.
-
-Source: Iceberg specification, "View Spec"; Iceberg Java ``ViewMetadata.Builder``.
+Source: Iceberg specification, "View Spec"; Java ``ViewMetadata``, ``ViewMetadataParser``, ``BaseViewOperations``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import gzip
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal, assert_never
 
-from pyiceberg.exceptions import CommitFailedException, ValidationException
+from pydantic import Field
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.io import FileIO
+from pyiceberg.schema import Schema
+from pyiceberg.table.update import (
+    AddSchemaUpdate,
+    AssignUUIDUpdate,
+    RemovePropertiesUpdate,
+    SetLocationUpdate,
+    SetPropertiesUpdate,
+    UpgradeFormatVersionUpdate,
+)
+from pyiceberg.typedef import IcebergBaseModel
+from pyiceberg.utils.properties import property_as_bool, property_as_int
+from pyiceberg.view.metadata import ViewHistoryEntry, ViewMetadata, ViewVersion
 
-Object = Mapping[str, Any]
+_FORMAT_VERSION: Literal[1] = 1
+_LAST_ADDED = -1
+"""Instead of an id: that of what the same commit added last."""
 
-_LAST = -1
-"""The id of a schema or version that stands for the one that was added last."""
+_HISTORY_SIZE = "version.history.num-entries"
+_HISTORY_SIZE_DEFAULT = 10
+_MAY_DROP_DIALECT = "replace.drop-dialect.allowed"
+_COMPRESSION = "write.metadata.compression-codec"
+_METADATA_PATH = "write.metadata.path"
 
-_VERSIONS_KEPT = "version.history.num-entries"
-_VERSIONS_KEPT_DEFAULT = 10
-_MAY_DROP_DIALECTS = "replace.drop-dialect.allowed"
+
+@dataclass(frozen=True, slots=True)
+class ViewPointer:
+    """Where the metadata of a view is, and where it was before."""
+
+    location: str
+    previous: str | None = None
 
 
-def created(uuid: str, location: str, schema: Object, version: Object, properties: Mapping[str, str]) -> dict[str, Any]:
+class InvalidView(ValueError):
+    """The view would make no sense. Nothing was changed."""
+
+
+class AddViewVersion(IcebergBaseModel):
+    """``AddViewVersionUpdate``."""
+
+    action: Literal["add-view-version"] = "add-view-version"
+    view_version: ViewVersion = Field(alias="view-version")
+
+
+class SetCurrentViewVersion(IcebergBaseModel):
+    """``SetCurrentViewVersionUpdate``."""
+
+    action: Literal["set-current-view-version"] = "set-current-view-version"
+    view_version_id: int = Field(alias="view-version-id")
+
+
+ViewUpdate = (
+    AssignUUIDUpdate
+    | UpgradeFormatVersionUpdate
+    | AddSchemaUpdate
+    | SetLocationUpdate
+    | SetPropertiesUpdate
+    | RemovePropertiesUpdate
+    | AddViewVersion
+    | SetCurrentViewVersion
+)
+"""What a commit may change."""
+
+AnyViewUpdate = Annotated[ViewUpdate, Field(discriminator="action")]
+"""A :data:`ViewUpdate`, read from JSON."""
+
+
+class SameView(IcebergBaseModel):
+    """``AssertViewUUID``: it is still the same view, and not one that was made anew under its name."""
+
+    type: Literal["assert-view-uuid"] = "assert-view-uuid"
+    uuid: str
+
+    def validate(self, base: ViewMetadata) -> None:  # type: ignore[override]
+        """Return if the requirement is met.
+
+        Raises:
+            CommitFailedException: It is not.
+        """
+        if self.uuid.lower() != base.view_uuid.lower():
+            raise CommitFailedException(
+                f"Requirement failed: view UUID does not match: expected {base.view_uuid} != {self.uuid}"
+            )
+
+
+def created(
+    schema: Schema, version: ViewVersion, location: str, properties: dict[str, str], now_ms: int
+) -> ViewMetadata:
     """Return the metadata of a new view.
 
-    Raises:
-        ValueError: The version has two queries for one dialect.
-    """
-    empty: dict[str, Any] = {
-        "view-uuid": uuid,
-        "format-version": 1,
-        "location": location,
-        "schemas": [],
-        "current-version-id": _LAST,
-        "versions": [],
-        "version-log": [],
-        "properties": dict(properties),
-    }
-    updates: list[Object] = [
-        {"action": "add-schema", "schema": schema},
-        {"action": "add-view-version", "view-version": {**version, "schema-id": _LAST}},
-        {"action": "set-current-view-version", "view-version-id": _LAST},
-    ]
-    return changed(empty, updates, now_ms=int(version.get("timestamp-ms", 0)))
-
-
-def check_uuid(metadata: Object, requirements: Sequence[Object]) -> None:
-    """Return if *metadata* meets *requirements*.
-
-    Raises:
-        CommitFailedException: The view was made anew since it was read.
-        ValueError: A requirement is not one of views.
-    """
-    for requirement in requirements:
-        if requirement.get("type") != "assert-view-uuid":
-            raise ValueError(f"Cannot parse view requirement: {requirement.get('type')}")
-        if requirement.get("uuid") != metadata["view-uuid"]:
-            raise CommitFailedException(
-                "Requirement failed: view UUID does not match: "
-                f"expected {metadata['view-uuid']} != {requirement.get('uuid')}"
-            )
-
-
-def changed(metadata: Object, updates: Sequence[Object], *, now_ms: int) -> dict[str, Any]:
-    """Return *metadata* with *updates* applied in order.
-
     Args:
-        metadata: Not changed.
-        updates: Of the REST protocol.
-        now_ms: When an older version becomes the current one.
+        schema: Of its rows; its id is assigned here.
+        version: Its only version; the id of its schema is set here.
+        location: The folder of its files.
+        properties: Of the view.
+        now_ms: The time.
 
     Raises:
-        ValidationException: An update does not fit.
-        ValueError: An update is not one of views, or a version has two queries for one dialect.
+        InvalidView: It has no query, or several for one dialect; or a property makes no sense.
     """
-    return _Builder(metadata, now_ms).build(updates)
+    empty = ViewMetadata.model_construct(
+        view_uuid=str(uuid.uuid4()),
+        format_version=_FORMAT_VERSION,
+        location=location,
+        schemas=[],
+        current_version_id=0,
+        versions=[],
+        version_log=[],
+        properties=dict(properties),
+    )
+    return changed(
+        empty,
+        [
+            AddSchemaUpdate(schema_=schema),
+            AddViewVersion(view_version=version.model_copy(update={"schema_id": _LAST_ADDED})),
+            SetCurrentViewVersion(view_version_id=_LAST_ADDED),
+        ],
+        now_ms,
+    )
 
 
-class _Builder:
-    def __init__(self, base: Object, now_ms: int) -> None:
+def changed(base: ViewMetadata, updates: Sequence[ViewUpdate], now_ms: int) -> ViewMetadata:
+    """Return *base* with *updates* applied in their order; *base* itself when they change nothing.
+
+    A schema or version that the view has already is used again, whatever id the update says. Where several clients
+    replaced the view, ids follow each other in the order of the commits.
+
+    Raises:
+        InvalidView: The updates do not fit the view.
+    """
+    draft = _Draft(base, now_ms)
+    for update in updates:
+        draft.apply(update)
+    return draft.finished()
+
+
+class _Draft:
+    """A view that is being changed."""
+
+    def __init__(self, base: ViewMetadata, now_ms: int) -> None:
         self._base, self._now_ms = base, now_ms
-        self._made: dict[str, Any] = {
-            **base,
-            "schemas": list(base["schemas"]),
-            "versions": list(base["versions"]),
-            "version-log": list(base["version-log"]),
-            "properties": dict(base.get("properties") or {}),
-        }
-        self._last_schema = self._last_version = _LAST
+        self._uuid, self._location = base.view_uuid, base.location
+        self._schemas = list(base.schemas)
+        self._versions = list(base.versions)
+        self._current = base.current_version_id
+        self._properties = dict(base.properties)
         self._added: set[int] = set()
+        self._last_schema: int | None = None
+        self._last_version: int | None = None
+        self._became_current: ViewHistoryEntry | None = None
 
-    def build(self, updates: Sequence[Object]) -> dict[str, Any]:
-        for update in updates:
-            self._apply(update)
-        self._check_dialects()
-        self._expire()
-        return self._made
+    def apply(self, update: ViewUpdate) -> None:
+        match update:
+            case AssignUUIDUpdate():
+                if str(update.uuid) != self._uuid:
+                    raise InvalidView("Cannot reassign uuid")
+            case UpgradeFormatVersionUpdate():
+                self._require_version(update.format_version)
+            case AddSchemaUpdate():
+                self._add_schema(update.schema_)
+            case SetLocationUpdate():
+                self._location = update.location
+            case SetPropertiesUpdate():
+                self._properties |= update.updates
+            case RemovePropertiesUpdate():
+                for key in update.removals:
+                    self._properties.pop(key, None)
+            case AddViewVersion():
+                self._add_version(update.view_version)
+            case SetCurrentViewVersion():
+                self._set_current(update.view_version_id)
+            case _:
+                assert_never(update)
 
-    def _apply(self, update: Object) -> None:
-        match update.get("action"):
-            case "assign-uuid":
-                if update["uuid"] != self._made["view-uuid"]:
-                    raise ValidationException("Cannot reassign uuid")
-            case "upgrade-format-version":
-                if update["format-version"] != 1:
-                    raise ValidationException(f"Unsupported format version: {update['format-version']}")
-            case "set-location":
-                self._made["location"] = update["location"]
-            case "set-properties":
-                self._made["properties"].update(update["updates"])
-            case "remove-properties":
-                for key in update["removals"]:
-                    self._made["properties"].pop(key, None)
-            case "add-schema":
-                self._add_schema(update["schema"])
-            case "add-view-version":
-                self._add_version(update["view-version"])
-            case "set-current-view-version":
-                self._set_current(update["view-version-id"])
-            case other:
-                raise ValueError(f"Cannot parse view update: {other}")
+    def _require_version(self, number: int) -> None:
+        if number < _FORMAT_VERSION:
+            raise InvalidView(f"Cannot downgrade v{_FORMAT_VERSION} view to v{number}")
+        if number > _FORMAT_VERSION:
+            raise InvalidView(f"Unsupported format version: {number}")
 
-    def _add_schema(self, schema: Object) -> None:
-        same = (known["schema-id"] for known in self._made["schemas"] if _columns(known) == _columns(schema))
-        self._last_schema = next(same, _LAST)
-        if self._last_schema == _LAST:
-            known = {each["schema-id"] for each in self._made["schemas"]}
-            self._last_schema = max(known, default=-1) + 1
-            self._made["schemas"].append({**schema, "schema-id": self._last_schema})
+    def _add_schema(self, schema: Schema) -> None:
+        same = (known.schema_id for known in self._schemas if known == schema)
+        self._last_schema = next(same, None)
+        if self._last_schema is None:
+            self._last_schema = max((known.schema_id + 1 for known in self._schemas), default=0)
+            self._schemas.append(schema.model_copy(update={"schema_id": self._last_schema}))
 
-    def _add_version(self, version: Object) -> None:
-        schema_id = self._last_schema if version["schema-id"] == _LAST else version["schema-id"]
-        if schema_id not in {schema["schema-id"] for schema in self._made["schemas"]}:
-            raise ValidationException(f"Cannot add version with unknown schema: {schema_id}")
-        dialects = [each["dialect"].lower() for each in version["representations"]]
-        if twice := sorted({dialect for dialect in dialects if dialects.count(dialect) > 1}):
-            raise ValueError(f"Invalid view version: Cannot add multiple queries for dialect {twice[0]}")
-        named = {**version, "schema-id": schema_id}
-        same = (known["version-id"] for known in self._made["versions"] if _meaning(known) == _meaning(named))
-        self._last_version = next(same, _LAST)
-        if self._last_version == _LAST:
-            known = {each["version-id"] for each in self._made["versions"]}
-            self._last_version = max(version["version-id"], max(known, default=0) + 1)
-            self._made["versions"].append({**named, "version-id": self._last_version})
-            self._added.add(self._last_version)
+    def _add_version(self, given: ViewVersion) -> None:
+        schema_id = given.schema_id
+        if schema_id == _LAST_ADDED:
+            if self._last_schema is None:
+                raise InvalidView("Cannot set last added schema: no schema has been added")
+            schema_id = self._last_schema
+        if schema_id not in {schema.schema_id for schema in self._schemas}:
+            raise InvalidView(f"Cannot add version with unknown schema: {schema_id}")
+        _refuse_dialects(given)
+        version = given.model_copy(update={"schema_id": schema_id})
+        for known in self._versions:
+            if _same(known, version):
+                self._last_version = known.version_id
+                return
+        self._last_version = max((version.version_id, *(known.version_id + 1 for known in self._versions)))
+        self._versions.append(version.model_copy(update={"version_id": self._last_version}))
+        self._added.add(self._last_version)
 
     def _set_current(self, version_id: int) -> None:
-        if version_id == _LAST:
+        if version_id == _LAST_ADDED:
+            if self._last_version is None:
+                raise InvalidView("Cannot set last version id: no current version id has been set")
             version_id = self._last_version
-        found = self._version(version_id)
-        if found is None:
-            raise ValidationException(f"Cannot set current version to unknown version: {version_id}")
-        if version_id != self._made["current-version-id"]:
-            self._made["current-version-id"] = version_id
-            at_ms = found["timestamp-ms"] if version_id in self._added else self._now_ms
-            self._made["version-log"].append({"timestamp-ms": at_ms, "version-id": version_id})
-
-    def _check_dialects(self) -> None:
-        """Refuse that an engine loses its query without having been told."""
-        before = _dialects(self._base)
-        after = _dialects(self._made)
-        if before - after and self._made["properties"].get(_MAY_DROP_DIALECTS, "false").lower() != "true":
-            raise ValidationException(
-                f"Cannot replace view due to loss of view dialects ({_MAY_DROP_DIALECTS}=false):\n"
-                f"Previous dialects: {sorted(before)}\nNew dialects: {sorted(after)}"
-            )
-
-    def _expire(self) -> None:
-        text = self._made["properties"].get(_VERSIONS_KEPT, str(_VERSIONS_KEPT_DEFAULT))
-        if not text.isdigit() or int(text) < 1:
-            raise ValidationException(f"{_VERSIONS_KEPT} must be positive but was {text}")
-        kept = max(len(self._added), int(text))
-        if len(self._made["versions"]) <= kept:
+        if version_id == self._current:
             return
-        current = self._made["current-version-id"]
-        newest = sorted((each["version-id"] for each in self._made["versions"]), reverse=True)
-        ids = {current, *[version_id for version_id in newest if version_id != current][: kept - 1]}
-        self._made["versions"] = [each for each in self._made["versions"] if each["version-id"] in ids]
-        log: list[Object] = []
-        for entry in self._made["version-log"]:
-            # With a gap, the entry before it would answer for the time of the version that is gone.
-            log = [*log, entry] if entry["version-id"] in ids else []
-        self._made["version-log"] = log
+        version = next((known for known in self._versions if known.version_id == version_id), None)
+        if version is None:
+            raise InvalidView(f"Cannot set current version to unknown version: {version_id}")
+        self._current = version_id
+        at_ms = version.timestamp_ms if version_id in self._added else self._now_ms
+        self._became_current = ViewHistoryEntry(timestamp_ms=at_ms, version_id=version_id)
 
-    def _version(self, version_id: int) -> Object | None:
-        return next((each for each in self._made["versions"] if each["version-id"] == version_id), None)
+    def finished(self) -> ViewMetadata:
+        if not self._versions:
+            raise InvalidView("Invalid view: no versions were added")
+        current = next(version for version in self._versions if version.version_id == self._current)
+        if self._base.versions and not property_as_bool(self._properties, _MAY_DROP_DIALECT, False):
+            before = next(one for one in self._base.versions if one.version_id == self._base.current_version_id)
+            _refuse_lost_dialects(before, current)
+        versions, log = self._kept(current)
+        made = self._base.model_copy(
+            update={
+                "location": self._location,
+                "schemas": self._schemas,
+                "current_version_id": self._current,
+                "versions": versions,
+                "version_log": log,
+                "properties": self._properties,
+            }
+        )
+        return self._base if made == self._base else made
+
+    def _kept(self, current: ViewVersion) -> tuple[list[ViewVersion], list[ViewHistoryEntry]]:
+        """Return the versions and the log without what is too old."""
+        log = [*self._base.version_log, *([self._became_current] if self._became_current else [])]
+        size = _history_size(self._properties)
+        limit = max(len(self._added | {self._current}), size)
+        if len(self._versions) <= limit:
+            return self._versions, log
+        newest = sorted(self._versions, key=lambda version: -version.version_id)
+        others = [version for version in newest if version.version_id != self._current]
+        versions = [current, *others[: limit - 1]]
+        ids = {version.version_id for version in versions}
+        unknown = [place for place, entry in enumerate(log) if entry.version_id not in ids]
+        return versions, log[unknown[-1] + 1 if unknown else 0 :]
 
 
-def _columns(schema: Object) -> Any:
-    return schema["fields"], schema.get("identifier-field-ids") or []
+def _history_size(properties: dict[str, str]) -> int:
+    try:
+        size = property_as_int(properties, _HISTORY_SIZE, _HISTORY_SIZE_DEFAULT) or 0
+    except ValueError as error:
+        raise InvalidView(str(error)) from error
+    if size <= 0:
+        raise InvalidView(f"{_HISTORY_SIZE} must be positive but was {size}")
+    return size
 
 
-def _meaning(version: Object) -> Any:
-    keys = ("summary", "representations", "default-catalog", "default-namespace", "schema-id")
-    return tuple(version.get(key) for key in keys)
+def _same(one: ViewVersion, other: ViewVersion) -> bool:
+    """Return whether two versions mean the same: all but id and time."""
+    unimportant = {"version_id": 0, "timestamp_ms": 0}
+    return one.model_copy(update=unimportant) == other.model_copy(update=unimportant)
 
 
-def _dialects(metadata: Object) -> set[str]:
-    current = metadata["current-version-id"]
-    versions = [version for version in metadata["versions"] if version["version-id"] == current]
-    return {each["dialect"].lower() for version in versions for each in version["representations"]}
+def _dialects(version: ViewVersion) -> list[str]:
+    return [representation.root.dialect.lower() for representation in version.representations]
+
+
+def _refuse_dialects(version: ViewVersion) -> None:
+    dialects = _dialects(version)
+    if not dialects:
+        raise InvalidView("Invalid view version: it has no query")
+    for dialect in dialects:
+        if dialects.count(dialect) > 1:
+            raise InvalidView(f"Invalid view version: Cannot add multiple queries for dialect {dialect}")
+
+
+def _refuse_lost_dialects(before: ViewVersion, after: ViewVersion) -> None:
+    lost = set(_dialects(before)) - set(_dialects(after))
+    if lost:
+        raise InvalidView(
+            f"Cannot replace view due to loss of view dialects ({_MAY_DROP_DIALECT}=false):\n"
+            f"Previous dialects: {sorted(_dialects(before))}\nNew dialects: {sorted(_dialects(after))}"
+        )
+
+
+def schema_of(metadata: ViewMetadata) -> Schema:
+    """Return the schema of the current version.
+
+    Raises:
+        InvalidView: The metadata has no such version or schema.
+    """
+    version = current_version(metadata)
+    for schema in metadata.schemas:
+        if schema.schema_id == version.schema_id:
+            return schema
+    raise InvalidView(f"Cannot find current schema with id {version.schema_id}")
+
+
+def current_version(metadata: ViewMetadata) -> ViewVersion:
+    """Return the current version.
+
+    Raises:
+        InvalidView: The metadata has none.
+    """
+    for version in metadata.versions:
+        if version.version_id == metadata.current_version_id:
+            return version
+    raise InvalidView(f"Cannot find current version {metadata.current_version_id} in view versions")
+
+
+def file_location(metadata: ViewMetadata, version: int, name: str) -> str:
+    """Return where version number *version* of a metadata file goes; *name* makes it the only one there.
+
+    As Java does it, and as it names files that are gzipped, which they are unless a property says otherwise.
+    """
+    codec = metadata.properties.get(_COMPRESSION, "gzip").lower()
+    folder = metadata.properties.get(_METADATA_PATH, f"{metadata.location.rstrip('/')}/metadata").rstrip("/")
+    return f"{folder}/{version:05d}-{name}{'.gz' if codec == 'gzip' else ''}.metadata.json"
+
+
+def dump(metadata: ViewMetadata, location: str) -> bytes:
+    """Return the bytes of the metadata file for *location*, gzipped when the name says so."""
+    data = metadata.model_dump_json(exclude=None if metadata.properties else {"properties"}).encode()
+    return gzip.compress(data, compresslevel=6) if _is_gzipped(location) else data
+
+
+def read(io: FileIO, location: str) -> ViewMetadata:
+    """Return the metadata in the file at *location*.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        InvalidView: It has no metadata of a view.
+    """
+    with io.new_input(location).open() as stream:
+        data = stream.read()
+    try:
+        metadata = ViewMetadata.model_validate_json(gzip.decompress(data) if _is_gzipped(location) else data)
+        schema_of(metadata)
+    except (ValueError, OSError) as error:
+        raise InvalidView(f"no metadata of a view: {location}: {error}") from error
+    return metadata
+
+
+def _is_gzipped(location: str) -> bool:
+    return location.endswith((".gz.metadata.json", ".metadata.json.gz"))

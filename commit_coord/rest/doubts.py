@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.exceptions import NoSuchTableError, NoSuchViewError
 from pyiceberg.typedef import IcebergBaseModel, Identifier
 
 from commit_coord.rest import namespaces, tables, views
@@ -158,7 +158,7 @@ class _Named(IcebergBaseModel):
 
 
 def _old_view(warehouse: Warehouse, request: Request) -> Seen:
-    return {"there": _view_location(warehouse, (*request.namespace, request.names["view"]))}
+    return {"there": _view_location(warehouse, request.view)}
 
 
 def _new_view(warehouse: Warehouse, request: Request) -> Seen:
@@ -180,7 +180,10 @@ def _renamed_views(warehouse: Warehouse, request: Request) -> Seen:
 
 
 def _view_location(warehouse: Warehouse, view: Identifier) -> str | None:
-    return None if warehouse.catalog.views is None else warehouse.catalog.views.store.location(view)
+    try:
+        return warehouse.catalog.view_location(view)
+    except NoSuchViewError:
+        return None
 
 
 DOUBTS: Mapping[Handler, Doubt] = {

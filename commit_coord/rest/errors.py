@@ -35,6 +35,7 @@ from commit_coord.errors import (
     StaleRead,
     UpdatesDoNotFit,
 )
+from commit_coord.iceberg.view_metadata import InvalidView
 from commit_coord.redaction import without_passwords
 from commit_coord.rest.routing import MethodNotAllowed, NoRoute
 from commit_coord.rest.wire import (
@@ -99,6 +100,7 @@ _MEANINGS: tuple[tuple[type[Exception], HTTPStatus, str], ...] = (
     (Overloaded, HTTPStatus.TOO_MANY_REQUESTS, "TooManyRequestsException"),
     (BodyTimeout, HTTPStatus.REQUEST_TIMEOUT, "BadRequestException"),
     (BodyTooLarge, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "BadRequestException"),
+    (InvalidView, HTTPStatus.BAD_REQUEST, "IllegalArgumentException"),
     (ValidationException, HTTPStatus.BAD_REQUEST, "ValidationException"),
     (ValidationError, HTTPStatus.BAD_REQUEST, "ValidationException"),
     (ConfigError, HTTPStatus.BAD_REQUEST, "ValidationException"),

@@ -23,7 +23,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from commit_coord.errors import CommitStateUnknown, LockError
 from commit_coord.model import LockMode, Resource
-from commit_coord.rest import tables
+from commit_coord.rest import tables, transactions
 from commit_coord.rest.answered import LIFETIME_MS, Answered
 from commit_coord.rest.doubts import DOUBTS, UNSETTLED, Handler
 from commit_coord.rest.errors import StillRunning
@@ -32,6 +32,9 @@ from commit_coord.rest.wire import Answer, Request
 
 _WAIT_S = 10.0
 """How long a repeat waits for the first request. It keeps a thread of the server for so long."""
+
+_COMMITS = frozenset({tables.commit_table, transactions.commit_transaction})
+"""Routes whose tables carry the key."""
 
 _NO_CHANGES = frozenset({tables.report_metrics})
 """Routes of POST that change nothing, and take no key."""
@@ -77,7 +80,7 @@ class Idempotency:
             answered = self._of(warehouse)
             if (found := _replayed(answered, key, warehouse, request)) is not None:
                 return found
-            if handler is tables.commit_table:
+            if handler in _COMMITS:
                 return _carried_out(answered, key, handler, warehouse, request)
             with self._locked(answered, key, warehouse):
                 found = _replayed(answered, key, warehouse, request) if answered.shared else None

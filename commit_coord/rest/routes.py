@@ -1,11 +1,11 @@
-"""Every route that is served; what ``GET /v1/config`` advertises is this table."""
+"""Every route that is served; ``GET /v1/config`` advertises those that the warehouse can serve."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
 
-from commit_coord.rest import namespaces, tables, views
+from commit_coord.rest import namespaces, tables, transactions, views
 from commit_coord.rest.errors import error_answer
 from commit_coord.rest.idempotency import Idempotency
 from commit_coord.rest.routing import PREFIX, Route, Router
@@ -38,7 +38,7 @@ SERVED: tuple[Route[Handler], ...] = (
     Route("POST", f"{_NAMESPACE}/register", tables.register_table),
     Route("POST", f"{PREFIX}/tables/rename", tables.rename_table),
 )
-"""The routes of one warehouse."""
+"""The routes of one warehouse, whatever it keeps."""
 
 VIEWS: tuple[Route[Handler], ...] = (
     Route("GET", _VIEWS, views.list_views),
@@ -50,7 +50,21 @@ VIEWS: tuple[Route[Handler], ...] = (
     Route("POST", f"{PREFIX}/views/rename", views.rename_view),
     Route("POST", f"{_NAMESPACE}/register-view", views.register_view),
 )
-"""The routes of a warehouse whose catalog keeps views."""
+"""Those of one that can keep views."""
+
+TRANSACTIONS: tuple[Route[Handler], ...] = (
+    Route("POST", f"{PREFIX}/transactions/commit", transactions.commit_transaction),
+)
+"""Those of one that swaps several pointers at once."""
+
+
+def served(warehouse: Warehouse) -> tuple[Route[Handler], ...]:
+    """Return the routes that are served for *warehouse*; what is asked of it elsewhere is refused in words."""
+    return (
+        *SERVED,
+        *(VIEWS if views.has_views(warehouse) else ()),
+        *(TRANSACTIONS if transactions.has_transactions(warehouse) else ()),
+    )
 
 
 class Api:
@@ -63,7 +77,7 @@ class Api:
     def __init__(self, warehouses: Warehouses) -> None:
         self._warehouses, self._keys = warehouses, Idempotency()
         config: Route[Handler] = Route("GET", "/v1/config", self._config)
-        self._router = Router((*SERVED, *VIEWS, config))
+        self._router = Router((*SERVED, *VIEWS, *TRANSACTIONS, config))
 
     def answer(self, request: Request) -> Answer:
         """Return the answer to *request*, also where it ends in an error."""
@@ -77,13 +91,12 @@ class Api:
 
     def _config(self, warehouse: Warehouse, request: Request) -> Answer:
         """Answer with what a client needs to know before anything else."""
-        served = SERVED if warehouse.catalog.views is None else (*SERVED, *VIEWS)
         lifetime = self._keys.lifetime(warehouse)
         return json_answer(
             {
                 "defaults": {},
                 "overrides": {"prefix": warehouse.prefix},
-                "endpoints": [route.endpoint for route in served],
+                "endpoints": [route.endpoint for route in served(warehouse)],
                 **({"idempotency-key-lifetime": lifetime} if lifetime is not None else {}),
             }
         )

@@ -5,17 +5,18 @@ from __future__ import annotations
 import logging
 import uuid
 
-from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.table.update import AssertCreate
+from pyiceberg.typedef import Identifier
 
 from commit_coord.coordinator import Committed
 from commit_coord.errors import CommitConflict
 from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.rest.commits import land
 from commit_coord.rest.metadata import etag_of, matches
-from commit_coord.rest.names import refuse_taken, refuse_taken_by_table, refuse_taken_by_view
 from commit_coord.rest.namespaces import require_namespace, shown
 from commit_coord.rest.pages import page
+from commit_coord.rest.views import refuse_view
 from commit_coord.rest.warehouses import Warehouse
 from commit_coord.rest.wire import (
     NO_CONTENT,
@@ -46,7 +47,7 @@ def create_table(warehouse: Warehouse, request: Request) -> Answer:
     wanted = request.parsed(CreateTable)
     table = (*request.namespace, wanted.name)
     require_namespace(warehouse.catalog, request.namespace)
-    refuse_taken(warehouse.catalog, table)
+    refuse_existing(warehouse, table)
     staged = warehouse.catalog.stage_table(
         table, wanted.schema_, wanted.location, wanted.spec, wanted.order, wanted.properties
     )
@@ -58,7 +59,7 @@ def create_table(warehouse: Warehouse, request: Request) -> Answer:
     try:
         made = CoordinatedCreation(staged).commit_transaction()
     except CommitConflict:
-        refuse_taken(warehouse.catalog, table)
+        refuse_existing(warehouse, table)
         raise
     return warehouse.answers.load(made.metadata_location, request)
 
@@ -88,7 +89,7 @@ def commit_table(warehouse: Warehouse, request: Request) -> Answer:
     creates = any(isinstance(requirement, AssertCreate) for requirement in wanted.requirements)
     if creates:
         require_namespace(warehouse.catalog, request.namespace)
-        refuse_taken_by_view(warehouse.catalog, table, "View with same name already exists")
+        refuse_view(warehouse, table)
     try:
         committed = land(warehouse, request, wanted)
     except CommitConflict as error:
@@ -114,9 +115,8 @@ def rename_table(warehouse: Warehouse, request: Request) -> Answer:
     source, destination = wanted.source.identifier, wanted.destination.identifier
     warehouse.catalog.metadata_location(source)
     require_namespace(warehouse.catalog, wanted.destination.namespace)
-    refuse_taken_by_table(warehouse.catalog, destination)
-    words = f"Cannot rename {shown(source)} to {shown(destination)}. View already exists"
-    refuse_taken_by_view(warehouse.catalog, destination, words)
+    if not warehouse.catalog.view_exists(destination):  # the catalog says so in other words
+        refuse_existing(warehouse, destination)
     warehouse.catalog.rename_table(source, destination)
     return NO_CONTENT
 
@@ -127,9 +127,9 @@ def register_table(warehouse: Warehouse, request: Request) -> Answer:
     table = (*request.namespace, wanted.name)
     require_namespace(warehouse.catalog, request.namespace)
     if wanted.overwrite:
-        refuse_taken_by_view(warehouse.catalog, table, "View with same name already exists")
+        refuse_view(warehouse, table)
     else:
-        refuse_taken(warehouse.catalog, table)
+        refuse_existing(warehouse, table)
     made = warehouse.catalog.register_table(table, wanted.metadata_location, wanted.overwrite)
     return warehouse.answers.load(made.metadata_location, request)
 
@@ -137,6 +137,21 @@ def register_table(warehouse: Warehouse, request: Request) -> Answer:
 def report_metrics(warehouse: Warehouse, request: Request) -> Answer:
     """Take the report of a scan or commit. Nothing is done with it."""
     return NO_CONTENT
+
+
+def refuse_existing(warehouse: Warehouse, table: Identifier) -> None:
+    """Return if neither a table nor a view has this name.
+
+    Raises:
+        TableAlreadyExistsError: A table has.
+        ViewAlreadyExistsError: A view has.
+    """
+    try:
+        warehouse.catalog.metadata_location(table)
+    except NoSuchTableError:
+        refuse_view(warehouse, table)
+        return
+    raise TableAlreadyExistsError(f"Table already exists: {shown(table)}")
 
 
 def _bytes_of(warehouse: Warehouse, committed: Committed) -> bytes:

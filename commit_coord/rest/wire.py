@@ -17,7 +17,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import TableUpdate
 from pyiceberg.typedef import IcebergBaseModel, Identifier
+from pyiceberg.view.metadata import ViewVersion
 
+from commit_coord.iceberg.view_metadata import AnyViewUpdate, SameView
 from commit_coord.rest.requirements import Requirement
 
 M = TypeVar("M", bound=IcebergBaseModel)
@@ -30,7 +32,7 @@ class Request:
     Args:
         method: In upper case.
         path: Raw: still percent-encoded.
-        names: What stands in the path, decoded: ``namespace``, ``table``.
+        names: What stands in the path, decoded: ``namespace``, ``table``, ``view``.
         query: The query parameters, decoded.
         headers: By lower-case name.
         body: As it came.
@@ -70,6 +72,11 @@ class Request:
         if key.version != 7 or len(given) != 36:
             raise MalformedRequest(f"Invalid Idempotency-Key, not a UUID of version 7: {given}")
         return str(key)
+
+    @property
+    def view(self) -> Identifier:
+        """Namespace and name of the view in the path."""
+        return (*self.namespace, self.names["view"])
 
     @property
     def takes_gzip(self) -> bool:
@@ -193,12 +200,20 @@ def read_commit(request: Request) -> CommitTable:
             and with it, say, the key of an encrypted snapshot.
     """
     commit = request.parsed(CommitTable)
-    given = orjson.loads(request.body).get("updates") or []
-    for number, (update, parsed) in enumerate(zip(given, commit.updates, strict=True)):
+    refuse_lost(orjson.loads(request.body).get("updates") or [], commit.updates)
+    return commit
+
+
+def refuse_lost(given: Sequence[Any], updates: Sequence[IcebergBaseModel], where: str = "updates") -> None:
+    """Return if *updates* say everything that *given* does, the JSON that they were read from.
+
+    Raises:
+        UnsupportedRequest: They do not.
+    """
+    for number, (update, parsed) in enumerate(zip(given, updates, strict=True)):
         for lost in _lost(update, parsed.model_dump(mode="json")):
             if (update.get("action"), lost) not in _SAID_TWICE:
-                raise UnsupportedRequest(f"this server does not know the field updates.{number}.{lost}")
-    return commit
+                raise UnsupportedRequest(f"this server does not know the field {where}.{number}.{lost}")
 
 
 def _lost(given: Any, kept: Any) -> Iterator[str]:
@@ -223,6 +238,42 @@ class RegisterTable(IcebergBaseModel):
     overwrite: bool = False
 
 
+class CreateView(IcebergBaseModel):
+    """``CreateViewRequest``."""
+
+    name: str
+    location: str | None = None
+    schema_: Schema = Field(alias="schema")
+    view_version: ViewVersion = Field(alias="view-version")
+    properties: dict[str, str] = Field(default_factory=dict)
+
+
+class RegisterView(IcebergBaseModel):
+    """``RegisterViewRequest``."""
+
+    name: str
+    metadata_location: str = Field(alias="metadata-location")
+
+
+class CommitView(IcebergBaseModel):
+    """``CommitViewRequest``; the path names the view."""
+
+    requirements: tuple[SameView, ...] = ()
+    updates: tuple[AnyViewUpdate, ...]
+
+
+def read_view_commit(request: Request) -> CommitView:
+    """Return the commit to a view that *request* asks for.
+
+    Raises:
+        MalformedRequest: It is none.
+        UnsupportedRequest: It says something that the models do not know, and would drop without a word.
+    """
+    commit = request.parsed(CommitView)
+    refuse_lost(orjson.loads(request.body)["updates"], commit.updates)
+    return commit
+
+
 class TableName(IcebergBaseModel):
     """``TableIdentifier``."""
 
@@ -233,6 +284,32 @@ class TableName(IcebergBaseModel):
     def identifier(self) -> Identifier:
         """Namespace and name as PyIceberg writes them."""
         return (*self.namespace, self.name)
+
+
+class TableChange(CommitTable):
+    """``CommitTableRequest`` of a transaction, which names its table itself."""
+
+    identifier: TableName
+
+
+class CommitTransaction(IcebergBaseModel):
+    """``CommitTransactionRequest``."""
+
+    table_changes: tuple[TableChange, ...] = Field(alias="table-changes")
+
+
+def read_transaction(request: Request) -> CommitTransaction:
+    """Return the commit to several tables that *request* asks for.
+
+    Raises:
+        MalformedRequest: It is none.
+        UnsupportedRequest: It says something that the models do not know, and would drop without a word.
+    """
+    commit = request.parsed(CommitTransaction)
+    given = orjson.loads(request.body)["table-changes"]
+    for number, (one, change) in enumerate(zip(given, commit.table_changes, strict=True)):
+        refuse_lost(one.get("updates") or [], change.updates, f"table-changes.{number}.updates")
+    return commit
 
 
 class RenameTable(IcebergBaseModel):

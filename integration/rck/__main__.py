@@ -60,7 +60,9 @@ def main() -> int:
     """Run the kit; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m integration.rck", description=__doc__)
     parser.add_argument("stores", nargs="*", metavar="STORE", help=f"of {', '.join(NAMES)} (default: sqlite)")
-    parser.add_argument("--only", action="append", default=[], metavar="METHOD", help="one test; may be repeated")
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="TEST", help="ViewCatalogTests.listViews, or a class"
+    )
     parser.add_argument("--reports", type=Path, default=Path("dist/rck"), help="a folder for JUnit's reports")
     arguments = parser.parse_args()
     stores = arguments.stores or ["sqlite"]

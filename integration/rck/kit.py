@@ -40,7 +40,7 @@ def run(url: str, warehouse: str, reports: Path, *, views: bool, only: Sequence[
         warehouse: The catalog.
         reports: A folder for the console's output and JUnit's reports.
         views: Whether the server has views.
-        only: Names of test methods; without them, all.
+        only: Names of tests, as ``ViewCatalogTests.listViews``, or of classes of tests; without them, all.
 
     Raises:
         RuntimeError: The kit did not run; its output is in the error.
@@ -49,9 +49,7 @@ def run(url: str, warehouse: str, reports: Path, *, views: bool, only: Sequence[
     (console,) = (jar for jar in jars if jar.name.startswith("junit-platform-console"))
     settings = {**_ABOUT_THE_SERVER, "uri": f"{url}/", "rck.warehouse": warehouse, "warehouse": warehouse}
     classes = [f"{_TESTS}CatalogTests", *([f"{_TESTS}ViewCatalogTests"] if views else [])]
-    selected = [f"--select-method={classes[0]}#{name}()" for name in only] or [
-        f"--select-class={name}" for name in classes
-    ]
+    selected = [_selecting(name) for name in only] or [f"--select-class={name}" for name in classes]
     reports.mkdir(parents=True, exist_ok=True)
     command = [
         *("java", "-Xmx800m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"),
@@ -66,6 +64,11 @@ def run(url: str, warehouse: str, reports: Path, *, views: bool, only: Sequence[
     if not found:
         raise RuntimeError(f"the kit ran no test: {(ended.stdout + ended.stderr)[-2000:]}")
     return found
+
+
+def _selecting(name: str) -> str:
+    kind, _, method = name.partition(".")
+    return f"--select-method={_TESTS}{kind}#{method}()" if method else f"--select-class={_TESTS}{kind}"
 
 
 def _read(report: Path) -> list[Test]:

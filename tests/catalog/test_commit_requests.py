@@ -158,6 +158,37 @@ def test_a_named_commit_without_a_latch_is_unknown_and_another_one_has_failed(
             assert request_id is None or request_id in str(raised.value)
 
 
+def test_several_commits_under_a_name_of_their_clients_land_once(memory: Kit) -> None:
+    tables, request_id = [memory.table(), memory.table()], str(uuid.uuid4())
+    for value in ("1", "2"):
+        committed = memory.catalog.commit_requests(
+            [(table.name(), (), (SetPropertiesUpdate(updates={"a": value}),)) for table in tables],
+            request_id=request_id,
+        )
+        assert [each.answered for each in committed.values()] == ["2" == value] * 2
+    assert ["1", "1"] == [memory.again(table).properties["a"] for table in tables]
+    assert memory.catalog.locks.recall(request_id) is None  # who calls it remembers what was answered
+
+
+def test_several_commits_are_known_by_their_snapshots(memory: Kit) -> None:
+    tables = [memory.table(), memory.table()]
+    requests = [(table.name(), *appended(table, 1)) for table in tables]
+    memory.catalog.commit_requests(requests)
+    memory.again(tables[0]).append(ids(2))
+    committed = memory.catalog.commit_requests(requests)
+    assert {(table.name(), True) for table in tables} == {(name, each.answered) for name, each in committed.items()}
+    assert ([1, 2], [1]) == (row_ids(memory.again(tables[0])), row_ids(memory.again(tables[1])))
+
+
+def test_several_commits_of_which_a_part_is_there_are_unknown(memory: Kit) -> None:
+    one, two = memory.table(), memory.table()
+    requests = [(table.name(), *appended(table, 1)) for table in (one, two)]
+    memory.catalog.commit_request(*requests[0])
+    with pytest.raises(CommitStateUnknown, match="parts of the commit are in their tables"):
+        memory.catalog.commit_requests(requests)
+    assert [] == row_ids(memory.again(two))
+
+
 def test_updates_that_never_fit_say_so(memory: Kit) -> None:
     table = memory.table()
     with pytest.raises(UpdatesDoNotFit, match="Schema with id 7 does not exist"):

@@ -266,8 +266,8 @@ MUTANTS = (
     Mutant(
         "a-repeat-that-was-not-looked-up-is-in-doubt",
         "coordinator/outcome.py",
-        "    if run.attempt.repeatable and not _is_the_last(verdict, heads_without_request):\n",
-        "    if False:\n",
+        "    if not run.attempt.repeatable or _is_the_last(verdict, heads_without_request):\n",
+        "    if True:\n",
         "tests/catalog/test_request_ids.py::test_a_repeat_that_cannot_look_its_request_up_promises_nothing",
     ),
     Mutant(

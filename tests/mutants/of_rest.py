@@ -19,7 +19,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-twin-that-landed-meanwhile-is-refused",
         "catalog/requested.py",
-        "landed = self._before.landed_after(refused)",
+        "landed = self.before.landed_after(refused)",
         "landed = None",
         _SENT + "a_commit_whose_twin_landed_meanwhile_is_not_refused",
     ),

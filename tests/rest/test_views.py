@@ -1,7 +1,8 @@
-"""Views through the server, and in the SQL catalog's tables, where Iceberg Java keeps them."""
+"""The routes of views: PyIceberg's own client, and what stands on the wire."""
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -9,236 +10,194 @@ from typing import Any
 
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
-from pyiceberg.exceptions import CommitFailedException, NamespaceNotEmptyError, ValidationException
-from sqlalchemy import create_engine, text
+from pyiceberg.exceptions import NoSuchViewError, ViewAlreadyExistsError
+from pyiceberg.view.metadata import SQLViewRepresentation, ViewRepresentation, ViewVersion
 
-from commit_coord.iceberg.view_metadata import changed, check_uuid, created
-from tests.rest.kit import SCHEMA, Response, Server
+from tests.rest.kit import SCHEMA, Server, path_of
 
-_COLUMNS = {"type": "struct", "schema-id": 7, "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
-
-
-def version(sql: str, *dialects: str, number: int = 1, schema: int = 7, at_ms: int = 1000) -> dict[str, Any]:
-    """Return a version of a view that runs *sql*, in each of the *dialects*."""
-    queries = [{"type": "sql", "sql": sql, "dialect": dialect} for dialect in dialects or ("spark",)]
-    return {
-        "version-id": number,
-        "schema-id": schema,
-        "timestamp-ms": at_ms,
-        "summary": {"engine-name": "test"},
-        "representations": queries,
-        "default-namespace": ["db"],
-    }
+Name = tuple[str, str]
 
 
-def replaced_by(new: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the updates that make *new* the current version."""
-    current = {"action": "set-current-view-version", "view-version-id": -1}
-    return [{"action": "add-view-version", "view-version": new}, current]
+def version(*queries: tuple[str, str], number: int = 1, schema_id: int = 0) -> ViewVersion:
+    """Return a version with *queries*: (dialect, SQL)."""
+    return ViewVersion(
+        version_id=number,
+        schema_id=schema_id,
+        timestamp_ms=1_700_000_000_000,
+        summary={"engine-name": "test"},
+        representations=[
+            ViewRepresentation(SQLViewRepresentation(type="sql", sql=sql, dialect=dialect)) for dialect, sql in queries
+        ],
+        default_namespace=("db",),
+    )
 
 
-@pytest.fixture
-def view(server: Server, named: Callable[[str], str]) -> str:
-    """The name of a view in ``db``."""
-    name = named("v")
-    assert 200 == create(server, name).status
-    return name
+SELECT = version(("spark", "select id from db.t"))
 
 
-def create(server: Server, name: str, **further: Any) -> Response:
-    """Return the answer to the creation of a view."""
-    document = {"name": name, "schema": _COLUMNS, "view-version": version("select 1"), "properties": {}, **further}
-    return server.ask("POST", "/v1/shop/namespaces/db/views", document)
+def view_path(name: Name) -> str:
+    """Return the path of a view."""
+    return path_of(*name).replace("/tables/", "/views/")
 
 
-def path_of(name: str) -> str:
-    """Return the path of a view in ``db``."""
-    return f"/v1/shop/namespaces/db/views/{name}"
+def replacing(*queries: tuple[str, str]) -> list[dict[str, Any]]:
+    """Return the updates that replace the version of a view."""
+    return [
+        {"action": "add-view-version", "view-version": version(*queries, number=2).model_dump(mode="json")},
+        {"action": "set-current-view-version", "view-version-id": -1},
+    ]
 
 
-def replace(server: Server, name: str, new: dict[str, Any], uuid: str | None = None) -> Response:
-    """Return the answer to a replacement."""
-    requirements = [] if uuid is None else [{"type": "assert-view-uuid", "uuid": uuid}]
-    return server.ask("POST", path_of(name), {"requirements": requirements, "updates": replaced_by(new)})
+def test_a_view_is_created_loaded_listed_and_dropped(client: RestCatalog, name: Name) -> None:
+    made = client.create_view(name, SCHEMA, SELECT, properties={"owner": "anna"})
+    found = client.load_view(name)
+    assert found.metadata == made.metadata
+    assert "select id from db.t" == found.sql_for("spark").sql
+    assert (SCHEMA.columns, {"owner": "anna"}) == (found.schema().columns, found.properties)
+    assert name in client.list_views("db")
+    assert name not in client.list_tables("db")
+    assert client.view_exists(name)
+    client.drop_view(name)
+    assert not client.view_exists(name)
+    with pytest.raises(NoSuchViewError, match=f"View does not exist: db.{name[1]}"):
+        client.load_view(name)
 
 
-# -- through the server --------------------------------------------------------------------------------------
+def test_the_metadata_is_in_a_gzipped_file_as_java_writes_it(server: Server, client: RestCatalog, name: Name) -> None:
+    client.create_view(name, SCHEMA, SELECT)
+    loaded = server.ask("GET", view_path(name)).json
+    location = Path(loaded["metadata-location"].removeprefix("file://"))
+    assert location.parent == Path(loaded["metadata"]["location"].removeprefix("file://")) / "metadata"
+    assert location.name.startswith("00000-")
+    assert location.name.endswith(".gz.metadata.json")
+    assert loaded["metadata"] == json.loads(gzip.decompress(location.read_bytes()))
 
 
-def test_a_view_is_created_replaced_read_and_dropped(server: Server, view: str) -> None:
-    before = server.ask("GET", path_of(view)).json
-    assert 200 == replace(server, view, version("select 2", schema=0), before["metadata"]["view-uuid"]).status
-    after = server.ask("GET", path_of(view)).json
-    assert 2 == after["metadata"]["current-version-id"]
-    assert "select 2" == after["metadata"]["versions"][1]["representations"][0]["sql"]
-    assert [1, 2] == [entry["version-id"] for entry in after["metadata"]["version-log"]]
-    assert Path(after["metadata-location"].removeprefix("file://")).name.startswith("00001-")
-    assert 204 == server.ask("HEAD", path_of(view)).status
-    assert 204 == server.ask("DELETE", path_of(view)).status
-    assert (404, "NoSuchViewException", f"View does not exist: db.{view}") == server.ask("GET", path_of(view)).error
+def test_a_view_is_replaced_and_remembers_its_versions(server: Server, client: RestCatalog, name: Name) -> None:
+    made = client.create_view(name, SCHEMA, SELECT)
+    requirement = {"type": "assert-view-uuid", "uuid": str(made.uuid())}
+    document = {"requirements": [requirement], "updates": replacing(("spark", "select 2"))}
+    answer = server.ask("POST", view_path(name), document)
+    assert answer.json == server.ask("GET", view_path(name)).json
+    metadata = answer.json["metadata"]
+    assert (2, [1, 2]) == (metadata["current-version-id"], [each["version-id"] for each in metadata["versions"]])
+    assert [1, 2] == [entry["version-id"] for entry in metadata["version-log"]]
+    assert "00001-" in answer.json["metadata-location"]
 
 
-def test_views_are_listed_without_tables_and_tables_without_views(
-    server: Server, client: RestCatalog, view: str, named: Callable[[str], str]
+def test_clients_that_replace_a_view_at_the_same_time_both_land(
+    server: Server, client: RestCatalog, name: Name
 ) -> None:
-    table = named("t")
-    client.create_table(("db", table), SCHEMA)
-    views = [each["name"] for each in server.ask("GET", "/v1/shop/namespaces/db/views").json["identifiers"]]
-    assert view in views
-    assert table not in views
-    assert ("db", view) in client.list_views("db")
-    assert ("db", view) not in client.list_tables("db")
-    assert client.view_exists(("db", view))
+    client.create_view(name, SCHEMA, SELECT)
+    for sql in ("select 2", "select 3"):  # both planned on version 1, and both call theirs 2
+        assert 200 == server.ask("POST", view_path(name), {"updates": replacing(("spark", sql))}).status
+    found = client.load_view(name)
+    assert [1, 2, 3] == [each.version_id for each in found.versions]
+    assert "select 3" == found.sql_for("spark").sql
 
 
-def test_a_view_is_kept_as_iceberg_java_keeps_it(server: Server, view: str) -> None:
-    engine = create_engine(f"sqlite:///{server.folder}/catalog.db")
-    with engine.connect() as connection:
-        row = connection.execute(
-            text("SELECT iceberg_type, metadata_location FROM iceberg_tables WHERE table_name = :name"), {"name": view}
-        ).one()
-    engine.dispose()
-    assert ("VIEW", server.ask("GET", path_of(view)).json["metadata-location"]) == tuple(row)
-
-
-def test_a_table_and_a_view_do_not_share_a_name(
-    server: Server, client: RestCatalog, view: str, named: Callable[[str], str]
-) -> None:
-    table = named("t")
-    client.create_table(("db", table), SCHEMA)
-    assert (409, "AlreadyExistsException", f"Table with same name already exists: db.{table}") == create(
-        server, table
-    ).error
-    document = {"name": view, "schema": SCHEMA.model_dump(mode="json")}
-    for staged in (False, True):
-        answer = server.ask("POST", "/v1/shop/namespaces/db/tables", {**document, "stage-create": staged})
-        assert (409, "AlreadyExistsException", f"View with same name already exists: db.{view}") == answer.error
-    renaming = {
-        "source": {"namespace": ["db"], "name": table},
-        "destination": {"namespace": ["db"], "name": view},
-    }
-    words = f"Cannot rename db.{table} to db.{view}. View already exists: db.{view}"
-    assert (409, "AlreadyExistsException", words) == server.ask("POST", "/v1/shop/tables/rename", renaming).error
-
-
-def test_a_view_that_was_made_anew_is_not_replaced(server: Server, view: str) -> None:
-    old = server.ask("GET", path_of(view)).json["metadata"]["view-uuid"]
-    server.ask("DELETE", path_of(view))
-    create(server, view)
-    status, kind, message = replace(server, view, version("select 3", schema=0), old).error
+def test_another_view_of_the_same_name_is_a_conflict(server: Server, client: RestCatalog, name: Name) -> None:
+    client.create_view(name, SCHEMA, SELECT)
+    requirement = {"type": "assert-view-uuid", "uuid": "00000000-0000-0000-0000-000000000000"}
+    document = {"requirements": [requirement], "updates": replacing(("spark", "select 2"))}
+    status, kind, message = server.ask("POST", view_path(name), document).error
     assert (409, "CommitFailedException") == (status, kind)
-    assert message.startswith("Requirement failed: view UUID does not match")
+    assert message.startswith("Requirement failed: view UUID does not match: expected ")
 
 
-def test_a_view_gets_another_name_and_is_registered(server: Server, view: str, named: Callable[[str], str]) -> None:
-    new, again = named("renamed"), named("again")
-    names = {"source": {"namespace": ["db"], "name": view}, "destination": {"namespace": ["db"], "name": new}}
-    assert 204 == server.ask("POST", "/v1/shop/views/rename", names).status
-    assert 404 == server.ask("HEAD", path_of(view)).status
-    location = server.ask("GET", path_of(new)).json["metadata-location"]
-    document = {"name": again, "metadata-location": location}
-    assert location == server.ask("POST", "/v1/shop/namespaces/db/register-view", document).json["metadata-location"]
-    assert 409 == server.ask("POST", "/v1/shop/namespaces/db/register-view", document).status
+def test_a_name_is_used_once_by_tables_and_views(server: Server, client: RestCatalog, name: Name) -> None:
+    client.create_view(name, SCHEMA, SELECT)
+    tables, register = "/v1/shop/namespaces/db/tables", "/v1/shop/namespaces/db/register"
+    body = {"name": name[1], "schema": SCHEMA.model_dump(mode="json")}
+    taken = (409, "AlreadyExistsException", f"View with same name already exists: db.{name[1]}")
+    assert taken == server.ask("POST", tables, body).error
+    assert taken == server.ask("POST", tables, {**body, "stage-create": True}).error
+    for overwrite in (False, True):
+        document = {"name": name[1], "metadata-location": "file:///nowhere", "overwrite": overwrite}
+        assert taken == server.ask("POST", register, document).error
+    assert (404, "NoSuchTableException") == server.ask("GET", path_of(*name)).error[:2]
+    client.drop_view(name)
+    client.create_table(name, SCHEMA)
+    with pytest.raises(ViewAlreadyExistsError, match=f"Table with same name already exists: db.{name[1]}"):
+        client.create_view(name, SCHEMA, SELECT)
+    assert (404, "NoSuchViewException") == server.ask("GET", view_path(name)).error[:2]
+
+
+def test_a_view_gets_another_name(server: Server, client: RestCatalog, named: Callable[[str], str]) -> None:
+    first, second, table = (("db", named(stem)) for stem in ("first", "second", "table"))
+    client.create_view(first, SCHEMA, SELECT)
+    client.create_view(second, SCHEMA, SELECT)
+    client.create_table(table, SCHEMA)
+
+    def rename(old: Name, new: Name) -> Any:
+        names = [{"namespace": [each[0]], "name": each[1]} for each in (old, new)]
+        return server.ask("POST", "/v1/shop/views/rename", dict(zip(("source", "destination"), names, strict=True)))
+
+    words = f"Cannot rename {'.'.join(first)} to {'.'.join(second)}. View already exists"
+    assert (409, "AlreadyExistsException", words) == rename(first, second).error
+    assert rename(first, table).error[2].endswith("Table already exists")
+    assert (404, "NoSuchNamespaceException") == rename(first, ("nowhere", "v")).error[:2]
+    assert (404, "NoSuchViewException") == rename(table, ("db", "other")).error[:2]
+    free = ("db", named("free"))
+    assert 204 == rename(first, free).status
+    assert [False, True] == [client.view_exists(each) for each in (first, free)]
+
+
+def test_a_view_is_registered_from_its_file(server: Server, client: RestCatalog, name: Name) -> None:
+    made = client.create_view(name, SCHEMA, SELECT)
+    location = server.ask("GET", view_path(name)).json["metadata-location"]
+    with pytest.raises(ViewAlreadyExistsError):
+        client.register_view(name, location)
+    client.drop_view(name)
+    assert made.metadata == client.register_view(name, location).metadata
+    assert location == server.ask("GET", view_path(name)).json["metadata-location"]
+    document = {"name": "other", "metadata-location": "file:///nowhere.metadata.json"}
+    answer = server.ask("POST", "/v1/shop/namespaces/db/register-view", document)
+    assert (404, "NotFoundException") == answer.error[:2]
 
 
 def test_a_namespace_with_a_view_is_not_dropped(
+    client: RestCatalog, server: Server, named: Callable[[str], str]
+) -> None:
+    namespace = named("held")
+    client.create_namespace(namespace)
+    client.create_view((namespace, "v"), SCHEMA, SELECT)
+    status, kind, message = server.ask("DELETE", f"/v1/shop/namespaces/{namespace}").error
+    assert (409, "NamespaceNotEmptyException") == (status, kind)
+    assert "is not empty" in message
+    client.drop_view((namespace, "v"))
+    client.drop_namespace(namespace)
+
+
+@pytest.mark.parametrize(
+    "updates, expected",
+    [
+        ([{"action": "make-coffee"}], (400, "BadRequestException")),
+        (replacing(("spark", "select 2"), ("SPARK", "select 3")), (400, "IllegalArgumentException")),
+        (replacing(("trino", "select 2")), (400, "IllegalArgumentException")),
+        ([{"action": "set-current-view-version", "view-version-id": 9}], (400, "IllegalArgumentException")),
+        ([{"action": "upgrade-format-version", "format-version": 2}], (400, "IllegalArgumentException")),
+        ([{"action": "set-location", "location": "file:///x", "more": 1}], (406, "UnsupportedOperationException")),
+    ],
+)
+def test_updates_that_make_no_sense_change_nothing(
+    server: Server, client: RestCatalog, name: Name, updates: Any, expected: tuple[int, str]
+) -> None:
+    client.create_view(name, SCHEMA, SELECT)
+    before = server.ask("GET", view_path(name)).json
+    assert expected == server.ask("POST", view_path(name), {"updates": updates}).error[:2]
+    assert before == server.ask("GET", view_path(name)).json
+
+
+def test_views_and_tables_are_listed_in_pages_of_their_own(
     server: Server, client: RestCatalog, named: Callable[[str], str]
 ) -> None:
-    namespace = named("views")
+    namespace = named("paged")
     client.create_namespace(namespace)
-    document = {"name": "v", "schema": _COLUMNS, "view-version": version("select 1"), "properties": {}}
-    assert 200 == server.ask("POST", f"/v1/shop/namespaces/{namespace}/views", document).status
-    with pytest.raises(NamespaceNotEmptyError):
-        client.drop_namespace(namespace)
-    with server.library() as catalog, pytest.raises(NamespaceNotEmptyError, match="1 views exist"):
-        catalog.drop_namespace(namespace)
-
-
-@pytest.mark.parametrize(
-    "document",
-    [
-        {"updates": [{"action": "make-coffee"}]},
-        {"requirements": [{"type": "assert-good-weather"}], "updates": []},
-        {"updates": [{"action": "add-view-version", "view-version": {"version-id": 1}}]},
-        {"updates": [{"action": "add-view-version"}]},
-        {"updates": [{"action": "set-current-view-version", "view-version-id": 99}]},
-        {"updates": replaced_by(version("select 1", "spark", "SPARK", schema=0))},
-    ],
-)
-def test_a_change_that_makes_no_sense_is_refused(server: Server, view: str, document: Any) -> None:
-    before = server.ask("GET", path_of(view)).json
-    assert 400 == server.ask("POST", path_of(view), document).status
-    assert before == server.ask("GET", path_of(view)).json
-
-
-# -- the metadata --------------------------------------------------------------------------------------------
-
-
-def _view(*sql: str, **properties: str) -> dict[str, Any]:
-    """Return a view that had these queries one after the other."""
-    made = created("u", "file:///v", _COLUMNS, version(sql[0]), properties)
-    for number, query in enumerate(sql[1:], 2):
-        made = changed(made, replaced_by(version(query, schema=0, at_ms=number * 1000)), now_ms=9)
-    return made
-
-
-def test_a_version_that_was_there_before_is_used_again() -> None:
-    made = changed(_view("a", "b"), replaced_by(version("a", schema=0, at_ms=5)), now_ms=9)
-    assert [1, 2] == [each["version-id"] for each in made["versions"]]
-    assert 1 == made["current-version-id"]
-    assert [(1, 1000), (2, 2000), (1, 9)] == [(e["version-id"], e["timestamp-ms"]) for e in made["version-log"]]
-
-
-def test_old_versions_go_and_the_log_begins_behind_them() -> None:
-    made = _view("a", "b", "c", "d", **{"version.history.num-entries": "2"})
-    assert [3, 4] == [each["version-id"] for each in made["versions"]]
-    assert [3, 4] == [entry["version-id"] for entry in made["version-log"]]
-
-
-def test_an_engine_does_not_lose_its_query_unless_that_is_allowed() -> None:
-    replacing = replaced_by(version("a", "trino", schema=0))
-    with pytest.raises(ValidationException, match="loss of view dialects"):
-        changed(_view("a"), replacing, now_ms=9)
-    allowed = _view("a", **{"replace.drop-dialect.allowed": "true"})
-    assert 2 == changed(allowed, replacing, now_ms=9)["current-version-id"]
-
-
-def test_what_is_unknown_stays() -> None:
-    made = changed({**_view("a"), "new": {"x": 1}}, [{"action": "set-location", "location": "file:///w"}], now_ms=9)
-    assert {"x": 1} == made["new"]
-    assert "file:///w" == made["location"]
-
-
-def test_properties_are_set_and_removed() -> None:
-    updates: list[dict[str, Any]] = [
-        {"action": "set-properties", "updates": {"b": "2"}},
-        {"action": "remove-properties", "removals": ["a", "gone"]},
-    ]
-    before = _view("a", a="1")
-    assert {"b": "2"} == changed(before, updates, now_ms=9)["properties"]
-    assert {"a": "1"} == before["properties"]
-
-
-@pytest.mark.parametrize(
-    "update",
-    [
-        {"action": "assign-uuid", "uuid": "other"},
-        {"action": "upgrade-format-version", "format-version": 2},
-        {"action": "add-view-version", "view-version": version("a", schema=5)},
-        {"action": "set-properties", "updates": {"version.history.num-entries": "0"}},
-    ],
-)
-def test_an_update_that_does_not_fit_is_refused(update: dict[str, Any]) -> None:
-    with pytest.raises(ValidationException):
-        changed(_view("a"), [update], now_ms=9)
-
-
-def test_the_uuid_is_compared() -> None:
-    check_uuid(_view("a"), [{"type": "assert-view-uuid", "uuid": "u"}])
-    with pytest.raises(CommitFailedException, match="view UUID does not match: expected u != w"):
-        check_uuid(_view("a"), [{"type": "assert-view-uuid", "uuid": "w"}])
-
-
-def test_the_file_is_plain_json(server: Server, view: str) -> None:
-    answer = server.ask("GET", path_of(view)).json
-    assert answer["metadata"] == json.loads(Path(answer["metadata-location"].removeprefix("file://")).read_bytes())
+    client.create_table((namespace, "a"), SCHEMA)
+    for number in range(3):
+        client.create_view((namespace, f"v{number}"), SCHEMA, SELECT)
+    path = f"/v1/shop/namespaces/{namespace}/views?pageSize=2&pageToken="
+    first = server.ask("GET", path).json
+    rest = server.ask("GET", path + first["next-page-token"]).json
+    assert [["v0", "v1"], ["v2"]] == [[each["name"] for each in page["identifiers"]] for page in (first, rest)]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
 
-from commit_coord.rest.routes import SERVED, VIEWS
+from commit_coord.rest.routes import SERVED, TRANSACTIONS, VIEWS
 from tests.rest.kit import SCHEMA, Server, ids, path_of
 
 Name = tuple[str, str]
@@ -34,19 +34,16 @@ def table(client: RestCatalog, name: Name) -> Any:
 def test_the_configuration_advertises_exactly_the_routes_that_are_served(server: Server) -> None:
     config = server.ask("GET", "/v1/config").json
     assert {"prefix": "shop"} == config["overrides"]
-    assert [f"{route.method} {route.path}" for route in (*SERVED, *VIEWS)] == config["endpoints"]
+    routes = (*SERVED, *VIEWS, *TRANSACTIONS)
+    assert [f"{route.method} {route.path}" for route in routes] == config["endpoints"]
     assert not [path for path in config["endpoints"] if "plan" in path or "sign" in path or "credentials" in path]
 
 
 def test_every_advertised_endpoint_is_answered_by_its_handler(server: Server) -> None:
     for endpoint in server.ask("GET", "/v1/config").json["endpoints"]:
         method, path = endpoint.split(" ")
-        path = (
-            path.replace("{prefix}", "shop")
-            .replace("{namespace}", "nowhere")
-            .replace("{table}", "t")
-            .replace("{view}", "v")
-        )
+        path = path.replace("{prefix}", "shop").replace("{namespace}", "nowhere")
+        path = path.replace("{table}", "t").replace("{view}", "v")
         answer = server.ask(method, path, b"{}")
         assert 405 != answer.status
         assert b"NoSuchEndpoint" not in answer.body
@@ -227,7 +224,11 @@ def test_a_page_that_makes_no_sense_is_refused(server: Server, query: str) -> No
     "method, path, document, expected",
     [
         ("GET", "/", None, (404, "NoSuchEndpointException")),
-        ("GET", "/v1/shop/functions", None, (404, "NoSuchEndpointException")),
+        ("GET", "/v1/shop/namespaces/db/functions", None, (404, "NoSuchEndpointException")),
+        ("GET", "/v1/shop/namespaces/nope/views", None, (404, "NoSuchNamespaceException")),
+        ("GET", "/v1/shop/namespaces/db/views/nope", None, (404, "NoSuchViewException")),
+        ("DELETE", "/v1/shop/namespaces/db/views/nope", None, (404, "NoSuchViewException")),
+        ("POST", "/v1/shop/namespaces/db/views/nope", {"updates": []}, (404, "NoSuchViewException")),
         ("PUT", "/v1/shop/namespaces", None, (405, "MethodNotAllowedException")),
         ("POST", "/v1/shop/namespaces", b"{", (400, "BadRequestException")),
         ("POST", "/v1/shop/namespaces", {"namespace": "db"}, (400, "BadRequestException")),

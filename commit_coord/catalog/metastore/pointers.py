@@ -9,7 +9,7 @@ from typing import Any
 from pyiceberg.exceptions import NoSuchIcebergTableError, NoSuchNamespaceError, NoSuchTableError
 
 from commit_coord.catalog.metastore import hive_table
-from commit_coord.catalog.metastore.hive_table import METADATA_LOCATION, TABLE_TYPE
+from commit_coord.catalog.metastore.hive_table import ICEBERG_VIEW, METADATA_LOCATION, TABLE_TYPE
 from commit_coord.clock import Clock
 from commit_coord.hms.client import MetastoreClient
 from commit_coord.hms.connection import (
@@ -62,6 +62,8 @@ class Pointers:
         except NoSuchObject:
             return None
         kind = (found.parameters or {}).get(TABLE_TYPE, "")
+        if kind.upper() == ICEBERG_VIEW:
+            raise NoSuchIcebergTableError(f"Table does not exist: {database}.{name} is a view")
         if kind.lower() != "iceberg" or not found.parameters.get(METADATA_LOCATION):
             raise NoSuchIcebergTableError(
                 f"{database}.{name} is no Iceberg table: {TABLE_TYPE}={kind!r}, tableType={found.tableType!r}, "
