@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import Token
 from dataclasses import dataclass
 
 from opentelemetry import context, trace
 from opentelemetry.context import Context
+from opentelemetry.propagate import extract
 from opentelemetry.trace import Span, SpanKind, StatusCode
 from opentelemetry.util.types import AttributeValue
 
@@ -120,3 +123,21 @@ def _end(span: Span | None, *, failed: bool = False, end_ns: int | None = None, 
 
 def _named(facts: dict[str, AttributeValue]) -> dict[str, AttributeValue]:
     return {f"commit_coord.{name}": value for name, value in facts.items()}
+
+
+@contextmanager
+def serving_span(headers: Mapping[str, str], *, method: str, route: str, catalog: str) -> Iterator[Span]:
+    """Make a request to a server the current span of the thread until the end of the block; join the client's trace.
+
+    Args:
+        headers: Of the request; ``traceparent`` names the client's span.
+        method: Of the request.
+        route: Likewise.
+        catalog: That it is for.
+    """
+    facts = {"http.request.method": method, "http.route": route, "commit_coord.catalog": catalog}
+    tracer = trace.get_tracer("commit_coord")
+    with tracer.start_as_current_span(
+        "commit_coord.request", context=extract(headers), kind=SpanKind.SERVER, attributes=facts
+    ) as span:
+        yield span

@@ -5,7 +5,7 @@ Source: Iceberg's ``rest-catalog-open-api.yaml``; the models of schemas, require
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -31,8 +31,12 @@ class Request:
         path: Raw: still percent-encoded.
         names: What stands in the path, decoded: ``namespace``, ``table``.
         query: The query parameters, decoded.
-        headers: By lower-case name.
+        headers: By lower-case name; one that came twice is joined with a comma.
         body: As it came.
+        peer: The address that it came from.
+        subject: Of the client's certificate, which was verified; "" without one.
+        request_id: Names the request in logs.
+        sees: Whether the client may know of a namespace: lists leave out the others.
     """
 
     method: str
@@ -41,6 +45,10 @@ class Request:
     query: Mapping[str, str] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
+    peer: str = ""
+    subject: str = ""
+    request_id: str = ""
+    sees: Callable[[Identifier], bool] = lambda _: True
 
     @property
     def namespace(self) -> Identifier:
@@ -51,6 +59,11 @@ class Request:
     def table(self) -> Identifier:
         """Namespace and name of the table in the path."""
         return (*self.namespace, self.names["table"])
+
+    @property
+    def purges(self) -> bool:
+        """Whether the files of the table are to be deleted."""
+        return self.query.get("purgeRequested", "false").lower() == "true"
 
     @property
     def takes_gzip(self) -> bool:
