@@ -22,13 +22,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
 import uvicorn
 
 from commit_coord.errors import ConfigError
-from commit_coord.rest.access import Forbidden, KeysWanted, NotAuthenticated, Place
+from commit_coord.rest.access import Forbidden, IssuerUnavailable, KeysWanted, NotAuthenticated, Place
 from commit_coord.rest.errors import BodyTimeout, BodyTooLarge, Overloaded, error_answer
 from commit_coord.rest.gate import Gate
 from commit_coord.rest.identities import Identities
@@ -42,6 +42,8 @@ from commit_coord.rest.watching import SHARED_METRICS, Exchange, Readiness, Watc
 from commit_coord.rest.wire import Answer, Request, json_answer
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -146,7 +148,7 @@ class Application:
             if (own := _OWN_ROUTES.get((head.method, head.path))) is not None:
                 exchange.route = head.path
                 return await own(self, head)
-            admitted = await self._admitted(head)
+            admitted = await self._with_keys(head, self._api.admit)
             caller = admitted.caller
             _describe(exchange, admitted)
             return await self._answer(admitted, receive, exchange)
@@ -158,12 +160,16 @@ class Application:
         except Exception as error:  # noqa: BLE001 - every error is an answer
             return error_answer(error)
 
-    async def _admitted(self, head: Request) -> Admitted:
+    async def _with_keys(self, head: Request, ask: Callable[[Request], T]) -> T:
+        """Return what *ask* does, which needs to know who sent the request; fetch the keys of the issuer for it."""
         try:
-            return self._api.admit(head)
+            return ask(head)
         except KeysWanted:
             await asyncio.to_thread(self._api.gate.renew_keys)
-            return self._api.admit(head)
+        try:
+            return ask(head)
+        except KeysWanted:
+            raise IssuerUnavailable("the issuer is slow to give its keys; try again") from None
 
     async def _answer(self, admitted: Admitted, receive: Receive, exchange: Exchange) -> Answer:
         assert self._threads is not None, "uvicorn serves nothing before the start is complete"
@@ -221,11 +227,7 @@ class Application:
 
     async def _metrics(self, head: Request) -> Answer:
         """Answer with the metrics, if it is known who asks."""
-        try:
-            self._api.gate.caller(head)
-        except KeysWanted:
-            await asyncio.to_thread(self._api.gate.renew_keys)
-            self._api.gate.caller(head)
+        await self._with_keys(head, self._api.gate.caller)
         return await asyncio.to_thread(metrics_answer)
 
 

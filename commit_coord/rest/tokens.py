@@ -5,6 +5,7 @@ The two never share keys or algorithms, so a token of the one is never taken for
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import threading
@@ -42,7 +43,7 @@ class OwnTokens:
     """
 
     def __init__(self, secret: bytes, lifetime_ms: int) -> None:
-        self._key = OctKey.import_key(secret)
+        self._key = OctKey.import_key(hashlib.sha256(secret).digest())  # whatever the file looks like
         self.lifetime_s = max(lifetime_ms // 1000, 1)
         self._claims = jwt.JWTClaimsRegistry(
             iss={"essential": True, "value": ISSUER}, sub={"essential": True}, exp={"essential": True}
@@ -122,7 +123,6 @@ class OidcTokens:
         with self._fetching:
             if not self._may_fetch():
                 return
-            self._tried_at = time.monotonic()
             try:
                 # The configuration accepts https, and http on loopback.
                 with urllib.request.urlopen(self._settings.jwks, timeout=_FETCH_TIMEOUT_S) as answer:  # noqa: S310 # nosec B310
@@ -130,6 +130,8 @@ class OidcTokens:
                 self._fetched_at = time.monotonic()
             except (OSError, ValueError):
                 logger.exception("the keys of the issuer can't be fetched: %s", self._settings.jwks)
+            finally:
+                self._tried_at = time.monotonic()
 
     def _keys(self) -> KeySet:
         if self._file is not None:

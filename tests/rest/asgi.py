@@ -11,7 +11,7 @@ from typing import Any, Self
 import pytest
 
 from commit_coord.rest import Serving
-from commit_coord.rest.server import Application
+from commit_coord.rest.server import Application, own_secret
 from commit_coord.rest.tls import SUBJECT
 from tests.rest.kit import Response
 
@@ -34,7 +34,7 @@ class InProcess:
     """
 
     def __init__(self, serving: Serving) -> None:
-        self.application = Application(serving)
+        self.application = Application(serving, own_secret(serving))
         self._runner = asyncio.Runner()
 
     def __enter__(self) -> Self:
