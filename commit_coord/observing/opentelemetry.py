@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import Token
 from dataclasses import dataclass
@@ -126,8 +126,10 @@ def _named(facts: dict[str, AttributeValue]) -> dict[str, AttributeValue]:
 
 
 @contextmanager
-def serving_span(headers: Mapping[str, str], *, method: str, route: str, catalog: str) -> Iterator[Span]:
-    """Make a request to a server the current span of the thread until the end of the block; join the client's trace.
+def serving_span(
+    headers: Mapping[str, str], *, method: str, route: str, catalog: str
+) -> Iterator[Callable[[int], None]]:
+    """Make a request to a server the current span of the thread in the block; yield what takes its status.
 
     Args:
         headers: Of the request; ``traceparent`` names the client's span.
@@ -140,4 +142,10 @@ def serving_span(headers: Mapping[str, str], *, method: str, route: str, catalog
     with tracer.start_as_current_span(
         "commit_coord.request", context=extract(headers), kind=SpanKind.SERVER, attributes=facts
     ) as span:
-        yield span
+
+        def answered(status: int) -> None:
+            span.set_attribute("http.response.status_code", status)
+            if status >= 500:
+                span.set_status(StatusCode.ERROR)
+
+        yield answered

@@ -46,8 +46,8 @@ class Reloaded(Generic[T]):
         try:
             self._value = self._make()
             logger.info("read anew: %s", shown)
-        except (OSError, ValueError):
-            logger.exception("what was read before stays in use, because these make no sense: %s", shown)
+        except (OSError, ValueError) as error:
+            logger.error("what was read before stays in use, because these make no sense: %s: %s", shown, error)
 
     def _stamped(self) -> list[tuple[int, int, int] | None]:
         return [_stamp(path) for path in self._paths]

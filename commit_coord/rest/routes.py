@@ -128,9 +128,9 @@ class Api:
             warehouse = self._warehouses.chosen(name)
         except NoSuchWarehouse as error:
             return error_answer(error)
-        with request_span(warehouse, request, admitted.route.endpoint) as facts:
+        with request_span(warehouse, request, admitted.route.path) as answered:
             answer = self._answered(warehouse, admitted)
-            facts["http.response.status_code"] = answer.status
+            answered(answer.status)
             return answer
 
     def _answered(self, warehouse: Warehouse, admitted: Admitted) -> Answer:

@@ -229,7 +229,8 @@ def validated(model: type[M], document: Any, path: Path | None = None, below: st
 
 
 def _explained(model: type[BaseModel], error: ValidationError, path: Path | None, below: str) -> ConfigError:
-    first = error.errors(include_url=False, include_context=False)[0]
+    found = error.errors(include_url=False, include_context=False)
+    first = next((each for each in found if each["type"] == "extra_forbidden"), found[0])  # why another one is missing
     *parents, last = [str(part) for part in first["loc"]] or [""]
     key = ".".join(filter(None, (below, *parents, last)))
     where = {"key": key, "file": path}

@@ -83,8 +83,8 @@ class Protocol(HttpToolsProtocol):
         if self._head_bytes is not None:
             self._head_bytes += len(data)
         super().data_received(data)
-        if self._head_bytes is not None and self._head_bytes > _MAX_HEAD_BYTES and not self.transport.is_closing():
-            self.send_400_response("The head of the request is too long.")
+        if self._head_bytes is not None and self._head_bytes > _MAX_HEAD_BYTES:
+            self.transport.abort()  # to close it would be to read on, until the client has had its say
 
     def on_headers_complete(self) -> None:
         """Begin to answer."""

@@ -128,8 +128,8 @@ class OidcTokens:
                 with urllib.request.urlopen(self._settings.jwks, timeout=_FETCH_TIMEOUT_S) as answer:  # noqa: S310 # nosec B310
                     self._fetched = _key_set(answer.read(_MAX_KEYS_BYTES))
                 self._fetched_at = time.monotonic()
-            except (OSError, ValueError):
-                logger.exception("the keys of the issuer can't be fetched: %s", self._settings.jwks)
+            except (OSError, ValueError) as error:
+                logger.error("the keys of the issuer can't be fetched: %s: %s", self._settings.jwks, error)
             finally:
                 self._tried_at = time.monotonic()
 

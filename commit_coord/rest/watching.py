@@ -7,7 +7,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -169,17 +169,15 @@ def metrics_answer() -> Answer:
 
 
 @contextmanager
-def request_span(warehouse: Warehouse, request: Request, route: str) -> Iterator[dict[str, object]]:
-    """Open a span that joins the client's trace, where the catalog's traces are on; what is put into it ends it."""
-    facts: dict[str, object] = {}
+def request_span(warehouse: Warehouse, request: Request, route: str) -> Iterator[Callable[[int], None]]:
+    """Open a span that joins the client's trace, where the catalog's traces are on; yield what takes the status."""
     if warehouse.catalog.settings.commit_coord_traces is not TracesExporter.OPENTELEMETRY:
-        yield facts
+        yield lambda _: None
         return
     from commit_coord.observing.opentelemetry import serving_span
 
-    with serving_span(request.headers, method=request.method, route=route, catalog=warehouse.catalog.name) as span:
-        yield facts
-        span.set_attributes({name: str(value) for name, value in facts.items()})
+    with serving_span(request.headers, method=request.method, route=route, catalog=warehouse.catalog.name) as answered:
+        yield answered
 
 
 class Readiness:

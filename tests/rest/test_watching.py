@@ -247,7 +247,7 @@ def test_the_spans_of_a_commit_join_the_trace_of_the_client(
     assert commit.parent is not None
     assert request.context.span_id == commit.parent.span_id
     assert request.attributes is not None
-    assert "200" == str(request.attributes["http.response.status_code"])
+    assert 200 == request.attributes["http.response.status_code"]
     assert "POST" == request.attributes["http.request.method"]
     assert StatusCode.ERROR != requests[1].status.status_code
 
