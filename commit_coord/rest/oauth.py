@@ -48,7 +48,7 @@ class TokenEndpoint:
         return json_answer(
             {
                 "access_token": token,
-                "token_type": "bearer",
+                "token_type": "bearer",  # no secret # nosec B105
                 "expires_in": own.lifetime_s,
                 "issued_token_type": _ACCESS_TOKEN,
             },

@@ -22,6 +22,7 @@ from commit_coord.rest.settings import OAuth, Oidc
 from commit_coord.rest.tokens import OidcTokens
 from tests.rest.asgi import InProcess, configure
 from tests.rest.issuer import Issuer
+from tests.rest.kit import Response
 
 _SECRET = "s3cret-of-spark"
 _LIST = "/v1/shop/namespaces"
@@ -108,7 +109,7 @@ def test_the_body_of_a_request_from_nobody_is_not_read(clients: Path) -> None:
 # -- OAuth ---------------------------------------------------------------------------------------------------
 
 
-def _token(server: InProcess, headers: dict[str, str] | None = None, **form: str) -> Any:
+def _token(server: InProcess, form: dict[str, str], headers: dict[str, str] | None = None) -> Response:
     body = "&".join(f"{name}={value}" for name, value in form.items()).encode()
     return server.ask("POST", "/v1/oauth/tokens", body, headers=headers)
 
@@ -118,7 +119,7 @@ def _credentials(secret: str = _SECRET) -> dict[str, str]:
 
 
 def test_credentials_are_exchanged_for_a_token_that_comes_in(server: InProcess) -> None:
-    given = _token(server, **_credentials())
+    given = _token(server, _credentials())
     assert (200, "bearer", 3600) == (given.status, given.json["token_type"], given.json["expires_in"])
     assert "no-store" == given.headers["cache-control"]
     assert 200 == server.ask("GET", _LIST, token=given.json["access_token"]).status
@@ -126,15 +127,15 @@ def test_credentials_are_exchanged_for_a_token_that_comes_in(server: InProcess) 
 
 def test_credentials_may_be_in_the_header(server: InProcess) -> None:
     basic = base64.b64encode(f"spark:{_SECRET}".encode()).decode()
-    assert 200 == _token(server, {"authorization": f"Basic {basic}"}, grant_type="client_credentials").status
+    assert 200 == _token(server, {"grant_type": "client_credentials"}, {"authorization": f"Basic {basic}"}).status
 
 
 def test_a_token_that_ends_soon_is_exchanged_for_the_next_one(server: InProcess) -> None:
-    first = _token(server, **_credentials()).json["access_token"]
+    first = _token(server, _credentials()).json["access_token"]
     exchange = {"grant_type": "urn:ietf:params:oauth:grant-type:token-exchange", "subject_token": first}
-    second = _token(server, {"authorization": f"Bearer {first}"}, **exchange).json["access_token"]
+    second = _token(server, exchange, {"authorization": f"Bearer {first}"}).json["access_token"]
     assert 200 == server.ask("GET", _LIST, token=second).status
-    assert 401 == _token(server, grant_type=exchange["grant_type"], subject_token=_SECRET).status
+    assert 401 == _token(server, {**exchange, "subject_token": _SECRET}).status
 
 
 @pytest.mark.parametrize(
@@ -150,14 +151,14 @@ def test_a_token_that_ends_soon_is_exchanged_for_the_next_one(server: InProcess)
 def test_wrong_credentials_are_refused_in_oauths_words_and_audited(
     server: InProcess, caplog: pytest.LogCaptureFixture, form: dict[str, str], status: int, error: str
 ) -> None:
-    answer = _token(server, **form)
+    answer = _token(server, form)
     assert (status, error) == (answer.status, answer.json["error"])
     assert (status == 401) == any(record.name == "commit_coord.audit" for record in caplog.records)
     assert _SECRET not in caplog.text
 
 
 def test_a_token_ends_with_the_secret_for_which_it_was_given(server: InProcess, clients: Path) -> None:
-    token = _token(server, **_credentials()).json["access_token"]
+    token = _token(server, _credentials()).json["access_token"]
     clients.write_text(_client("another"))
     assert 401 == server.ask("GET", _LIST, token=token).status
     clients.write_text("")
@@ -169,13 +170,13 @@ def test_servers_that_share_a_key_accept_each_others_tokens_and_others_do_not(cl
     shared = serving(clients, oauth=OAuth(key=tmp_path / "own.key"))
     others = serving(clients, oauth=OAuth())
     with InProcess(shared) as one, InProcess(shared) as other, InProcess(others) as third:
-        token = _token(one, **_credentials()).json["access_token"]
+        token = _token(one, _credentials()).json["access_token"]
         assert [200, 200, 401] == [each.ask("GET", _LIST, token=token).status for each in (one, other, third)]
 
 
 def test_an_expired_token_of_ours_says_so(clients: Path) -> None:
     with InProcess(serving(clients, oauth=OAuth(token_lifetime_ms=1000))) as server:
-        token = _token(server, **_credentials()).json["access_token"]
+        token = _token(server, _credentials()).json["access_token"]
         time.sleep(1.1)
         answer = server.ask("GET", _LIST, token=token)
         assert 401 == answer.status
@@ -184,7 +185,7 @@ def test_an_expired_token_of_ours_says_so(clients: Path) -> None:
 
 def test_without_oauth_there_is_no_such_route(clients: Path) -> None:
     with InProcess(serving(clients)) as server:
-        assert 404 == _token(server, **_credentials()).status
+        assert 404 == _token(server, _credentials()).status
 
 
 # -- OpenID Connect ------------------------------------------------------------------------------------------

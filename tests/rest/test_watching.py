@@ -16,6 +16,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
+from prometheus_client import REGISTRY
 
 from commit_coord.errors import LockServiceUnavailable
 from commit_coord.model import Resource
@@ -209,18 +210,23 @@ def test_any_of_several_processes_answers_with_the_sum_of_all() -> None:
         assert 1 == in_work
 
 
+def test_every_metric_and_every_field_of_the_access_log_is_in_the_document(server: InProcess, logged: Path) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "rest.md").read_text()
+    named = {metric.name for metric in REGISTRY.collect() if metric.name.startswith("commit_coord_rest_")}
+    listed = {name.removesuffix("_total") for name in re.findall(r"^\| `(commit_coord_rest_\w+)", text, re.MULTILINE)}
+    assert named == listed
+    assert [] == [field for field in lines(logged)[-1] if f"`{field}`" not in text]
+
+
 # -- spans ---------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def exporter() -> InMemorySpanExporter:
-    """Keeps the spans of this process; a provider may be set once."""
-    kept = InMemorySpanExporter()
-    provider = trace.get_tracer_provider()
-    if not isinstance(provider, TracerProvider):
-        provider = TracerProvider()
-        trace.set_tracer_provider(provider)
+@pytest.fixture
+def exporter(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
+    """Keeps the spans; the provider of the process can be set once, so it is left alone."""
+    kept, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(kept))
+    monkeypatch.setattr(trace, "get_tracer", provider.get_tracer)
     return kept
 
 
