@@ -21,7 +21,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
-from tests.mutants import of_catalogs, of_files, of_locks, of_rows, of_spark, of_sql, of_transactions
+from tests.mutants import of_access, of_catalogs, of_files, of_locks, of_rows, of_spark, of_sql, of_transactions
 from tests.mutants.mutant import ROOT, Mutant
 
 if TYPE_CHECKING:
@@ -509,6 +509,7 @@ MUTANTS = (
         "properties_read={},",
         _MOVES,
     ),
+    *of_access.MUTANTS,
     *of_files.MUTANTS,
     *of_transactions.MUTANTS,
     *of_sql.MUTANTS,
