@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -22,10 +23,24 @@ def serve(
             metavar="NAME",
         ),
     ] = [],  # noqa: B006 - typer reads it, nobody changes it
-    host: Annotated[str, typer.Option(help="Where to listen: a loopback address.", metavar="ADDRESS")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Where to listen; 0 takes a free port.", min=0, max=65535)] = 8181,
-    processes: Annotated[int, typer.Option(help="How many processes serve the port.", min=1)] = 1,
-    threads: Annotated[int, typer.Option(help="How many requests a process carries out at once.", min=1)] = 32,
+    config: Annotated[
+        Path | None,
+        typer.Option(help="A file of settings; what is given here goes before it. See docs/rest.md.", metavar="FILE"),
+    ] = None,
+    host: Annotated[
+        str | None, typer.Option(help="Where to listen. Default: 127.0.0.1.", metavar="ADDRESS", show_default=False)
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(help="Where to listen; 0 takes a free port. Default: 8181.", min=0, max=65535, show_default=False),
+    ] = None,
+    processes: Annotated[
+        int | None, typer.Option(help="How many processes serve the port. Default: 1.", min=1, show_default=False)
+    ] = None,
+    threads: Annotated[
+        int | None,
+        typer.Option(help="How many requests a process carries out at once. Default: 32.", min=1, show_default=False),
+    ] = None,
     as_json: JSON = False,
     debug: DEBUG = False,
 ) -> None:
@@ -34,17 +49,15 @@ def serve(
     Their commits wait in the same queues as those of the library. At the end, what runs is finished, the rest is
     refused, and no lock is left.
     """
-    from commit_coord.rest import Serving, check
+    from commit_coord.rest import Serving, check, read_settings, validated
     from commit_coord.rest import serve as run
 
     output = Output(as_json=as_json)
-    serving = Serving(
-        catalogs=tuple(dict.fromkeys(catalogs)) or (default_catalog_name(),),
-        host=host,
-        port=port,
-        processes=processes,
-        threads=threads,
-    )
+    settings = read_settings(config) if config else {}
+    flags = {"host": host, "port": port, "processes": processes, "threads": threads}
+    settings |= {name: value for name, value in flags.items() if value is not None}
+    named = catalogs or settings.get("catalogs") or [default_catalog_name()]
+    serving = validated(Serving, settings | {"catalogs": named}, config)
     check(serving)
 
     def ready(url: str) -> None:
@@ -57,4 +70,6 @@ def serve(
     try:
         run(serving, ready)
     except OSError as error:
-        raise CommandFailed(f"can't listen on {host}:{port}: {error.strerror}", ExitCode.FAILED, "port") from error
+        raise CommandFailed(
+            f"can't listen on {serving.host}:{serving.port}: {error.strerror}", ExitCode.FAILED, "port"
+        ) from error

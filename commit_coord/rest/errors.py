@@ -37,6 +37,7 @@ from commit_coord.errors import (
 )
 from commit_coord.iceberg.view_metadata import InvalidView
 from commit_coord.redaction import without_passwords
+from commit_coord.rest.access import Forbidden, IssuerUnavailable, NotAuthenticated
 from commit_coord.rest.routing import MethodNotAllowed, NoRoute
 from commit_coord.rest.wire import (
     Answer,
@@ -88,6 +89,8 @@ _MEANINGS: tuple[tuple[type[Exception], HTTPStatus, str], ...] = (
     (NoSuchNamespaceError, HTTPStatus.NOT_FOUND, "NoSuchNamespaceException"),
     (NoSuchWarehouse, HTTPStatus.NOT_FOUND, "NoSuchWarehouseException"),
     (FileNotFoundError, HTTPStatus.NOT_FOUND, "NotFoundException"),
+    (NotAuthenticated, HTTPStatus.UNAUTHORIZED, "NotAuthorizedException"),
+    (Forbidden, HTTPStatus.FORBIDDEN, "ForbiddenException"),
     (NoRoute, HTTPStatus.NOT_FOUND, "NoSuchEndpointException"),
     (MethodNotAllowed, HTTPStatus.METHOD_NOT_ALLOWED, "MethodNotAllowedException"),
     (TableAlreadyExistsError, HTTPStatus.CONFLICT, "AlreadyExistsException"),
@@ -105,6 +108,7 @@ _MEANINGS: tuple[tuple[type[Exception], HTTPStatus, str], ...] = (
     (ValidationError, HTTPStatus.BAD_REQUEST, "ValidationException"),
     (ConfigError, HTTPStatus.BAD_REQUEST, "ValidationException"),
     (StillRunning, HTTPStatus.SERVICE_UNAVAILABLE, "ServiceUnavailableException"),
+    (IssuerUnavailable, HTTPStatus.SERVICE_UNAVAILABLE, "ServiceUnavailableException"),
     (LockError, HTTPStatus.SERVICE_UNAVAILABLE, "ServiceUnavailableException"),
     (MetastoreUnavailable, HTTPStatus.SERVICE_UNAVAILABLE, "ServiceUnavailableException"),
     (CommitCoordError, HTTPStatus.INTERNAL_SERVER_ERROR, "InternalServerError"),
@@ -148,6 +152,9 @@ def _answer(status: HTTPStatus, kind: str, message: str, error: Exception) -> An
         headers["retry-after"] = str(error.retry_after_s)
     elif status is HTTPStatus.SERVICE_UNAVAILABLE:
         headers["retry-after"] = "1"
+    elif isinstance(error, NotAuthenticated):
+        invalid = f', error="invalid_token", error_description="{error}"' if error.given else ""
+        headers["www-authenticate"] = f'Bearer realm="commit-coord"{invalid}'
     elif isinstance(error, MethodNotAllowed):
         headers["allow"] = ", ".join(error.allowed)
     return json_answer({"error": {"message": message, "type": kind, "code": int(status)}}, status, headers)

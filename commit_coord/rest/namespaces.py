@@ -26,7 +26,8 @@ def list_namespaces(warehouse: Warehouse, request: Request) -> Answer:
     parent = levels(request.query["parent"]) if request.query.get("parent") else ()
     if parent:
         require_namespace(warehouse.catalog, parent)
-    found, following = page(warehouse.catalog.list_namespaces(parent), request)
+    seen = filter(request.sees, warehouse.catalog.list_namespaces(parent))
+    found, following = page(seen, request)
     return json_answer({"namespaces": found, "next-page-token": following})
 
 

@@ -23,12 +23,13 @@ class ProcessesFailed(RuntimeError):
     """A process could not start; all are ended."""
 
 
-def run_processes(count: int, work: Callable[[], None]) -> None:
+def run_processes(count: int, work: Callable[[], None], ended: Callable[[int], None] = lambda _: None) -> None:
     """Run *work* in *count* processes until SIGTERM or Ctrl-C, which each of them is sent.
 
     Args:
         count: How many.
         work: Can be pickled; ends by itself on SIGTERM.
+        ended: Called with the id of a process that has died, before another one takes its place.
 
     Raises:
         ProcessesFailed: One could not start.
@@ -57,6 +58,7 @@ def run_processes(count: int, work: Callable[[], None]) -> None:
                     continue
                 if process.exitcode == NOT_STARTED:
                     raise ProcessesFailed("a process could not start; its log says why")
+                ended(process.pid or 0)
                 logger.error("process %s ended with code %s and is started anew", process.pid, process.exitcode)
                 processes[index] = started()
     finally:

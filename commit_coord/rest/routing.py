@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 from urllib.parse import unquote_plus
 
+from commit_coord.rest.needs import Needs
+
 H = TypeVar("H", bound=Callable[..., object])
 
 PREFIX = "/v1/{prefix}"
@@ -25,11 +27,15 @@ class Route(Generic[H]):
         method: In upper case.
         path: As the specification writes it, with ``{name}`` for a part that is a name.
         handler: What answers.
+        needs: What a client must be allowed.
+        queues: Whether it waits for the table that it names.
     """
 
     method: str
     path: str
     handler: H
+    needs: Needs
+    queues: bool = False
 
     @property
     def endpoint(self) -> str:

@@ -102,7 +102,7 @@ def commit_table(warehouse: Warehouse, request: Request) -> Answer:
 def drop_table(warehouse: Warehouse, request: Request) -> Answer:
     """Drop a table, with its files if the client asks for that."""
     warehouse.catalog.metadata_location(request.table)
-    if request.query.get("purgeRequested", "false").lower() == "true":
+    if request.purges:
         warehouse.catalog.purge_table(request.table)
     else:
         warehouse.catalog.drop_table(request.table)

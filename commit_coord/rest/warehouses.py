@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -77,3 +77,11 @@ class Warehouses:
         if found is None:
             raise NoSuchWarehouse(f"Warehouse does not exist: {name}; served are: {', '.join(self._names)}")
         return found
+
+    def named(self, name: str | None) -> Warehouse:
+        """Return the one of that name, or else the default."""
+        return self._opened.get(name or "") or self._opened[self._names[0]]
+
+    def __iter__(self) -> Iterator[Warehouse]:
+        """Yield all of them."""
+        return iter(tuple(self._opened.values()))

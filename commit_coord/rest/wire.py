@@ -6,7 +6,7 @@ Source: Iceberg's ``rest-catalog-open-api.yaml``; the models of schemas, require
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -34,8 +34,12 @@ class Request:
         path: Raw: still percent-encoded.
         names: What stands in the path, decoded: ``namespace``, ``table``, ``view``.
         query: The query parameters, decoded.
-        headers: By lower-case name.
+        headers: By lower-case name; one that came twice is joined with a comma.
         body: As it came.
+        peer: The address that it came from.
+        subject: Of the client's certificate, which was verified; "" without one.
+        request_id: Names the request in logs.
+        sees: Whether the client may know of a namespace: lists leave out the others.
     """
 
     method: str
@@ -44,6 +48,10 @@ class Request:
     query: Mapping[str, str] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
+    peer: str = ""
+    subject: str = ""
+    request_id: str = ""
+    sees: Callable[[Identifier], bool] = lambda _: True
 
     @property
     def namespace(self) -> Identifier:
@@ -77,6 +85,11 @@ class Request:
     def view(self) -> Identifier:
         """Namespace and name of the view in the path."""
         return (*self.namespace, self.names["view"])
+
+    @property
+    def purges(self) -> bool:
+        """Whether the files of the table are to be deleted."""
+        return self.query.get("purgeRequested", "false").lower() == "true"
 
     @property
     def takes_gzip(self) -> bool:

@@ -22,6 +22,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from tests.mutants import (
+    of_access,
     of_catalogs,
     of_files,
     of_locks,
@@ -519,6 +520,7 @@ MUTANTS = (
         "properties_read={},",
         _MOVES,
     ),
+    *of_access.MUTANTS,
     *of_files.MUTANTS,
     *of_transactions.MUTANTS,
     *of_sql.MUTANTS,

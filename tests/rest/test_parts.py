@@ -43,8 +43,11 @@ from commit_coord.errors import (
 from commit_coord.iceberg.java_updates import as_java_applies
 from commit_coord.rest.errors import Overloaded, StillRunning, error_answer, is_final
 from commit_coord.rest.metadata import with_referenced_snapshots
+from commit_coord.rest.needs import NOTHING
+from commit_coord.rest.routes import Admitted
 from commit_coord.rest.routing import MethodNotAllowed, NoRoute, Route, Router
-from commit_coord.rest.server import Application, Serving, check
+from commit_coord.rest.server import Application, check
+from commit_coord.rest.settings import Serving
 from commit_coord.rest.wire import Answer, CommitTable, Request, UnsupportedRequest, read_commit
 from tests.rest.kit import SCHEMA
 
@@ -63,7 +66,9 @@ def head() -> TableMetadata:
 
 
 def _router() -> Router[Any]:
-    return Router([Route("GET", "/v1/{prefix}/a/{x}", print), Route("GET", "/v1/{prefix}/a/fixed", str)])
+    return Router(
+        [Route("GET", "/v1/{prefix}/a/{x}", print, NOTHING), Route("GET", "/v1/{prefix}/a/fixed", str, NOTHING)]
+    )
 
 
 def test_names_are_decoded_behind_the_choice_of_the_route() -> None:
@@ -310,7 +315,9 @@ def _asked(application: Application, times: int, *received: dict[str, Any]) -> l
         async def send(message: Any) -> None:
             sent.append(message)
 
-        scope = {"type": "http", "method": "GET", "raw_path": b"/", "query_string": b"", "headers": []}
+        headers = [(b"host", b"127.0.0.1:8181")]
+        path = {"raw_path": b"/v1/config", "query_string": b""}
+        scope = {"type": "http", "method": "GET", **path, "headers": headers}
         await application(scope, receive, send)
         return sent[0]["status"] if sent else None
 
@@ -329,7 +336,7 @@ class _Blocking(Application):
         self.answered = 0
         self.start()
 
-    def answer(self, request: Request) -> Answer:
+    def answer(self, admitted: Admitted) -> Answer:
         """Wait."""
         self.go_on.wait(10)
         self.answered += 1
