@@ -311,6 +311,20 @@ def test_without_authentication_everything_is_allowed() -> None:
     assert EVERYTHING.allow(("c", "a"), Access.ADMINISTER)
 
 
+# -- what is sent again --------------------------------------------------------------------------------------
+
+
+def test_a_repeat_is_answered_to_a_client_that_may_send_it_alone(server: InProcess, tmp_path: Path) -> None:
+    clients = {
+        name: {"token-sha256": hashlib.sha256(name.encode()).hexdigest(), "grants": {"shop": word}}
+        for name, word in (("all", "administer"), ("few", "read"))
+    }
+    (tmp_path / "clients.toml").write_text(_toml(clients))
+    key = {"idempotency-key": "0190a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b"}
+    asked = ("POST", "/v1/shop/namespaces", {"namespace": ["kept"]})
+    assert [200, 403, 200] == [server.ask(*asked, headers=key, token=each).status for each in ("all", "few", "all")]
+
+
 # -- lists ---------------------------------------------------------------------------------------------------
 
 

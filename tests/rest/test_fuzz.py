@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
 
-from commit_coord.rest.routes import SERVED, VIEWS
+from commit_coord.rest.routes import SERVED, TRANSACTIONS, VIEWS
 from tests.rest.kit import SCHEMA, Server, path_of
 
 _NAMES = (
@@ -59,7 +59,7 @@ _UPDATES: tuple[dict[str, Any], ...] = (
 
 
 def test_no_name_in_a_path_ends_in_an_unexpected_error(server: Server) -> None:
-    for route in (*SERVED, *VIEWS):
+    for route in (*SERVED, *VIEWS, *TRANSACTIONS):
         for name in _NAMES:
             path = route.path.replace("{prefix}", "shop").replace("{table}", name).replace("{view}", name)
             below = "{table}" in route.path or "{view}" in route.path
@@ -71,7 +71,7 @@ def test_no_name_in_a_path_ends_in_an_unexpected_error(server: Server) -> None:
 
 
 def test_no_body_ends_in_an_unexpected_error(server: Server) -> None:
-    for route in (*SERVED, *VIEWS):
+    for route in (*SERVED, *VIEWS, *TRANSACTIONS):
         path = (
             route.path.replace("{prefix}", "shop")
             .replace("{namespace}", "db")

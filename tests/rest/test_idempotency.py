@@ -300,6 +300,29 @@ def test_another_server_knows_what_the_first_one_answered() -> None:
             assert 422 == sent(second, "POST", NAMESPACES, {"namespace": ["b"]}, key=key).status
 
 
+def test_a_transaction_is_carried_out_once(server: Server, client: RestCatalog, named: Callable[[str], str]) -> None:
+    names, key = [("db", named("one")), ("db", named("two"))], new_key()
+    for name in names:
+        client.create_table(name, SCHEMA)
+
+    def changes(value: str) -> Any:
+        update = {"action": "set-properties", "updates": {"a": value}}
+        return {
+            "table-changes": [
+                {"identifier": {"namespace": [of], "name": name}, "requirements": [], "updates": [update]}
+                for of, name in names
+            ]
+        }
+
+    path = "/v1/shop/transactions/commit"
+    assert 204 == sent(server, "POST", path, changes("1"), key=key).status
+    assert 204 == sent(server, "POST", path, changes("2"), key=new_key()).status
+    forget_the_end(server, key)
+    assert 204 == sent(server, "POST", path, changes("1"), key=key).status
+    assert ["2", "2"] == [client.load_table(name).properties["a"] for name in names]
+    assert 422 == sent(server, "POST", path, changes("3"), key=key).status
+
+
 # -- in one process ------------------------------------------------------------------------------------------
 
 
