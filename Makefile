@@ -66,6 +66,10 @@ rows-readers: ## Tables that random programs leave behind, read by PyIceberg, Du
 	$(with) python java maven -- python -m commit_coord.testing.rows.kept dist/rows-$(SEED)-$(RUNS) --seed $(SEED) \
 		--runs $(RUNS) $(ARGS)
 
+.PHONY: rck
+rck: ## Iceberg's REST Compatibility Kit against `commit-coord serve` (ARGS="sqlite postgres hms-2.3.10 hms-4.0.1")
+	$(with) python java maven postgres -- python -m integration.rck $(ARGS)
+
 .PHONY: rows-servers
 rows-servers: ## The same programs on a Hive Metastore and ZooKeeper, each client in a process of its own
 	$(with) python java -- python -m commit_coord.testing.rows.far --seed $(SEED) --runs $(RUNS) $(ARGS)

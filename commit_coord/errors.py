@@ -16,8 +16,10 @@
     │   └── LockServiceUnavailable        the lock service can't be reached
     ├── CommitError                       raised only by the coordinator
     │   ├── CommitNotApplied              also PyIceberg's CommitFailedException: nothing was published
-    │   │   ├── CommitConflict            another commit conflicts with it
-    │   │   │   └── StaleRead             also PyIceberg's ValidationException: the rows were computed from old ones
+    │   │   ├── CommitConflict            another commit stands in the way
+    │   │   │   ├── StaleRead             also PyIceberg's ValidationException: the rows were computed from old ones
+    │   │   │   ├── CheckpointInTable     a stream has committed the same files before
+    │   │   │   └── UpdatesDoNotFit       also ValueError: to try the same again does not help
     │   │   └── CommitLockFailed          no latch, no publish; the LockError is the cause
     │   └── CommitStateUnknown            also PyIceberg's CommitStateUnknownException: keep every file
     ├── MetastoreUnavailable              the Hive Metastore can't be reached or does not answer
@@ -69,6 +71,8 @@ class ErrorKind(StrEnum):
     STALE_READ = "stale-read"
     NO_SUCH_PROPERTY = "no-such-property"
     FILE_IN_TABLE = "file-in-table"
+    CHECKPOINT_IN_TABLE = "checkpoint-in-table"
+    UPDATES_DO_NOT_FIT = "updates-do-not-fit"
 
 
 class CommitCoordError(Exception):
@@ -222,6 +226,24 @@ class StaleRead(CommitConflict, ValidationException):
     """
 
     kind = ErrorKind.STALE_READ
+
+
+class CheckpointInTable(CommitConflict):
+    """The commit did not land: its stream has committed the same checkpoint, or a later one, to the table before.
+
+    What to do: nothing, another instance of the stream goes on. To try the commit again does not help.
+    """
+
+    kind = ErrorKind.CHECKPOINT_IN_TABLE
+
+
+class UpdatesDoNotFit(CommitConflict, ValueError):
+    """The commit did not land: what it asks for does not fit the table, for example a schema id that is not there.
+
+    What to do: read the table again and ask for something else. To try the same again does not help.
+    """
+
+    kind = ErrorKind.UPDATES_DO_NOT_FIT
 
 
 class NoSuchProperty(CommitConflict, KeyError):

@@ -3,32 +3,42 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Self
 
 from pyiceberg.catalog import Catalog, MetastoreCatalog
-from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, TableAlreadyExistsError, ValidationException
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NamespaceNotEmptyError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+    ValidationException,
+)
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
-from pyiceberg.table import CommitTableResponse, Table
+from pyiceberg.table import CommitTableResponse, StagedTable, Table, TableProperties
+from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import AssertCreate, TableRequirement, TableUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier
 
-from commit_coord.catalog.locking import LockingCatalog
 from commit_coord.catalog.maintenance import MaintainedCatalog
+from commit_coord.catalog.requested import RequestedCommit, RequestedCommits
 from commit_coord.catalog.storing import StoringCatalog
+from commit_coord.catalog.views import ViewedCatalog
 from commit_coord.clock import SYSTEM_CLOCK
 from commit_coord.config import Configuration
-from commit_coord.coordinator import Coordinator, PointerStore, delete_quietly
+from commit_coord.coordinator import Committed, Coordinator, PointerStore, delete_quietly
 from commit_coord.errors import CommitStateUnknown
 from commit_coord.events import Events
 from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg import metadata as fast_metadata
-from commit_coord.iceberg.attempt import Attempt
+from commit_coord.iceberg.attempt import Attempt, table_name
+from commit_coord.iceberg.new_table import new_metadata
 from commit_coord.iceberg.reader import MetadataReader
 from commit_coord.iceberg.rebase import GC_ENABLED, shares_files
 from commit_coord.locks.base import LockSettings
@@ -36,15 +46,20 @@ from commit_coord.locks.handover import HandoverLease, HandoverLockManager
 from commit_coord.locks.registry import create_lock_manager
 from commit_coord.observing import observe
 from commit_coord.observing.audit import AuditLog
+from commit_coord.protocol.commit import SwapResult
 from commit_coord.protocol.hierarchy import Operation
-from commit_coord.table import CoordinatedCreation, CoordinatedTable
+from commit_coord.table import CatalogTransaction, CoordinatedCreation, CoordinatedTable
+from commit_coord.table.writable import refuse_unwritable
+
+CommitRequest = tuple[str | Identifier, tuple[TableRequirement, ...], tuple[TableUpdate, ...]]
+"""A table, what its client relies on, and what is to be applied to it."""
 
 
 class NoSuchName(NoSuchTableError, NoSuchNamespaceError, ValueError):
     """No table can have this identifier. PyIceberg raises the one or the other, as the operation goes."""
 
 
-class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, MetastoreCatalog):
+class CoordinatedCatalog(ViewedCatalog, StoringCatalog, MaintainedCatalog, MetastoreCatalog):
     """Goes in front of a PyIceberg catalog class; that class keeps the pointers and everything else.
 
     ``super()`` is that class in the methods below, which mypy can't know of a mixin. A subclass is a
@@ -124,6 +139,18 @@ class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, Meta
             catalog=self,
         )
 
+    def metadata_location(self, identifier: str | Identifier) -> str:
+        """Return where the metadata of the table is now, without reading it.
+
+        Raises:
+            NoSuchTableError: There is none of that name.
+        """
+        table = self._table_identifier(identifier)
+        location = self.coordinator.store.pointer(table)
+        if location is None:
+            raise NoSuchTableError(f"Table does not exist: {table_name(table)}")
+        return location
+
     def table_exists(self, identifier: str | Identifier) -> bool:
         """Return whether there is a table of that name, without reading its metadata."""
         try:
@@ -151,6 +178,84 @@ class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, Meta
         (committed,) = self.coordinator.commit([attempt])
         return CommitTableResponse.model_construct(metadata=committed.metadata, metadata_location=committed.location)
 
+    def commit_request(
+        self,
+        identifier: str | Identifier,
+        requirements: Sequence[TableRequirement],
+        updates: Sequence[TableUpdate],
+        *,
+        declared: str | None = None,
+        request_id: str | None = None,
+    ) -> Committed:
+        """Commit what a client of another protocol asks for: on the head, whichever it is, its requirements decide.
+
+        An append that is declared to be blind follows any head. What has landed before is answered, and not done again;
+        see :mod:`commit_coord.catalog.sent_before`.
+
+        Args:
+            identifier: The table. It is created where a requirement says that there is none.
+            requirements: Everything that the client relies on; there is no other trace of what it has read.
+            updates: Applied to the head in their order.
+            declared: What the client says of all its appends: ``blind`` or ``checked``. None where it says nothing:
+                the table's ``commit.append.blind`` counts. A snapshot may say otherwise by ``commit-coord.append``.
+            request_id: A UUID that the client has chosen, by which it may ask for the same again; None makes one. The
+                table's history carries it. The journal does not: who calls this remembers what was answered.
+
+        Raises:
+            NoSuchTableError: There is none of that name, and it is not to be created.
+            CheckpointInTable: Its stream has committed the same before.
+            StaleRead: The offsets that a coordinator of Kafka Connect has read have moved since.
+            CommitError: As :meth:`~commit_coord.coordinator.Coordinator.commit`.
+            ValueError: It declares something that nobody knows.
+        """
+        table = self._table_identifier(identifier)
+        return RequestedCommit(self.coordinator, table, requirements, updates, declared, request_id).commit()
+
+    def commit_requests(
+        self, requests: Sequence[CommitRequest], *, request_id: str | None = None
+    ) -> dict[Identifier, Committed]:
+        """Commit *requests*, each to another table, as :meth:`commit_request` does one: all of them, or none.
+
+        Their requirements decide, also of appends that are declared to be blind.
+
+        Args:
+            requests: What is asked for.
+            request_id: As for :meth:`commit_request`.
+
+        Returns:
+            What became of each table.
+
+        Raises:
+            ConfigError: The catalog swaps the pointer of one table at a time. Nothing was done.
+            ValueError: A table is named twice. Nothing was done.
+            NoSuchTableError: One of the tables is not there, and is not to be created. Nothing was done.
+            CommitError: As :meth:`~commit_coord.coordinator.Coordinator.commit_several`.
+        """
+        named = [(self._table_identifier(table), requires, changes) for table, requires, changes in requests]
+        names = [table_name(table) for table, *_ in named]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise ValueError(f"nothing was done: the table {twice[0]} is named twice")
+        return RequestedCommits(self.coordinator, named, request_id).commit()
+
+    def transaction(self, request_id: str | None = None) -> CatalogTransaction:
+        """Return a transaction over several tables: what it stages of each lands together, or not at all.
+
+        ::
+
+            with catalog.transaction() as tx:
+                tx.table("shop.orders").append(orders)
+                tx.table("shop.stock").delete("item = 7")
+
+        Args:
+            request_id: Chosen by the caller: a UUID, or any text that means this commit and no other. A transaction
+                that is made again with it lands once.
+
+        Raises:
+            ConfigError: The catalog swaps the pointer of one table at a time.
+        """
+        self.coordinator.require_several()
+        return CatalogTransaction(self, request_id)
+
     def create_table(
         self,
         identifier: str | Identifier,
@@ -167,7 +272,7 @@ class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, Meta
         """
         table = self._table_identifier(identifier, NoSuchNamespaceError)
         with self.operating(Operation.CREATE_TABLE, table), self._latch(table, statement="create table"):
-            _refuse_existing(self.coordinator.store, table)
+            self._refuse_existing_table(table)
             self._writing.file = None
             given = self._properties(table, {}, properties, changes_phase=False)
             try:
@@ -187,25 +292,85 @@ class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, Meta
         sort_order: SortOrder = UNSORTED_SORT_ORDER,
         properties: dict[str, Any] = EMPTY_DICT,
     ) -> CoordinatedCreation:
-        """Return a transaction that creates a table, and makes its further changes, in one commit."""
-        self._table_identifier(identifier)  # a name that no table can have is refused before a file is written
-        return CoordinatedCreation(
-            self._create_staged_table(identifier, schema, location, partition_spec, sort_order, properties)
+        """Return a transaction that makes a table, and whatever else it is told to, in one commit."""
+        staged = self.stage_table(identifier, schema, location, partition_spec, sort_order, properties)
+        refuse_unwritable(staged)
+        return CoordinatedCreation(staged)
+
+    def stage_table(
+        self,
+        identifier: str | Identifier,
+        schema: Any,
+        location: str | None = None,
+        partition_spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
+        sort_order: SortOrder = UNSORTED_SORT_ORDER,
+        properties: dict[str, Any] = EMPTY_DICT,
+    ) -> StagedTable:
+        """Return a table as it will be made. Nothing is written.
+
+        PyIceberg's own method does so for namespaces of one level.
+
+        Raises:
+            NoSuchNamespaceError: The location is asked of a namespace that is not there.
+            ValueError: No table can have this name, location, or schema.
+        """
+        table = self._table_identifier(identifier)
+        version = int(properties.get(TableProperties.FORMAT_VERSION, TableProperties.DEFAULT_FORMAT_VERSION))
+        columns = self._convert_schema_if_needed(schema, version)  # type: ignore[arg-type]  # another one is refused
+        place = self._resolve_table_location(location, table_name(table[:-1]), table[-1])
+        metadata = new_metadata(place, columns, partition_spec, sort_order, properties)
+        metadata_location = load_location_provider(place, metadata.properties).new_table_metadata_file_location()
+        return StagedTable(
+            identifier=table,
+            metadata=metadata,
+            metadata_location=metadata_location,
+            io=self.file_io(metadata.properties, metadata_location),
+            catalog=self,
         )
 
     def register_table(self, identifier: str | Identifier, metadata_location: str, overwrite: bool = False) -> Table:
         """Register the table whose metadata file is at *metadata_location*, under its latch.
 
+        Args:
+            identifier: The table.
+            metadata_location: Where its metadata is.
+            overwrite: A table of that name becomes this one. Its files stay.
+
         Raises:
-            TableAlreadyExistsError: There is one of that name.
+            TableAlreadyExistsError: There is one of that name, and it is not to be overwritten.
             FileNotFoundError: There is no such file; nothing was registered.
+            CommitFailedException: It was not overwritten: somebody who takes no latch changed it meanwhile.
+            CommitStateUnknown: Whether it was overwritten is not known.
         """
         table = self._table_identifier(identifier)
-        registering = self.operating(Operation.CREATE_TABLE, table, "register table")
-        with registering, self._latch(table, statement="register table"):
-            _refuse_existing(self.coordinator.store, table)
+        operation = Operation.DROP_TABLE if overwrite else Operation.CREATE_TABLE
+        registering = self.operating(operation, table, "register table")
+        with registering, self._latch(table, statement="register table") as latch:
+            if not overwrite:
+                self._refuse_existing_table(table)
+            store = self.coordinator.store
+            pointer = store.pointer(table)
             self.coordinator.read(metadata_location)
-            return super().register_table(identifier, metadata_location, overwrite)  # type: ignore[safe-super]
+            if pointer is None:
+                return super().register_table(identifier, metadata_location)  # type: ignore[safe-super]
+            _take_note(latch)
+            self.coordinator.overwrites.forget(table)
+            match store.swap(table, pointer, metadata_location):
+                case SwapResult.MOVED:
+                    raise CommitFailedException(f"Table {table_name(table)} was changed meanwhile")
+                case SwapResult.LOST_REPLY if store.pointer(table) != metadata_location:
+                    raise CommitStateUnknown(
+                        "whether the table was registered is not known",
+                        table=table_name(table),
+                        location=metadata_location,
+                    )
+            return self.load_table(table)
+
+    def _refuse_existing_table(self, table: Identifier) -> None:
+        if self.view_exists(table):
+            raise TableAlreadyExistsError(f"View with same name already exists: {table_name(table)}")
+        if self.coordinator.store.pointer(table) is not None:
+            raise TableAlreadyExistsError(f"Table {table_name(table)} already exists")
 
     def _write_metadata(self, metadata: TableMetadata, io: FileIO, metadata_path: str) -> None:  # type: ignore[override]
         """Write the metadata of a new table, and remember where for the case that the table can't be created."""
@@ -256,6 +421,10 @@ class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, Meta
             raise TableAlreadyExistsError(f"Table {'.'.join(new)} already exists")
         renaming = self.operating(Operation.RENAME, old, f"rename to {'.'.join(new)}")
         with renaming, self._latch(old, new, statement="rename"):
+            if self.view_exists(new):
+                raise TableAlreadyExistsError(
+                    f"Cannot rename {table_name(old)} to {table_name(new)}. View already exists"
+                )
             return super().rename_table(from_identifier, to_identifier)  # type: ignore[safe-super]
 
     def purge_table(self, identifier: str | Identifier) -> None:
@@ -292,9 +461,13 @@ class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, Meta
 
         Raises:
             NoSuchNamespaceError: There is none of that name.
-            NamespaceNotEmptyError: It has tables.
+            NamespaceNotEmptyError: It has tables or views.
         """
         with self.operating(Operation.DROP_DATABASE, self._namespace_identifier(namespace)):
+            if views := self.list_views(namespace):
+                raise NamespaceNotEmptyError(
+                    f"Namespace {table_name(views[0][:-1])} is not empty. {len(views)} views exist."
+                )
             super().drop_namespace(namespace)  # type: ignore[safe-super]
 
     # Other processes, and copies.
@@ -352,11 +525,6 @@ class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, Meta
             NoSuchNamespaceError: There is no level, or an empty one.
         """
         return _levels(Catalog.namespace_to_string(namespace, NoSuchNamespaceError))
-
-
-def _refuse_existing(store: PointerStore, table: Identifier) -> None:
-    if store.pointer(table) is not None:
-        raise TableAlreadyExistsError(f"Table {'.'.join(table)} already exists")
 
 
 def _levels(namespace: str) -> Identifier:

@@ -50,12 +50,14 @@ from commit_coord.catalog.metastore.protection import Protection
 from commit_coord.catalog.metastore.servers import Servers
 from commit_coord.catalog.metastore.swaps import Swaps
 from commit_coord.catalog.metastore.tables import MetastoreTables
+from commit_coord.catalog.metastore.views import MetastoreViews, ViewPointers
 from commit_coord.catalog.metastore.writers import UnconditionalWriters
 from commit_coord.clock import SYSTEM_CLOCK
 from commit_coord.config import Settings, configure
 from commit_coord.events import PhaseChange
 from commit_coord.hms.client import MetastoreClient, client_of
 from commit_coord.hms.probe import Capabilities, Probe, assumed
+from commit_coord.iceberg import view_metadata
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.iceberg.reader import MetadataReader
 from commit_coord.locks.base import Lease, LockManager
@@ -173,6 +175,19 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
             longest=self.settings.hive_table_property_max_size,
             hive2_compatible=property_as_bool(self.properties, HIVE2_COMPATIBLE, False),
         )
+        view_pointers = ViewPointers(self.metastore, SYSTEM_CLOCK)
+        self.view_store = MetastoreViews(
+            self.metastore,
+            servers=self.servers,
+            pointers=view_pointers,
+            administration=Administration(
+                self.metastore, view_pointers, self.servers, self._writer_properties, SYSTEM_CLOCK
+            ),
+            common_lock=self.common_lock,
+            table_format=self.table_format,
+            read=lambda location: view_metadata.read(self.file_io({}, location), location),
+            clock=SYSTEM_CLOCK,
+        )
         self._writers = UnconditionalWriters(self.common_lock)
         self._swaps = Swaps(
             self.metastore,
@@ -243,6 +258,12 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
     ) -> dict[str, Any]:
         """See :meth:`CoordinatedCatalog._properties`: a table declares the lock manager that its writers use."""
         return self._writer_properties.prepare(table, before, after, changes_phase=changes_phase)
+
+    def metadata_location(self, identifier: str | Identifier) -> str:
+        """See :meth:`CoordinatedCatalog.metadata_location`; what was overwritten is noticed here, too."""
+        location = super().metadata_location(identifier)
+        self.overwrites.loaded(self._table_identifier(identifier), location)
+        return location
 
     def load_table(self, identifier: str | Identifier) -> Table:
         """Return the table as it is now; its commits are coordinated.

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, assert_never
 
+from commit_coord.coordinator.driving import drive, pause
 from commit_coord.coordinator.groups import Group
 from commit_coord.coordinator.outcome import outcome
 from commit_coord.coordinator.payload import Payload, carried
@@ -23,7 +24,6 @@ from commit_coord.iceberg.overwrites import Acknowledged
 from commit_coord.locks.base import Lease
 from commit_coord.locks.handover import HandoverLease
 from commit_coord.model import CommitStatus
-from commit_coord.protocol.backoff import Backoff, next_wait
 from commit_coord.protocol.commit import (
     Acquire,
     Answered,
@@ -45,9 +45,6 @@ from commit_coord.protocol.commit import (
     commit,
 )
 
-_STATUS_CHECK = Backoff(initial_ms=50, maximum_ms=5_000)
-"""Waits between the checks whether a swap with a lost reply has landed: half a minute in total."""
-
 
 class Commit:
     """One run of the protocol.
@@ -55,9 +52,10 @@ class Commit:
     Args:
         services: What the commits of the catalog share.
         attempt: What is to land.
-        replan: Plans the attempt again when the head has moved; with None the attempt is then refused.
-        operation_lease: The locks of the operation; the attempt must not land without them. None if there are none.
-        is_repair: The attempt has the request id of a commit that landed and was overwritten.
+        replan: Plans the attempt again when the head moved; None refuses it then.
+        operation_lease: Locks of the operation, without which it must not land; None asks for nothing.
+        is_repair: The request id is that of a commit that had landed.
+        remembered: A request id that may be asked for again is kept in the journal.
     """
 
     def __init__(
@@ -68,9 +66,12 @@ class Commit:
         operation_lease: Lease | None,
         *,
         is_repair: bool,
+        remembered: bool,
     ) -> None:
         self._services = services
-        self._run = Run(services=services, attempt=attempt, fence=services.fence, is_repair=is_repair)
+        self._run = Run(
+            services=services, attempt=attempt, fence=services.fence, is_repair=is_repair, remembered=remembered
+        )
         self._operation_lease = operation_lease
         self._planner = Planner(self._run, replan)
         self._group = Group(self._run, self._planner, operation_locked=operation_lease is not None)
@@ -83,7 +84,7 @@ class Commit:
         if events.heard:
             events.emit(CommitBegan(table=table_name(run.attempt.table), request_id=run.attempt.request_id))
         try:
-            verdict = self._drive()
+            verdict = drive(commit(self._services.limits), self._perform)
         except BaseException as error:
             not_applied = isinstance(error, CommitNotApplied)
             self._ended(CommitStatus.FAILURE if not_applied else CommitStatus.UNKNOWN)
@@ -110,22 +111,6 @@ class Commit:
             )
         )
 
-    def _drive(self) -> Verdict:
-        """Perform the effects until the protocol returns."""
-        steps = commit(self._services.limits)
-        try:
-            effect = next(steps)
-            while True:
-                try:
-                    result = self._perform(effect)
-                except BaseException as error:  # noqa: BLE001 - the protocol decides what it means
-                    effect = steps.throw(error)
-                else:
-                    effect = steps.send(result)
-        except StopIteration as end:
-            verdict: Verdict = end.value
-            return verdict
-
     def _perform(self, effect: Effect) -> Any:
         match effect:
             case Acquire(offering=offering):
@@ -150,8 +135,7 @@ class Commit:
             case Confirm(plan=plan):
                 return self._publisher.confirm(plan)
             case Pause(check=check):
-                clock = self._services.clock
-                return clock.sleep(next_wait(_STATUS_CHECK, check, clock.random()))
+                return pause(self._services.clock, check)
             case Discard(plan=plan):
                 return self._publisher.discard(plan)
             case Release(verdict=verdict):

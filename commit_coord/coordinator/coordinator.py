@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from pyiceberg.typedef import Identifier
+
 from commit_coord.coordinator.commit import Commit
 from commit_coord.coordinator.services import Services
-from commit_coord.coordinator.stores import Committed, Replanner
-from commit_coord.errors import InternalError
+from commit_coord.coordinator.several import Change, CommitOfSeveral
+from commit_coord.coordinator.stores import Committed, Replanner, SeveralPointersStore
+from commit_coord.errors import ConfigError, InternalError
 from commit_coord.iceberg.attempt import Attempt
 from commit_coord.locks.base import Lease
 
@@ -22,6 +25,7 @@ class Coordinator(Services):
         *,
         replan: Replanner | None = None,
         repeatable: bool = False,
+        remembered: bool = True,
         operation_lease: Lease | None = None,
         is_repair: bool = False,
     ) -> list[Committed]:
@@ -32,14 +36,15 @@ class Coordinator(Services):
         unknown, and every file is kept.
 
         Args:
-            attempts: Exactly one for now.
-            replan: Plans the attempt again when the head has moved; with None the attempt is then refused.
-            repeatable: The caller has chosen the request id and may use it again: look the id up first, and keep it in
-                the journal.
-            operation_lease: The locks of the operation; the attempt must not land without them, so the lock service
-                is asked for them directly before the swap.
-            is_repair: The attempt has the request id of a commit that landed and was overwritten, so files with the
-                usual names for this id exist already.
+            attempts: A list of one for now.
+            replan: Plans the attempt again when the head moved; None refuses it then.
+            repeatable: The request id was chosen by the caller, who may ask for it again: look it up first, and
+                remember it.
+            remembered: The journal remembers it. Not where the caller keeps what it answers; then the table's history
+                alone knows the id.
+            operation_lease: Locks of the operation, without which it must not land; its service is asked right before
+                the swap.
+            is_repair: The request id is that of a commit that had landed, and was overwritten: its names are taken.
 
         Raises:
             CommitConflict: Another commit conflicts with it.
@@ -51,4 +56,44 @@ class Coordinator(Services):
         if len(attempts) != 1:
             raise InternalError("a commit takes one attempt", attempts=len(attempts))
         attempt = replace(attempts[0], repeatable=repeatable)
-        return [Commit(self, attempt, replan, operation_lease, is_repair=is_repair).run()]
+        commit = Commit(self, attempt, replan, operation_lease, is_repair=is_repair, remembered=remembered)
+        return [commit.run()]
+
+    def commit_several(
+        self, changes: Sequence[Change], *, repeatable: bool = False, remembered: bool = True
+    ) -> dict[Identifier, Committed]:
+        """Land *changes*, each of another table, in one swap of all pointers.
+
+        Guarantee: as :meth:`commit`, and of all of them together: what is said of one is true of all.
+
+        Args:
+            changes: All of one request id.
+            repeatable: As for :meth:`commit`.
+            remembered: As for :meth:`commit`.
+
+        Returns:
+            What became of each table.
+
+        Raises:
+            ConfigError: The store swaps the pointer of one table at a time. Nothing was done.
+            CommitError: As :meth:`commit`.
+        """
+        store = self.require_several()
+        if not changes:
+            return {}
+        named = [replace(each, attempt=replace(each.attempt, repeatable=repeatable)) for each in changes]
+        return CommitOfSeveral(self, store, named, remembered=remembered).run()
+
+    def require_several(self) -> SeveralPointersStore:
+        """Return the store if it swaps the pointers of several tables at once.
+
+        Raises:
+            ConfigError: It does not.
+        """
+        if not isinstance(self.store, SeveralPointersStore):
+            raise ConfigError(
+                "the catalog swaps the pointer of one table at a time, so a commit to several could be seen half done",
+                key="uri",
+                accepted="a SQL catalog",
+            )
+        return self.store

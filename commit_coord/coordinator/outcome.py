@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from dataclasses import replace
 
 from pyiceberg.utils.concurrent import ExecutorFactory
@@ -18,6 +18,7 @@ from commit_coord.errors import (
     CommitNotApplied,
     CommitStateUnknown,
     StatementError,
+    UpdatesDoNotFit,
 )
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.model import CommitStatus, JournalEntry
@@ -38,41 +39,66 @@ def outcome(run: Run, verdict: Verdict, heads_without_request: Set[str | None]) 
         CommitError: As :meth:`~commit_coord.coordinator.Coordinator.commit`.
         StatementError: The attempt was planned again, and planning refused it with this error.
     """
-    match verdict.status:
-        case CommitStatus.UNKNOWN:
-            raise CommitStateUnknown(
-                "it is not known whether the commit landed; every file is kept",
-                **_facts(run),
-                location=verdict.plan.location if verdict.plan else None,
-                reason=verdict.reason or None,
-            ) from verdict.error
-        case CommitStatus.FAILURE:
-            error = _failure(run, verdict, heads_without_request)
-            if error is verdict.error:
-                raise error  # with the cause that it has
-            raise error from verdict.error
+    raise_unless_landed(verdict, _facts(run), doubt=doubt(run, verdict, heads_without_request))
     if verdict.answered is not None:
         return _answered(run, verdict.answered)
     assert verdict.plan is not None, "a success without a plan is an answer"
     return _swapped(run, verdict, verdict.plan)
 
 
-def _failure(run: Run, verdict: Verdict, heads_without_request: Set[str | None]) -> Exception:
-    facts = _facts(run)
-    if run.attempt.repeatable and not _is_the_last(verdict, heads_without_request):
-        doubt = (
-            "this commit did not land, but an earlier commit with this request id may still land"
-            if heads_without_request
-            else "it is not known whether an earlier commit with this request id landed"
-        )
-        return CommitStateUnknown(f"{doubt}: {verdict.reason}", **facts)
+def raise_unless_landed(verdict: Verdict, facts: Mapping[str, str], *, doubt: str | None = None) -> None:
+    """Return if *verdict* is that the commit landed.
+
+    Args:
+        verdict: How the commit ended.
+        facts: Which one it was.
+        doubt: Why its failure proves nothing of an earlier commit of the same request; None where there is no doubt.
+
+    Raises:
+        CommitError: As :meth:`~commit_coord.coordinator.Coordinator.commit`.
+        StatementError: That is what the attempt was refused with when it was planned again.
+    """
+    match verdict.status:
+        case CommitStatus.UNKNOWN:
+            raise CommitStateUnknown(
+                "whether the commit landed could not be found out; every file is kept",
+                **facts,
+                location=verdict.plan.location if verdict.plan else None,
+                reason=verdict.reason or None,
+            ) from verdict.error
+        case CommitStatus.FAILURE:
+            if doubt is not None:
+                raise CommitStateUnknown(f"{doubt}: {verdict.reason}", **facts) from verdict.error
+            error = _failure(verdict, facts)
+            if error is verdict.error:
+                raise error  # with the cause that it has
+            raise error from verdict.error
+
+
+def _failure(verdict: Verdict, facts: Mapping[str, str]) -> Exception:
     if verdict.cause in (Cause.LOCK, Cause.PHASE):
         return CommitLockFailed(f"the commit did not land: {verdict.reason}", **facts)
     if isinstance(verdict.error, StatementError):  # its message says which files to keep
         return verdict.error
     if verdict.cause is Cause.CONFLICT:
-        return CommitConflict(f"the commit did not land: {verdict.reason}", **facts)
+        kind = UpdatesDoNotFit if isinstance(verdict.error, ValueError) else CommitConflict
+        return kind(f"the commit did not land: {verdict.reason}", **facts)
     return CommitNotApplied(f"the commit did not land: {verdict.reason}", **facts)
+
+
+def doubt(run: Run, verdict: Verdict, heads_without_request: Set[str | None]) -> str | None:
+    """Return why the failure of our commit proves nothing of an earlier one of the same request; None where it does.
+
+    Args:
+        run: The run that has ended.
+        verdict: How it has ended.
+        heads_without_request: The heads in which its request was looked up, and not found.
+    """
+    if not run.attempt.repeatable or _is_the_last(verdict, heads_without_request):
+        return None
+    if heads_without_request:
+        return "this commit did not land, but an earlier one of this request may still"
+    return "whether an earlier commit of this request landed could not be found out"
 
 
 def _is_the_last(verdict: Verdict, heads_without_request: Set[str | None]) -> bool:
@@ -138,7 +164,7 @@ def _swapped(run: Run, verdict: Verdict, plan: Planned) -> Committed:
 
 def _remember(run: Run, entry: JournalEntry) -> None:
     locks = run.services.locks
-    if not locks.guarantees.journal:
+    if not (run.remembered and locks.guarantees.journal):
         return
     try:
         locks.remember(entry, lifetime_ms=run.services.journal_lifetime_ms)

@@ -65,8 +65,8 @@ class Planner:
             self.check_manifests(attempt, head)
         result = self.rebase(attempt, head, pointer)
         match result:
-            case Conflict(reason=reason):
-                return Refusal(reason=reason)
+            case Conflict(reason=reason, misfit=misfit):
+                return Refusal(reason=reason, misfit=misfit)
             case NeedsReplan(reason=reason):
                 return result if self._replan is not None else Refusal(reason=reason)
             case Rebased() if result.metadata is head:

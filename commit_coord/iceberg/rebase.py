@@ -8,7 +8,8 @@ The rules, in the order in which they are asked:
 4. A requirement fails: planned again where snapshots, schemas or specs are added (their ids and parents must be
    chosen anew), refused otherwise.
 5. A property that it changes was changed to something else meanwhile: refused.
-6. Everything else follows: pure appends, changes that touch other things.
+6. A stream has committed the same before: refused.
+7. Everything else follows: pure appends, changes that touch other things.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from pyiceberg.table.update import (
     AddSchemaUpdate,
     AddSnapshotUpdate,
     AddSortOrderUpdate,
+    RemoveSnapshotRefUpdate,
     RemoveSnapshotsUpdate,
     SetSnapshotRefUpdate,
     TableUpdate,
@@ -37,6 +39,7 @@ from pyiceberg.utils.properties import property_as_bool
 
 from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.iceberg.attempt import Append, Attempt, Merge
+from commit_coord.iceberg.streams import checkpoint_in_table, offsets_moved
 from commit_coord.iceberg.written import digest, rows_misfit
 from commit_coord.protocol.commit import NeedsReplan
 
@@ -80,9 +83,15 @@ class Rebased:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conflict:
-    """The attempt can't be carried out; nothing of it may be published."""
+    """The attempt can't be carried out; nothing of it may be published.
+
+    Args:
+        reason: Why.
+        misfit: What its updates do not fit: the head that it was made for. To try the same again does not help.
+    """
 
     reason: str
+    misfit: ValueError | None = None
 
 
 def rebase(
@@ -125,6 +134,8 @@ def rebase(
             return Conflict(reason="the table moved since its sort order was read")
         if reason := _property_conflict(attempt, head):
             return Conflict(reason=reason)
+    if reason := _late_checkpoint(attempt, head):
+        return Conflict(reason=reason)
     now_ms = fast_metadata.not_before(head, now_ms)
     updates = [_fitted(update, attempt, head, generation, now_ms) for update in attempt.updates]
     try:
@@ -132,7 +143,8 @@ def rebase(
     except KeyError as error:
         return Conflict(reason=f"the property {error} is not set")
     except ValueError as error:
-        return Conflict(reason=str(error))
+        fits_another_head = moved or any(_given_by_now(update.snapshot, head) for update in adds)
+        return Conflict(reason=str(error), misfit=None if fits_another_head else error)
     expires = any(isinstance(update, RemoveSnapshotsUpdate) and update.snapshot_ids for update in updates)
     if expires and shares_files(changed):
         # Iceberg Java refuses it too: files that only the removed snapshots name would be taken for orphans.
@@ -160,9 +172,47 @@ def rebase(
     return Rebased(metadata=changed, manifest_list=plan, snapshot_ids=snapshot_ids)
 
 
+def _given_by_now(snapshot: Snapshot, head: TableMetadata) -> bool:
+    """Return whether *head* has given the row ids or the sequence number of *snapshot* to others."""
+    next_row_id = getattr(head, "next_row_id", None) or 0
+    rows_given = snapshot.first_row_id is not None and snapshot.first_row_id < next_row_id
+    return rows_given or (snapshot.sequence_number or 0) <= fast_metadata.sequence_number(head)
+
+
 def isinstance_any(updates: Sequence[TableUpdate], *kinds: type) -> bool:
     """Return whether any update is of one of *kinds*."""
     return any(isinstance(update, kinds) for update in updates)
+
+
+def _late_checkpoint(attempt: Attempt, head: TableMetadata) -> str | None:
+    """Return why a snapshot of *attempt* is late: its stream has committed the same before."""
+    for snapshot, branch in snapshots_and_branches(attempt.updates):
+        if snapshot.summary is not None and (
+            reason := checkpoint_in_table(snapshot.summary.additional_properties, branch, head)
+        ):
+            return reason
+    return None
+
+
+def snapshots_and_branches(updates: Sequence[TableUpdate]) -> list[tuple[Snapshot, str | None]]:
+    """Return the snapshots that *updates* add, each with the branch that it goes to, None where it is staged.
+
+    Of several that go to one branch the last is named as its head, and the others are its ancestors.
+    """
+    heads = {
+        update.snapshot_id: update.ref_name
+        for update in updates
+        if isinstance(update, SetSnapshotRefUpdate) and update.type == SnapshotRefType.BRANCH
+    }
+    found: list[tuple[Snapshot, str | None]] = []
+    for update in reversed(updates):
+        if isinstance(update, AddSnapshotUpdate):
+            snapshot = update.snapshot
+            branch = heads.get(snapshot.snapshot_id)
+            if branch is not None and snapshot.parent_snapshot_id is not None:
+                heads.setdefault(snapshot.parent_snapshot_id, branch)
+            found.append((snapshot, branch))
+    return found[::-1]
 
 
 def _taken_column_ids(attempt: Attempt, head: TableMetadata) -> list[int]:
@@ -210,7 +260,8 @@ def _fitted(
         return _ref_update(update.ref_name, update.snapshot_id, head.refs.get(update.ref_name))
     if isinstance(update, RemoveSnapshotsUpdate):
         # Without this a branch or tag that was set meanwhile would be removed along with its snapshot.
-        protected = {ref.snapshot_id for ref in head.refs.values()}
+        removed = {each.ref_name for each in attempt.updates if isinstance(each, RemoveSnapshotRefUpdate)}
+        protected = {ref.snapshot_id for name, ref in head.refs.items() if name not in removed}
         kept = [i for i in update.snapshot_ids if i not in protected]
         return RemoveSnapshotsUpdate(snapshot_ids=kept)
     return update
@@ -259,10 +310,16 @@ def _append_conflict(append: Append, head: TableMetadata) -> str | None:
         return "appends to version 3 tables need row ids, which are not supported yet"
     if "encryption-keys" in fast_metadata.extras(head):
         return "the table is encrypted, which is not supported"
+    if head.snapshot_by_id(append.snapshot_id) is not None:
+        return "it has landed already"  # with a twin that was sent at the same time; its owner finds it there
     if append.branch in head.refs and head.refs[append.branch].snapshot_ref_type != SnapshotRefType.BRANCH:
         return f"{append.branch!r} is a tag"
     if append.branch not in head.refs and not append.makes_branch:
-        return f"the branch {append.branch!r} was removed by another commit"
+        return f"the branch {append.branch!r} was removed meanwhile"
+    if reason := checkpoint_in_table(append.summary, append.branch, head) or offsets_moved(
+        append.summary, append.branch, head, append.follows
+    ):
+        return reason
     if not append.manifests:
         return None  # no row can fail to fit
     specs = head.specs()

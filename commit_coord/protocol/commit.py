@@ -238,9 +238,15 @@ class NeedsReplan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """The attempt can't be carried out."""
+    """The attempt can't be carried out.
+
+    Args:
+        reason: Why.
+        misfit: Why it never can be: what it asks for does not fit the table.
+    """
 
     reason: str
+    misfit: ValueError | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -386,8 +392,10 @@ def _under_latch(limits: Limits, replans: int) -> Generator[Effect, Any, Verdict
         except Exception as error:  # noqa: BLE001
             return _not_swapped(error, tries)
         match planned:
-            case Refusal(reason=reason):
-                return Verdict(status=CommitStatus.FAILURE, cause=Cause.CONFLICT, reason=reason, tries=tries)
+            case Refusal(reason=reason, misfit=misfit):
+                return Verdict(
+                    status=CommitStatus.FAILURE, cause=Cause.CONFLICT, reason=reason, error=misfit, tries=tries
+                )
             case Answered():
                 return Verdict(status=CommitStatus.SUCCESS, answered=planned, tries=tries)
             case WrongLatch(reason=reason):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import AssertTableUUID
 
+from commit_coord.coordinator import Change, Committed
 from commit_coord.errors import CommitNotApplied, StatementError
 from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.iceberg.attempt import Attempt
@@ -38,6 +39,29 @@ class Committing:
         Raises:
             RuntimeError: The transaction has failed before.
         """
+        change = self.prepare(transaction)
+        try:
+            committed = None
+            if change is not None:
+                (committed,) = self._catalog.coordinator.commit(
+                    [change.attempt],
+                    replan=change.replan,
+                    repeatable=self._request.repeatable,
+                    operation_lease=change.operation_lease,
+                )
+            self.show(transaction, committed)
+        except BaseException as error:
+            self.give_up(transaction, error)
+            raise
+        self.begin_anew(transaction)
+
+    def prepare(self, transaction: StagingTransaction) -> Change | None:
+        """Return what is to be landed, None where nothing is. It is given up if it can't be.
+
+        Raises:
+            RuntimeError: The transaction has failed before.
+            CommitConflict: The base shows that it can't land.
+        """
         draft, basis, calls = self._draft, self._basis, self._calls
         if transaction._failed:
             raise RuntimeError("This transaction failed to commit and cannot be reused; create a new transaction.")
@@ -48,22 +72,45 @@ class Committing:
         except BaseException:
             calls.abandon(transaction)
             raise
-        try:
-            if attempt is not None:
-                self._land(transaction, attempt)
-            elif basis.has_moved:
-                basis.show(*basis.planned_on)
-        except (CommitNotApplied, StatementError):  # the second one while it was planned again
-            calls.abandon(transaction)
-            raise
-        except BaseException:
+        if attempt is None:
+            return None
+
+        def replan(head: TableMetadata, location: str) -> Attempt:
+            """Plan the staged changes again on *head*, and return what they ask for there."""
+            with basis.files_may_be_gone():
+                self._replanner.follow(transaction, head, location)
+                return self.attempt()
+
+        self._request.sent = True
+        return Change(attempt=attempt, replan=replan, operation_lease=self._request.operation_lease)
+
+    def show(self, transaction: StagingTransaction, committed: Committed | None) -> None:
+        """Have the caller's table show what has landed; None where there was nothing to land."""
+        if committed is None:
+            if self._basis.has_moved:
+                self._basis.show(*self._basis.planned_on)
+            return
+        self._basis.show(committed.metadata, committed.location)
+        self._request.answered = committed.answered
+        if committed.answered:
+            transaction.created.delete(self._draft.table.io)
+        else:
+            transaction._cleanup_uncommitted_manifests()  # of earlier plans
+
+    def give_up(self, transaction: StagingTransaction, error: BaseException) -> None:
+        """End the transaction, which ended in *error*: with its files, where that proves that nothing landed."""
+        if isinstance(error, CommitNotApplied | StatementError):  # the second one while it was planned again
+            self._calls.abandon(transaction)
+        else:
             transaction._failed = True
-            calls.lock.release()
-            raise
-        calls.lock.release()
-        draft.staged = Staged()
+            self._calls.lock.release()
+
+    def begin_anew(self, transaction: StagingTransaction) -> None:
+        """Begin a new transaction: this one has landed."""
+        self._calls.lock.release()
+        self._draft.staged = Staged()
         transaction.created.forget()
-        basis.begin_anew()
+        self._basis.begin_anew()
         self._request.renew()
 
     def attempt(self) -> Attempt:
@@ -106,22 +153,3 @@ class Committing:
         """
         if (newer := self._basis.newer_head()) is not None:
             self._replanner.follow(transaction, *newer)
-
-    def _land(self, transaction: StagingTransaction, attempt: Attempt) -> None:
-        def replan(head: TableMetadata, location: str) -> Attempt:
-            """Plan the staged changes again on *head*, and return what they ask for there."""
-            with self._basis.files_may_be_gone():
-                self._replanner.follow(transaction, head, location)
-                return self.attempt()
-
-        request = self._request
-        request.sent = True
-        (committed,) = self._catalog.coordinator.commit(
-            [attempt], replan=replan, repeatable=request.repeatable, operation_lease=request.operation_lease
-        )
-        self._basis.show(committed.metadata, committed.location)
-        request.answered = committed.answered
-        if committed.answered:
-            transaction.created.delete(self._draft.table.io)
-        else:
-            transaction._cleanup_uncommitted_manifests()  # of earlier plans

@@ -297,8 +297,18 @@ def test_registering_is_refused_for_names_and_namespaces_that_do_not_fit(coord: 
         coord.catalog.register_table(table.name(), table.metadata_location)
     with pytest.raises(NoSuchNamespaceError):
         coord.catalog.register_table("nowhere.t", table.metadata_location)
-    with pytest.raises(NotImplementedError):
-        coord.catalog.register_table(coord.identifier(), table.metadata_location, overwrite=True)
+
+
+def test_a_table_is_registered_over_another_one(coord: Kit) -> None:
+    table, other = coord.table(ids(1)), coord.table(ids(2))
+    if not coord.coordinated:  # PyIceberg's own does not
+        with pytest.raises(NotImplementedError):
+            coord.catalog.register_table(other.name(), table.metadata_location, overwrite=True)
+        return
+    assert [1] == row_ids(coord.catalog.register_table(other.name(), table.metadata_location, overwrite=True))
+    coord.again(other).append(ids(3))
+    assert [1, 3] == row_ids(coord.again(other))
+    assert [1] == row_ids(coord.catalog.register_table(coord.identifier(), table.metadata_location, overwrite=True))
 
 
 def test_registering_a_bad_location_fails(coord: Kit) -> None:

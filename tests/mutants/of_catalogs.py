@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
+_SEVERAL = "tests/catalog/test_several_tables.py::"
+_VIEWS = "tests/catalog/test_views.py::"
+
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "purge-of-shared-files",
@@ -76,5 +79,54 @@ MUTANTS: tuple[Mutant, ...] = (
         "            raise ValueError(database_name)\n"
         "        resolved: str = super()._resolve_table_location(location, database_name, table_name)\n",
         "tests/hive/test_names.py::test_a_table_below_a_level_of_dots_has_no_namespace_rather_than_no_location",
+    ),
+    Mutant(
+        "several-pointers-one-by-one",
+        "catalog/sql.py",
+        "                    return SwapResult.MOVED  # what was swapped before it is rolled back\n",
+        "                    return SwapResult.MOVED\n                connection.commit()\n",
+        f"{_SEVERAL}test_an_unmodified_writer_that_moves_one_table_moves_nothing_half[memory]",
+    ),
+    Mutant(
+        "one-table-in-its-log-is-all-in-theirs",
+        "coordinator/several.py",
+        "        for certain in (Where.IN_LOG, Where.NOT_IN_LOG, Where.UNDECIDED):\n",
+        "        for certain in (Where.UNDECIDED,):\n",
+        f"{_SEVERAL}test_a_lost_swap_that_another_commit_has_overtaken_in_one_table_lands_anew[memory]",
+    ),
+    Mutant(
+        "a-repeat-of-several-is-looked-up",
+        "coordinator/several.py",
+        "            for member in self._members:\n                member.planned = Answered(",
+        "            for member in ():\n                member.planned = Answered(",
+        f"{_SEVERAL}test_a_repeat_that_one_table_alone_remembers_lands_nothing[memory]",
+    ),
+    Mutant(
+        "a-refusal-in-one-table-refuses-all",
+        "coordinator/several.py",
+        "        for kind in (WrongLatch, Refusal, NeedsReplan):\n",
+        "        for kind in (WrongLatch, NeedsReplan):\n",
+        f"{_SEVERAL}test_a_refusal_names_the_table_that_it_comes_from[memory]",
+    ),
+    Mutant(
+        "a-name-is-used-once",
+        "coordinator/views.py",
+        "            made = self._change(head)\n",
+        "            made = self._change(None)\n",
+        f"{_VIEWS}test_a_name_is_used_once[memory]",
+    ),
+    Mutant(
+        "views-compare-and-set",
+        "catalog/sql_views.py",
+        '    f"WHERE {_KEY} AND metadata_location = :base"\n',
+        '    f"WHERE {_KEY}"\n',
+        f"{_VIEWS}test_a_stranger_s_commit_before_the_swap_is_followed[memory]",
+    ),
+    Mutant(
+        "a-view-that-was-followed",
+        "coordinator/views.py",
+        "        if plan.location in (pointer, previous):\n",
+        "        if plan.location == pointer:\n",
+        f"{_VIEWS}test_a_lost_swap_that_a_stranger_has_followed_is_found_out[memory-landed]",
     ),
 )

@@ -10,7 +10,7 @@ from pyiceberg.exceptions import NoSuchIcebergTableError, NoSuchNamespaceError, 
 from pyiceberg.typedef import Identifier
 
 from commit_coord.catalog.metastore import hive_table
-from commit_coord.catalog.metastore.hive_table import METADATA_LOCATION, TABLE_TYPE
+from commit_coord.catalog.metastore.hive_table import ICEBERG_VIEW, METADATA_LOCATION, TABLE_TYPE
 from commit_coord.clock import Clock
 from commit_coord.hms.client import MetastoreClient
 from commit_coord.hms.connection import (
@@ -61,6 +61,8 @@ class Pointers:
         except NoSuchObject:
             return None
         kind = (found.parameters or {}).get(TABLE_TYPE, "")
+        if kind.upper() == ICEBERG_VIEW:
+            raise NoSuchIcebergTableError(f"Table does not exist: {database}.{name} is a view")
         if kind.lower() != "iceberg" or not found.parameters.get(METADATA_LOCATION):
             raise NoSuchIcebergTableError(
                 f"{database}.{name} is not an Iceberg table: {TABLE_TYPE}={kind!r}, tableType={found.tableType!r}, "

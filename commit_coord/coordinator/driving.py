@@ -1,0 +1,34 @@
+"""Performs what the commit protocol asks for, one effect after the other, until it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from commit_coord.clock import Clock
+from commit_coord.protocol.backoff import Backoff, next_wait
+from commit_coord.protocol.commit import Effect, Steps, Verdict
+
+_STATUS_CHECK = Backoff(initial_ms=50, maximum_ms=5_000)
+"""Between the looks after a lost reply: half a minute in all."""
+
+
+def drive(steps: Steps, perform: Callable[[Effect], Any]) -> Verdict:
+    """Return the verdict of *steps*, whose effects *perform* carries out."""
+    try:
+        effect = next(steps)
+        while True:
+            try:
+                result = perform(effect)
+            except BaseException as error:  # noqa: BLE001 - the protocol decides what it means
+                effect = steps.throw(error)
+            else:
+                effect = steps.send(result)
+    except StopIteration as end:
+        verdict: Verdict = end.value
+        return verdict
+
+
+def pause(clock: Clock, check: int) -> None:
+    """Wait before the status check number *check*."""
+    clock.sleep(next_wait(_STATUS_CHECK, check, clock.random()))

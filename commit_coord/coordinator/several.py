@@ -1,0 +1,183 @@
+"""One commit to several tables: their latches are taken together, and one swap publishes all of it or nothing.
+
+Each table has a planner and a publisher of its own, as in a commit to one table. What they say of one of them holds of
+all, since the store swaps all pointers in one transaction: once one metadata file is found in the log of its table, all
+have landed; once one can't land any more, none will.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from pyiceberg.typedef import Identifier
+
+from commit_coord.coordinator.latched import LatchedCommit
+from commit_coord.coordinator.outcome import doubt, outcome, raise_unless_landed
+from commit_coord.coordinator.planning import Planner
+from commit_coord.coordinator.publishing import Publisher
+from commit_coord.coordinator.run import Run
+from commit_coord.coordinator.services import Services
+from commit_coord.coordinator.stores import Committed, Replanner, SeveralPointersStore, Swap
+from commit_coord.errors import LockLost, LockRefused
+from commit_coord.iceberg.attempt import Attempt, table_name
+from commit_coord.locks.base import Lease
+from commit_coord.protocol.commit import (
+    Answered,
+    NeedsReplan,
+    Planned,
+    PlanResult,
+    Refusal,
+    SwapResult,
+    Verdict,
+    Where,
+    WrongLatch,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What is to become of one table.
+
+    Args:
+        attempt: What is to land.
+        replan: Plans the attempt again when the head moved; None refuses it then.
+        operation_lease: Locks of the operation, without which nothing lands; None asks for nothing.
+    """
+
+    attempt: Attempt
+    replan: Replanner | None = None
+    operation_lease: Lease | None = None
+
+
+class _Member:
+    """One table of the commit."""
+
+    def __init__(self, services: Services, change: Change, *, remembered: bool) -> None:
+        self.change = change
+        self.run = Run(
+            services=services, attempt=change.attempt, fence=services.fence, is_repair=False, remembered=remembered
+        )
+        self.planner = Planner(self.run, change.replan)
+        self.publisher = Publisher(self.run)
+        self.planned: PlanResult = Refusal(reason="it was not planned")
+
+    @property
+    def to_swap(self) -> Planned | None:
+        """What is to be swapped; None where nothing changes."""
+        return self.planned if isinstance(self.planned, Planned) else None
+
+
+class CommitOfSeveral(LatchedCommit):
+    """One run of the protocol for several tables.
+
+    Args:
+        services: What the commits of the catalog share.
+        store: Swaps their pointers.
+        changes: One for each table; all of one request.
+        remembered: A request id that may be asked for again is kept in the journal.
+    """
+
+    def __init__(
+        self, services: Services, store: SeveralPointersStore, changes: Sequence[Change], *, remembered: bool
+    ) -> None:
+        ordered = sorted(changes, key=lambda change: change.attempt.table)
+        tables = [change.attempt.table for change in ordered]
+        assert len(set(tables)) == len(tables) > 0, "each table is changed once"
+        super().__init__(services, tables, ordered[0].attempt.request_id)
+        self._store = store
+        self._members = [_Member(services, change, remembered=remembered) for change in ordered]
+
+    def run(self) -> dict[Identifier, Committed]:
+        """Execute all changes; return what became of each table.
+
+        Raises:
+            CommitError: As :meth:`~commit_coord.coordinator.Coordinator.commit_several`.
+        """
+        verdict = self.drive()
+        heads = max((member.planner.heads_without_request for member in self._members), key=len)
+        facts = {"table": self._refused or self.shown, "request_id": self._request_id}
+        raise_unless_landed(verdict, facts, doubt=doubt(self._members[0].run, verdict, heads))
+        return {member.run.attempt.table: self._committed(member, verdict) for member in self._members}
+
+    def _committed(self, member: _Member, verdict: Verdict) -> Committed:
+        own = member.planned
+        if isinstance(own, Planned):
+            verdict = replace(verdict, plan=own, answered=None)
+        else:
+            assert isinstance(own, Answered), "everything else did not land"
+            verdict = replace(verdict, plan=None, answered=own)
+        return outcome(member.run, verdict, member.planner.heads_without_request)
+
+    @property
+    def _refused(self) -> str | None:
+        """The table because of which nothing landed, where it is one."""
+        refusals = [member for member in self._members if isinstance(member.planned, Refusal)]
+        return table_name(refusals[0].run.attempt.table) if len(refusals) == 1 else None
+
+    def _plan(self) -> PlanResult:
+        for member in self._members:
+            member.run.lease = self.latch
+            member.planned = member.planner.plan()
+        self.rebased = any(member.run.rebased for member in self._members)
+        results = [member.planned for member in self._members]
+        for kind in (WrongLatch, Refusal, NeedsReplan):
+            if found := [result for result in results if isinstance(result, kind)]:
+                return found[0]
+        landed = [result.payload for result in results if isinstance(result, Answered) and result.payload.snapshot_ids]
+        landed += [result.payload for result in results if isinstance(result, Answered) and result.payload.answered]
+        if landed:
+            # It is in one table, so it is in all of them. Where it left no trace, the table is shown as it is.
+            for member in self._members:
+                member.planned = Answered(payload=self._as_it_is(member, answered=landed[0].answered))
+        if not (plans := [member.to_swap for member in self._members if member.to_swap is not None]):
+            return Answered()
+        return plans[0]
+
+    def _as_it_is(self, member: _Member, *, answered: bool) -> Committed:
+        if isinstance(member.planned, Answered):
+            found: Committed = member.planned.payload
+            return replace(found, answered=answered)
+        metadata, location = self._services.load(member.run.attempt.table)
+        return Committed(metadata=metadata, location=location, snapshot_ids=(), answered=answered)
+
+    def _plan_again(self) -> None:
+        for member in self._members:
+            if isinstance(member.planned, NeedsReplan):
+                member.planner.plan_again()
+
+    def _write(self, plan: Planned) -> None:
+        self._each(lambda publisher, own: publisher.write(own))
+
+    def _discard(self, plan: Planned) -> None:
+        self._each(lambda publisher, own: publisher.discard(own))
+
+    def _each(self, act: Callable[[Publisher, Planned], object]) -> None:
+        for member in self._members:
+            if member.to_swap is not None:
+                act(member.publisher, member.to_swap)
+
+    def _ensure_active(self) -> None:
+        for member in self._members:
+            if member.change.operation_lease is not None:
+                try:
+                    member.change.operation_lease.ensure_active(0)
+                except LockLost as error:
+                    raise LockRefused("the operation has lost its locks", **error.details) from error
+        super()._ensure_active()
+
+    def _swap(self, plan: Planned) -> SwapResult:
+        swaps = [
+            Swap(table=member.run.attempt.table, base=own.base, location=own.location)
+            for member in self._members
+            if (own := member.to_swap) is not None
+        ]
+        tables = [swap.table for swap in swaps]
+        return self._reported(tables, lambda: self._store.swap_all(swaps, self._services.fence))
+
+    def _locate(self, plan: Planned) -> Where:
+        found = {member.publisher.locate(member.to_swap) for member in self._members if member.to_swap is not None}
+        for certain in (Where.IN_LOG, Where.NOT_IN_LOG, Where.UNDECIDED):
+            if certain in found:
+                return certain
+        return Where.STILL_BASE

@@ -1,0 +1,204 @@
+"""Whether a request that began and whose end nobody kept was carried out: what the store says of it.
+
+1. The server begins to drop a table, and is killed after that.   2. The client sends the request again, to another one.
+To answer that there is no such table would be wrong; and to drop a table that was made under the name meanwhile, too.
+
+So what the store shows is kept before the request is carried out, and compared when it comes again. A commit needs none
+of that: the table's history carries its request id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from pyiceberg.exceptions import NoSuchTableError, NoSuchViewError
+from pyiceberg.typedef import IcebergBaseModel, Identifier
+
+from commit_coord.rest import namespaces, tables, views
+from commit_coord.rest.answered import Seen
+from commit_coord.rest.warehouses import Warehouse
+from commit_coord.rest.wire import (
+    NO_CONTENT,
+    Answer,
+    CreateNamespace,
+    CreateTable,
+    RegisterTable,
+    RenameTable,
+    Request,
+    json_answer,
+)
+
+Handler = Callable[[Warehouse, Request], Answer]
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """How the requests of one route are settled.
+
+    Args:
+        look: Returns what the store shows of what the request is about.
+        settle: Returns the answer, given what the store showed when the request began and what it shows now; None where
+            it was not carried out, or the store does not tell.
+    """
+
+    look: Callable[[Warehouse, Request], Seen]
+    settle: Callable[[Warehouse, Request, Seen, Seen], Answer | None]
+
+
+# Namespaces.
+
+
+def _new_namespace(warehouse: Warehouse, request: Request) -> Seen:
+    return _namespace(warehouse, request.parsed(CreateNamespace).namespace)
+
+
+def _old_namespace(warehouse: Warehouse, request: Request) -> Seen:
+    return _namespace(warehouse, request.namespace)
+
+
+def _namespace(warehouse: Warehouse, namespace: Identifier) -> Seen:
+    return {"there": "yes" if warehouse.catalog.namespace_exists(namespace) else None}
+
+
+def _namespace_made(warehouse: Warehouse, request: Request, before: Seen, now: Seen) -> Answer | None:
+    wanted = request.parsed(CreateNamespace)
+    if before["there"] is not None or now["there"] is None:
+        return None
+    found = warehouse.catalog.load_namespace_properties(wanted.namespace)
+    if not wanted.properties.items() <= found.items():
+        return None  # somebody else made it
+    return json_answer({"namespace": wanted.namespace, "properties": wanted.properties})
+
+
+def _gone(warehouse: Warehouse, request: Request, before: Seen, now: Seen) -> Answer | None:
+    return NO_CONTENT if before["there"] is not None and now["there"] is None else None
+
+
+# Tables. Their UUID stands for them: under the same name there may be another one by now.
+
+_UNREADABLE = ""
+"""In place of the UUID of a table whose metadata can't be read. It can still be dropped."""
+
+
+def _old_table(warehouse: Warehouse, request: Request) -> Seen:
+    return {"there": _uuid(warehouse, request.table)}
+
+
+def _new_table(warehouse: Warehouse, request: Request) -> Seen:
+    return {"there": _uuid(warehouse, (*request.namespace, request.parsed(CreateTable).name))}
+
+
+def _table_made(warehouse: Warehouse, request: Request, before: Seen, now: Seen) -> Answer | None:
+    if now["there"] != request.idempotency_key:
+        return None  # the table that a request with a key makes has the key as its UUID
+    table = (*request.namespace, request.parsed(CreateTable).name)
+    return warehouse.answers.load(warehouse.catalog.metadata_location(table), request)
+
+
+def _table_gone(warehouse: Warehouse, request: Request, before: Seen, now: Seen) -> Answer | None:
+    if before["there"] is None:
+        return None
+    if now["there"] is not None and _UNREADABLE in (before["there"], now["there"]):
+        return None
+    return NO_CONTENT if now["there"] != before["there"] else None
+
+
+def _renamed_tables(warehouse: Warehouse, request: Request) -> Seen:
+    wanted = request.parsed(RenameTable)
+    return {
+        "source": _uuid(warehouse, wanted.source.identifier),
+        "destination": _uuid(warehouse, wanted.destination.identifier),
+    }
+
+
+def _renamed(warehouse: Warehouse, request: Request, before: Seen, now: Seen) -> Answer | None:
+    return NO_CONTENT if before["source"] and now["destination"] == before["source"] else None
+
+
+def _registered_table(warehouse: Warehouse, request: Request) -> Seen:
+    return {"location": _location(warehouse, (*request.namespace, request.parsed(RegisterTable).name))}
+
+
+def _registered(warehouse: Warehouse, request: Request, before: Seen, now: Seen) -> Answer | None:
+    location, wanted = now["location"], request.parsed(RegisterTable).metadata_location
+    if location in (None, before["location"]):
+        return None
+    log = warehouse.catalog.coordinator.read(location).metadata_log
+    if wanted != location and wanted not in (entry.metadata_file for entry in log):
+        return None
+    return warehouse.answers.load(location, request)
+
+
+def _location(warehouse: Warehouse, table: Identifier) -> str | None:
+    try:
+        return warehouse.catalog.metadata_location(table)
+    except NoSuchTableError:
+        return None
+
+
+def _uuid(warehouse: Warehouse, table: Identifier) -> str | None:
+    location = _location(warehouse, table)
+    if location is None:
+        return None
+    try:
+        return str(warehouse.catalog.coordinator.read(location).table_uuid)
+    except Exception:  # noqa: BLE001 - missing or broken; the handler says so where it matters
+        return _UNREADABLE
+
+
+# Views. Where their metadata is stands for them. Each change moves it, so a view that was made anew is not told from
+# one that was changed.
+
+
+class _Named(IcebergBaseModel):
+    """A request that names what is made."""
+
+    name: str
+
+
+def _old_view(warehouse: Warehouse, request: Request) -> Seen:
+    return {"there": _view_location(warehouse, request.view)}
+
+
+def _new_view(warehouse: Warehouse, request: Request) -> Seen:
+    return {"there": _view_location(warehouse, (*request.namespace, request.parsed(_Named).name))}
+
+
+def _view_made(warehouse: Warehouse, request: Request, before: Seen, now: Seen) -> Answer | None:
+    if before["there"] is not None or now["there"] is None:
+        return None
+    return warehouse.answers.load(now["there"], request)
+
+
+def _renamed_views(warehouse: Warehouse, request: Request) -> Seen:
+    wanted = request.parsed(RenameTable)
+    return {
+        "source": _view_location(warehouse, wanted.source.identifier),
+        "destination": _view_location(warehouse, wanted.destination.identifier),
+    }
+
+
+def _view_location(warehouse: Warehouse, view: Identifier) -> str | None:
+    try:
+        return warehouse.catalog.view_location(view)
+    except NoSuchViewError:
+        return None
+
+
+DOUBTS: Mapping[Handler, Doubt] = {
+    namespaces.create_namespace: Doubt(_new_namespace, _namespace_made),
+    namespaces.drop_namespace: Doubt(_old_namespace, _gone),
+    tables.create_table: Doubt(_new_table, _table_made),
+    tables.drop_table: Doubt(_old_table, _table_gone),
+    tables.rename_table: Doubt(_renamed_tables, _renamed),
+    tables.register_table: Doubt(_registered_table, _registered),
+    views.create_view: Doubt(_new_view, _view_made),
+    views.register_view: Doubt(_new_view, _view_made),
+    views.drop_view: Doubt(_old_view, _gone),
+    views.rename_view: Doubt(_renamed_views, _renamed),
+}
+"""By what answers the route. What changes the properties of a namespace or the version of a view is carried out again:
+that ends in the same, unless somebody else made another change in between."""
+
+UNSETTLED = Doubt(lambda *_: {}, lambda *_: None)

@@ -1,0 +1,160 @@
+"""What an exception means on the wire: status, type and message.
+
+Java's clients match the beginnings of some messages, so these are Java's own. What may have happened decides the
+status: a commit that is proven not to have landed is 409, an unknown outcome is 500 and never a 4xx, because clients
+delete the files of a commit that was refused.
+"""
+
+from __future__ import annotations
+
+import logging
+from http import HTTPStatus
+
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    CommitStateUnknownException,
+    NamespaceAlreadyExistsError,
+    NamespaceNotEmptyError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    NoSuchViewError,
+    TableAlreadyExistsError,
+    ValidationError,
+    ValidationException,
+    ViewAlreadyExistsError,
+)
+
+from commit_coord.errors import (
+    CommitConflict,
+    CommitCoordError,
+    CommitNotApplied,
+    ConfigError,
+    LockError,
+    LockServiceUnavailable,
+    MetastoreUnavailable,
+    StaleRead,
+    UpdatesDoNotFit,
+)
+from commit_coord.iceberg.view_metadata import InvalidView
+from commit_coord.redaction import without_passwords
+from commit_coord.rest.access import Forbidden, IssuerUnavailable, NotAuthenticated
+from commit_coord.rest.routing import MethodNotAllowed, NoRoute
+from commit_coord.rest.wire import (
+    Answer,
+    MalformedRequest,
+    UnprocessableRequest,
+    UnsupportedRequest,
+    json_answer,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class NoSuchWarehouse(LookupError):
+    """The server serves no catalog of this name."""
+
+
+class Overloaded(Exception):
+    """The server takes no more requests now. Nothing was done.
+
+    Args:
+        reason: Why.
+        retry_after_s: When to come back.
+    """
+
+    def __init__(self, reason: str, retry_after_s: int = 1) -> None:
+        self.retry_after_s = retry_after_s
+        super().__init__(reason)
+
+
+class StillRunning(Exception):
+    """The first request with the same key has not ended; or its end is not known. Send it again with the same key."""
+
+
+class BodyTimeout(Exception):
+    """The body of the request did not come in time. Nothing was done."""
+
+
+class BodyTooLarge(Exception):
+    """The body of the request is longer than the server takes. Nothing was done."""
+
+
+_MEANINGS: tuple[tuple[type[Exception], HTTPStatus, str], ...] = (
+    (CommitStateUnknownException, HTTPStatus.INTERNAL_SERVER_ERROR, "CommitStateUnknownException"),
+    (StaleRead, HTTPStatus.BAD_REQUEST, "ValidationException"),  # a client would try again what a 409 refuses
+    (UpdatesDoNotFit, HTTPStatus.BAD_REQUEST, "ValidationException"),
+    (CommitFailedException, HTTPStatus.CONFLICT, "CommitFailedException"),
+    (NoSuchTableError, HTTPStatus.NOT_FOUND, "NoSuchTableException"),
+    (NoSuchViewError, HTTPStatus.NOT_FOUND, "NoSuchViewException"),
+    (NoSuchNamespaceError, HTTPStatus.NOT_FOUND, "NoSuchNamespaceException"),
+    (NoSuchWarehouse, HTTPStatus.NOT_FOUND, "NoSuchWarehouseException"),
+    (FileNotFoundError, HTTPStatus.NOT_FOUND, "NotFoundException"),
+    (NotAuthenticated, HTTPStatus.UNAUTHORIZED, "NotAuthorizedException"),
+    (Forbidden, HTTPStatus.FORBIDDEN, "ForbiddenException"),
+    (NoRoute, HTTPStatus.NOT_FOUND, "NoSuchEndpointException"),
+    (MethodNotAllowed, HTTPStatus.METHOD_NOT_ALLOWED, "MethodNotAllowedException"),
+    (TableAlreadyExistsError, HTTPStatus.CONFLICT, "AlreadyExistsException"),
+    (ViewAlreadyExistsError, HTTPStatus.CONFLICT, "AlreadyExistsException"),
+    (NamespaceAlreadyExistsError, HTTPStatus.CONFLICT, "AlreadyExistsException"),
+    (NamespaceNotEmptyError, HTTPStatus.CONFLICT, "NamespaceNotEmptyException"),
+    (UnprocessableRequest, HTTPStatus.UNPROCESSABLE_ENTITY, "UnprocessableEntityException"),
+    (UnsupportedRequest, HTTPStatus.NOT_ACCEPTABLE, "UnsupportedOperationException"),
+    (MalformedRequest, HTTPStatus.BAD_REQUEST, "BadRequestException"),
+    (Overloaded, HTTPStatus.TOO_MANY_REQUESTS, "TooManyRequestsException"),
+    (BodyTimeout, HTTPStatus.REQUEST_TIMEOUT, "BadRequestException"),
+    (BodyTooLarge, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "BadRequestException"),
+    (InvalidView, HTTPStatus.BAD_REQUEST, "IllegalArgumentException"),
+    (ValidationException, HTTPStatus.BAD_REQUEST, "ValidationException"),
+    (ValidationError, HTTPStatus.BAD_REQUEST, "ValidationException"),
+    (ConfigError, HTTPStatus.BAD_REQUEST, "ValidationException"),
+    (StillRunning, HTTPStatus.SERVICE_UNAVAILABLE, "ServiceUnavailableException"),
+    (IssuerUnavailable, HTTPStatus.SERVICE_UNAVAILABLE, "ServiceUnavailableException"),
+    (LockError, HTTPStatus.SERVICE_UNAVAILABLE, "ServiceUnavailableException"),
+    (MetastoreUnavailable, HTTPStatus.SERVICE_UNAVAILABLE, "ServiceUnavailableException"),
+    (CommitCoordError, HTTPStatus.INTERNAL_SERVER_ERROR, "InternalServerError"),
+    (ValueError, HTTPStatus.BAD_REQUEST, "IllegalArgumentException"),
+)
+"""The first one that fits is meant, so what is narrow comes before what is wide."""
+
+
+def error_answer(error: Exception) -> Answer:
+    """Return the answer that *error* means. One that nobody expected is logged, and its text stays here."""
+    meant, cause = error, error.__cause__
+    if isinstance(error, CommitNotApplied) and isinstance(cause, LockServiceUnavailable | MetastoreUnavailable):
+        meant = cause  # Nothing was sent. It is no conflict, and to try again at once does not help.
+    for expected, status, kind in _MEANINGS:
+        if isinstance(meant, expected):
+            if status is HTTPStatus.INTERNAL_SERVER_ERROR:
+                logger.error("a request ended in %s", kind, exc_info=error)
+            return _answer(status, kind, _message(error), error)
+    logger.error("a request ended in an error that nobody expected", exc_info=error)
+    text = f"{type(error).__name__}; the server's log says more"
+    return _answer(HTTPStatus.INTERNAL_SERVER_ERROR, "InternalServerError", text, error)
+
+
+def is_final(error: Exception) -> bool:
+    """Return whether a request that ended in *error* ends so whenever it is sent: in a 4xx that time does not heal."""
+    if isinstance(error, LockError | FileNotFoundError | Overloaded | BodyTimeout | StillRunning):
+        return False
+    if isinstance(error, CommitNotApplied) and not isinstance(error, CommitConflict):
+        return False  # something failed on the way, or the latch was not to be had
+    return error_answer(error).status < HTTPStatus.INTERNAL_SERVER_ERROR
+
+
+def _message(error: Exception) -> str:
+    """Return what *error* says. A refused commit begins with the reason, which Java's clients look for there."""
+    return without_passwords(str(error)).removeprefix("the commit did not land: ")
+
+
+def _answer(status: HTTPStatus, kind: str, message: str, error: Exception) -> Answer:
+    headers = {}
+    if isinstance(error, Overloaded):
+        headers["retry-after"] = str(error.retry_after_s)
+    elif status is HTTPStatus.SERVICE_UNAVAILABLE:
+        headers["retry-after"] = "1"
+    elif isinstance(error, NotAuthenticated):
+        invalid = f', error="invalid_token", error_description="{error}"' if error.given else ""
+        headers["www-authenticate"] = f'Bearer realm="commit-coord"{invalid}'
+    elif isinstance(error, MethodNotAllowed):
+        headers["allow"] = ", ".join(error.allowed)
+    return json_answer({"error": {"message": message, "type": kind, "code": int(status)}}, status, headers)

@@ -1,0 +1,165 @@
+"""``Idempotency-Key``: a request that is sent again with its key is answered as before, and not carried out twice.
+
+Who sends a request again has lost the answer to it, so the first one may have been carried out, may be running, or may
+never have come in. In their order:
+
+1. While this process carries the first one out, the repeat waits for it.
+2. What was answered before is answered again. 200, 201, 204 and the 4xx that time does not heal are kept, no 5xx.
+3. A commit lands under the key as its request id, once: the table's history carries it, and the latch keeps two of one
+   key apart, at whatever server they are.
+4. Any other request takes a lock on its key, so that it waits for a first one at another server. If that one began and
+   did not end, the store says whether it was carried out (:mod:`commit_coord.rest.doubts`).
+
+Source: Iceberg's ``rest-catalog-open-api.yaml``, ``idempotency-key``. It leaves open what a key is answered that was
+given to another request: 422, as the IETF's draft of the header has it. And what a repeat is answered that has waited
+for too long: 503, because a client takes a 409 for the proof that nothing was done.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+from commit_coord.errors import CommitStateUnknown, LockError
+from commit_coord.model import LockMode, Resource
+from commit_coord.rest import tables, transactions
+from commit_coord.rest.answered import LIFETIME_MS, Answered
+from commit_coord.rest.doubts import DOUBTS, UNSETTLED, Handler
+from commit_coord.rest.errors import StillRunning
+from commit_coord.rest.warehouses import Warehouse
+from commit_coord.rest.wire import Answer, Request
+
+_WAIT_S = 10.0
+"""How long a repeat waits for the first request. It keeps a thread of the server for so long."""
+
+_COMMITS = frozenset({tables.commit_table, transactions.commit_transaction})
+"""Routes whose tables carry the key."""
+
+_NO_CHANGES = frozenset({tables.report_metrics})
+"""Routes of POST that change nothing, and take no key."""
+
+
+class Idempotency:
+    """Carries requests out, those with a key once. Thread safe.
+
+    Args:
+        wait_s: How long a repeat waits for the first request.
+    """
+
+    def __init__(self, wait_s: float = _WAIT_S) -> None:
+        self._wait_s = wait_s
+        self._changed = threading.Condition()
+        self._running: set[str] = set()
+        self._answered: dict[str, Answered] = {}
+
+    def lifetime(self, warehouse: Warehouse) -> str | None:
+        """Return for how long a client may use a key again, as ISO 8601 writes it.
+
+        None where keys are not advertised: what was answered is not shared, or does not outlive the process.
+        """
+        guarantees, lifetime_ms = warehouse.catalog.locks.guarantees, _lifetime_ms(warehouse)
+        if not (guarantees.journal and guarantees.survives_restart) or lifetime_ms < 1000:
+            return None
+        return f"PT{lifetime_ms // 1000}S"
+
+    def answer(self, handler: Handler, warehouse: Warehouse, request: Request) -> Answer:
+        """Return the answer of *handler* to *request*; where it has a key, the one that was given before.
+
+        Raises:
+            UnprocessableRequest: The key was given to another request.
+            StillRunning: The first request with the key has not ended in time, or its end is not known.
+            Exception: Whatever *handler* raises.
+        """
+        if request.method not in ("POST", "DELETE") or handler in _NO_CHANGES:
+            return handler(warehouse, request)
+        key = request.idempotency_key
+        if key is None:
+            return handler(warehouse, request)
+        with self._alone(key):
+            answered = self._of(warehouse)
+            if (found := _replayed(answered, key, warehouse, request)) is not None:
+                return found
+            if handler in _COMMITS:
+                return _carried_out(answered, key, handler, warehouse, request)
+            with self._locked(answered, key, warehouse):
+                found = _replayed(answered, key, warehouse, request) if answered.shared else None
+                return found or _settled_or_carried_out(answered, key, handler, warehouse, request)
+
+    def _of(self, warehouse: Warehouse) -> Answered:
+        with self._changed:
+            found = self._answered.get(warehouse.catalog.name)
+            if found is None:
+                found = Answered(warehouse.catalog.locks, _lifetime_ms(warehouse))
+                self._answered[warehouse.catalog.name] = found
+            return found
+
+    @contextmanager
+    def _alone(self, key: str) -> Iterator[None]:
+        """Keep other requests with *key* in this process waiting."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: key not in self._running, self._wait_s):
+                raise StillRunning("the first request with this Idempotency-Key is still running; send it again")
+            self._running.add(key)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._running.discard(key)
+                self._changed.notify_all()
+
+    def _locked(self, answered: Answered, key: str, warehouse: Warehouse) -> AbstractContextManager[object]:
+        """Keep other requests with *key* at other servers waiting, where they know of each other at all."""
+        if not answered.shared:
+            return nullcontext()
+        catalog = warehouse.catalog
+        request = catalog.lock_request({Resource(("idempotency-keys", key)): LockMode.EXCLUSIVE}, statement="request")
+        return catalog.locks.acquire(request, deadline=catalog.coordinator.clock.now() + self._wait_s)
+
+
+def _lifetime_ms(warehouse: Warehouse) -> int:
+    return min(LIFETIME_MS, warehouse.catalog.settings.commit_journal_lifetime_ms)
+
+
+def _replayed(answered: Answered, key: str, warehouse: Warehouse, request: Request) -> Answer | None:
+    found = answered.answer(key, request)
+    if found is None:
+        return None
+    answer, location = found
+    if location is None:
+        return answer
+    try:
+        return warehouse.answers.load(location, request)
+    except FileNotFoundError:
+        # The table has moved on so far that the file was deleted. The answer may show a newer state.
+        return warehouse.answers.load(warehouse.catalog.metadata_location(request.table), request)
+
+
+def _settled_or_carried_out(
+    answered: Answered, key: str, handler: Handler, warehouse: Warehouse, request: Request
+) -> Answer:
+    doubt = DOUBTS.get(handler, UNSETTLED)
+    now = doubt.look(warehouse, request)
+    before = answered.begun_on(key, request)
+    if before is None:
+        answered.begin(key, request, now)
+    settled = doubt.settle(warehouse, request, now if before is None else before, now)
+    if settled is None:
+        return _carried_out(answered, key, handler, warehouse, request)
+    answered.end(key, request, settled)
+    return settled
+
+
+def _carried_out(answered: Answered, key: str, handler: Handler, warehouse: Warehouse, request: Request) -> Answer:
+    try:
+        done = handler(warehouse, request)
+    except CommitStateUnknown as error:
+        if isinstance(error.__cause__, LockError):
+            # This try did not get the latch. Whether an earlier one has landed is found out by the next one.
+            raise StillRunning(f"{error}; send it again with the same Idempotency-Key") from error
+        raise
+    except Exception as error:
+        answered.end(key, request, error)
+        raise
+    answered.end(key, request, done)
+    return done

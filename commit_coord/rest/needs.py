@@ -1,0 +1,50 @@
+"""What a route needs of whoever asks it. Each route says it in the table of routes; :mod:`.gate` checks it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from pyiceberg.typedef import Identifier
+
+from commit_coord.rest.access import Access
+from commit_coord.rest.wire import Request
+
+
+def in_path(request: Request) -> Sequence[Identifier]:
+    """Return the namespace in the path."""
+    return (request.namespace,)
+
+
+def whole_catalog(request: Request) -> Sequence[Identifier]:
+    """Return the root, below which every namespace is."""
+    return ((),)
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What must be allowed, and where.
+
+    Args:
+        access: What.
+        where: Returns the namespaces that a request names, wherever it names them.
+        purging: What is needed instead where the request asks for files to be deleted.
+    """
+
+    access: Access
+    where: Callable[[Request], Sequence[Identifier]] = in_path
+    purging: Access | None = None
+
+    def of(self, request: Request) -> Iterator[tuple[Identifier, Access]]:
+        """Yield each namespace with what is needed there.
+
+        Raises:
+            MalformedRequest: The body does not say which namespace it is about.
+        """
+        access = self.purging if self.purging is not None and request.purges else self.access
+        for namespace in self.where(request):
+            yield namespace, access
+
+
+NOTHING = Needs(Access.NONE, where=whole_catalog)
+"""Anybody may ask."""

@@ -1,0 +1,124 @@
+"""What a client relies on in a commit, refused in the words that Java's clients know.
+
+PyIceberg's models say the same in other words. And one refuses what Java allows: the first snapshot of a table on
+another branch than main.
+
+Source: Iceberg Java ``UpdateRequirement``.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.update import (
+    AssertCreate,
+    AssertCurrentSchemaId,
+    AssertDefaultSortOrderId,
+    AssertDefaultSpecId,
+    AssertLastAssignedFieldId,
+    AssertLastAssignedPartitionId,
+    AssertRefSnapshotId,
+    AssertTableUUID,
+)
+
+
+class NotThere(AssertCreate):
+    """There is no such table."""
+
+    def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override]
+        """Return if the requirement is met."""
+        if base_metadata is not None:
+            raise _failed("table already exists")
+
+
+class SameTable(AssertTableUUID):
+    """It is still the same table, and not one that was made anew under its name."""
+
+    def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override]
+        """Return if the requirement is met."""
+        found = _there(base_metadata).table_uuid
+        if self.uuid != found:
+            raise _failed(f"UUID does not match: expected {found} != {self.uuid}")
+
+
+class SameRef(AssertRefSnapshotId):
+    """A branch or tag is where it was, or is still not there."""
+
+    def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override]
+        """Return if the requirement is met."""
+        ref = _there(base_metadata).refs.get(self.ref)
+        if ref is None:
+            if self.snapshot_id is not None:
+                raise _failed(f"branch or tag {self.ref} is missing, expected {self.snapshot_id}")
+            return
+        kind = ref.snapshot_ref_type.value
+        if self.snapshot_id is None:
+            raise _failed(f"{kind} {self.ref} was created concurrently")
+        if self.snapshot_id != ref.snapshot_id:
+            raise _failed(f"{kind} {self.ref} has changed: expected id {self.snapshot_id} != {ref.snapshot_id}")
+
+
+class SameLastFieldId(AssertLastAssignedFieldId):
+    """No column was added."""
+
+    def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override]
+        """Return if the requirement is met."""
+        _compare("last assigned field id", self.last_assigned_field_id, _there(base_metadata).last_column_id)
+
+
+class SameSchema(AssertCurrentSchemaId):
+    """The schema is the same."""
+
+    def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override]
+        """Return if the requirement is met."""
+        _compare("current schema", self.current_schema_id, _there(base_metadata).current_schema_id)
+
+
+class SameLastPartitionId(AssertLastAssignedPartitionId):
+    """No partition field was added."""
+
+    def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override]
+        """Return if the requirement is met."""
+        found = _there(base_metadata).last_partition_id
+        _compare("last assigned partition id", self.last_assigned_partition_id, found)
+
+
+class SameSpec(AssertDefaultSpecId):
+    """The partition spec is the same."""
+
+    def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override]
+        """Return if the requirement is met."""
+        _compare("default partition spec", self.default_spec_id, _there(base_metadata).default_spec_id)
+
+
+class SameSortOrder(AssertDefaultSortOrderId):
+    """The sort order is the same."""
+
+    def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override]
+        """Return if the requirement is met."""
+        _compare("default sort order", self.default_sort_order_id, _there(base_metadata).default_sort_order_id)
+
+
+Requirement = Annotated[
+    NotThere | SameTable | SameRef | SameLastFieldId | SameSchema | SameLastPartitionId | SameSpec | SameSortOrder,
+    Field(discriminator="type"),
+]
+"""PyIceberg's ``TableRequirement``, read from the same JSON."""
+
+
+def _there(metadata: TableMetadata | None) -> TableMetadata:
+    if metadata is None:
+        raise _failed("the table does not exist")
+    return metadata
+
+
+def _compare(what: str, expected: int | None, found: int | None) -> None:
+    if expected != found:
+        raise _failed(f"{what} changed: expected id {expected} != {found}")
+
+
+def _failed(reason: str) -> CommitFailedException:
+    return CommitFailedException(f"Requirement failed: {reason}")

@@ -1,0 +1,167 @@
+"""The routes of tables."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.table.update import AssertCreate
+from pyiceberg.typedef import Identifier
+
+from commit_coord.coordinator import Committed
+from commit_coord.errors import CommitConflict
+from commit_coord.iceberg import metadata as fast_metadata
+from commit_coord.rest.commits import land
+from commit_coord.rest.metadata import etag_of, matches
+from commit_coord.rest.namespaces import require_namespace, shown
+from commit_coord.rest.pages import page
+from commit_coord.rest.views import refuse_view
+from commit_coord.rest.warehouses import Warehouse
+from commit_coord.rest.wire import (
+    NO_CONTENT,
+    Answer,
+    CreateTable,
+    MalformedRequest,
+    RegisterTable,
+    RenameTable,
+    Request,
+    json_answer,
+    read_commit,
+    table_names,
+)
+from commit_coord.table import CoordinatedCreation
+
+logger = logging.getLogger(__name__)
+
+
+def list_tables(warehouse: Warehouse, request: Request) -> Answer:
+    """Answer with the tables of a namespace."""
+    require_namespace(warehouse.catalog, request.namespace)
+    found, following = page(warehouse.catalog.list_tables(request.namespace), request)
+    return json_answer({"identifiers": table_names(found), "next-page-token": following})
+
+
+def create_table(warehouse: Warehouse, request: Request) -> Answer:
+    """Create a table, or answer with what a client needs to create it by its first commit."""
+    wanted = request.parsed(CreateTable)
+    table = (*request.namespace, wanted.name)
+    require_namespace(warehouse.catalog, request.namespace)
+    refuse_existing(warehouse, table)
+    staged = warehouse.catalog.stage_table(
+        table, wanted.schema_, wanted.location, wanted.spec, wanted.order, wanted.properties
+    )
+    if (key := request.idempotency_key) is not None:
+        # By it the table is known as the one that this request has made, when it is sent again.
+        staged.metadata = staged.metadata.model_copy(update={"table_uuid": uuid.UUID(key)})
+    if wanted.stage_create:
+        return warehouse.answers.staged(fast_metadata.dump(staged.metadata, ""), request)
+    try:
+        made = CoordinatedCreation(staged).commit_transaction()
+    except CommitConflict:
+        refuse_existing(warehouse, table)
+        raise
+    return warehouse.answers.load(made.metadata_location, request)
+
+
+def load_table(warehouse: Warehouse, request: Request) -> Answer:
+    """Answer with the metadata of a table, or that the client has it already."""
+    refs_only = request.query.get("snapshots", "all")
+    if refs_only not in ("all", "refs"):
+        raise MalformedRequest(f"Invalid snapshots, neither all nor refs: {refs_only}")
+    location = warehouse.catalog.metadata_location(request.table)
+    etag = etag_of(location, refs_only=refs_only == "refs")
+    if matches(request.headers.get("if-none-match"), etag):
+        return Answer(status=304, headers={"etag": etag})
+    return warehouse.answers.load(location, request, refs_only=refs_only == "refs")
+
+
+def table_exists(warehouse: Warehouse, request: Request) -> Answer:
+    """Answer 204 if there is such a table."""
+    warehouse.catalog.metadata_location(request.table)
+    return NO_CONTENT
+
+
+def commit_table(warehouse: Warehouse, request: Request) -> Answer:
+    """Commit to a table, or create it with all that was staged."""
+    wanted = read_commit(request)
+    table = request.table
+    creates = any(isinstance(requirement, AssertCreate) for requirement in wanted.requirements)
+    if creates:
+        require_namespace(warehouse.catalog, request.namespace)
+        refuse_view(warehouse, table)
+    try:
+        committed = land(warehouse, request, wanted)
+    except CommitConflict as error:
+        if creates and warehouse.catalog.table_exists(table):
+            raise CommitFailedException("Requirement failed: table already exists") from error
+        raise
+    return warehouse.answers.written(committed.location, _bytes_of(warehouse, committed), request)
+
+
+def drop_table(warehouse: Warehouse, request: Request) -> Answer:
+    """Drop a table, with its files if the client asks for that."""
+    warehouse.catalog.metadata_location(request.table)
+    if request.purges:
+        warehouse.catalog.purge_table(request.table)
+    else:
+        warehouse.catalog.drop_table(request.table)
+    return NO_CONTENT
+
+
+def rename_table(warehouse: Warehouse, request: Request) -> Answer:
+    """Give a table another name, in another namespace if wanted."""
+    wanted = request.parsed(RenameTable)
+    source, destination = wanted.source.identifier, wanted.destination.identifier
+    warehouse.catalog.metadata_location(source)
+    require_namespace(warehouse.catalog, wanted.destination.namespace)
+    if not warehouse.catalog.view_exists(destination):  # the catalog says so in other words
+        refuse_existing(warehouse, destination)
+    warehouse.catalog.rename_table(source, destination)
+    return NO_CONTENT
+
+
+def register_table(warehouse: Warehouse, request: Request) -> Answer:
+    """Register the table of a metadata file that is there."""
+    wanted = request.parsed(RegisterTable)
+    table = (*request.namespace, wanted.name)
+    require_namespace(warehouse.catalog, request.namespace)
+    if wanted.overwrite:
+        refuse_view(warehouse, table)
+    else:
+        refuse_existing(warehouse, table)
+    made = warehouse.catalog.register_table(table, wanted.metadata_location, wanted.overwrite)
+    return warehouse.answers.load(made.metadata_location, request)
+
+
+def report_metrics(warehouse: Warehouse, request: Request) -> Answer:
+    """Take the report of a scan or commit. Nothing is done with it."""
+    return NO_CONTENT
+
+
+def refuse_existing(warehouse: Warehouse, table: Identifier) -> None:
+    """Return if neither a table nor a view has this name.
+
+    Raises:
+        TableAlreadyExistsError: A table has.
+        ViewAlreadyExistsError: A view has.
+    """
+    try:
+        warehouse.catalog.metadata_location(table)
+    except NoSuchTableError:
+        refuse_view(warehouse, table)
+        return
+    raise TableAlreadyExistsError(f"Table already exists: {shown(table)}")
+
+
+def _bytes_of(warehouse: Warehouse, committed: Committed) -> bytes:
+    """Return the metadata that *committed* published: the whole file, which may hold the commits of others.
+
+    It is most often known from the commit. The commit has landed, so nothing that fails here may end as an error.
+    """
+    try:
+        metadata = warehouse.catalog.coordinator.read(committed.location)
+    except Exception:  # above all, the file may be gone by now
+        logger.info("the metadata file of a commit is gone: %s", committed.location, exc_info=True)
+        metadata = committed.metadata
+    return fast_metadata.dump(metadata, "")

@@ -1,0 +1,35 @@
+"""The route of commits to several tables."""
+
+from __future__ import annotations
+
+from pyiceberg.table.update import AssertCreate
+
+from commit_coord.coordinator.stores import SeveralPointersStore
+from commit_coord.rest.namespaces import require_namespace
+from commit_coord.rest.views import refuse_view
+from commit_coord.rest.warehouses import Warehouse
+from commit_coord.rest.wire import NO_CONTENT, Answer, Request, UnsupportedRequest, read_transaction
+
+
+def has_transactions(warehouse: Warehouse) -> bool:
+    """Return whether the warehouse can commit to several tables at once."""
+    return isinstance(warehouse.catalog.coordinator.store, SeveralPointersStore)
+
+
+def commit_transaction(warehouse: Warehouse, request: Request) -> Answer:
+    """Commit to several tables: to all of them, or to none."""
+    if not has_transactions(warehouse):
+        raise UnsupportedRequest(
+            "a Hive Metastore swaps the pointer of one table at a time, so a commit to several could be seen half "
+            "done; commit to each table alone, or keep the tables in a SQL catalog"
+        )
+    wanted = read_transaction(request)
+    for change in wanted.table_changes:
+        if any(isinstance(requirement, AssertCreate) for requirement in change.requirements):
+            require_namespace(warehouse.catalog, change.identifier.namespace)
+            refuse_view(warehouse, change.identifier.identifier)
+    warehouse.catalog.commit_requests(
+        [(change.identifier.identifier, change.requirements, change.updates) for change in wanted.table_changes],
+        request_id=request.idempotency_key,
+    )
+    return NO_CONTENT

@@ -1,0 +1,87 @@
+"""The catalogs that are served, each under the prefix of its name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from urllib.parse import quote
+
+from commit_coord.catalog.base import CoordinatedCatalog
+from commit_coord.catalog.load import load_catalog
+from commit_coord.clock import SYSTEM_CLOCK
+from commit_coord.rest.errors import NoSuchWarehouse
+from commit_coord.rest.metadata import TableAnswers
+from commit_coord.rest.turns import Lines
+
+
+@dataclass(frozen=True, slots=True)
+class Warehouse:
+    """A catalog, the answers that were made of its files, and the commits that wait for its tables."""
+
+    catalog: CoordinatedCatalog
+    answers: TableAnswers
+    lines: Lines
+
+    @property
+    def prefix(self) -> str:
+        """What its paths begin with, encoded."""
+        return quote(self.catalog.name, safe="")
+
+
+class Warehouses:
+    """The catalogs that one process serves.
+
+    Args:
+        names: In PyIceberg's configuration; the first one is the default.
+        most_waiting: How many commits may wait for one table.
+    """
+
+    def __init__(self, names: Sequence[str], most_waiting: int = 0) -> None:
+        self._names = tuple(names)
+        self._most_waiting = most_waiting
+        self._opened: dict[str, Warehouse] = {}
+        self._ends = ExitStack()
+
+    def open(self) -> None:
+        """Open all of them.
+
+        Raises:
+            ConfigError: One can't be opened; none is open.
+        """
+        with ExitStack() as opening:
+            for name in self._names:
+                catalog = load_catalog(name)
+                opening.callback(catalog.close)
+                reserved_ms = catalog.settings.commit_reserved_turn_ms
+                self._opened[name] = Warehouse(
+                    catalog,
+                    TableAnswers(partial(catalog.file_io, {})),
+                    Lines(SYSTEM_CLOCK, reserved_ms=reserved_ms, most_waiting=self._most_waiting),
+                )
+            self._ends = opening.pop_all()
+
+    def close(self) -> None:
+        """Give back every lock and close every connection."""
+        self._opened.clear()
+        self._ends.close()
+
+    def chosen(self, name: str | None) -> Warehouse:
+        """Return the one that a client asks for by *name*, without one the default.
+
+        Raises:
+            NoSuchWarehouse: None has this name.
+        """
+        found = self._opened.get(name or self._names[0])
+        if found is None:
+            raise NoSuchWarehouse(f"Warehouse does not exist: {name}; served are: {', '.join(self._names)}")
+        return found
+
+    def named(self, name: str | None) -> Warehouse:
+        """Return the one of that name, or else the default."""
+        return self._opened.get(name or "") or self._opened[self._names[0]]
+
+    def __iter__(self) -> Iterator[Warehouse]:
+        """Yield all of them."""
+        return iter(tuple(self._opened.values()))

@@ -1,0 +1,344 @@
+"""What crosses the wire: requests and answers as values, and their JSON. Pure.
+
+Source: Iceberg's ``rest-catalog-open-api.yaml``; the models of schemas, requirements and updates are PyIceberg's.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import orjson
+from pydantic import Field, ValidationError
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
+from pyiceberg.table.update import TableUpdate
+from pyiceberg.typedef import IcebergBaseModel, Identifier
+from pyiceberg.view.metadata import ViewVersion
+
+from commit_coord.iceberg.view_metadata import AnyViewUpdate, SameView
+from commit_coord.rest.requirements import Requirement
+
+M = TypeVar("M", bound=IcebergBaseModel)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """An HTTP request, decoded as far as its route says.
+
+    Args:
+        method: In upper case.
+        path: Raw: still percent-encoded.
+        names: What stands in the path, decoded: ``namespace``, ``table``, ``view``.
+        query: The query parameters, decoded.
+        headers: By lower-case name; one that came twice is joined with a comma.
+        body: As it came.
+        peer: The address that it came from.
+        subject: Of the client's certificate, which was verified; "" without one.
+        request_id: Names the request in logs.
+        sees: Whether the client may know of a namespace: lists leave out the others.
+    """
+
+    method: str
+    path: str
+    names: Mapping[str, str] = field(default_factory=dict)
+    query: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    peer: str = ""
+    subject: str = ""
+    request_id: str = ""
+    sees: Callable[[Identifier], bool] = lambda _: True
+
+    @property
+    def namespace(self) -> Identifier:
+        """The levels of the namespace in the path."""
+        return levels(self.names["namespace"])
+
+    @property
+    def table(self) -> Identifier:
+        """Namespace and name of the table in the path."""
+        return (*self.namespace, self.names["table"])
+
+    @property
+    def idempotency_key(self) -> str | None:
+        """The key by which the client may send the request again; None where it gives none.
+
+        Raises:
+            MalformedRequest: It is no UUID of version 7.
+        """
+        given = self.headers.get("idempotency-key")
+        if given is None:
+            return None
+        try:
+            key = uuid.UUID(given)
+        except ValueError:
+            key = uuid.UUID(int=0)
+        if key.version != 7 or len(given) != 36:
+            raise MalformedRequest(f"Invalid Idempotency-Key, not a UUID of version 7: {given}")
+        return str(key)
+
+    @property
+    def view(self) -> Identifier:
+        """Namespace and name of the view in the path."""
+        return (*self.namespace, self.names["view"])
+
+    @property
+    def purges(self) -> bool:
+        """Whether the files of the table are to be deleted."""
+        return self.query.get("purgeRequested", "false").lower() == "true"
+
+    @property
+    def takes_gzip(self) -> bool:
+        """Whether the client reads gzipped answers."""
+        offered = (part.strip().partition(";") for part in self.headers.get("accept-encoding", "").split(","))
+        return any(coding in ("gzip", "*") and weight.replace(" ", "") not in _REFUSED for coding, _, weight in offered)
+
+    def parsed(self, model: type[M]) -> M:
+        """Return the body as *model*.
+
+        Raises:
+            MalformedRequest: It is none.
+        """
+        try:
+            return model.model_validate_json(self.body)
+        except ValidationError as error:
+            raise MalformedRequest(_first_reason(error)) from error
+        except (AttributeError, KeyError, TypeError) as error:  # validators of PyIceberg's that expect an object
+            raise MalformedRequest(f"Malformed request: {type(error).__name__}: {error}") from error
+
+
+_REFUSED = frozenset({"q=0", "q=0.0", "q=0.00", "q=0.000"})
+
+
+class MalformedRequest(ValueError):
+    """The request does not say what its route needs. Nothing was done."""
+
+
+class UnprocessableRequest(ValueError):
+    """The request contradicts itself. Nothing was done."""
+
+
+class UnsupportedRequest(Exception):
+    """The request is well formed, and this server does not do what it asks for. Nothing was done."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """An HTTP answer.
+
+    Args:
+        status: The HTTP status.
+        body: Of :attr:`content_type`; none for 204 and 304.
+        headers: Those beside content type and length.
+        location: The metadata file that the body shows; None where it shows none.
+    """
+
+    status: int = 200
+    body: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    content_type: str = "application/json"
+    location: str | None = None
+
+
+def json_answer(document: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Answer:
+    """Return the answer whose body is *document*."""
+    return Answer(status=status, body=orjson.dumps(document), headers=headers or {})
+
+
+NO_CONTENT = Answer(status=204)
+
+
+def levels(text: str) -> Identifier:
+    """Return the levels of a namespace that is written as *text* in a path or a query: separated by ``0x1F``."""
+    return tuple(text.split("\x1f"))
+
+
+class CreateNamespace(IcebergBaseModel):
+    """``CreateNamespaceRequest``."""
+
+    namespace: tuple[str, ...]
+    properties: dict[str, str] = Field(default_factory=dict)
+
+
+class UpdateNamespace(IcebergBaseModel):
+    """``UpdateNamespacePropertiesRequest``."""
+
+    removals: list[str] = Field(default_factory=list)
+    updates: dict[str, str] = Field(default_factory=dict)
+
+
+class CreateTable(IcebergBaseModel):
+    """``CreateTableRequest``."""
+
+    name: str
+    location: str | None = None
+    schema_: Schema = Field(alias="schema")
+    partition_spec: PartitionSpec | None = Field(alias="partition-spec", default=None)
+    write_order: SortOrder | None = Field(alias="write-order", default=None)
+    stage_create: bool = Field(alias="stage-create", default=False)
+    properties: dict[str, str] = Field(default_factory=dict)
+
+    @property
+    def spec(self) -> PartitionSpec:
+        """The partition spec, where none is given that of one partition."""
+        return self.partition_spec or UNPARTITIONED_PARTITION_SPEC
+
+    @property
+    def order(self) -> SortOrder:
+        """The sort order, where none is given no order."""
+        return self.write_order or UNSORTED_SORT_ORDER
+
+
+class CommitTable(IcebergBaseModel):
+    """``CommitTableRequest``; on the routes of one table the path names it."""
+
+    requirements: tuple[Requirement, ...] = ()
+    updates: tuple[TableUpdate, ...] = ()
+
+
+_SAID_TWICE = frozenset({("add-schema", "last-column-id"), ("set-statistics", "snapshot-id")})
+"""Deprecated fields of an update that repeat what another one of it says."""
+
+
+def read_commit(request: Request) -> CommitTable:
+    """Return the commit that *request* asks for.
+
+    Raises:
+        MalformedRequest: It is none.
+        UnsupportedRequest: It says something that PyIceberg's models do not know. They would drop it without a word,
+            and with it, say, the key of an encrypted snapshot.
+    """
+    commit = request.parsed(CommitTable)
+    refuse_lost(orjson.loads(request.body).get("updates") or [], commit.updates)
+    return commit
+
+
+def refuse_lost(given: Sequence[Any], updates: Sequence[IcebergBaseModel], where: str = "updates") -> None:
+    """Return if *updates* say everything that *given* does, the JSON that they were read from.
+
+    Raises:
+        UnsupportedRequest: They do not.
+    """
+    for number, (update, parsed) in enumerate(zip(given, updates, strict=True)):
+        for lost in _lost(update, parsed.model_dump(mode="json")):
+            if (update.get("action"), lost) not in _SAID_TWICE:
+                raise UnsupportedRequest(f"this server does not know the field {where}.{number}.{lost}")
+
+
+def _lost(given: Any, kept: Any) -> Iterator[str]:
+    """Yield the paths of the fields of *given* that *kept* does not have."""
+    if isinstance(given, dict) and isinstance(kept, dict):
+        for key, value in given.items():
+            if key not in kept:
+                if value is not None:
+                    yield key
+            else:
+                yield from (f"{key}.{below}" for below in _lost(value, kept[key]))
+    elif isinstance(given, list) and isinstance(kept, list):
+        for number, (one, other) in enumerate(zip(given, kept, strict=False)):
+            yield from (f"{number}.{below}" for below in _lost(one, other))
+
+
+class RegisterTable(IcebergBaseModel):
+    """``RegisterTableRequest``."""
+
+    name: str
+    metadata_location: str = Field(alias="metadata-location")
+    overwrite: bool = False
+
+
+class CreateView(IcebergBaseModel):
+    """``CreateViewRequest``."""
+
+    name: str
+    location: str | None = None
+    schema_: Schema = Field(alias="schema")
+    view_version: ViewVersion = Field(alias="view-version")
+    properties: dict[str, str] = Field(default_factory=dict)
+
+
+class RegisterView(IcebergBaseModel):
+    """``RegisterViewRequest``."""
+
+    name: str
+    metadata_location: str = Field(alias="metadata-location")
+
+
+class CommitView(IcebergBaseModel):
+    """``CommitViewRequest``; the path names the view."""
+
+    requirements: tuple[SameView, ...] = ()
+    updates: tuple[AnyViewUpdate, ...]
+
+
+def read_view_commit(request: Request) -> CommitView:
+    """Return the commit to a view that *request* asks for.
+
+    Raises:
+        MalformedRequest: It is none.
+        UnsupportedRequest: It says something that the models do not know, and would drop without a word.
+    """
+    commit = request.parsed(CommitView)
+    refuse_lost(orjson.loads(request.body)["updates"], commit.updates)
+    return commit
+
+
+class TableName(IcebergBaseModel):
+    """``TableIdentifier``."""
+
+    namespace: tuple[str, ...]
+    name: str
+
+    @property
+    def identifier(self) -> Identifier:
+        """Namespace and name as PyIceberg writes them."""
+        return (*self.namespace, self.name)
+
+
+class TableChange(CommitTable):
+    """``CommitTableRequest`` of a transaction, which names its table itself."""
+
+    identifier: TableName
+
+
+class CommitTransaction(IcebergBaseModel):
+    """``CommitTransactionRequest``."""
+
+    table_changes: tuple[TableChange, ...] = Field(alias="table-changes")
+
+
+def read_transaction(request: Request) -> CommitTransaction:
+    """Return the commit to several tables that *request* asks for.
+
+    Raises:
+        MalformedRequest: It is none.
+        UnsupportedRequest: It says something that the models do not know, and would drop without a word.
+    """
+    commit = request.parsed(CommitTransaction)
+    given = orjson.loads(request.body)["table-changes"]
+    for number, (one, change) in enumerate(zip(given, commit.table_changes, strict=True)):
+        refuse_lost(one.get("updates") or [], change.updates, f"table-changes.{number}.updates")
+    return commit
+
+
+class RenameTable(IcebergBaseModel):
+    """``RenameTableRequest``."""
+
+    source: TableName
+    destination: TableName
+
+
+def table_names(identifiers: Sequence[Identifier]) -> list[dict[str, Any]]:
+    """Return *identifiers* as a list of ``TableIdentifier``."""
+    return [{"namespace": list(namespace), "name": name} for *namespace, name in identifiers]
+
+
+def _first_reason(error: ValidationError) -> str:
+    reasons = error.errors(include_url=False, include_input=False, include_context=False)
+    where = ".".join(map(str, reasons[0]["loc"]))
+    more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
+    return f"Malformed request: {where + ': ' if where else ''}{reasons[0]['msg']}{more}"

@@ -1,0 +1,195 @@
+"""Commits of other protocols: their requirements decide on the head under the latch, whatever it was before."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
+from pyiceberg.schema import Schema
+from pyiceberg.table import Transaction
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary
+from pyiceberg.table.update import (
+    AddSchemaUpdate,
+    AddSnapshotUpdate,
+    AssertCurrentSchemaId,
+    AssertRefSnapshotId,
+    SetCurrentSchemaUpdate,
+    SetPropertiesUpdate,
+)
+from pyiceberg.types import LongType, NestedField
+
+from commit_coord import CommitLockFailed, CommitStateUnknown, LockError, UpdatesDoNotFit
+from tests.catalog.kit import SCHEMA, Kit, ids, row_ids
+
+
+@pytest.fixture
+def behind(memory: Kit, monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
+    """Has the next commit request find the table as it is now, though it is elsewhere by then."""
+
+    def hold_back(table: Any) -> None:
+        seen = [memory.catalog.coordinator.load(table.name())]
+        load = memory.catalog.coordinator.load
+        monkeypatch.setattr(memory.catalog.coordinator, "load", lambda name: seen.pop() if seen else load(name))
+
+    return hold_back
+
+
+def test_what_others_do_meanwhile_is_kept(memory: Kit, behind: Callable[[Any], None]) -> None:
+    table = memory.table(properties={"a": "1"})
+    behind(table)
+    other = memory.open()
+    other.load_table(table.name()).append(ids(1))
+    committed = memory.catalog.commit_request(table.name(), (), (SetPropertiesUpdate(updates={"b": "2"}),))
+    assert {"a": "1", "b": "2"}.items() <= committed.metadata.properties.items()
+    assert [1] == row_ids(other.load_table(table.name()))
+    other.close()
+
+
+def test_a_schema_gets_the_next_id_of_the_head_that_it_lands_on(memory: Kit, behind: Callable[[Any], None]) -> None:
+    table = memory.table()
+    behind(table)
+    other = memory.open()
+    with other.load_table(table.name()).update_schema() as update:
+        update.add_column("theirs", LongType())
+    other.close()
+    wider = Schema(*SCHEMA.fields, NestedField(9, "mine", LongType()), schema_id=1)
+    updates = (AddSchemaUpdate(schema_=wider), SetCurrentSchemaUpdate(schema_id=-1))
+    committed = memory.catalog.commit_request(table.name(), (), updates)
+    assert [0, 1, 2] == [schema.schema_id for schema in committed.metadata.schemas]
+    assert ["id", "s", "mine"] == committed.metadata.schema().column_names
+
+
+def test_a_requirement_that_fails_on_the_head_refuses(memory: Kit, behind: Callable[[Any], None]) -> None:
+    table = memory.table()
+    behind(table)
+    other = memory.open()
+    other.load_table(table.name()).append(ids(1))
+    with other.load_table(table.name()).update_schema() as update:
+        update.add_column("theirs", LongType())
+    other.close()
+    snapshot = Snapshot(
+        snapshot_id=7, sequence_number=1, manifest_list="nowhere", summary=Summary(Operation.APPEND), schema_id=0
+    )
+    for requirement in (AssertRefSnapshotId(ref="main"), AssertCurrentSchemaId(current_schema_id=0)):
+        with pytest.raises(CommitFailedException, match="Requirement failed"):
+            memory.catalog.commit_request(table.name(), (requirement,), (AddSnapshotUpdate(snapshot=snapshot),))
+    assert [1] == row_ids(memory.again(table))
+
+
+def test_a_table_that_is_not_there_is_not_made(memory: Kit) -> None:
+    with pytest.raises(NoSuchTableError):
+        memory.catalog.commit_request(memory.identifier(), (), (SetPropertiesUpdate(updates={"a": "1"}),))
+
+
+def test_a_table_below_two_namespaces_is_made_with_its_first_rows(memory: Kit) -> None:
+    memory.catalog.create_namespace(("upper", "lower"))
+    with memory.catalog.create_table_transaction(("upper", "lower", "t"), SCHEMA) as tx:
+        tx.append(ids(1))
+    assert [1] == row_ids(memory.catalog.load_table(("upper", "lower", "t")))
+
+
+# -- what was sent before ------------------------------------------------------------------------------------
+
+
+def appended(table: Any, *numbers: int) -> tuple[Any, Any]:
+    """Return requirements and updates of an append whose files are written."""
+    plain = Transaction(table)
+    plain.append(ids(*numbers))
+    return plain._requirements, plain._updates
+
+
+def test_a_commit_whose_twin_landed_meanwhile_is_not_refused(memory: Kit, behind: Callable[[Any], None]) -> None:
+    table = memory.table()
+    requirements, updates = appended(table, 1)
+    behind(table)
+    other = memory.open()
+    other.commit_request(table.name(), requirements, updates)
+    other.load_table(table.name()).append(ids(2))
+    other.close()
+    committed = memory.catalog.commit_request(table.name(), requirements, updates)
+    assert committed.answered
+    assert memory.again(table).metadata_location == committed.location
+    assert [1, 2] == row_ids(memory.again(table))
+
+
+def test_whether_it_was_sent_before_is_unknown_where_the_table_can_not_be_read(
+    memory: Kit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, coordinator = memory.table(), memory.catalog.coordinator
+    requirements, updates = appended(table, 1)
+    memory.again(table).append(ids(2))
+    looks, load = iter([True]), coordinator.load
+
+    def fails_the_second_time(name: Any) -> Any:
+        if next(looks, False):
+            return load(name)
+        raise OSError("the store is away")
+
+    monkeypatch.setattr(coordinator, "load", fails_the_second_time)
+    with pytest.raises(CommitStateUnknown, match="the store is away"):
+        memory.catalog.commit_request(table.name(), requirements, updates)
+
+
+def test_a_commit_under_a_name_of_its_clients_lands_once(memory: Kit) -> None:
+    table, request_id = memory.table(), str(uuid.uuid4())
+    for value in ("1", "2"):
+        committed = memory.catalog.commit_request(
+            table.name(), (), (SetPropertiesUpdate(updates={"a": value}),), request_id=request_id
+        )
+        assert ("2" == value) is committed.answered
+    assert "1" == memory.again(table).properties["a"]
+    assert memory.catalog.locks.recall(request_id) is None  # who calls it remembers what was answered
+
+
+def test_a_named_commit_without_a_latch_is_unknown_and_another_one_has_failed(
+    memory: Kit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, coordinator = memory.table(), memory.catalog.coordinator
+    monkeypatch.setattr(coordinator, "_acquire_timeout_ms", 50)
+    with memory.open().coordinator.latch(table.name(), statement="in the way"):
+        for request_id, expected in ((str(uuid.uuid4()), CommitStateUnknown), (None, CommitLockFailed)):
+            with pytest.raises(expected) as raised:
+                updates = (SetPropertiesUpdate(updates={"a": "1"}),)
+                memory.catalog.commit_request(table.name(), (), updates, request_id=request_id)
+            assert isinstance(raised.value.__cause__, LockError)
+            assert request_id is None or request_id in str(raised.value)
+
+
+def test_several_commits_under_a_name_of_their_clients_land_once(memory: Kit) -> None:
+    tables, request_id = [memory.table(), memory.table()], str(uuid.uuid4())
+    for value in ("1", "2"):
+        committed = memory.catalog.commit_requests(
+            [(table.name(), (), (SetPropertiesUpdate(updates={"a": value}),)) for table in tables],
+            request_id=request_id,
+        )
+        assert [each.answered for each in committed.values()] == ["2" == value] * 2
+    assert ["1", "1"] == [memory.again(table).properties["a"] for table in tables]
+    assert memory.catalog.locks.recall(request_id) is None  # who calls it remembers what was answered
+
+
+def test_several_commits_are_known_by_their_snapshots(memory: Kit) -> None:
+    tables = [memory.table(), memory.table()]
+    requests = [(table.name(), *appended(table, 1)) for table in tables]
+    memory.catalog.commit_requests(requests)
+    memory.again(tables[0]).append(ids(2))
+    committed = memory.catalog.commit_requests(requests)
+    assert {(table.name(), True) for table in tables} == {(name, each.answered) for name, each in committed.items()}
+    assert ([1, 2], [1]) == (row_ids(memory.again(tables[0])), row_ids(memory.again(tables[1])))
+
+
+def test_several_commits_of_which_a_part_is_there_are_unknown(memory: Kit) -> None:
+    one, two = memory.table(), memory.table()
+    requests = [(table.name(), *appended(table, 1)) for table in (one, two)]
+    memory.catalog.commit_request(*requests[0])
+    with pytest.raises(CommitStateUnknown, match="parts of the commit are in their tables"):
+        memory.catalog.commit_requests(requests)
+    assert [] == row_ids(memory.again(two))
+
+
+def test_updates_that_never_fit_say_so(memory: Kit) -> None:
+    table = memory.table()
+    with pytest.raises(UpdatesDoNotFit, match="Schema with id 7 does not exist"):
+        memory.catalog.commit_request(table.name(), (), (SetCurrentSchemaUpdate(schema_id=7),))

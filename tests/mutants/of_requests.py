@@ -1,0 +1,127 @@
+"""Mutants of commits that other engines ask for: what follows a head that moved, what has landed, whose turn it is."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_BLIND = "iceberg/blind.py"
+_REQUESTED = "catalog/requested.py"
+_TURNS = "protocol/turns.py"
+_REBASED = "tests/rest/test_rebase.py::test_"
+_DRAWN = "tests/rest/test_programs.py::test_random_programs_find_no_wrong_row[1]"
+_IN_TURN = "tests/unit/test_turns.py::test_"
+
+MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        "what-adds-alone-is-blind",
+        _BLIND,
+        "        return property_as_bool(dict(properties), BLIND_APPENDS, False)\n",
+        "        return True\n",
+        _REBASED + "what_only_adds_and_is_not_declared_is_refused_when_the_head_moved",
+    ),
+    Mutant(
+        "what-adds-alone-is-blind-the-generator",
+        _BLIND,
+        "        return property_as_bool(dict(properties), BLIND_APPENDS, False)\n",
+        "        return True\n",
+        _DRAWN,
+    ),
+    Mutant(
+        "the-files-of-the-parent-may-be-left-out",
+        _BLIND,
+        "    if any(live.values()):\n",
+        "    if False:\n",
+        _REBASED + "a_declared_append_that_leaves_out_a_file_is_refused",
+    ),
+    Mutant(
+        "what-publishes-is-blind",
+        _BLIND,
+        "    if any(summary.get(key) is not None for key in _CHECKED_BY_CLIENT):\n",
+        "    if False:\n",
+        _REBASED + "what_publishes_a_staged_snapshot_or_replaces_partitions_is_no_blind_append",
+    ),
+    Mutant(
+        "a-new-branch-starts-empty",
+        _BLIND,
+        "    if found.branch not in head.refs and found.branch != MAIN_BRANCH:\n",
+        "    if False:\n",
+        _REBASED + "a_new_branch_is_forked_also_where_nothing_is_required_of_it",
+    ),
+    Mutant(
+        "files-are-of-the-schema-of-their-manifest",
+        _BLIND,
+        "    reason = _lacks_required(part, head)\n",
+        "    reason = None\n",
+        _REBASED + "files_that_were_written_before_their_manifest_are_looked_into",
+    ),
+    Mutant(
+        "a-spec-is-known-by-its-id",
+        _BLIND,
+        "if spec is None or spec != PartitionSpec(*fields, spec_id=spec_id):",
+        "if spec is None:",
+        _REBASED + "an_append_to_a_spec_whose_id_another_one_got_is_refused",
+    ),
+    Mutant(
+        "a-merged-manifest-goes-into-another-list-as-it-is",
+        _BLIND,
+        "    if entries.existing:\n",
+        "    if False:\n",
+        _REBASED + "of_a_merged_manifest_the_added_files_land",
+    ),
+    Mutant(
+        "a-clients-sequence-numbers-stay",
+        _BLIND,
+        "    return manifest_list.unnumbered(manifest)\n",
+        "    return manifest\n",
+        _REBASED + "its_sequence_numbers_and_totals_are_those_of_its_place",
+    ),
+    Mutant(
+        "a-repeat-is-a-new-commit",
+        "catalog/sent_before.py",
+        "if not any(head.snapshot_by_id(snapshot_id) is not None for snapshot_id in ids) and not self._made(head):",
+        "if not self._made(head):",
+        _REBASED + "a_commit_that_is_sent_twice_lands_once",
+    ),
+    Mutant(
+        "what-was-written-for-a-refused-append-stays",
+        _REQUESTED,
+        "            if path not in used:\n",
+        "            if False:\n",
+        _REBASED + "what_was_written_for_a_refused_append_is_deleted",
+    ),
+    Mutant(
+        "a-checkpoint-is-committed-again",
+        "iceberg/streams.py",
+        "committed < progress",
+        "committed <= progress",
+        _REBASED + "a_checkpoint_of_flink_that_is_in_the_table_is_refused",
+    ),
+    Mutant(
+        "offsets-may-move",
+        "iceberg/streams.py",
+        "            if seen != now:\n",
+        "            if False:\n",
+        _REBASED + "the_first_offsets_of_two_coordinators_are_told_apart",
+    ),
+    Mutant(
+        "a-refusal-is-told-while-others-move-the-head",
+        _TURNS,
+        "            if first.stage is Stage.REFUSED and self._running:\n",
+        "            if False:\n",
+        _IN_TURN + "a_refusal_is_told_when_nobody_runs_who_may_move_the_head",
+    ),
+    Mutant(
+        "turns-that-nobody-uses-are-reserved-for-ever",
+        _TURNS,
+        "            self._unused += 1\n",
+        "            pass\n",
+        _IN_TURN + "writers_that_do_not_come_back_cost_ever_less",
+    ),
+    Mutant(
+        "who-waits-for-a-turn-waits-for-ever",
+        _TURNS,
+        "        times = [ticket.deadline for ticket in self._line]\n",
+        "        times = []\n",
+        _IN_TURN + "whatever_clients_do_nobody_waits_for_ever_and_one_turn_is_used_at_a_time",
+    ),
+)

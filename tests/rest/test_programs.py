@@ -1,0 +1,110 @@
+"""Random programs of late, doubled and declared commits find no wrong row."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from pyiceberg.exceptions import CommitFailedException
+
+from commit_coord.catalog.base import CoordinatedCatalog
+from tests.rest.held import BLIND, Held
+from tests.rest.kit import SCHEMA, Server, ids, row_ids, served
+from tests.rest.programs import Program
+
+_FEW, _MANY = range(12), range(12, 300)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    """A server that reserves no turns: these clients do not come back."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYICEBERG_CATALOG__SHOP__COMMIT__RESERVED_TURN_MS", "0")
+        with served() as server:
+            server.client().create_namespace("db")
+            yield server
+
+
+@pytest.fixture(scope="module")
+def catalog(server: Server) -> Iterator[CoordinatedCatalog]:
+    """The library, beside the server."""
+    with server.library() as catalog:
+        yield catalog
+
+
+@pytest.mark.parametrize("seed", [*_FEW, *(pytest.param(seed, marks=pytest.mark.slow) for seed in _MANY)])
+def test_random_programs_find_no_wrong_row(seed: int, server: Server, catalog: CoordinatedCatalog) -> None:
+    Program(seed, server, catalog, ("db", f"p{seed}")).run(30)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_acknowledged_is_there_once_whoever_commits_at_the_same_time(
+    seed: int, server: Server, catalog: CoordinatedCatalog
+) -> None:
+    name = ("db", f"c{seed}")
+    server.client().create_table(name, SCHEMA, properties={"commit.retry.min-wait-ms": "5"})
+    numbers = iter(range(10**6))
+
+    def work(worker: int) -> list[int]:
+        chance, own, done = random.Random(seed * 100 + worker), server.client(), []
+        for _ in range(8):
+            row = next(numbers)
+            match chance.choice(["declared", "declared twice", "undeclared", "library"]):
+                case "declared":
+                    assert 200 == Held.append(own.load_table(name), ids(row)).send(server, BLIND).status
+                case "declared twice":
+                    held = Held.append(own.load_table(name), ids(row), kind="merge_append")
+                    with ThreadPoolExecutor(2) as pool:
+                        answers = list(pool.map(lambda _: held.send(server, BLIND).status, range(2)))  # noqa: B023
+                    assert [200, 200] == answers
+                case "undeclared":
+                    try:
+                        own.load_table(name).append(ids(row))
+                    except CommitFailedException:
+                        continue
+                case "library":
+                    catalog.load_table(name).append(ids(row))
+            done.append(row)
+        return done
+
+    with ThreadPoolExecutor(6) as pool:
+        done = [row for rows in pool.map(work, range(6)) for row in rows]
+    assert sorted(done) == row_ids(server.client().load_table(name))
+
+
+def _flink(checkpoint: int) -> dict[str, str]:
+    return {"flink.job-id": "j", "flink.operator-id": "o", "flink.max-committed-checkpoint-id": str(checkpoint)}
+
+
+def _kafka(offset: int) -> dict[str, str]:
+    return {"kafka.connect.offsets.control.group": f'{{"0":{offset}}}'}
+
+
+@pytest.mark.parametrize("rounds", [15, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "case, headers, properties, refusal",
+    [
+        ("two inserts of one key by MERGE", {}, lambda _: {}, 409),
+        ("two instances of a Flink job", BLIND, _flink, 409),
+        ("two coordinators of Kafka Connect", BLIND, _kafka, 400),
+    ],
+)
+def test_of_two_that_race_one_lands(
+    server: Server,
+    case: str,
+    headers: dict[str, str],
+    properties: Callable[[int], dict[str, str]],
+    refusal: int,
+    rounds: int,
+) -> None:
+    client, name = server.client(), ("db", f"race {case} {rounds}")
+    client.create_table(name, SCHEMA, location=f"file://{server.folder}/race-{refusal}-{len(headers)}-{rounds}")
+    with ThreadPoolExecutor(2) as pool:
+        for number in range(rounds):
+            table = client.load_table(name)
+            both = [Held.append(table, ids(number), properties=properties(number)) for _ in range(2)]
+            answers = pool.map(lambda held: held.send(server, headers).status, both)
+            assert [200, refusal] == sorted(answers, key=lambda status: status != 200)
+    assert list(range(rounds)) == row_ids(client.load_table(name))

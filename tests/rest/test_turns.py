@@ -1,0 +1,97 @@
+"""Clients that are refused and come back, over HTTP: each needs one more try, however many there are."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.table import CommitTableResponse
+
+from tests.rest.held import BLIND, Held
+from tests.rest.kit import SCHEMA, Server, ids, row_ids
+
+Name = tuple[str, str]
+
+
+class Counting(RestCatalog):
+    """PyIceberg's client, which counts its commits."""
+
+    tries = 0
+
+    def commit_table(self, *arguments: Any) -> CommitTableResponse:
+        """Count it."""
+        self.tries += 1
+        answer: CommitTableResponse = super().commit_table(*arguments)
+        return answer
+
+
+def test_undeclared_appends_of_many_clients_need_two_tries_each(
+    server: Server, client: RestCatalog, name: Name
+) -> None:
+    client.create_table(name, SCHEMA)
+    clients, rounds = 8, 5
+    start = threading.Barrier(clients)
+
+    def work(number: int) -> list[int]:
+        own, tries = Counting("rest", uri=server.url), []
+        start.wait()
+        for turn in range(rounds):
+            before = own.tries
+            own.load_table(name).append(ids(number * 100 + turn))
+            tries.append(own.tries - before)
+        return tries
+
+    with ThreadPoolExecutor(clients) as pool:
+        tries = Counter(count for each in pool.map(work, range(clients)) for count in each)
+    assert clients * rounds == len(row_ids(client.load_table(name)))
+    assert max(tries) <= 3, tries
+    assert tries[3] <= 2, tries
+
+
+def test_a_client_that_never_comes_back_stops_the_others_for_one_turn(
+    server: Server, client: RestCatalog, name: Name
+) -> None:
+    table = client.create_table(name, SCHEMA)
+    gone = Held.append(table, ids(1))
+    table.append(ids(2))
+    assert 409 == gone.send(server).status
+    began = time.monotonic()
+    assert 200 == Held.append(client.load_table(name), ids(3)).send(server, BLIND).status
+    assert 1 < time.monotonic() - began < 10
+    assert [2, 3] == row_ids(client.load_table(name))
+
+
+def test_who_comes_back_goes_before_who_came_meanwhile(server: Server, client: RestCatalog, name: Name) -> None:
+    table = client.create_table(name, SCHEMA)
+    refused = Held.append(table, ids(1))
+    table.append(ids(2))
+    assert 409 == refused.send(server).status
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(Held.append(table, ids(3)).send, server, BLIND)
+        time.sleep(0.3)
+        back = Held.append(client.load_table(name), ids(1))
+        back.snapshot["snapshot-id"] = back.document["updates"][1]["snapshot-id"] = refused.snapshot_id
+        assert 200 == back.send(server).status
+        assert 200 == other.result().status
+    found = client.load_table(name)
+    order = [snapshot.snapshot_id for snapshot in found.snapshots()]
+    assert refused.snapshot_id == order[1]
+    assert 3 == len(order)
+
+
+@pytest.mark.parametrize("headers", [{}, BLIND])
+def test_commits_to_other_tables_do_not_wait(
+    server: Server, client: RestCatalog, name: Name, headers: dict[str, str]
+) -> None:
+    table, other = client.create_table(name, SCHEMA), client.create_table((name[0], f"{name[1]}o"), SCHEMA)
+    gone = Held.append(table, ids(1))
+    table.append(ids(2))
+    assert 409 == gone.send(server).status
+    held, began = Held.append(other, ids(1)), time.monotonic()
+    assert 200 == held.send(server, headers).status
+    assert time.monotonic() - began < 1.5
