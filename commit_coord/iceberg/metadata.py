@@ -363,7 +363,7 @@ def unzipped(data: bytes, location: str) -> bytes:
     return gzip.decompress(data) if location.endswith((".gz.metadata.json", ".metadata.json.gz")) else data
 
 
-def parse(data: bytes, location: str, known: TableMetadata | None = None) -> LeanMetadata:
+def parse(data: bytes, location: str, known: TableMetadata | None = None) -> FastMetadata:
     """Return the metadata in *data*, the bytes of the file at *location*.
 
     Args:
@@ -434,7 +434,7 @@ def dump_parts(metadata: TableMetadata, location: str) -> Sequence[bytes]:
 
     The two parts of the history come last, where :func:`parse` finds them without reading what is known.
     """
-    whole = lean(metadata)
+    whole = as_fast(metadata)
     body: dict[str, Any] = {**whole.model_dump(mode="json", exclude=set(_HISTORY)), **whole._extras}
     v1 = whole.format_version == 1
     snapshots: LazyModels[Snapshot] = whole.__dict__["snapshots"]
@@ -467,7 +467,7 @@ def create(updates: Sequence[TableUpdate]) -> TableMetadata:
         empty = TableMetadataV3.model_construct(last_column_id=-1, next_row_id=0)  # type: ignore[call-arg]
         updates = [update for update in updates if not isinstance(update, UpgradeFormatVersionUpdate)]
     made = update_table_metadata(empty, tuple(updates), enforce_validation=True)
-    return lean(_with_row_ids(made, 0))
+    return as_fast(_with_row_ids(made, 0))
 
 
 def extras(metadata: TableMetadata) -> dict[str, Any]:
@@ -484,7 +484,7 @@ def apply_updates(base: TableMetadata, updates: Sequence[TableUpdate]) -> FastMe
     Two updates are applied here. ``RemoveSnapshotsUpdate``: PyIceberg's walks the list of snapshots once for every
     removed id and compares with a list, 27 s for 5,000 of 10,000. An upgrade to version 3: PyIceberg knows none.
     """
-    metadata = lean(base)
+    metadata = as_fast(base)
     for kind, run in itertools.groupby(updates, key=_applied_here):
         if kind is RemoveSnapshotsUpdate:
             ids = {snapshot_id for update in run for snapshot_id in getattr(update, "snapshot_ids", ())}
@@ -493,7 +493,7 @@ def apply_updates(base: TableMetadata, updates: Sequence[TableUpdate]) -> FastMe
             metadata = _upgraded_to_v3(metadata)
         else:
             changed = update_table_metadata(metadata, tuple(run))
-            metadata = lean(_with_row_ids(changed, getattr(metadata, "next_row_id", None) or 0), extras(metadata))
+            metadata = as_fast(_with_row_ids(changed, getattr(metadata, "next_row_id", None) or 0), extras(metadata))
     return metadata
 
 
@@ -508,15 +508,15 @@ def _upgrades_to_v3(update: TableUpdate) -> bool:
     return isinstance(update, UpgradeFormatVersionUpdate) and update.format_version == 3
 
 
-def _upgraded_to_v3(metadata: LeanMetadata) -> LeanMetadata:
+def _upgraded_to_v3(metadata: FastMetadata) -> FastMetadata:
     """Return *metadata* in version 3. Its rows have no ids until they are written anew.
 
     Source: Iceberg specification, "Row Lineage for Upgraded Tables".
     """
     if metadata.format_version == 3:
         return metadata
-    fields = {name: value for name, value in metadata.__dict__.items() if name in LeanMetadataV3.model_fields}
-    made = LeanMetadataV3.model_construct(**{**fields, "format_version": 3, "next_row_id": 0})
+    fields = {name: value for name, value in metadata.__dict__.items() if name in FastMetadataV3.model_fields}
+    made = FastMetadataV3.model_construct(**{**fields, "format_version": 3, "next_row_id": 0})
     made._extras = metadata._extras
     return made
 
