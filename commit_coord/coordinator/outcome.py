@@ -61,7 +61,7 @@ def raise_unless_landed(verdict: Verdict, facts: Mapping[str, str], *, doubt: st
     match verdict.status:
         case CommitStatus.UNKNOWN:
             raise CommitStateUnknown(
-                "whether the commit landed could not be found out; every file is kept",
+                "it is not known whether the commit landed; every file is kept",
                 **facts,
                 location=verdict.plan.location if verdict.plan else None,
                 reason=verdict.reason or None,
@@ -97,8 +97,8 @@ def doubt(run: Run, verdict: Verdict, heads_without_request: Set[str | None]) ->
     if not run.attempt.repeatable or _is_the_last(verdict, heads_without_request):
         return None
     if heads_without_request:
-        return "this commit did not land, but an earlier one of this request may still"
-    return "whether an earlier commit of this request landed could not be found out"
+        return "this commit did not land, but an earlier commit with this request id may still land"
+    return "it is not known whether an earlier commit with this request id landed"
 
 
 def _is_the_last(verdict: Verdict, heads_without_request: Set[str | None]) -> bool:
