@@ -109,7 +109,7 @@ def test_a_commit_to_several_tables_lands_only_while_its_lease_is_live(made: Kit
                 tx.table(table).append(ids(number))
             if not is_live:
                 leases.force_drop_lease()
-                with pytest.raises(CommitLockFailed, match="not live"):
+                with pytest.raises(CommitLockFailed, match="the lease has ended"):
                     tx.commit_transaction()
                 break
     assert [[1, 2], [1, 2]] == [row_ids(made.again(table)) for table in tables]
