@@ -20,6 +20,7 @@ from pyiceberg.typedef import EMPTY_DICT, Identifier
 
 from commit_coord.catalog.locking import LockingCatalog
 from commit_coord.catalog.maintenance import MaintainedCatalog
+from commit_coord.catalog.names import NoSuchName
 from commit_coord.catalog.storing import StoringCatalog
 from commit_coord.clock import SYSTEM_CLOCK
 from commit_coord.config import Configuration
@@ -38,10 +39,6 @@ from commit_coord.observing import observe
 from commit_coord.observing.audit import AuditLog
 from commit_coord.protocol.hierarchy import Operation
 from commit_coord.table import CoordinatedCreation, CoordinatedTable
-
-
-class NoSuchName(NoSuchTableError, NoSuchNamespaceError, ValueError):
-    """No table can have this identifier. PyIceberg raises the one or the other, as the operation goes."""
 
 
 class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, MetastoreCatalog):

@@ -36,7 +36,7 @@ from pyiceberg.table import Table
 from pyiceberg.typedef import Identifier
 from pyiceberg.utils.properties import property_as_bool
 
-from commit_coord.catalog.base import CoordinatedCatalog, NoSuchName
+from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.catalog.metastore.administration import Administration
 from commit_coord.catalog.metastore.common_lock import CommonLock
 from commit_coord.catalog.metastore.declarations import COMMON_LOCK
@@ -51,6 +51,7 @@ from commit_coord.catalog.metastore.servers import Servers
 from commit_coord.catalog.metastore.swaps import Swaps
 from commit_coord.catalog.metastore.tables import MetastoreTables
 from commit_coord.catalog.metastore.writers import UnconditionalWriters
+from commit_coord.catalog.names import NoSuchName
 from commit_coord.clock import SYSTEM_CLOCK
 from commit_coord.config import Settings, configure
 from commit_coord.events import PhaseChange
@@ -203,14 +204,16 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
     ) -> Identifier:
         """Return database and table, in the metastore's spelling: it folds names to lower case."""
         database, table = Catalog.identifier_to_database_and_table(identifier, NoSuchName)
-        if not database or not table:
+        if not table:
+            raise NoSuchName(f"a table needs a name behind its namespace: {identifier!r}")
+        if not database:
             raise NoSuchName(f"no level of a table name may be empty: {identifier!r}")
         return folded(database, table)
 
     def spelled(self, resource: Resource) -> Resource:
         """See :meth:`CoordinatedCatalog.spelled`: names are folded, values of partitions are not."""
         names, levels = resource.path[:2], [level.partition("=") for level in resource.path[2:]]
-        return Resource((*folded(*names), *(folded(key)[0] + equals + value for key, equals, value in levels)))
+        return Resource((*folded(*names), *(key.lower() + equals + value for key, equals, value in levels)))
 
     # The pointer store.
 
