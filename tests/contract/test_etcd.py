@@ -6,11 +6,15 @@ import ast
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from commit_coord.errors import LockError
+from commit_coord.locks.base import Interrupted
+from commit_coord.model import LockMode
 from commit_coord.testing.carrying import NotCarryingContract
-from commit_coord.testing.contract import LockContract, Service
+from commit_coord.testing.contract import TABLE, LockContract, Service, request, soon
 from commit_coord.testing.hammer import hammer
 from commit_coord.testing.servers import running
 from tests.etcd import EtcdServer
@@ -38,6 +42,27 @@ class TestEtcdLocks(LockContract):
 
 class TestEtcdLocksDoNotCarry(NotCarryingContract):
     """See ``commit_coord.testing.carrying``."""
+
+
+@pytest.mark.parametrize("happened", ["the reply was lost", "the lease had ended"])
+def test_an_explicit_lock_that_may_not_outlive_its_client_is_not_granted(
+    service: Service, monkeypatch: pytest.MonkeyPatch, happened: str
+) -> None:
+    manager: Any = service.open()
+    requests = manager.parts.table
+    detach = requests.detach
+
+    def broken(ticket: Any) -> bool:
+        if happened == "the lease had ended":
+            requests.remove(ticket)
+            return bool(detach(ticket))
+        detach(ticket)
+        raise Interrupted("the reply was lost")
+
+    monkeypatch.setattr(requests, "detach", broken)
+    with pytest.raises(LockError):
+        manager.acquire(request((LockMode.EXCLUSIVE, TABLE), explicit=True), deadline=soon(2))
+    assert [] == list(service.open().locks())
 
 
 def test_the_example_is_short_and_imports_the_public_contract_alone() -> None:
