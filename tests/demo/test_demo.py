@@ -31,7 +31,8 @@ from tests.processes import until
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     """A run folder, empty."""
-    with serving(Backend.EMBEDDED, tmp_path) as properties:
+    with serving(Backend.EMBEDDED, tmp_path) as services:
+        properties = services.properties
         made = Run(folder=tmp_path, seed=1, run_id="one", backend=Backend.EMBEDDED, properties=properties)
     made.save()
     return made
@@ -117,7 +118,7 @@ def board_of_a_run() -> Board:
         board.take({"kind": "refused", "process": "x", "writer": writer, "t": 1.0 + at, "waited_ms": 4.0})
         board.take({"kind": "commit", "process": "x", "writer": writer, "t": 2.0 + at, "answered": False, **facts})
         board.take({"kind": "end", "process": "x", "writer": writer, "t": 2.0 + at})
-    board.kill = Kill(process="spark-1", pid=1, at=2.5, acknowledged=1, started_again=4.0)
+    board.kill = Kill(process="spark-1", pid=1, at=2.5, acknowledged=1, of=4, started_again=4.0)
     board.take({"kind": "begin", "process": "x", "writer": "flights-02", "t": 4.1})
     return board
 
