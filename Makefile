@@ -32,7 +32,7 @@ etcd: ## The lock manager for etcd in examples/: the contract, and eight process
 integration: ## The tests on real servers of every version: in containers where Docker answers, else natively
 # COMMITS=1000 has the three kinds of writers make so many commits on one table instead of 60; SERVERS=native and
 # SERVERS=containers choose. ARGS="-k pyiceberg-java" picks the cases with both kinds of unmodified writers.
-	$(with) python java postgres maven docker kerberos -- pytest integration $(ARGS)
+	$(with) python java postgres maven docker kerberos go -- pytest integration $(ARGS)
 
 .PHONY: check
 check: fmt-check lint layers types security test ## Everything that CI checks

@@ -52,6 +52,7 @@ class Client(ABC):
     def rows(self, table: str) -> list[Row]:
         """Return all rows, sorted by their keys."""
 
+    @abstractmethod
     def close(self) -> None:
         """Stop what runs."""
 
@@ -100,6 +101,9 @@ class Spark(Sql):
 
     def ask(self, statement: str) -> list[Row]:
         return [tuple(row) for row in self.spark.sql(statement).collect()]
+
+    def close(self) -> None:
+        pass  # the session is not ours
 
 
 class DuckDB(Sql):
@@ -251,11 +255,12 @@ class IcebergGo(Client):
             raise NotInstalled(f"iceberg-go could not be built: {built.stderr.strip()[-500:]}")
 
     def _ask(self, what: str, table: str, *arguments: int | str) -> str:
-        command = [self._program, self._url, WAREHOUSE, what, NAMESPACE, table, *map(str, arguments)]
+        command = [str(self._program), self._url, WAREHOUSE, what, NAMESPACE, table, *map(str, arguments)]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
         if done.returncode:
             raise RuntimeError(f"iceberg-go: {done.stderr.strip()[-2000:]}")
-        return done.stdout
+        found: str = done.stdout
+        return found
 
     def create(self, table: str) -> None:
         self._ask("create", table)
@@ -268,6 +273,9 @@ class IcebergGo(Client):
 
     def rows(self, table: str) -> list[Row]:
         return _sorted([json.loads(line) for line in self._ask("rows", table).splitlines() if line])
+
+    def close(self) -> None:
+        pass  # nothing runs
 
 
 def _sorted(rows: list[dict[str, Any]]) -> list[Row]:
