@@ -5,6 +5,7 @@ import java.nio.charset.StandardCharsets;
 import org.apache.flink.table.api.EnvironmentSettings;
 import org.apache.flink.table.api.TableEnvironment;
 import org.apache.flink.table.api.TableResult;
+import org.apache.flink.table.api.internal.TableEnvironmentImpl;
 import org.apache.flink.types.Row;
 import org.apache.flink.util.CloseableIterator;
 
@@ -14,13 +15,18 @@ import org.apache.flink.util.CloseableIterator;
  */
 public class Sql {
     public static void main(String[] arguments) throws Exception {
-        TableEnvironment tables = TableEnvironment.create(EnvironmentSettings.inBatchMode());
+        TableEnvironment tables = TableEnvironmentImpl.create(EnvironmentSettings.inBatchMode());
         tables.getConfig().set("parallelism.default", "1");
         BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String statement = input.readLine(); statement != null; statement = input.readLine()) {
             try {
                 TableResult result = tables.executeSql(statement);
-                result.await();
+                if (statement.startsWith("INSERT")) {
+                    result.await();
+                    System.out.println("done");
+                    System.out.flush();
+                    continue;
+                }
                 CloseableIterator rows = result.collect();
                 while (rows.hasNext()) {
                     Row row = (Row) rows.next();
