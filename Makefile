@@ -12,7 +12,7 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: ## A dozen concurrent PySpark and PyIceberg writers load real data, and the result is proved (BACKEND=hive: on HMS and ZooKeeper; BACKEND=rest: Spark SQL through the REST server, on HMS)
+demo: ## A dozen concurrent PySpark and PyIceberg writers load real data, and the result is proved (BACKEND=hive: on HMS and ZooKeeper; BACKEND=rest: Spark SQL through the REST server)
 	$(with) python java $(if $(filter rest,$(BACKEND)),maven) -- commit-coord demo $(if $(BACKEND),--backend $(BACKEND)) $(ARGS)
 
 .PHONY: test

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from integration.conftest import Java, Servers
 
 pytestmark = [pytest.mark.jvm, pytest.mark.hms, pytest.mark.timeout(600)]
 
-NAMES = ("spark", "pyiceberg", "duckdb", "flink", "iceberg-go", "library")
+NAMES = ("spark", "pyiceberg", "flink", "iceberg-go", "library", "duckdb")
 
 Clients = Callable[[str], Client]
 
@@ -68,6 +68,14 @@ def clients(servers: Servers, java: Java, tmp_path_factory: pytest.TempPathFacto
                     client.close()
 
 
+def _can_read(reader: str, writers: Collection[str]) -> bool:
+    """Return whether *reader* reads what all *writers* write.
+
+    DuckDB 1.5 writes the name of the file format in small letters, which iceberg-go 0.7 does not know.
+    """
+    return reader != "iceberg-go" or "duckdb" not in writers
+
+
 @pytest.mark.parametrize("owner", NAMES)
 def test_what_one_writes_the_others_read_and_continue(clients: Clients, owner: str) -> None:
     table = f"of_{owner}".replace("-", "_")
@@ -78,11 +86,15 @@ def test_what_one_writes_the_others_read_and_continue(clients: Clients, owner: s
     first.append(table, 2, "two", "new")
     expected: list[Row] = [(1, "one", None), (2, "two", "new")]
     assert expected == first.rows(table)
+    writers = [owner]
     for key, other in enumerate((name for name in NAMES if name != owner), 3):
-        assert expected == clients(other).rows(table), other
+        if _can_read(other, writers):
+            assert expected == clients(other).rows(table), other
         clients(other).append(table, key, "more", other)
         expected.append((key, "more", other))
-    assert expected == first.rows(table)
+        writers.append(other)
+    if _can_read(owner, writers):
+        assert expected == first.rows(table)
 
 
 @pytest.fixture
@@ -93,8 +105,8 @@ def spark(clients: Clients) -> Spark:
     return found
 
 
-def _everybody_reads(clients: Clients, table: str, expected: list[Row]) -> None:
-    for name in NAMES:
+def _everybody_reads(clients: Clients, table: str, expected: list[Row], writer: str = "spark") -> None:
+    for name in (name for name in NAMES if _can_read(name, [writer])):
         assert expected == clients(name).rows(table), name
 
 
@@ -170,4 +182,4 @@ def test_changes_of_duckdb_are_read_by_everybody(clients: Clients) -> None:
     duckdb.ask(f"INSERT INTO {name} VALUES (1, 'a'), (2, 'b'), (3, 'c')")
     duckdb.ask(f"UPDATE {name} SET value = 'B' WHERE key = 2")
     duckdb.ask(f"DELETE FROM {name} WHERE key = 1")
-    _everybody_reads(clients, "changed", [(2, "B"), (3, "c")])
+    _everybody_reads(clients, "changed", [(2, "B"), (3, "c")], "duckdb")
