@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow.compute as pc
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
 
@@ -20,52 +23,66 @@ pytestmark = [pytest.mark.jvm, pytest.mark.hms, pytest.mark.timeout(600)]
 NAMES = ("spark", "pyiceberg", "flink", "iceberg-go", "library", "duckdb")
 
 Clients = Callable[[str], Client]
+Properties = Mapping[str, str]
 
 
 @pytest.fixture(scope="module")
-def clients(servers: Servers, java: Java, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clients]:
+def properties(servers: Servers) -> Properties:
+    """The catalog."""
+    return {"uri": servers.metastore().uri, "lock-impl": "hms"}
+
+
+@pytest.fixture(scope="module")
+def server(properties: Properties) -> Iterator[RestServer]:
+    """The server of the catalog."""
+    with RestServer(WAREHOUSE, properties) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def clients(
+    server: RestServer, properties: Properties, java: Java, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Clients]:
     """Return the client of a name; it is started when it is asked for the first time."""
     folder = tmp_path_factory.mktemp("clients")
-    properties = {"uri": servers.metastore().uri, "lock-impl": "hms"}
-    started: dict[str, Client] = {}
-    with RestServer(WAREHOUSE, properties, folder / "rest") as server:
+    started: dict[str, Client | Exception] = {}
 
-        def start(name: str) -> Client:
-            place = folder / name
-            place.mkdir()
-            match name:
-                case "spark":
-                    return Spark(java.spark, server.url)
-                case "pyiceberg":
-                    return PyIceberg(RestCatalog(SHOP, uri=server.url, warehouse=WAREHOUSE))
-                case "duckdb":
-                    return DuckDB(server.url)
-                case "flink":
-                    return Flink(server.url, place)
-                case "iceberg-go":
-                    return IcebergGo(server.url, place)
-                case _:
-                    return PyIceberg(commit_coord.load_catalog(SHOP, **properties))
+    def start(name: str) -> Client:
+        place = folder / name
+        place.mkdir()
+        match name:
+            case "spark":
+                return Spark(java.spark, server.url)
+            case "pyiceberg":
+                return PyIceberg(RestCatalog(SHOP, uri=server.url, warehouse=WAREHOUSE))
+            case "duckdb":
+                return DuckDB(server.url)
+            case "flink":
+                return Flink(server.url, place)
+            case "iceberg-go":
+                return IcebergGo(server.url, place)
+            case _:
+                return PyIceberg(commit_coord.load_catalog(SHOP, **properties))
 
-        def get(name: str) -> Client:
-            if name not in started:
-                try:
-                    started[name] = start(name)
-                except (ConfigError, NotInstalled) as error:
-                    started[name] = error  # type: ignore[assignment]  # the next test is skipped at once
-            if isinstance(found := started[name], Exception):
-                pytest.skip(f"{name}: {found}")
-            return found
+    def get(name: str) -> Client:
+        if name not in started:
+            try:
+                started[name] = start(name)
+            except (ConfigError, NotInstalled) as error:
+                started[name] = error  # the next test is skipped at once
+        if isinstance(found := started[name], Exception):
+            pytest.skip(f"{name}: {found}")
+        return found
 
-        library = get("library")
-        assert isinstance(library, PyIceberg)
-        library.catalog.create_namespace(NAMESPACE)
-        try:
-            yield get
-        finally:
-            for client in started.values():
-                if isinstance(client, Client):
-                    client.close()
+    library = get("library")
+    assert isinstance(library, PyIceberg)
+    library.catalog.create_namespace(NAMESPACE)
+    try:
+        yield get
+    finally:
+        for client in started.values():
+            if isinstance(client, Client):
+                client.close()
 
 
 def _can_read(reader: str, writers: Collection[str]) -> bool:
@@ -183,3 +200,26 @@ def test_changes_of_duckdb_are_read_by_everybody(clients: Clients) -> None:
     duckdb.ask(f"UPDATE {name} SET value = 'B' WHERE key = 2")
     duckdb.ask(f"DELETE FROM {name} WHERE key = 1")
     _everybody_reads(clients, "changed", [(2, "B"), (3, "c")], "duckdb")
+
+
+def test_the_example_does_nothing_twice(clients: Clients, server: RestServer) -> None:
+    """``examples/spark_through_rest.py``, as a user starts it, two drivers, one of them twice."""
+    example = Path(__file__).parents[1] / "examples" / "spark_through_rest.py"
+    told = [_driver(example, server.url, name) for name in ("first", "second", "first")]
+    assert [4, 4, 0] == [text.count(" done\n") for text in told]
+    assert 4 == told[2].count(" was done before\n")
+    # 100 rows and 10 more, without 10; 20 of them have 2 instead of 1, 5 have 10 more.
+    library = clients("library")
+    assert isinstance(library, PyIceberg)
+    rows = library.catalog.load_table("sales.orders").scan().to_arrow()
+    for name in ("first", "second"):
+        amounts = rows.filter(pc.equal(rows["driver"], name))["amount"]
+        assert (100, 75 * 1 + 20 * 2 + 5 * 11) == (len(amounts), pc.sum(amounts).as_py())
+
+
+def _driver(example: Path, url: str, name: str) -> str:
+    command = [sys.executable, str(example), url, WAREHOUSE, name]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=500)
+    assert 0 == done.returncode, done.stderr[-3000:]
+    found: str = done.stdout
+    return found
