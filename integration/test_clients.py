@@ -188,7 +188,7 @@ def test_definitions_of_spark_are_read_by_everybody(clients: Clients, spark: Spa
     spark.ask(f"INSERT INTO {name}.branch_checked VALUES (8, 'checked')")
     _everybody_reads(clients, "defined", [(7, "new")])
     spark.ask(f"CALL {SHOP}.system.fast_forward('{NAMESPACE}.defined', 'main', 'checked')")
-    spark.ask(f"ALTER TABLE {name} RENAME TO {SHOP}.{NAMESPACE}.renamed")
+    spark.ask(f"ALTER TABLE {name} RENAME TO {NAMESPACE}.renamed")
     _everybody_reads(clients, "renamed", [(7, "new"), (8, "checked")])
 
 
