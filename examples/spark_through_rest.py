@@ -44,8 +44,9 @@ def session(url: str, warehouse: str) -> SparkSession:
 def once(spark: SparkSession, step: str, statement: str) -> bool:
     """Carry out *statement*, which changes ``shop.sales.orders``, unless *step* is in the table; return whether it was.
 
-    The step is in the summary of the snapshot, so it is in the table exactly when the rows are. A server that still
-    works on the statement of a driver that has died ends before the next driver has started its JVM.
+    The step is in the summary of the snapshot, so it is in the table exactly when the rows are. The look and the commit
+    are two: a commit of a driver that was killed may still wait in the server, for ``lock.acquire-timeout-ms`` at most.
+    Start the driver again after that, or use MERGE for rows that have keys.
     """
     seen = f"SELECT 1 FROM shop.sales.orders.snapshots WHERE summary['{MARK}'] = '{step}'"
     if spark.sql(seen).take(1):
