@@ -219,9 +219,9 @@ def _maintain(run: Run, notes: Notebook, process: str) -> None:
     table = table_id("departures")
     expire = f"older_than => CAST(now() AS TIMESTAMP), retain_last => {_KEPT}"
     notes.tell("ready")
-    over = False
-    while not over:
-        over = run.gate("read").exists()
+    first = True
+    while first or not run.gate("read").exists():
+        first = False
         _compact(spark, notes, "departures")
         spark.sql(f"CALL {_SHOP}.system.expire_snapshots(table => '{table}', {expire})").collect()
     write_sums(run, {name: spark.table(_name(name)) for name in TABLES})
