@@ -18,6 +18,7 @@ from pyiceberg.view import View
 from pyiceberg.view.metadata import ViewMetadata, ViewVersion
 
 from commit_coord.catalog.locking import LockingCatalog
+from commit_coord.catalog.names import NamedCatalog
 from commit_coord.coordinator.views import CommittedView, ViewCommit, ViewStore
 from commit_coord.errors import ConfigError
 from commit_coord.iceberg import view_metadata
@@ -26,7 +27,7 @@ from commit_coord.iceberg.view_metadata import SameView, ViewUpdate
 from commit_coord.protocol.hierarchy import Operation
 
 
-class ViewedCatalog(LockingCatalog):
+class ViewedCatalog(LockingCatalog, NamedCatalog):
     """What a catalog's users do with its views. A subclass sets the attributes before the first call."""
 
     view_store: ViewStore | None
@@ -151,7 +152,7 @@ class ViewedCatalog(LockingCatalog):
         Raises:
             NoSuchNamespaceError: There is none of that name.
         """
-        levels = self._namespace_identifier(namespace)  # type: ignore[attr-defined]
+        levels = self._namespace_identifier(namespace)
         if not self.namespace_exists(levels):  # type: ignore[attr-defined]
             raise NoSuchNamespaceError(f"Namespace does not exist: {table_name(levels)}")
         return self.view_store.names(levels) if self.view_store is not None else []
@@ -204,10 +205,9 @@ class ViewedCatalog(LockingCatalog):
 
     def _view_identifier(self, identifier: str | Identifier) -> Identifier:
         try:
-            named: Identifier = self._table_identifier(identifier)  # type: ignore[attr-defined]
+            return self._table_identifier(identifier)
         except NoSuchTableError as error:
             raise NoSuchViewError(f"View does not exist: {error}") from error
-        return named
 
     def _require_namespace(self, view: Identifier) -> None:
         if not self.namespace_exists(view[:-1]):  # type: ignore[attr-defined]
