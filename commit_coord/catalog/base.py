@@ -156,7 +156,7 @@ class CoordinatedCatalog(CommittingCatalog, ViewedCatalog, StoringCatalog, Maint
         sort_order: SortOrder = UNSORTED_SORT_ORDER,
         properties: dict[str, Any] = EMPTY_DICT,
     ) -> CoordinatedCreation:
-        """Return a transaction that makes a table, and whatever else it is told to, in one commit."""
+        """Return a transaction that creates a table, and makes its further changes, in one commit."""
         staged = self.stage_table(identifier, schema, location, partition_spec, sort_order, properties)
         refuse_unwritable(staged)
         return CoordinatedCreation(staged)
