@@ -170,12 +170,12 @@ class CoordinatedCatalog(CommittingCatalog, ViewedCatalog, StoringCatalog, Maint
         sort_order: SortOrder = UNSORTED_SORT_ORDER,
         properties: dict[str, Any] = EMPTY_DICT,
     ) -> StagedTable:
-        """Return a table as it will be made. Nothing is written.
+        """Return a table that does not exist yet, with its metadata. Nothing is written.
 
-        PyIceberg's own method does so for namespaces of one level.
+        PyIceberg's own method supports only namespaces of one level.
 
         Raises:
-            NoSuchNamespaceError: The location is asked of a namespace that is not there.
+            NoSuchNamespaceError: The default location depends on a namespace that does not exist.
             ValueError: No table can have this name, location, or schema.
         """
         table = self._table_identifier(identifier)
@@ -197,14 +197,14 @@ class CoordinatedCatalog(CommittingCatalog, ViewedCatalog, StoringCatalog, Maint
 
         Args:
             identifier: The table.
-            metadata_location: Where its metadata is.
-            overwrite: A table of that name becomes this one. Its files stay.
+            metadata_location: The metadata file.
+            overwrite: Replace an existing table of this name. The files of the old table stay.
 
         Raises:
-            TableAlreadyExistsError: There is one of that name, and it is not to be overwritten.
-            FileNotFoundError: There is no such file; nothing was registered.
-            CommitFailedException: It was not overwritten: somebody who takes no latch changed it meanwhile.
-            CommitStateUnknown: Whether it was overwritten is not known.
+            TableAlreadyExistsError: There is a table of this name, and *overwrite* is false; or there is a view.
+            FileNotFoundError: The file does not exist; nothing was registered.
+            CommitFailedException: The table was not replaced: a writer that takes no latch changed it at the same time.
+            CommitStateUnknown: It is not known whether the table was replaced.
         """
         table = self._table_identifier(identifier)
         operation = Operation.DROP_TABLE if overwrite else Operation.CREATE_TABLE
@@ -221,10 +221,10 @@ class CoordinatedCatalog(CommittingCatalog, ViewedCatalog, StoringCatalog, Maint
             self.coordinator.overwrites.forget(table)
             match store.swap(table, pointer, metadata_location):
                 case SwapResult.MOVED:
-                    raise CommitFailedException(f"Table {table_name(table)} was changed meanwhile")
+                    raise CommitFailedException(f"Table {table_name(table)} was changed by another writer")
                 case SwapResult.LOST_REPLY if store.pointer(table) != metadata_location:
                     raise CommitStateUnknown(
-                        "whether the table was registered is not known",
+                        "it is not known whether the table was registered",
                         table=table_name(table),
                         location=metadata_location,
                     )

@@ -18,7 +18,7 @@ from commit_coord.table import CatalogTransaction
 from commit_coord.table.several import LoadingCatalog
 
 CommitRequest = tuple[str | Identifier, tuple[TableRequirement, ...], tuple[TableUpdate, ...]]
-"""A table, what its client relies on, and what is to be applied to it."""
+"""A table, the requirements of the commit to it, and the updates."""
 
 
 class CommittingCatalog(LockingCatalog, NamedCatalog):
@@ -53,26 +53,26 @@ class CommittingCatalog(LockingCatalog, NamedCatalog):
         declared: str | None = None,
         request_id: str | None = None,
     ) -> Committed:
-        """Commit what a client of another protocol asks for: on the head, whichever it is, its requirements decide.
+        """Commit for a client of another protocol: on any head, the requirements decide whether the commit lands.
 
-        An append that is declared to be blind follows any head. What has landed before is answered, and not done again;
-        see :mod:`commit_coord.catalog.sent_before`.
+        An append that is declared blind follows any head. If the commit has already landed, its result is returned and
+        nothing is done; see :mod:`commit_coord.catalog.sent_before`.
 
         Args:
-            identifier: The table. It is created where a requirement says that there is none.
-            requirements: Everything that the client relies on; there is no other trace of what it has read.
-            updates: Applied to the head in their order.
-            declared: What the client says of all its appends: ``blind`` or ``checked``. None where it says nothing:
-                the table's ``commit.append.blind`` counts. A snapshot may say otherwise by ``commit-coord.append``.
-            request_id: A UUID that the client has chosen, by which it may ask for the same again; None makes one. The
-                table's history carries it. The journal does not: who calls this remembers what was answered.
+            identifier: The table; created if a requirement says that it does not exist.
+            requirements: Everything on which the client relies; nothing else tells what it has read.
+            updates: Applied to the head in this order.
+            declared: The client's declaration for all its appends, ``blind`` or ``checked``. With None, the table
+                property ``commit.append.blind`` decides. The snapshot property ``commit-coord.append`` has precedence.
+            request_id: A UUID that the client has chosen and may use again; None makes one. The table's history
+                contains it, the journal does not: the caller itself keeps the answer.
 
         Raises:
-            NoSuchTableError: There is none of that name, and it is not to be created.
-            CheckpointInTable: Its stream has committed the same before.
-            StaleRead: The offsets that a coordinator of Kafka Connect has read have moved since.
+            NoSuchTableError: The table does not exist, and the commit does not create it.
+            CheckpointInTable: Its stream has already committed this checkpoint.
+            StaleRead: The offsets of Kafka Connect have moved since its coordinator read them.
             CommitError: As :meth:`~commit_coord.coordinator.Coordinator.commit`.
-            ValueError: It declares something that nobody knows.
+            ValueError: The declaration is not known.
         """
         table = self._table_identifier(identifier)
         return RequestedCommit(self.coordinator, table, requirements, updates, declared, request_id).commit()
@@ -80,21 +80,21 @@ class CommittingCatalog(LockingCatalog, NamedCatalog):
     def commit_requests(
         self, requests: Sequence[CommitRequest], *, request_id: str | None = None
     ) -> dict[Identifier, Committed]:
-        """Commit *requests*, each to another table, as :meth:`commit_request` does one: all of them, or none.
+        """Commit *requests*, each to another table, like :meth:`commit_request`: all of them land, or none.
 
-        Their requirements decide, also of appends that are declared to be blind.
+        The requirements decide, also for appends that are declared blind.
 
         Args:
-            requests: What is asked for.
+            requests: The commits.
             request_id: As for :meth:`commit_request`.
 
         Returns:
-            What became of each table.
+            For each table, its state after the commit.
 
         Raises:
-            ConfigError: The catalog swaps the pointer of one table at a time. Nothing was done.
+            ConfigError: The catalog can swap only one pointer at a time. Nothing was done.
             ValueError: A table is named twice. Nothing was done.
-            NoSuchTableError: One of the tables is not there, and is not to be created. Nothing was done.
+            NoSuchTableError: A table does not exist, and its commit does not create it. Nothing was done.
             CommitError: As :meth:`~commit_coord.coordinator.Coordinator.commit_several`.
         """
         named = [(self._table_identifier(table), requires, changes) for table, requires, changes in requests]
@@ -104,7 +104,7 @@ class CommittingCatalog(LockingCatalog, NamedCatalog):
         return RequestedCommits(self.coordinator, named, request_id).commit()
 
     def transaction(self: LoadingCatalog, request_id: str | None = None) -> CatalogTransaction:
-        """Return a transaction over several tables: what it stages of each lands together, or not at all.
+        """Return a transaction over several tables: all its changes land together, or none.
 
         ::
 
@@ -113,11 +113,11 @@ class CommittingCatalog(LockingCatalog, NamedCatalog):
                 tx.table("shop.stock").delete("item = 7")
 
         Args:
-            request_id: Chosen by the caller: a UUID, or any text that means this commit and no other. A transaction
-                that is made again with it lands once.
+            request_id: Chosen by the caller: a UUID, or any text that is unique to this commit. A transaction that is
+                repeated with the same id lands once.
 
         Raises:
-            ConfigError: The catalog swaps the pointer of one table at a time.
+            ConfigError: The catalog can swap only one pointer at a time.
         """
         self.coordinator.require_several()
         return CatalogTransaction(self, request_id)

@@ -1,4 +1,4 @@
-"""The views of a catalog: coordinated as its tables are, by latches on the same names, so that a name is used once."""
+"""The views of a catalog. They take the same latches as tables, so a view and a table never get the same name."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from commit_coord.protocol.hierarchy import Operation
 
 
 class ViewedCatalog(LockingCatalog, NamedCatalog):
-    """What a catalog's users do with its views. A subclass sets the attributes before the first call."""
+    """The catalog's methods for views. A subclass sets the attributes before the first call."""
 
     view_store: ViewStore | None
-    """Where their pointers are; None where the catalog can't keep any."""
+    """Stores the pointers of views; None if the catalog cannot store views."""
 
     def create_view(
         self,
@@ -44,17 +44,17 @@ class ViewedCatalog(LockingCatalog, NamedCatalog):
         """Create a view.
 
         Args:
-            identifier: Its name.
-            schema: Of its rows, Iceberg's or Arrow's.
-            view_version: Its queries; the id of the schema is set here.
-            location: The folder of its files; None takes the warehouse's.
-            properties: Of the view.
+            identifier: The view's name.
+            schema: The schema of its rows, Iceberg's or Arrow's.
+            view_version: Its queries; this method sets the schema id.
+            location: The folder of its files; None: the default folder in the warehouse.
+            properties: Its properties.
 
         Raises:
-            NoSuchNamespaceError: There is no such namespace.
-            ViewAlreadyExistsError: There is a view, or a table, of that name.
-            InvalidView: It has no query, or several for one dialect; or a property makes no sense.
-            ConfigError: The catalog keeps no views.
+            NoSuchNamespaceError: The namespace does not exist.
+            ViewAlreadyExistsError: A view or a table has this name.
+            InvalidView: The view has no query, or several for one dialect; or a property is not valid.
+            ConfigError: The catalog cannot store views.
             CommitError: As any commit.
         """
         view = self._view_identifier(identifier)
@@ -75,11 +75,11 @@ class ViewedCatalog(LockingCatalog, NamedCatalog):
         """Register the view whose metadata file is at *metadata_location*.
 
         Raises:
-            NoSuchNamespaceError: There is no such namespace.
-            ViewAlreadyExistsError: There is a view, or a table, of that name.
-            FileNotFoundError: There is no such file; nothing was registered.
-            InvalidView: It has no metadata of a view; nothing was registered.
-            ConfigError: The catalog keeps no views.
+            NoSuchNamespaceError: The namespace does not exist.
+            ViewAlreadyExistsError: A view or a table has this name.
+            FileNotFoundError: The file does not exist; nothing was registered.
+            InvalidView: The file does not contain the metadata of a view; nothing was registered.
+            ConfigError: The catalog cannot store views.
             CommitError: As any commit.
         """
         view = self._view_identifier(identifier)
@@ -100,9 +100,9 @@ class ViewedCatalog(LockingCatalog, NamedCatalog):
         """Apply *updates* to the view as it is now, if it meets *requirements*.
 
         Raises:
-            NoSuchViewError: There is no such view.
+            NoSuchViewError: The view does not exist.
             InvalidView: The updates do not fit the view.
-            ConfigError: The catalog keeps no views.
+            ConfigError: The catalog cannot store views.
             CommitError: As any commit.
         """
         view = self._view_identifier(identifier)
@@ -161,8 +161,8 @@ class ViewedCatalog(LockingCatalog, NamedCatalog):
         """Drop the view; its files stay.
 
         Raises:
-            NoSuchViewError: There is none of that name.
-            CommitStateUnknown: Whether it was dropped is not known.
+            NoSuchViewError: The view does not exist.
+            CommitStateUnknown: It is not known whether the view was dropped.
         """
         view = self._view_identifier(identifier)
         self.view_location(view)
@@ -173,10 +173,10 @@ class ViewedCatalog(LockingCatalog, NamedCatalog):
         """Give the view another name.
 
         Raises:
-            NoSuchViewError: There is none of the old name.
-            NoSuchNamespaceError: There is no namespace of the new name's.
-            ViewAlreadyExistsError: There is a view, or a table, of the new name.
-            CommitStateUnknown: Whether it was renamed is not known.
+            NoSuchViewError: No view has the old name.
+            NoSuchNamespaceError: The namespace of the new name does not exist.
+            ViewAlreadyExistsError: A view or a table has the new name.
+            CommitStateUnknown: It is not known whether the view was renamed.
         """
         old, new = self._view_identifier(from_identifier), self._view_identifier(to_identifier)
         given = (table_name(Catalog.identifier_to_tuple(each)) for each in (from_identifier, to_identifier))
@@ -223,7 +223,7 @@ class ViewedCatalog(LockingCatalog, NamedCatalog):
         try:
             return self.coordinator.store.pointer(name) is not None
         except NoSuchTableError:
-            return True  # something of another kind has the name
+            return True  # an object of another kind has the name
 
 
 def _missing(view: Identifier) -> NoSuchViewError:

@@ -184,7 +184,7 @@ def test_several_commits_of_which_a_part_is_there_are_unknown(memory: Kit) -> No
     one, two = memory.table(), memory.table()
     requests = [(table.name(), *appended(table, 1)) for table in (one, two)]
     memory.catalog.commit_request(*requests[0])
-    with pytest.raises(CommitStateUnknown, match="parts of the commit are in their tables"):
+    with pytest.raises(CommitStateUnknown, match="some tables contain their part of the commit"):
         memory.catalog.commit_requests(requests)
     assert [] == row_ids(memory.again(two))
 
