@@ -291,7 +291,10 @@ class RequestedCommits:
         landed = {table: committed for table, committed in found.items() if committed is not None}
         if not landed:
             return None
-        if len(landed) < len(self._parts) and self._request_id is None:
+        named = any(
+            part.before.is_named_in(landed[part.before.table]) for part in self._parts if part.before.table in landed
+        )
+        if len(landed) < len(self._parts) and not named:
             # A part may leave no trace, its snapshot may have expired, or its table may have been dropped. Or another
             # commit has the same snapshot id.
             raise CommitStateUnknown(

@@ -50,6 +50,13 @@ class SentBefore:
             ids = entry.snapshot_ids
         return Committed(metadata=head, location=location, snapshot_ids=ids, answered=True)
 
+    def is_named_in(self, landed: Committed) -> bool:
+        """Return whether the table in the state *landed* contains the request id, so no other commit has made it."""
+        if self.request_id is None:
+            return False
+        found = self.coordinator.recall(self.table, landed.metadata, landed.location, self.request_id)
+        return found is not None
+
     def landed_now(self) -> Committed | None:
         """Return the commit as it has landed; None if it has not, or if the table does not exist."""
         try:

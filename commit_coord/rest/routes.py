@@ -162,7 +162,7 @@ class Api:
         request, caller = admitted.request, admitted.caller
         try:
             self.gate.check(admitted.route.needs, request, caller, warehouse)
-            seen = dataclasses.replace(request, sees=self.gate.sees(caller, warehouse))
+            seen = dataclasses.replace(request, client=caller.name, sees=self.gate.sees(caller, warehouse))
             if admitted.route.needs is NOTHING:
                 return admitted.route.handler(warehouse, seen)  # the answer contains a token, which must not be kept
             return self._keys.answer(admitted.route.handler, warehouse, seen)

@@ -39,6 +39,7 @@ class Request:
         peer: The address of the client.
         subject: The subject of the client's certificate, which TLS has verified; "" without a certificate.
         request_id: Identifies the request in logs.
+        client: The name of the sender; "" if it is not known.
         sees: Tells whether the client may know that a namespace exists: lists leave the others out.
     """
 
@@ -51,6 +52,7 @@ class Request:
     peer: str = ""
     subject: str = ""
     request_id: str = ""
+    client: str = ""
     sees: Callable[[Identifier], bool] = lambda _: True
 
     @property
@@ -67,6 +69,9 @@ class Request:
     def idempotency_key(self) -> str | None:
         """The key with which the client may send the request again; None if it gives none.
 
+        The key of a known client is a UUID made of the key that it sent and of its name. So a key of one client never
+        identifies a request of another one: neither an answer that is kept nor a commit in a table.
+
         Raises:
             MalformedRequest: The key is not a UUID of version 7.
         """
@@ -79,7 +84,7 @@ class Request:
             key = uuid.UUID(int=0)
         if key.version != 7 or len(given) != 36:
             raise MalformedRequest(f"Invalid Idempotency-Key, not a UUID of version 7: {given}")
-        return str(key)
+        return str(uuid.uuid5(key, self.client) if self.client else key)
 
     @property
     def view(self) -> Identifier:
