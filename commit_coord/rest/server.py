@@ -17,7 +17,7 @@ import tempfile
 import time
 import uuid
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -175,34 +175,45 @@ class Application:
     async def _answer(self, admitted: Admitted, receive: Receive, exchange: Exchange) -> Answer:
         assert self._threads is not None, "uvicorn serves nothing before the start is complete"
         limits = self._serving.limits
-        with self._counted(admitted):
+        with self._counted():
             most = limits.max_body_bytes if admitted.route.needs is not NOTHING else _MAX_OPEN_BODY_BYTES
             body = await _body(admitted.request, receive, min(most, limits.max_body_bytes), limits.body_timeout_ms)
             whole = dataclasses.replace(admitted, request=dataclasses.replace(admitted.request, body=body))
-            work = partial(self._begun, whole, exchange, time.perf_counter())
-            return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+            with self._queueing(self._api.queues(whole)):
+                work = partial(self._begun, whole, exchange, time.perf_counter())
+                return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     @contextmanager
-    def _counted(self, admitted: Admitted) -> Iterator[None]:
-        """Count a request, and the commits to its table, until the end of the block.
+    def _counted(self) -> Iterator[None]:
+        """Count a request until the end of the block.
 
         Raises:
             Overloaded: The limits allow no more.
         """
-        most, queue = self._serving.limits.max_commits_per_table, tuple(admitted.request.names.values())
         if self._running >= self._serving.max_requests:
-            raise Overloaded(f"{self._serving.max_requests} requests are in work or wait; try again")
-        if admitted.route.queues and self._queued[queue] >= most:
-            raise Overloaded(f"{most} commits to this table are in work or wait; try again")
+            raise Overloaded(f"{self._serving.max_requests} requests run or wait; try again")
         self._running += 1
-        self._queued[queue] += admitted.route.queues
         try:
             yield
         finally:
             self._running -= 1
-            self._queued[queue] -= admitted.route.queues
-            if not self._queued[queue]:
-                del self._queued[queue]
+
+    @contextmanager
+    def _queueing(self, tables: Set[tuple[str, ...]]) -> Iterator[None]:
+        """Count a commit to each of *tables* until the end of the block.
+
+        Raises:
+            Overloaded: The limits allow no more.
+        """
+        most = self._serving.limits.max_commits_per_table
+        for table in tables:
+            if self._queued[table] >= most:
+                raise Overloaded(f"{most} commits to {'.'.join(table[1:])} run or wait; try again")
+        self._queued.update(tables)
+        try:
+            yield
+        finally:
+            self._queued -= Counter(tables)
 
     def _begun(self, admitted: Admitted, exchange: Exchange, handed_over: float) -> Answer:
         if self._stopping:

@@ -106,15 +106,15 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-refusal-is-told-while-others-move-the-head",
         _TURNS,
-        "            if first.stage is Stage.REFUSED and self._running:\n",
-        "            if False:\n",
+        "            held_back = ticket.stage is Stage.REFUSED and",
+        "            held_back = False and",
         _IN_TURN + "a_refusal_is_told_when_nobody_runs_who_may_move_the_head",
     ),
     Mutant(
         "turns-that-nobody-uses-are-reserved-for-ever",
         _TURNS,
-        "            self._unused += 1\n",
-        "            pass\n",
+        "                self._unused[table] = self._unused.get(table, 0) + 1\n",
+        "                self._unused[table] = 0\n",
         _IN_TURN + "writers_that_do_not_come_back_cost_ever_less",
     ),
     Mutant(
