@@ -38,7 +38,7 @@ _LOCKS = (
     Mutant(
         "names-lock-as-they-are-typed",
         "catalog/hive.py",
-        "Resource((*folded(*names), *(folded(key)[0] + equals + value for key, equals, value in levels)))",
+        "Resource((*folded(*names), *(key.lower() + equals + value for key, equals, value in levels)))",
         "resource",
         "tests/hive/test_names.py::test_a_lock_on_a_name_keeps_out_whoever_spells_it_otherwise[drop_namespace]",
     ),
@@ -257,7 +257,7 @@ _ZOOKEEPER = (
     Mutant(
         "partition-keys-as-typed",
         "catalog/hive.py",
-        "(folded(key)[0] + equals",
+        "(key.lower() + equals",
         "(key + equals",
         "tests/hive/test_names.py::test_a_partition_is_one_however_its_key_is_spelled_and_not_however_its_value_is",
     ),
