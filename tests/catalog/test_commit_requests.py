@@ -189,6 +189,19 @@ def test_several_commits_of_which_a_part_is_there_are_unknown(memory: Kit) -> No
     assert [] == row_ids(memory.again(two))
 
 
+def test_several_commits_of_which_one_is_refused_under_the_latches_land_nothing(
+    memory: Kit, behind: Callable[[Any], None]
+) -> None:
+    one, moved = memory.table(), memory.table()
+    sets = (SetPropertiesUpdate(updates={"a": "1"}),)
+    behind(moved)
+    memory.again(moved).append(ids(1))
+    empty = (AssertRefSnapshotId(ref="main", snapshot_id=None),)
+    with pytest.raises(CommitFailedException):
+        memory.catalog.commit_requests([(moved.name(), empty, sets), (one.name(), (), sets)])
+    assert [None, None] == [memory.again(table).properties.get("a") for table in (one, moved)]
+
+
 def test_several_commits_with_an_id_are_unknown_where_only_another_commit_had_a_part(memory: Kit) -> None:
     """The snapshot of one table was committed alone before, so no table tells that the whole commit has landed."""
     one, two = memory.table(), memory.table()

@@ -161,7 +161,7 @@ def test_another_name_that_the_metastore_takes_for_a_table_is_refused_before_any
     catalog.create_table((world.db, "t"), SCHEMA)
     other = (database.format(world.db), table)
     with catalog.coordinator.latch((world.db, "t"), statement="in the way"):
-        held = list(catalog.show_locks())
+        held = [entry.request_id for entry in catalog.show_locks()]
         for call in (catalog.load_table, catalog.drop_table, catalog.purge_table, catalog.drop_view):
             with pytest.raises((NoSuchName, NoSuchViewError)):
                 elsewhere(lambda call=call: call(other))  # type: ignore[misc]
@@ -173,7 +173,7 @@ def test_another_name_that_the_metastore_takes_for_a_table_is_refused_before_any
             elsewhere(lambda: catalog.commit_request(other, (), (SetPropertiesUpdate(updates={"a": "1"}),)))
         with pytest.raises(NoSuchName):
             elsewhere(lambda: catalog.lock_operation({Resource.table(other): X}))
-        assert held == list(catalog.show_locks())
+        assert held == [entry.request_id for entry in catalog.show_locks()]
     if table == "t":
         for of_database in (catalog.list_tables, catalog.drop_namespace, catalog.load_namespace_properties):
             with pytest.raises(NoSuchNamespaceError):

@@ -36,6 +36,14 @@ _LOCKS = (
         f"{_PROCESS}test_a_command_name_is_any_bytes",
     ),
     Mutant(
+        "names-are-not-trimmed-by-the-metastore",
+        "catalog/metastore/names.py",
+        "        if name != name.strip(_TRIMMED):\n",
+        "        if not name:\n",
+        "tests/hive/test_names.py::"
+        "test_another_name_that_the_metastore_takes_for_a_table_is_refused_before_anything_is_locked[{}-t\\t]",
+    ),
+    Mutant(
         "names-lock-as-they-are-typed",
         "catalog/hive.py",
         "Resource((*folded(*names), *(key.lower() + equals + value for key, equals, value in levels)))",
