@@ -160,7 +160,7 @@ def test_a_server_is_ready_while_catalogs_and_lock_services_answer(
 def test_a_service_that_hangs_is_asked_once_and_its_server_is_not_ready(
     server: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("commit_coord.rest.server._READY_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("commit_coord.rest.application._READY_TIMEOUT_S", 0.1)
     go_on, asked = threading.Event(), []
 
     def hang(_: Readiness) -> Any:
