@@ -238,7 +238,8 @@ def test_whatever_clients_do_nobody_waits_for_ever_and_one_turn_is_used_at_a_tim
                 turns.leave(chance.choice(running), now)
             case "vanish" if tickets:
                 turns.leave(chance.choice(list(tickets)), now)
-        held = [table for holder in (*turns._reserved, *turns._in_turn) for table in holder.tables]
+        held = [table for reserved in turns._reserved for table in reserved.tables]
+        held += [table for ticket in turns._in_turn for table in ticket.tables]
         assert len(set(held)) == len(held), "a table is reserved for one commit"
         wakes = turns.wakes_at()
         for ticket, entered in tickets.items():
