@@ -1,346 +1,50 @@
-"""The thin shell: ASGI in front of threads, under uvicorn.
-
-Commits block, for as long as a table's latch is held by others. So each request is answered in a thread of a pool; the
-event loop reads and writes sockets alone. What the threads can't begin soon is refused, not queued without end.
-"""
+"""The process of a server: checks its settings, listens, and runs the application under uvicorn."""
 
 from __future__ import annotations
 
-import asyncio
-import dataclasses
-import logging
 import os
-import re
 import signal
 import socket
 import tempfile
-import time
-import uuid
-from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
-from urllib.parse import parse_qsl
+from typing import Any
 
 import uvicorn
 
 from commit_coord.errors import ConfigError
-from commit_coord.rest.access import Forbidden, IssuerUnavailable, KeysWanted, NotAuthenticated, Place
-from commit_coord.rest.errors import BodyTimeout, BodyTooLarge, Overloaded, error_answer
-from commit_coord.rest.gate import Gate
-from commit_coord.rest.identities import Identities
-from commit_coord.rest.needs import NOTHING
+from commit_coord.rest.application import SECRET_BYTES, Application, identities
 from commit_coord.rest.processes import run_processes
-from commit_coord.rest.routes import Admitted, Api
 from commit_coord.rest.settings import Serving, is_loopback
-from commit_coord.rest.tls import SUBJECT, Protocol, tls_context
+from commit_coord.rest.tls import Protocol, tls_context
 from commit_coord.rest.warehouses import Warehouses
-from commit_coord.rest.watching import SHARED_METRICS, Exchange, Readiness, Watch, metrics_answer
-from commit_coord.rest.wire import Answer, Request, json_answer
-
-logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
+from commit_coord.rest.watching import SHARED_METRICS
 
 _BACKLOG = 2048
-_MAX_OPEN_BODY_BYTES = 64 * 1024
-"""Of a request from whom nobody knows."""
-_SECRET_BYTES = 32
-_READY_TIMEOUT_S = 5
-_REQUEST_ID = re.compile(r"[\w.-]{1,64}", re.ASCII)
-
-
-class Application:
-    """An ASGI application that serves catalogs.
-
-    Args:
-        serving: What to serve.
-        secret: What the server's own tokens are signed with; None makes one.
-    """
-
-    def __init__(self, serving: Serving, secret: bytes | None = None) -> None:
-        self._serving = serving
-        self._secret = secret or os.urandom(_SECRET_BYTES)
-        # The threads that do not wait serve those for which the others wait.
-        self._warehouses = Warehouses(serving.catalogs, most_waiting=serving.threads // 2)
-        self._watch = Watch(serving.access_log)
-        self._readiness = Readiness(self._warehouses)
-        self._asking: asyncio.Future[Answer] | None = None
-        self._running = 0
-        self._queued: Counter[tuple[str, ...]] = Counter()
-        self._stopping = False
-        self._opened: Api | None = None
-        self._threads: ThreadPoolExecutor | None = None
-
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Serve one connection, or the life of the process."""
-        if scope["type"] == "lifespan":
-            await self._live(receive, send)
-        elif scope["type"] == "http":
-            await self._serve(scope, receive, send)
-
-    async def _live(self, receive: Receive, send: Send) -> None:
-        await receive()
-        try:
-            await asyncio.to_thread(self.start)
-        except Exception as error:  # noqa: BLE001 - uvicorn ends the process
-            await send({"type": "lifespan.startup.failed", "message": str(error)})
-            return
-        await send({"type": "lifespan.startup.complete"})
-        await receive()
-        await asyncio.to_thread(self.end)
-        await send({"type": "lifespan.shutdown.complete"})
-
-    def start(self) -> None:
-        """Open the catalogs.
-
-        Raises:
-            ConfigError: One can't be opened, or a file of the authentication makes no sense.
-        """
-        self._warehouses.open()
-        self._watch.attach(self._warehouses)
-        self._opened = Api(self._warehouses, identities(self._serving, self._warehouses, self._secret))
-        self._threads = ThreadPoolExecutor(self._serving.threads, thread_name_prefix="request")
-
-    @property
-    def _api(self) -> Api:
-        assert self._opened is not None, "uvicorn serves nothing before the start is complete"
-        return self._opened
-
-    def answer(self, admitted: Admitted) -> Answer:
-        """Return the answer to a request; called in one of the threads."""
-        return self._api.answer(admitted)
-
-    def stop(self) -> None:
-        """Refuse what has not begun; call it when no connection is taken any more."""
-        self._stopping = True
-
-    def end(self) -> None:
-        """Let what runs finish, then give back every lock."""
-        assert self._threads is not None, "it was started"
-        self._threads.shutdown(wait=True, cancel_futures=True)
-        self._warehouses.close()
-
-    async def _serve(self, scope: Message, receive: Receive, send: Send) -> None:
-        head = _head(scope)
-        exchange = Exchange(head.request_id, head.peer, head.method)
-        answer = None
-        self._watch.began()
-        try:
-            answer = await self._watched(head, receive, exchange)
-            await _respond(answer, head, send)
-        except _Disconnected:
-            pass  # nobody is there to be answered, and half a request is none
-        finally:
-            self._watch.ended(exchange, answer)
-
-    async def _watched(self, head: Request, receive: Receive, exchange: Exchange) -> Answer:
-        """Return the answer to a request, also where it ends before its route is asked."""
-        caller = None
-        try:
-            self._api.gate.refuse_browsers(head)
-            if (own := _OWN_ROUTES.get((head.method, head.path))) is not None:
-                exchange.route = head.path
-                return await own(self, head)
-            admitted = await self._with_keys(head, self._api.admit)
-            caller = admitted.caller
-            _describe(exchange, admitted)
-            return await self._answer(admitted, receive, exchange)
-        except (Forbidden, NotAuthenticated) as error:
-            await asyncio.to_thread(self._api.gate.audit, head, caller, error)
-            return error_answer(error)
-        except _Disconnected:
-            raise
-        except Exception as error:  # noqa: BLE001 - every error is an answer
-            return error_answer(error)
-
-    async def _with_keys(self, head: Request, ask: Callable[[Request], T]) -> T:
-        """Return what *ask* does, which needs to know who sent the request; fetch the keys of the issuer for it."""
-        try:
-            return ask(head)
-        except KeysWanted:
-            await asyncio.to_thread(self._api.gate.renew_keys)
-        try:
-            return ask(head)
-        except KeysWanted:
-            raise IssuerUnavailable("the issuer is slow to give its keys; try again") from None
-
-    async def _answer(self, admitted: Admitted, receive: Receive, exchange: Exchange) -> Answer:
-        assert self._threads is not None, "uvicorn serves nothing before the start is complete"
-        limits = self._serving.limits
-        with self._counted(admitted):
-            most = limits.max_body_bytes if admitted.route.needs is not NOTHING else _MAX_OPEN_BODY_BYTES
-            body = await _body(admitted.request, receive, min(most, limits.max_body_bytes), limits.body_timeout_ms)
-            whole = dataclasses.replace(admitted, request=dataclasses.replace(admitted.request, body=body))
-            work = partial(self._begun, whole, exchange, time.perf_counter())
-            return await asyncio.get_running_loop().run_in_executor(self._threads, work)
-
-    @contextmanager
-    def _counted(self, admitted: Admitted) -> Iterator[None]:
-        """Count a request, and the commits to its table, until the end of the block.
-
-        Raises:
-            Overloaded: There are as many as the limits allow.
-        """
-        most, queue = self._serving.limits.max_commits_per_table, tuple(admitted.request.names.values())
-        if self._running >= self._serving.max_requests:
-            raise Overloaded(f"{self._serving.max_requests} requests are in work or wait; try again")
-        if admitted.route.queues and self._queued[queue] >= most:
-            raise Overloaded(f"{most} commits to this table are in work or wait; try again")
-        self._running += 1
-        self._queued[queue] += admitted.route.queues
-        try:
-            yield
-        finally:
-            self._running -= 1
-            self._queued[queue] -= admitted.route.queues
-            if not self._queued[queue]:
-                del self._queued[queue]
-
-    def _begun(self, admitted: Admitted, exchange: Exchange, handed_over: float) -> Answer:
-        if self._stopping:
-            return error_answer(Overloaded("the server is stopping; ask another one, or this one when it is back"))
-        with self._watch.in_thread(exchange, handed_over):
-            return self.answer(admitted)
-
-    async def _health(self, head: Request) -> Answer:
-        """Answer that the process lives."""
-        return json_answer({"alive": True})
-
-    async def _ready(self, head: Request) -> Answer:
-        """Answer whether requests would be served: one thread asks for all who want to know."""
-        if self._stopping:
-            return json_answer({"ready": False}, 503)
-        if self._asking is None or self._asking.done():
-            self._asking = asyncio.ensure_future(asyncio.to_thread(self._readiness.answer))
-        try:
-            async with asyncio.timeout(_READY_TIMEOUT_S):
-                return await asyncio.shield(self._asking)
-        except TimeoutError:
-            return json_answer({"ready": False, "catalogs": "no answer in time"}, 503)
-
-    async def _metrics(self, head: Request) -> Answer:
-        """Answer with the metrics, if it is known who asks."""
-        await self._with_keys(head, self._api.gate.caller)
-        return await asyncio.to_thread(metrics_answer)
-
-
-_OWN_ROUTES: dict[tuple[str, str], Callable[[Application, Request], Awaitable[Answer]]] = {
-    ("GET", "/health"): Application._health,
-    ("GET", "/ready"): Application._ready,
-    ("GET", "/metrics"): Application._metrics,
-}
-"""What is no part of the protocol, and waits for none of the threads that serve it."""
-
-
-def _describe(exchange: Exchange, admitted: Admitted) -> None:
-    names = admitted.request.names
-    exchange.client = admitted.caller.name
-    exchange.route = admitted.route.path
-    exchange.catalog = names.get("prefix", "")
-    named = (names.get("namespace"), names.get("table", names.get("view")))
-    exchange.table = ".".join(name.replace("\x1f", ".") for name in named if name)
-
-
-class _Disconnected(Exception):
-    """The client went away before its request had come in whole."""
-
-
-def _head(scope: Message) -> Request:
-    headers: dict[str, str] = {}
-    for raw_name, raw_value in scope["headers"]:
-        name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
-        headers[name] = f"{headers[name]}, {value}" if name in headers else value
-    request_id = headers.get("x-request-id", "")
-    return Request(
-        method=scope["method"],
-        path=scope["raw_path"].decode("latin-1"),
-        query=dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)),
-        headers=headers,
-        peer=(scope.get("client") or ("",))[0],
-        subject=scope.get("state", {}).get(SUBJECT, ""),
-        request_id=request_id if _REQUEST_ID.fullmatch(request_id) else str(uuid.uuid4()),
-    )
-
-
-async def _body(head: Request, receive: Receive, max_bytes: int, timeout_ms: int) -> bytes:
-    length = head.headers.get("content-length", "")
-    too_large = BodyTooLarge(f"The body of this request may have {max_bytes} bytes")
-    if length.isdecimal() and int(length) > max_bytes:
-        raise too_large
-    chunks, size, more = [], 0, True
-    try:
-        async with asyncio.timeout(timeout_ms / 1000):
-            while more:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise _Disconnected
-                chunk: bytes = message.get("body", b"")
-                size += len(chunk)
-                if size > max_bytes:
-                    raise too_large
-                chunks.append(chunk)
-                more = message.get("more_body", False)
-    except TimeoutError:
-        raise BodyTimeout(f"The body of the request did not come within {timeout_ms} ms") from None
-    return b"".join(chunks)
-
-
-async def _respond(answer: Answer, head: Request, send: Send) -> None:
-    headers = [(name.encode(), value.encode("latin-1", "replace")) for name, value in answer.headers.items()]
-    headers.append((b"x-request-id", head.request_id.encode()))
-    if answer.status not in (204, 304):
-        headers.append((b"content-type", answer.content_type.encode()))
-        headers.append((b"content-length", b"%d" % len(answer.body)))
-    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    await send({"type": "http.response.body", "body": answer.body if head.method != "HEAD" else b""})
-
-
-def identities(serving: Serving, warehouses: Warehouses, secret: bytes) -> Identities | None:
-    """Return who is known to the server; None if it is to know nobody.
-
-    Raises:
-        ConfigError: A file makes no sense.
-    """
-    if serving.authentication is None:
-        return None
-
-    def place(catalog: str, namespace: str) -> Place:
-        if catalog not in serving.catalogs:
-            raise ValueError(f"a grant is for a catalog that is not served; served are: {', '.join(serving.catalogs)}")
-        return Gate.place(warehouses.named(catalog), tuple(namespace.split(".")) if namespace else ())
-
-    return Identities(serving.authentication, serving.tls, secret, place)
 
 
 def check(serving: Serving) -> None:
-    """Return if a server can be started so; everything is opened for it, and closed again.
+    """Return if a server can start with these settings. This opens all catalogs, and closes them again.
 
     Raises:
-        ConfigError: The address is reachable from other machines, and who comes in or what is said is open; a catalog
-            can't be opened, or one has a lock manager that serves one process alone; a file makes no sense.
+        ConfigError: Other machines can reach the address, and authentication or TLS is missing; a catalog cannot be
+            opened, or has a lock manager that serves only one process; or a file is not valid.
     """
     if not is_loopback(serving.host):
         if serving.authentication is None:
             raise ConfigError(
-                "without authentication the server listens on loopback only: whoever reaches it may drop tables",
+                "without authentication the server listens on loopback only: every client may drop tables",
                 key="--host",
                 value=serving.host,
                 accepted="127.0.0.1, ::1, localhost; or [authentication] in the file of --config",
             )
         if serving.tls is None and not serving.allow_plain_http:
             raise ConfigError(
-                "tokens would cross the network in the clear",
+                "tokens would cross the network without encryption",
                 key="--host",
                 value=serving.host,
-                accepted="[tls] in the file of --config, or allow-plain-http = true behind something that has TLS",
+                accepted="[tls] in the file of --config, or allow-plain-http = true behind a proxy that has TLS",
             )
     if serving.tls is not None:
         tls_context(serving.tls)
@@ -348,7 +52,7 @@ def check(serving: Serving) -> None:
     warehouses = Warehouses(serving.catalogs)
     warehouses.open()
     try:
-        identities(serving, warehouses, os.urandom(_SECRET_BYTES))
+        identities(serving, warehouses, os.urandom(SECRET_BYTES))
         for name in serving.catalogs:
             settings = warehouses.chosen(name).catalog.settings
             if serving.processes > 1 and settings.lock_impl == "memory":
@@ -364,38 +68,38 @@ def check(serving: Serving) -> None:
 
 
 def own_secret(serving: Serving) -> bytes:
-    """Return what the server's own tokens are signed with: the configured key, or a new one.
+    """Return the secret that signs the server's own tokens: the configured key, or a new one.
 
     Raises:
-        ConfigError: The key can't be read, or can be guessed.
+        ConfigError: The key cannot be read, or is too short.
     """
     oauth = serving.authentication.oauth if serving.authentication else None
     if oauth is None or oauth.key is None:
-        return os.urandom(_SECRET_BYTES)
+        return os.urandom(SECRET_BYTES)
     where: dict[str, Any] = {"key": "authentication.oauth.key", "file": oauth.key}
     try:
         secret = oauth.key.read_bytes()
     except OSError as error:
         raise ConfigError(f"the key of the tokens can't be read: {error.strerror}", **where) from error
-    if len(secret) < _SECRET_BYTES:
+    if len(secret) < SECRET_BYTES:
         raise ConfigError(
-            "the key of the tokens is short enough to be guessed",
+            "the key of the tokens is too short: it could be guessed",
             **where,
-            accepted=f"{_SECRET_BYTES} random bytes: openssl rand -out FILE {_SECRET_BYTES}",
+            accepted=f"{SECRET_BYTES} random bytes: openssl rand -out FILE {SECRET_BYTES}",
         )
     return secret
 
 
 def serve(serving: Serving, ready: Callable[[str], None]) -> None:
-    """Serve until SIGTERM or Ctrl-C: then finish what runs, take nothing new, and leave no lock.
+    """Serve until SIGTERM or Ctrl-C; then finish the requests that run, refuse others, and release every lock.
 
     Args:
-        serving: Where and what; :func:`check` has found no fault.
+        serving: The settings, which :func:`check` has accepted.
         ready: Called with the URL once the port is open.
 
     Raises:
-        OSError: The port is taken.
-        KeyboardInterrupt: Ctrl-C ended it.
+        OSError: The port is in use.
+        KeyboardInterrupt: Ctrl-C was pressed.
     """
     listening = _listening(serving)
     host, port = listening.getsockname()[:2]
@@ -406,12 +110,12 @@ def serve(serving: Serving, ready: Callable[[str], None]) -> None:
         work()
         return
     with tempfile.TemporaryDirectory(prefix="commit-coord-metrics-") as folder:
-        os.environ.setdefault(SHARED_METRICS, folder)  # before prometheus_client is imported, which reads it then
+        os.environ.setdefault(SHARED_METRICS, folder)  # prometheus_client reads it when it is imported
         run_processes(serving.processes, work, partial(_forget_gauges, Path(os.environ[SHARED_METRICS])))
 
 
 def _forget_gauges(folder: Path, process: int) -> None:
-    """Remove what a process has counted that is gone now, from the sums over those that live."""
+    """Remove the gauges of a process that has ended from the sums over the processes that run."""
     for path in folder.glob(f"gauge_live*_{process}.db"):
         path.unlink(missing_ok=True)
 
@@ -423,7 +127,7 @@ def _work(serving: Serving, listening: socket.socket, secret: bytes) -> None:
         Application(serving, secret),
         http=Protocol,
         ssl_context_factory=None if tls is None else lambda _, __: tls_context(tls),
-        proxy_headers=False,  # whom they name is for the application to believe
+        proxy_headers=False,  # the application decides whether to trust such a header
         loop="uvloop",
         ws="none",
         lifespan="on",
@@ -431,16 +135,16 @@ def _work(serving: Serving, listening: socket.socket, secret: bytes) -> None:
         access_log=False,
         server_header=False,
     )
-    # uvicorn raises SIGTERM again when it has ended; to end by it is what was asked for.
+    # uvicorn raises SIGTERM again after its shutdown. Without this, the exit code would be that of a killed process.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     _Server(config).run(sockets=[listening])
 
 
 class _Server(uvicorn.Server):
-    """Tells its application that it stops before it waits for what runs."""
+    """Tells its application that it stops, before it waits for the requests that run."""
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Take nothing new, and finish what runs."""
+        """Accept nothing new, and finish the requests that run."""
         application = self.config.app
         assert isinstance(application, Application), "it was made with one"
         application.stop()
@@ -453,7 +157,7 @@ def _listening(serving: Serving) -> socket.socket:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((serving.host, serving.port))
-        listening.listen(_BACKLOG)  # from now on clients may come; they are answered when the catalogs are open
+        listening.listen(_BACKLOG)  # clients may connect from now on; they get answers once the catalogs are open
     except OSError:
         listening.close()
         raise

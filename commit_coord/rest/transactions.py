@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyiceberg.table.update import AssertCreate
 
 from commit_coord.coordinator.stores import SeveralPointersStore
+from commit_coord.rest.commits import land_several
 from commit_coord.rest.namespaces import require_namespace
 from commit_coord.rest.views import refuse_view
 from commit_coord.rest.warehouses import Warehouse
@@ -17,19 +18,16 @@ def has_transactions(warehouse: Warehouse) -> bool:
 
 
 def commit_transaction(warehouse: Warehouse, request: Request) -> Answer:
-    """Commit to several tables: to all of them, or to none."""
+    """Commit to several tables: all changes land, or none."""
     if not has_transactions(warehouse):
         raise UnsupportedRequest(
-            "a Hive Metastore swaps the pointer of one table at a time, so a commit to several could be seen half "
-            "done; commit to each table alone, or keep the tables in a SQL catalog"
+            "a Hive Metastore swaps the pointer of one table at a time, so readers could see one half of a commit to "
+            "several tables; commit to each table alone, or use a SQL catalog"
         )
     wanted = read_transaction(request)
     for change in wanted.table_changes:
         if any(isinstance(requirement, AssertCreate) for requirement in change.requirements):
             require_namespace(warehouse.catalog, change.identifier.namespace)
             refuse_view(warehouse, change.identifier.identifier)
-    warehouse.catalog.commit_requests(
-        [(change.identifier.identifier, change.requirements, change.updates) for change in wanted.table_changes],
-        request_id=request.idempotency_key,
-    )
+    land_several(warehouse, request, wanted)
     return NO_CONTENT
