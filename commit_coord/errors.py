@@ -16,10 +16,10 @@
     │   └── LockServiceUnavailable        the lock service can't be reached
     ├── CommitError                       raised only by the coordinator
     │   ├── CommitNotApplied              also PyIceberg's CommitFailedException: nothing was published
-    │   │   ├── CommitConflict            another commit stands in the way
+    │   │   ├── CommitConflict            another commit conflicts with it
     │   │   │   ├── StaleRead             also PyIceberg's ValidationException: the rows were computed from old ones
-    │   │   │   ├── CheckpointInTable     a stream has committed the same files before
-    │   │   │   └── UpdatesDoNotFit       also ValueError: to try the same again does not help
+    │   │   │   ├── CheckpointInTable     a stream has committed this checkpoint before
+    │   │   │   └── UpdatesDoNotFit       also ValueError: the same request is refused again
     │   │   └── CommitLockFailed          no latch, no publish; the LockError is the cause
     │   └── CommitStateUnknown            also PyIceberg's CommitStateUnknownException: keep every file
     ├── MetastoreUnavailable              the Hive Metastore can't be reached or does not answer
@@ -229,18 +229,18 @@ class StaleRead(CommitConflict, ValidationException):
 
 
 class CheckpointInTable(CommitConflict):
-    """The commit did not land: its stream has committed the same checkpoint, or a later one, to the table before.
+    """The commit did not land: its stream has already committed this checkpoint, or a later one, to the table.
 
-    What to do: nothing, another instance of the stream goes on. To try the commit again does not help.
+    What to do: do not retry. If another instance of the stream runs, it continues; stop this one.
     """
 
     kind = ErrorKind.CHECKPOINT_IN_TABLE
 
 
 class UpdatesDoNotFit(CommitConflict, ValueError):
-    """The commit did not land: what it asks for does not fit the table, for example a schema id that is not there.
+    """The commit did not land: what it asks for does not fit the table, for example a schema id that does not exist.
 
-    What to do: read the table again and ask for something else. To try the same again does not help.
+    What to do: read the table again and ask for something else. The same request is refused again.
     """
 
     kind = ErrorKind.UPDATES_DO_NOT_FIT

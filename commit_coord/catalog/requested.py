@@ -1,4 +1,4 @@
-"""Commits that clients of other protocols ask for: requirements and updates, and nothing of what was read."""
+"""Commits of clients of other protocols: requirements and updates, without any trace of what the client read."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ _Asked = tuple[Identifier, Sequence[TableRequirement], Sequence[TableUpdate]]
 
 
 class RequestedCommit:
-    """One commit that is asked for.
+    """One commit to one table.
 
-    Whether it has landed before is looked up first: the files that it names may be gone when it is sent twice.
+    It first looks whether the commit has already landed: if it is a repeat, the files that it names may be deleted.
 
     Args:
         coordinator: Commits.
-        table: The table. It is created where a requirement says that there is none.
-        requirements: Everything that the client relies on; there is no other trace of what it has read.
-        updates: Applied to the head in their order.
-        declared: What the client says of all its appends: ``blind`` or ``checked``; None where it says nothing.
-        request_id: A UUID that the client has chosen, by which it may ask for the same again; None makes one.
+        table: The table; created if a requirement says that it does not exist.
+        requirements: Everything on which the client relies.
+        updates: Applied to the head in this order.
+        declared: The client's declaration for all its appends, ``blind`` or ``checked``; None if there is none.
+        request_id: A UUID that the client has chosen and may use again; None makes one.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class RequestedCommit:
             base_location=None,
             requirements=tuple(requirements),
             updates=tuple(updates),
-            reads_data=True,  # what the updates become depends on the head, so they are made anew for each
+            reads_data=True,  # the updates depend on the head, so they are made again for each head
         )
         self.before = SentBefore(
             coordinator=coordinator,
@@ -75,19 +75,19 @@ class RequestedCommit:
         self._candidate = None if self._creates else blind.candidate(requirements, updates)
         self._append: Append | None = None
         self._written: list[str] = []
-        """Manifests that were written for it here."""
+        """The manifests that this commit has written."""
         self._sent = False
-        """Whether the coordinator was asked to land it."""
+        """Whether the coordinator was called."""
 
     def commit(self) -> Committed:
-        """Land it, once.
+        """Land the commit, once.
 
         Raises:
-            CheckpointInTable: Its stream has committed the same before.
-            StaleRead: The offsets that a coordinator of Kafka Connect has read have moved since.
+            CheckpointInTable: Its stream has already committed this checkpoint.
+            StaleRead: The offsets of Kafka Connect have moved since its coordinator read them.
             CommitError: As :meth:`~commit_coord.coordinator.Coordinator.commit`.
-            NoSuchTableError: There is no such table, and it is not to be created.
-            ValueError: It declares something that nobody knows.
+            NoSuchTableError: The table does not exist, and the commit does not create it.
+            ValueError: The declaration is not known.
         """
         try:
             committed = self._commit()
@@ -119,11 +119,11 @@ class RequestedCommit:
         return committed
 
     def change(self, request_id: str) -> Change:
-        """Return it as a part of the commit *request_id* to several tables. Its requirements decide.
+        """Return the commit as a part of the commit *request_id* to several tables. Its requirements decide.
 
         Raises:
-            CommitConflict: They are not met.
-            NoSuchTableError: There is no such table, and it is not to be created.
+            CommitConflict: A requirement is not met.
+            NoSuchTableError: The table does not exist, and the commit does not create it.
         """
         self._candidate = None
         self._asked = replace(self._asked, request_id=request_id)
@@ -132,10 +132,10 @@ class RequestedCommit:
         return Change(attempt=self._on(*self._coordinator.load(self._asked.table)), replan=self._on)
 
     def _on(self, head: TableMetadata, location: str) -> Attempt:
-        """Return the attempt on *head*: a blind append, or one that its requirements decide on.
+        """Return the attempt for *head*: a blind append, or the commit if its requirements are met.
 
         Raises:
-            CommitConflict: They are not met. What is refused on a head that was there would wait for its latch in vain.
+            CommitConflict: A requirement is not met. Checking this before the latch is taken saves the wait for it.
         """
         attempt = replace(
             self._asked,
@@ -165,11 +165,11 @@ class RequestedCommit:
         return blind.is_declared(summary.additional_properties, self._declared, head.properties)
 
     def _take(self, found: blind.Candidate, head: TableMetadata) -> Append | None:
-        """Return the append that is declared to be blind; None where it is none after all.
+        """Return the append that is declared blind; None if the commit turns out to do more than append.
 
         Raises:
-            CommitConflict: Its files can't be rows of the table.
-            CommitStateUnknown: A file that it names is gone.
+            CommitConflict: Its files do not fit the table.
+            CommitStateUnknown: A file that it names does not exist.
         """
         if self._append is not None:
             return self._append
@@ -187,10 +187,10 @@ class RequestedCommit:
             self._candidate = None
             return None
         except FileNotFoundError as error:
-            # 1. It lands, and its client deletes the files that the table does not use.   2. Its snapshot expires.
-            # 3. It arrives once more. Whoever is told that it did not land may delete what the table needs.
+            # 1. The commit lands, and its client deletes the files that the table does not use.   2. Its snapshot
+            # expires.   3. The request arrives again. After a refusal, the client may delete files of the table.
             raise CommitStateUnknown(
-                "a file that the commit names is gone, perhaps because it landed before",
+                "a file that the commit names does not exist, perhaps because the commit has already landed",
                 table=table_name(self._asked.table),
                 file=str(error),
             ) from error
@@ -200,34 +200,34 @@ class RequestedCommit:
         return taken
 
     def _delete_unused(self, landed: Committed | None) -> None:
-        """Delete the manifests that were written here and that *landed* does not have."""
+        """Delete the manifests that this commit has written and *landed* does not use."""
         if not self._written:
             return
         try:
             used = self._manifests(landed) if landed is not None else set()
         except Exception:
-            logger.warning("whether manifests are used could not be found out; they stay", exc_info=True)
+            logger.warning("it is not known whether the table uses these manifests, so they stay", exc_info=True)
             return
         for path in self._written:
             if path not in used:
                 delete_quietly(self._coordinator.store.file_io({}, path), path)
 
     def _manifests(self, landed: Committed) -> set[str]:
-        ((added, _),) = self._added  # an append adds one
+        ((added, _),) = self._added  # an append adds one snapshot
         snapshot = landed.metadata.snapshot_by_id(added.snapshot_id)
         if snapshot is None:
-            return set(self._written)  # it has expired since; later snapshots may have them
+            return set(self._written)  # the snapshot has expired; later ones may use the manifests
         io = self._coordinator.store.file_io(landed.metadata.properties, snapshot.manifest_list)
         return {manifest.manifest_path for manifest in manifest_list.read(io, snapshot.manifest_list)}
 
     # Streams.
 
     def refuse_late_streams(self, refused: CommitNotApplied) -> None:
-        """Raise what says that *refused* is not to be tried again: a stream that committed before, or moved on."""
+        """Raise an error instead of *refused* if a retry would double rows of a stream; else return."""
         try:
             head, _ = self._coordinator.load(self._asked.table)
-        except Exception:  # the table may be gone; then it is refused for that
-            logger.info("a refused commit was not looked at again", exc_info=True)
+        except Exception:  # the table may be dropped; then *refused* is the right error
+            logger.info("the table of a refused commit could not be read again", exc_info=True)
             return
         for snapshot, branch in self._added:
             summary = snapshot.summary.additional_properties if snapshot.summary is not None else {}
@@ -246,12 +246,12 @@ class RequestedCommit:
 
 
 class RequestedCommits:
-    """Several commits that are asked for together, each of another table: all of them land, or none.
+    """Several commits in one request, each to another table: all of them land, or none.
 
     Args:
         coordinator: Commits.
-        requests: The tables, what the client relies on, and what is to be applied.
-        request_id: A UUID that the client has chosen, by which it may ask for the same again; None makes one.
+        requests: For each table, its name, requirements and updates.
+        request_id: A UUID that the client has chosen and may use again; None makes one.
     """
 
     def __init__(self, coordinator: Coordinator, requests: Sequence[_Asked], request_id: str | None) -> None:
@@ -259,11 +259,11 @@ class RequestedCommits:
         self._parts = [RequestedCommit(coordinator, *asked, None, request_id) for asked in requests]
 
     def commit(self) -> dict[Identifier, Committed]:
-        """Land them, once; return what became of each table.
+        """Land the commits, once; return the state of each table.
 
         Raises:
-            ConfigError: The catalog swaps the pointer of one table at a time. Nothing was done.
-            NoSuchTableError: One of the tables is not there, and is not to be created. Nothing was done.
+            ConfigError: The catalog can swap only one pointer at a time. Nothing was done.
+            NoSuchTableError: A table does not exist, and its commit does not create it. Nothing was done.
             CommitError: As :meth:`~commit_coord.coordinator.Coordinator.commit_several`.
         """
         coordinator = self._coordinator
@@ -282,19 +282,23 @@ class RequestedCommits:
             raise
 
     def _landed(self, look: Callable[[SentBefore], Committed | None]) -> dict[Identifier, Committed] | None:
-        """Return what became of each table, as the commit landed before; None where it did not.
+        """Return the state of each table if the commit has already landed; None if it has not.
 
         Raises:
-            CommitStateUnknown: Parts of it are there.
+            CommitStateUnknown: Some tables contain their part of the commit, and others do not show theirs.
         """
         found = {part.before.table: look(part.before) for part in self._parts if part.before.leaves_traces}
         landed = {table: committed for table, committed in found.items() if committed is not None}
         if not landed:
             return None
-        if len(landed) < len(self._parts) and self._request_id is None:
-            # The others may leave no trace, or have been dropped or expired since. Or this is another commit.
+        named = any(
+            part.before.is_named_in(landed[part.before.table]) for part in self._parts if part.before.table in landed
+        )
+        if len(landed) < len(self._parts) and not named:
+            # A part may leave no trace, its snapshot may have expired, or its table may have been dropped. Or another
+            # commit has the same snapshot id.
             raise CommitStateUnknown(
-                "parts of the commit are in their tables; whether all of it landed is not known",
+                "some tables contain their part of the commit; it is not known whether all of it landed",
                 table=", ".join(map(table_name, landed)),
             )
         for part in self._parts:

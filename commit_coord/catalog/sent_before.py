@@ -1,8 +1,8 @@
-"""Whether a commit that a client of another protocol asks for has landed before: the reply was lost, and it came again.
+"""Recognizes a commit of another protocol that has already landed: its reply was lost, and the client sent it again.
 
-Clients keep the id of a snapshot when they try again, and the table keeps it. So a commit is known by its snapshots,
-and one that makes a table by the UUID of that; by its request id where the client has chosen one. Only the metadata of
-the table is read for it: the manifest lists that a repeat names may be gone by then.
+A client keeps the id of its snapshot when it sends a commit again, and the table contains this id. So a commit is
+recognized by its snapshots; one that creates a table, by the table's UUID; and any commit by its request id, if the
+client has chosen one. Only the table's metadata is read, because the manifest lists of a repeat may be deleted.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from commit_coord.iceberg.attempt import table_name
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentBefore:
-    """A commit that may have been sent before.
+    """A commit that may be a repeat.
 
     Args:
-        coordinator: Of the table.
+        coordinator: Reads the table.
         table: The table.
-        updates: What the commit asks for.
-        creates: Whether it makes the table.
-        request_id: The client's own; None where it has none.
+        updates: The updates of the commit.
+        creates: Whether the commit creates the table.
+        request_id: The request id that the client has chosen; None if it has chosen none.
     """
 
     coordinator: Coordinator
@@ -39,7 +39,7 @@ class SentBefore:
     request_id: str | None
 
     def landed_in(self, head: TableMetadata, location: str) -> Committed | None:
-        """Return the commit as it has landed in the table that shows *head*; None where *head* does not know it."""
+        """Return the commit as it has landed, if *head* contains it; None if it does not."""
         ids = self._snapshot_ids
         if not any(head.snapshot_by_id(snapshot_id) is not None for snapshot_id in ids) and not self._made(head):
             if self.request_id is None:
@@ -50,18 +50,25 @@ class SentBefore:
             ids = entry.snapshot_ids
         return Committed(metadata=head, location=location, snapshot_ids=ids, answered=True)
 
+    def is_named_in(self, landed: Committed) -> bool:
+        """Return whether the table in the state *landed* contains the request id, so no other commit has made it."""
+        if self.request_id is None:
+            return False
+        found = self.coordinator.recall(self.table, landed.metadata, landed.location, self.request_id)
+        return found is not None
+
     def landed_now(self) -> Committed | None:
-        """Return the commit as it has landed; None where it has not, or there is no table."""
+        """Return the commit as it has landed; None if it has not, or if the table does not exist."""
         try:
             return self.landed_in(*self.coordinator.load(self.table))
         except NoSuchTableError:
             return None
 
     def landed_after(self, refused: Exception) -> Committed | None:
-        """Return the commit as its twin, which was sent at the same time, has landed; None where it has not.
+        """Return the commit as another copy of the same request has landed; None if none has.
 
         Args:
-            refused: What refused this one.
+            refused: The error that refused this copy.
 
         Raises:
             CommitStateUnknown: It could not be found out.
@@ -70,16 +77,16 @@ class SentBefore:
             return None
         try:
             return self.landed_now()
-        except Exception as error:  # noqa: BLE001 - whatever it is, nothing is known
+        except Exception as error:  # noqa: BLE001 - with any error, the outcome is not known
             raise CommitStateUnknown(
-                f"this commit did not land; whether it was sent before and landed could not be found out: {error}",
+                f"this commit did not land; it is not known whether an earlier copy of the request landed: {error}",
                 table=table_name(self.table),
                 request_id=self.request_id,
             ) from refused
 
     @property
     def leaves_traces(self) -> bool:
-        """Whether anything tells it from another commit."""
+        """Whether the commit could be recognized in the table."""
         return bool(self._snapshot_ids) or self.creates or self.request_id is not None
 
     @property

@@ -26,6 +26,7 @@ from sqlalchemy.exc import (
 )
 
 from commit_coord.catalog.base import CoordinatedCatalog
+from commit_coord.catalog.opening import open_locks
 from commit_coord.catalog.sql_views import SqlViews
 from commit_coord.config import Configuration, Settings, configure
 from commit_coord.coordinator import Swap
@@ -110,7 +111,7 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlCatalog):
         weakref.finalize(self, self.engine.dispose).atexit = False
         self._declare_locks(configuration)
         self._configure(configuration)
-        self._coordinate(self, self._open_locks(space=name))
+        self._coordinate(self, open_locks(self.settings, self.events, space=name))
 
     def _init_catalog(self) -> None:
         """Make the catalog's tables, also when several processes start at once."""

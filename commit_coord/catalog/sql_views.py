@@ -1,4 +1,4 @@
-"""The pointers of views in PyIceberg's SQL catalog tables, where Java's ``JdbcCatalog`` keeps them in its schema V1.
+"""The pointers of views in the tables of PyIceberg's SQL catalog, as in the schema V1 of Java's ``JdbcCatalog``.
 
 Source: Iceberg Java ``JdbcUtil``, ``JdbcViewOperations``.
 """
@@ -42,14 +42,14 @@ _DROP = text(f"DELETE FROM iceberg_tables WHERE {_KEY}")
 _RENAME = text(f"UPDATE iceberg_tables SET table_namespace = :to_namespace, table_name = :to_name WHERE {_KEY}")
 
 _TRIES = 10
-"""Of a change whose answer got lost."""
+"""How often a change is sent if its reply is lost."""
 
 
 class Connected(Protocol):
     """Runs work on a connection of its own; see ``CoordinatedSqlCatalog``."""
 
     def __call__(self, work: Callable[[Connection], T]) -> T:
-        """Return what *work* returns, which has changed nothing when it raises."""
+        """Return the result of *work*, which must have changed nothing if it raises."""
         ...
 
 
@@ -65,7 +65,7 @@ class SqlViews:
         self._catalog, self._connected = catalog, connected
 
     def find(self, view: Identifier) -> ViewPointer | None:
-        """Return the pointer of *view* now, None when there is no such view."""
+        """Return the pointer of *view* now, None if the view does not exist."""
         rows = self._connected(lambda connection: connection.execute(_FIND, self._key(view)).all())
         return ViewPointer(*rows[0]) if rows else None
 
@@ -92,8 +92,8 @@ class SqlViews:
         """Remove the pointer of *view*.
 
         Raises:
-            NoSuchViewError: There is no such view.
-            CommitStateUnknown: Whether it is there could not be found out.
+            NoSuchViewError: The view does not exist.
+            CommitStateUnknown: It could not be found out whether the view still exists.
         """
         self._again(view, _DROP, {}, lambda: self.find(view) is None)
 
@@ -101,9 +101,9 @@ class SqlViews:
         """Give *view* the name *to*.
 
         Raises:
-            NoSuchViewError: There is no such view.
-            ViewAlreadyExistsError: The name is used.
-            CommitStateUnknown: Which name it has could not be found out.
+            NoSuchViewError: The view does not exist.
+            ViewAlreadyExistsError: A table or a view has the name *to*.
+            CommitStateUnknown: It could not be found out which name the view has.
         """
         found = self.find(view)
         key = self._key(to)
@@ -117,7 +117,7 @@ class SqlViews:
     def _again(
         self, view: Identifier, statement: TextClause, values: dict[str, Any], is_done: Callable[[], bool]
     ) -> None:
-        """Carry *statement* out: again, until it is known to be done or not. Its view is latched."""
+        """Execute *statement* until it is certain whether it has changed the view, whose latch is held."""
         lost = False
         for _ in range(_TRIES):
             result = self._change(statement, {**self._key(view), **values})
@@ -128,7 +128,7 @@ class SqlViews:
                     raise NoSuchViewError(f"View does not exist: {table_name(view)}")
                 raise ViewAlreadyExistsError(f"the new name of {table_name(view)} is used")
             lost = True
-        raise CommitStateUnknown("whether the view was changed could not be found out", table=table_name(view))
+        raise CommitStateUnknown("it could not be found out whether the view was changed", table=table_name(view))
 
     def _change(self, statement: TextClause, values: dict[str, Any]) -> SwapResult:
         def change(connection: Connection) -> SwapResult:

@@ -1,4 +1,4 @@
-"""The views of a catalog: coordinated as its tables are, by latches on the same names, so that a name is used once."""
+"""The views of a catalog. They take the same latches as tables, so a view and a table never get the same name."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from pyiceberg.view import View
 from pyiceberg.view.metadata import ViewMetadata, ViewVersion
 
 from commit_coord.catalog.locking import LockingCatalog
+from commit_coord.catalog.names import NamedCatalog
 from commit_coord.coordinator.views import CommittedView, ViewCommit, ViewStore
 from commit_coord.errors import ConfigError
 from commit_coord.iceberg import view_metadata
@@ -26,11 +27,11 @@ from commit_coord.iceberg.view_metadata import SameView, ViewUpdate
 from commit_coord.protocol.hierarchy import Operation
 
 
-class ViewedCatalog(LockingCatalog):
-    """What a catalog's users do with its views. A subclass sets the attributes before the first call."""
+class ViewedCatalog(LockingCatalog, NamedCatalog):
+    """The catalog's methods for views. A subclass sets the attributes before the first call."""
 
     view_store: ViewStore | None
-    """Where their pointers are; None where the catalog can't keep any."""
+    """Stores the pointers of views; None if the catalog cannot store views."""
 
     def create_view(
         self,
@@ -43,17 +44,17 @@ class ViewedCatalog(LockingCatalog):
         """Create a view.
 
         Args:
-            identifier: Its name.
-            schema: Of its rows, Iceberg's or Arrow's.
-            view_version: Its queries; the id of the schema is set here.
-            location: The folder of its files; None takes the warehouse's.
-            properties: Of the view.
+            identifier: The view's name.
+            schema: The schema of its rows, Iceberg's or Arrow's.
+            view_version: Its queries; this method sets the schema id.
+            location: The folder of its files; None: the default folder in the warehouse.
+            properties: Its properties.
 
         Raises:
-            NoSuchNamespaceError: There is no such namespace.
-            ViewAlreadyExistsError: There is a view, or a table, of that name.
-            InvalidView: It has no query, or several for one dialect; or a property makes no sense.
-            ConfigError: The catalog keeps no views.
+            NoSuchNamespaceError: The namespace does not exist.
+            ViewAlreadyExistsError: A view or a table has this name.
+            InvalidView: The view has no query, or several for one dialect; or a property is not valid.
+            ConfigError: The catalog cannot store views.
             CommitError: As any commit.
         """
         view = self._view_identifier(identifier)
@@ -74,11 +75,11 @@ class ViewedCatalog(LockingCatalog):
         """Register the view whose metadata file is at *metadata_location*.
 
         Raises:
-            NoSuchNamespaceError: There is no such namespace.
-            ViewAlreadyExistsError: There is a view, or a table, of that name.
-            FileNotFoundError: There is no such file; nothing was registered.
-            InvalidView: It has no metadata of a view; nothing was registered.
-            ConfigError: The catalog keeps no views.
+            NoSuchNamespaceError: The namespace does not exist.
+            ViewAlreadyExistsError: A view or a table has this name.
+            FileNotFoundError: The file does not exist; nothing was registered.
+            InvalidView: The file does not contain the metadata of a view; nothing was registered.
+            ConfigError: The catalog cannot store views.
             CommitError: As any commit.
         """
         view = self._view_identifier(identifier)
@@ -99,9 +100,9 @@ class ViewedCatalog(LockingCatalog):
         """Apply *updates* to the view as it is now, if it meets *requirements*.
 
         Raises:
-            NoSuchViewError: There is no such view.
+            NoSuchViewError: The view does not exist.
             InvalidView: The updates do not fit the view.
-            ConfigError: The catalog keeps no views.
+            ConfigError: The catalog cannot store views.
             CommitError: As any commit.
         """
         view = self._view_identifier(identifier)
@@ -151,7 +152,7 @@ class ViewedCatalog(LockingCatalog):
         Raises:
             NoSuchNamespaceError: There is none of that name.
         """
-        levels = self._namespace_identifier(namespace)  # type: ignore[attr-defined]
+        levels = self._namespace_identifier(namespace)
         if not self.namespace_exists(levels):  # type: ignore[attr-defined]
             raise NoSuchNamespaceError(f"Namespace does not exist: {table_name(levels)}")
         return self.view_store.names(levels) if self.view_store is not None else []
@@ -160,8 +161,8 @@ class ViewedCatalog(LockingCatalog):
         """Drop the view; its files stay.
 
         Raises:
-            NoSuchViewError: There is none of that name.
-            CommitStateUnknown: Whether it was dropped is not known.
+            NoSuchViewError: The view does not exist.
+            CommitStateUnknown: It is not known whether the view was dropped.
         """
         view = self._view_identifier(identifier)
         self.view_location(view)
@@ -172,10 +173,10 @@ class ViewedCatalog(LockingCatalog):
         """Give the view another name.
 
         Raises:
-            NoSuchViewError: There is none of the old name.
-            NoSuchNamespaceError: There is no namespace of the new name's.
-            ViewAlreadyExistsError: There is a view, or a table, of the new name.
-            CommitStateUnknown: Whether it was renamed is not known.
+            NoSuchViewError: No view has the old name.
+            NoSuchNamespaceError: The namespace of the new name does not exist.
+            ViewAlreadyExistsError: A view or a table has the new name.
+            CommitStateUnknown: It is not known whether the view was renamed.
         """
         old, new = self._view_identifier(from_identifier), self._view_identifier(to_identifier)
         given = (table_name(Catalog.identifier_to_tuple(each)) for each in (from_identifier, to_identifier))
@@ -204,10 +205,9 @@ class ViewedCatalog(LockingCatalog):
 
     def _view_identifier(self, identifier: str | Identifier) -> Identifier:
         try:
-            named: Identifier = self._table_identifier(identifier)  # type: ignore[attr-defined]
+            return self._table_identifier(identifier)
         except NoSuchTableError as error:
             raise NoSuchViewError(f"View does not exist: {error}") from error
-        return named
 
     def _require_namespace(self, view: Identifier) -> None:
         if not self.namespace_exists(view[:-1]):  # type: ignore[attr-defined]
@@ -223,7 +223,7 @@ class ViewedCatalog(LockingCatalog):
         try:
             return self.coordinator.store.pointer(name) is not None
         except NoSuchTableError:
-            return True  # something of another kind has the name
+            return True  # an object of another kind has the name
 
 
 def _missing(view: Identifier) -> NoSuchViewError:

@@ -67,7 +67,7 @@ def _report(error: BaseException, given: Sequence[str]) -> ExitCode:
 app = typer.Typer(
     name="commit-coord",
     cls=_Commands,
-    help="Look at and free the locks of a catalog, see its commits and its settings, move its tables to another lock "
+    help="Show and release the locks of a catalog, show its commits and its settings, move its tables to another lock "
     "service, serve a catalog through Iceberg's REST protocol, run the demo and the bench.",
     no_args_is_help=True,
     add_completion=False,

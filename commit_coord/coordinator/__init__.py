@@ -1,10 +1,10 @@
 """Executes commits: the imperative shell around :mod:`commit_coord.protocol.commit`.
 
-``coordinator`` is the way in. ``services`` is what the commits of a catalog share. One commit is a ``run`` of the
-protocol: ``commit`` drives its effects, ``planning`` decides what becomes of the attempt on the head, ``groups``
-carries the attempts of others along, ``publishing`` writes, swaps and looks for what was swapped, and ``outcome`` turns
-the verdict into a result or an error. ``several`` and ``views`` are runs of the same protocol, for several tables at
-once and for a view.
+``coordinator`` is the entry point. ``services`` holds what the commits of a catalog share. One commit is a ``run`` of
+the protocol: ``commit`` executes its effects, ``planning`` applies the attempt to the head, ``groups`` adds the
+attempts of waiting writers, ``publishing`` writes files, swaps the pointer and looks whether the swap landed, and
+``outcome`` turns the verdict into a result or an error. ``several`` and ``views`` run the same protocol for a commit to
+several tables, and for a commit to a view.
 """
 
 from commit_coord.coordinator.coordinator import Coordinator

@@ -52,10 +52,10 @@ class Commit:
     Args:
         services: What the commits of the catalog share.
         attempt: What is to land.
-        replan: Plans the attempt again when the head moved; None refuses it then.
-        operation_lease: Locks of the operation, without which it must not land; None asks for nothing.
-        is_repair: The request id is that of a commit that had landed.
-        remembered: A request id that may be asked for again is kept in the journal.
+        replan: Plans the attempt again when the head has moved; with None the attempt is then refused.
+        operation_lease: The locks of the operation; the attempt must not land without them. None if there are none.
+        is_repair: The attempt has the request id of a commit that landed and was overwritten.
+        remembered: The journal keeps the request id of a repeatable attempt.
     """
 
     def __init__(

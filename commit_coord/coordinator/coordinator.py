@@ -36,15 +36,16 @@ class Coordinator(Services):
         unknown, and every file is kept.
 
         Args:
-            attempts: A list of one for now.
-            replan: Plans the attempt again when the head moved; None refuses it then.
-            repeatable: The request id was chosen by the caller, who may ask for it again: look it up first, and
-                remember it.
-            remembered: The journal remembers it. Not where the caller keeps what it answers; then the table's history
-                alone knows the id.
-            operation_lease: Locks of the operation, without which it must not land; its service is asked right before
-                the swap.
-            is_repair: The request id is that of a commit that had landed, and was overwritten: its names are taken.
+            attempts: Exactly one for now.
+            replan: Plans the attempt again when the head has moved; with None the attempt is then refused.
+            repeatable: The caller has chosen the request id and may use it again: look the id up first, and keep it in
+                the journal.
+            remembered: False for a caller that itself keeps the outcomes of its requests: the journal then does not
+                keep the request id, only the table's history contains it.
+            operation_lease: The locks of the operation; the attempt must not land without them, so the lock service
+                is asked for them directly before the swap.
+            is_repair: The attempt has the request id of a commit that landed and was overwritten, so files with the
+                usual names for this id exist already.
 
         Raises:
             CommitConflict: Another commit conflicts with it.
@@ -64,18 +65,18 @@ class Coordinator(Services):
     ) -> dict[Identifier, Committed]:
         """Land *changes*, each of another table, in one swap of all pointers.
 
-        Guarantee: as :meth:`commit`, and of all of them together: what is said of one is true of all.
+        Guarantee: as for :meth:`commit`, and either all changes land or none.
 
         Args:
-            changes: All of one request id.
+            changes: All of them have the same request id.
             repeatable: As for :meth:`commit`.
             remembered: As for :meth:`commit`.
 
         Returns:
-            What became of each table.
+            For each table, its state after the commit.
 
         Raises:
-            ConfigError: The store swaps the pointer of one table at a time. Nothing was done.
+            ConfigError: The store can swap only one pointer at a time. Nothing was done.
             CommitError: As :meth:`commit`.
         """
         store = self.require_several()

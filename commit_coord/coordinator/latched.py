@@ -1,4 +1,4 @@
-"""A commit that takes its latches, offers itself to nobody and carries nobody along."""
+"""A commit that takes its latches alone: it offers nothing to other writers, and publishes nothing for them."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ from commit_coord.protocol.commit import (
 
 
 class LatchedCommit(ABC):
-    """One run of the protocol; a subclass says what is planned, written and swapped.
+    """One run of the protocol. A subclass plans, writes and swaps.
 
     Args:
         services: What the commits of the catalog share.
-        names: What it latches.
-        request_id: Of the commit.
+        names: The names whose latches it takes.
+        request_id: The request id of the commit.
     """
 
     def __init__(self, services: Services, names: Sequence[Identifier], request_id: str) -> None:
@@ -55,21 +55,21 @@ class LatchedCommit(ABC):
         self._lease: HandoverLease | None = None
         self._waited_s = self._held_s = self._acquired_at = 0.0
         self.rebased = False
-        """Whether a head was another one than that of the attempt."""
+        """Whether the head of a table was not the base of its attempt."""
 
     @property
     def shown(self) -> str:
-        """What it commits to, for messages and events."""
+        """The names, for messages and events."""
         return ", ".join(map(table_name, self._names))
 
     @property
     def latch(self) -> HandoverLease:
-        """The latches, where the protocol holds them."""
-        assert self._lease is not None, "the protocol asks for this under the latch alone"
+        """The latches; the protocol uses them only while it holds them."""
+        assert self._lease is not None, "the protocol uses the latch only while it holds it"
         return self._lease
 
     def drive(self) -> Verdict:
-        """Return the verdict. Whatever way it ends, no latch is held then."""
+        """Run the protocol and return the verdict. No latch is held afterwards, also after an error."""
         events = self._services.events
         if events.heard:
             events.emit(CommitBegan(table=self.shown, request_id=self._request_id))
@@ -147,7 +147,7 @@ class LatchedCommit(ABC):
         self.latch.ensure_active()
 
     def _reported(self, tables: Sequence[Identifier], swap: Callable[[], SwapResult]) -> SwapResult:
-        """Return what *swap* does, and tell who listens how long it took."""
+        """Return the result of *swap*, and emit an event for each table with its duration."""
         services = self._services
         started, result = services.clock.now(), "REFUSED"
         try:
@@ -163,7 +163,7 @@ class LatchedCommit(ABC):
                     )
 
     def _confirm(self, plan: Planned) -> Where:
-        """Return whether a swap that was carried out stays: it does where everybody compares."""
+        """Return that the swap is still there: all writers of these pointers compare, so nobody overwrites it."""
         return Where.IN_LOG
 
     @abstractmethod

@@ -47,16 +47,17 @@ def outcome(run: Run, verdict: Verdict, heads_without_request: Set[str | None]) 
 
 
 def raise_unless_landed(verdict: Verdict, facts: Mapping[str, str], *, doubt: str | None = None) -> None:
-    """Return if *verdict* is that the commit landed.
+    """Return if the commit landed.
 
     Args:
         verdict: How the commit ended.
-        facts: Which one it was.
-        doubt: Why its failure proves nothing of an earlier commit of the same request; None where there is no doubt.
+        facts: Table and request id, for the error.
+        doubt: Why a failure of this commit does not prove that an earlier one with its request id failed; None if it
+            does.
 
     Raises:
         CommitError: As :meth:`~commit_coord.coordinator.Coordinator.commit`.
-        StatementError: That is what the attempt was refused with when it was planned again.
+        StatementError: The attempt was planned again, and planning refused it with this error.
     """
     match verdict.status:
         case CommitStatus.UNKNOWN:
@@ -87,12 +88,12 @@ def _failure(verdict: Verdict, facts: Mapping[str, str]) -> Exception:
 
 
 def doubt(run: Run, verdict: Verdict, heads_without_request: Set[str | None]) -> str | None:
-    """Return why the failure of our commit proves nothing of an earlier one of the same request; None where it does.
+    """Return why our failure does not prove that an earlier commit with our request id failed; None if it does.
 
     Args:
         run: The run that has ended.
         verdict: How it has ended.
-        heads_without_request: The heads in which its request was looked up, and not found.
+        heads_without_request: The heads in which our request id was looked up and not found.
     """
     if not run.attempt.repeatable or _is_the_last(verdict, heads_without_request):
         return None

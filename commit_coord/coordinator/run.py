@@ -16,11 +16,11 @@ class Run:
     """One run of the protocol.
 
     Args:
-        services: What the commits of the catalog share.
-        attempt: What is to land; another one once it was planned again.
-        fence: The lease without which nothing is swapped; None where there is none.
-        is_repair: The request id is that of a commit that had landed, so its names are taken.
-        remembered: A request id that may be asked for again is kept in the journal.
+        services: The services that the commits of the catalog share.
+        attempt: The attempt to commit; replaced when it is planned again.
+        fence: The id of the Hive lease that must be live at the swap; None without a fence.
+        is_repair: The attempt has the request id of a commit that landed, so files with the usual names exist already.
+        remembered: The journal keeps the request id of a repeatable attempt.
         lease: The latch; None while it is not held.
         may_be_carried: Whether another latch holder may have published the attempt.
         rebased: Whether the head has moved since the attempt was planned.

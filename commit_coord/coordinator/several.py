@@ -1,8 +1,8 @@
-"""One commit to several tables: their latches are taken together, and one swap publishes all of it or nothing.
+"""One commit to several tables: it takes all latches together, and one swap publishes all changes or none.
 
-Each table has a planner and a publisher of its own, as in a commit to one table. What they say of one of them holds of
-all, since the store swaps all pointers in one transaction: once one metadata file is found in the log of its table, all
-have landed; once one can't land any more, none will.
+Each table has its own planner and publisher, as in a commit to one table. The store swaps all pointers in one
+transaction, so the outcome of one table is the outcome of all: if one metadata file is in the log of its table, all
+changes have landed; if one of them cannot land any more, none will.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from commit_coord.protocol.commit import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What is to become of one table.
+    """The change of one table.
 
     Args:
-        attempt: What is to land.
-        replan: Plans the attempt again when the head moved; None refuses it then.
-        operation_lease: Locks of the operation, without which nothing lands; None asks for nothing.
+        attempt: The attempt to commit.
+        replan: Plans the attempt again when the head has moved; with None the attempt is then refused.
+        operation_lease: The locks of the operation; nothing lands without them. None if there are none.
     """
 
     attempt: Attempt
@@ -64,7 +64,7 @@ class _Member:
 
     @property
     def to_swap(self) -> Planned | None:
-        """What is to be swapped; None where nothing changes."""
+        """The planned swap; None if the table does not change."""
         return self.planned if isinstance(self.planned, Planned) else None
 
 
@@ -73,9 +73,9 @@ class CommitOfSeveral(LatchedCommit):
 
     Args:
         services: What the commits of the catalog share.
-        store: Swaps their pointers.
-        changes: One for each table; all of one request.
-        remembered: A request id that may be asked for again is kept in the journal.
+        store: Swaps the pointers.
+        changes: One for each table, all with the same request id.
+        remembered: The journal keeps the request id of a repeatable attempt.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class CommitOfSeveral(LatchedCommit):
         self._members = [_Member(services, change, remembered=remembered) for change in ordered]
 
     def run(self) -> dict[Identifier, Committed]:
-        """Execute all changes; return what became of each table.
+        """Execute all changes; return the state of each table.
 
         Raises:
             CommitError: As :meth:`~commit_coord.coordinator.Coordinator.commit_several`.
@@ -111,7 +111,7 @@ class CommitOfSeveral(LatchedCommit):
 
     @property
     def _refused(self) -> str | None:
-        """The table because of which nothing landed, where it is one."""
+        """The table that refused its change, if it is only one."""
         refusals = [member for member in self._members if isinstance(member.planned, Refusal)]
         return table_name(refusals[0].run.attempt.table) if len(refusals) == 1 else None
 
@@ -127,7 +127,7 @@ class CommitOfSeveral(LatchedCommit):
         landed = [result.payload for result in results if isinstance(result, Answered) and result.payload.snapshot_ids]
         landed += [result.payload for result in results if isinstance(result, Answered) and result.payload.answered]
         if landed:
-            # It is in one table, so it is in all of them. Where it left no trace, the table is shown as it is.
+            # One table contains its change, so all tables do. A table whose change left no trace is returned as it is.
             for member in self._members:
                 member.planned = Answered(payload=self._as_it_is(member, answered=landed[0].answered))
         if not (plans := [member.to_swap for member in self._members if member.to_swap is not None]):

@@ -1,7 +1,7 @@
-"""Commits of views: the protocol of the tables, with the metadata of a view in the file.
+"""Commits to views: the same protocol as for tables, with a view's metadata in the file.
 
-A view has no metadata log, so after a lost reply only the pointer and the one before it tell what became of a swap.
-Where others have swapped twice since, the outcome stays UNKNOWN.
+A view has no metadata log. So after a lost reply, only its present pointer and the previous one show the outcome of a
+swap. If other writers have swapped twice since, the outcome stays UNKNOWN.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class ViewStore(Protocol):
     """Where the pointers of views are kept."""
 
     def find(self, view: Identifier) -> ViewPointer | None:
-        """Return the pointer of *view* now, None when there is no such view."""
+        """Return the pointer of *view* now, None if the view does not exist."""
         ...
 
     def swap(self, view: Identifier, base: str | None, location: str, made: ViewMetadata) -> SwapResult:
         """Set the pointer of *view* to *location*, whose metadata is *made*, if it is *base*.
 
-        As :meth:`PointerStore.swap`. Nobody swaps without a comparison, and without the lock of those who do.
+        As :meth:`PointerStore.swap`, but it always excludes writers that swap without comparing.
 
         Raises:
             ViewAlreadyExistsError: A table has the name.
@@ -70,15 +70,17 @@ class ViewStore(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommittedView:
-    """A commit that landed: the view with it, and the file that published it."""
+    """A commit that landed: the view's metadata after it, and the file that contains this metadata."""
 
     metadata: ViewMetadata
     location: str
 
 
 Change = Callable[[ViewMetadata | None], ViewMetadata]
-"""Returns what becomes of a view, of None where there is none; itself where nothing changes. Raises what it refuses
-with."""
+"""Returns the new metadata of a view, given the present metadata, or None if the view does not exist.
+
+It returns its argument itself if nothing changes, and raises an error to refuse the change.
+"""
 
 _REFUSED_WITH = (NoSuchViewError, ViewAlreadyExistsError, NoSuchNamespaceError, InvalidView)
 
@@ -88,10 +90,10 @@ class ViewCommit(LatchedCommit):
 
     Args:
         services: What the commits of the catalog share.
-        store: The pointers of its views.
-        view: Which one.
-        change: What becomes of it; called again on each head.
-        registered: The metadata file of a view that is made of it; None has one written.
+        store: Stores the pointers of its views.
+        view: The view.
+        change: Makes the new metadata; called again for each head.
+        registered: An existing metadata file, which becomes the view; with None, the commit writes a file.
     """
 
     def __init__(
@@ -105,7 +107,7 @@ class ViewCommit(LatchedCommit):
         """Execute the change.
 
         Raises:
-            NoSuchViewError: There is no such view; or what else the change refuses with. Nothing landed.
+            NoSuchViewError: The view does not exist. Or another error with which *change* refused. Nothing landed.
             CommitError: As :meth:`~commit_coord.coordinator.Coordinator.commit`.
         """
         verdict = self.drive()
@@ -126,7 +128,7 @@ class ViewCommit(LatchedCommit):
         except CommitFailedException as error:
             return Refusal(reason=str(error))
         if made is head:
-            assert base is not None, "what there is has a pointer"
+            assert base is not None, "a view that exists has a pointer"
             return Answered(payload=CommittedView(metadata=head, location=base))
         location = self._registered or self._new_location(made, base)
         return Planned(base=base, location=location, payload=CommittedView(metadata=made, location=location))
@@ -167,5 +169,5 @@ class ViewCommit(LatchedCommit):
             return Where.IN_LOG
         if pointer == plan.base:
             return Where.STILL_BASE
-        # Others swapped from our base, and no pointer comes back to what it was.
+        # Another writer has swapped from our base, and a pointer never returns to an earlier value.
         return Where.NOT_IN_LOG if plan.base is not None and previous == plan.base else Where.UNDECIDED

@@ -1,12 +1,14 @@
-"""Appends of other engines that are declared to be blind: taken out of what was written for a head that has moved.
+"""Re-bases appends of other engines that are declared blind, so that they land on a head that has moved.
 
-What such a client sends is a snapshot whose manifest list has the manifests of the head that it saw and its own. That
-list fits no other head. Its own manifests do: they name files, and the snapshot that adds them, whose id stays.
+Such a client sends a snapshot whose manifest list contains the manifests of the head that it saw, and its own ones.
+The list fits no other head. The client's own manifests fit any head: they contain only files, and the id of the
+snapshot that adds them, which does not change.
 
-``operation=append`` is no declaration. Iceberg Java says so of a ``MERGE`` that found no match and of an overwrite that
-removed nothing, too: what these add depends on what they read, and was checked against the head that they saw alone.
-So the client says it of one append (a property of its snapshot), of all its appends (a header), or the table's owner
-says it of all of them (a property of the table); what is said of less goes before what is said of more.
+``operation=append`` is not a declaration. Iceberg Java also uses it for a ``MERGE`` without a match and for an
+overwrite that removed nothing. The rows of these commits depend on what their client read, and were checked against
+the head that it saw, not against another one. So an append must be declared: one append by a property of its snapshot,
+all appends of a client by a header, or all appends to a table by a property of the table. The narrower declaration has
+precedence.
 """
 
 from __future__ import annotations
@@ -44,25 +46,26 @@ from commit_coord.iceberg.rebase import Conflict
 from commit_coord.iceberg.written import digest
 
 DECLARATION = "commit-coord.append"
-"""Summary property by which a client says of one append whether it is blind."""
+"""The summary property that declares one append ``blind`` or ``checked``."""
 
 BLIND, CHECKED = "blind", "checked"
-"""What is declared: the append has read nothing; or it has, and the requirements of its commit decide."""
+"""The values of a declaration. ``blind``: the rows do not depend on the table. ``checked``: they may; the requirements
+of the commit decide."""
 
 _HARMLESS = AssignUUIDUpdate | SetPropertiesUpdate | RemovePropertiesUpdate
-"""What may be changed along with an append that is re-based: it is changed to the same on every head."""
+"""Updates that a re-based append may contain: they have the same effect on every head."""
 
 
 def is_declared(summary: Mapping[str, str], client: str | None, properties: Mapping[str, str]) -> bool:
     """Return whether an append is declared to be blind.
 
     Args:
-        summary: Of its snapshot.
-        client: What its client says of all its appends; None where it says nothing.
-        properties: Of the table.
+        summary: The summary of its snapshot.
+        client: The declaration of its client for all appends; None if there is none.
+        properties: The properties of the table.
 
     Raises:
-        ValueError: What is declared is neither ``blind`` nor ``checked``, or the table property neither true nor false.
+        ValueError: A declaration is neither ``blind`` nor ``checked``, or the table property is neither true nor false.
     """
     said = summary.get(DECLARATION) or client
     if said is None:
@@ -77,10 +80,10 @@ class Candidate:
     """A commit that may be the append of one snapshot and nothing else.
 
     Args:
-        snapshot: What is added.
-        branch: Where it goes.
-        requirements: Of the commit, without that for the branch.
-        updates: Behind which the snapshot is added.
+        snapshot: The snapshot.
+        branch: The branch of the snapshot.
+        requirements: The requirements of the commit, without the one for the branch.
+        updates: The other updates, which are applied before the snapshot is added.
     """
 
     snapshot: Snapshot
@@ -90,10 +93,10 @@ class Candidate:
 
 
 def candidate(requirements: Sequence[TableRequirement], updates: Sequence[TableUpdate]) -> Candidate | None:
-    """Return the commit as one that may be an append to a branch that its client has seen; None where it is none.
+    """Return the commit as a candidate for an append to a branch that its client has read; None if it is none.
 
-    Main may be missing: then the table was empty. Another branch that is missing is made, and then it is not known from
-    which snapshot it is forked on another head.
+    Main may be missing: then the table was empty. A commit that creates another branch is no candidate: on another
+    head, it is not known at which snapshot the branch should begin.
     """
     added = [update.snapshot for update in updates if isinstance(update, AddSnapshotUpdate)]
     refs = [update for update in updates if isinstance(update, SetSnapshotRefUpdate)]
@@ -125,9 +128,10 @@ def _appends(snapshot: Snapshot) -> bool:
 
 
 _CHECKED_BY_CLIENT = ("source-snapshot-id", "published-wap-id", "replace-partitions")
-"""What a snapshot says that publishes a staged one, or replaces partitions: its client has looked at the history.
+"""Properties of a snapshot that publishes a staged one, or replaces partitions: its client has checked the history.
 
-1. Two clients publish one staged snapshot. Neither finds it in the history of the branch.   2. Both pick its files.
+Without that check: 1. Two clients publish the same staged snapshot. Neither finds it in the history of the branch.
+2. Both add its files.
 """
 
 _ADDED_DELETES = (
@@ -141,29 +145,30 @@ _ADDED_DELETES = (
 
 
 class NoAppend(Exception):
-    """What the client wrote does more than to add files, or that can't be told. Says why."""
+    """The commit does more than add files, or it is not certain that it does not. The message says why."""
 
 
 def take(found: Candidate, head: TableMetadata, io: FileIO, new_location: Callable[[], str]) -> Append | Conflict:
-    """Return the append of *found*, or why its files can't be rows of *head*.
+    """Return the append in *found*, or the reason why its files do not fit *head*.
 
-    A manifest that the client has merged has its own files and older ones. Its own go into a manifest of their own, and
-    the older ones into another, which is used where nobody else has merged them: so the client's merge is not lost.
+    A manifest that the client merged contains the client's own files and older ones. This writes one manifest with the
+    own files and one with the older files. The second one is used if no other writer has merged these files, so that
+    the client's merge is not lost.
 
     Args:
-        found: What the client sent.
+        found: The client's commit.
         head: The table now.
-        io: Reads what the client wrote, and writes manifests.
-        new_location: Returns where one may be written.
+        io: Reads the client's manifests, and writes new ones.
+        new_location: Returns a location for a new manifest.
 
     Raises:
-        NoAppend: It is no append. Nothing was written.
-        FileNotFoundError: The manifest list or a manifest of the client is gone. Nothing was written.
+        NoAppend: The commit is not an append. Nothing was written.
+        FileNotFoundError: The manifest list or a manifest of the client does not exist. Nothing was written.
         OSError: A manifest could not be read or written.
     """
     snapshot = found.snapshot
     if head.format_version >= 3:
-        raise NoAppend("appends to tables of version 3 number rows")
+        raise NoAppend("appends to tables of version 3 assign row ids")
     if found.branch not in head.refs and found.branch != MAIN_BRANCH:
         raise NoAppend(f"there is no branch {found.branch!r}")
     own, missing = _told_apart(snapshot, head, io)
@@ -240,7 +245,7 @@ def _entries(io: FileIO, manifest: ManifestFile, snapshot_id: int) -> manifests.
 
 
 def _refuse_removed(parts: Sequence[_Part], missing: Sequence[ManifestFile]) -> None:
-    """Raise NoAppend where the client's manifests have fewer of the parent's files than those that they replace."""
+    """Raise NoAppend if the client's manifests contain fewer of the parent's files than the manifests they replace."""
     live: Counter[int] = Counter()
     for manifest in missing:
         if manifest.added_files_count is None or manifest.existing_files_count is None:
@@ -260,9 +265,9 @@ def _refuse_uncounted(parts: Sequence[_Part], snapshot: Snapshot) -> None:
 
 
 def _fit(part: _Part, head: TableMetadata) -> Schema | Conflict:
-    """Return the schema that the files of *part* were written with, or why they can't be rows of *head*.
+    """Return the schema with which the files of *part* were written, or the reason why they do not fit *head*.
 
-    The schema that the snapshot names says nothing: it is the one that its client knew when it committed.
+    The schema id of the snapshot does not help: it is the schema that the client knew when it committed.
     """
     meta, spec_id = part.entries.meta, part.manifest.partition_spec_id
     if int(meta.get("format-version", b"1")) != head.format_version:
@@ -284,9 +289,9 @@ def _fit(part: _Part, head: TableMetadata) -> Schema | Conflict:
 
 
 def _lacks_required(part: _Part, head: TableMetadata) -> str | None:
-    """Return why a file of *part* lacks a column that is required now and was not always.
+    """Return the reason if a file of *part* lacks a column that is required now and was optional before.
 
-    A merged manifest names the schema of its merge, and its files may have been written with an older one.
+    A merged manifest contains the schema at its merge; its files may have been written with an older one.
     """
     now = head.schema()
     for field_id in _newly_required(now, head.schemas):
@@ -299,7 +304,7 @@ def _lacks_required(part: _Part, head: TableMetadata) -> str | None:
 
 
 def _newly_required(now: Schema, schemas: Sequence[Schema]) -> Iterator[int]:
-    """Yield the columns that hold a value in every row of *now*, and may hold none in rows of another schema."""
+    """Yield the columns that are required in *now*, and may be null or missing in rows of another schema."""
     fields, parents = index_by_id(now), _index_parents(now)
     earlier = [index_by_id(schema) for schema in schemas]
     for field_id, field in fields.items():
@@ -320,7 +325,7 @@ def _by_id(pairs: Any) -> dict[int, int]:
 
 
 def _added_only(part: _Part, snapshot_id: int, io: FileIO, new_location: Callable[[], str]) -> ManifestFile:
-    """Return a manifest with the added files of *part*, which no sequence number was given yet."""
+    """Return a manifest with the added files of *part*, without sequence numbers."""
     manifest, entries = part.manifest, part.entries
     if entries.existing:
         return entries.write(io, new_location(), entries.added, manifest, snapshot_id)
@@ -335,9 +340,9 @@ def _merge(
     io: FileIO,
     new_location: Callable[[], str],
 ) -> Merge | None:
-    """Return the largest merge that the client has made, without its own files; None where it has made none.
+    """Return the largest merge of the client, without its own files; None if there is none.
 
-    Of several merges of one partition spec it is not known which manifests the one or the other replaces.
+    If there are several merges of one partition spec, it is not known which manifests each of them replaces.
     """
     merges = [part for part in parts if part.entries.existing]
     specs = Counter(part.manifest.partition_spec_id for part in merges)

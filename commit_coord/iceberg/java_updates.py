@@ -1,9 +1,9 @@
-"""Updates as Java's server applies them to a head that the client has not seen, where PyIceberg's rules are others.
+"""Applies updates by the rules of Iceberg Java to a head that the client has not seen.
 
-Ids: two clients that add a schema to one table give both the next id that they know of. The table decides: what is
-there already under another id is used, and what is new gets the next free id. PyIceberg takes a schema twice under one
-id, and refuses the others. Properties: to remove one that is not there is no error. Sequence numbers: PyIceberg
-compares them in tables of version 2 alone.
+PyIceberg's rules differ in three points. Ids: two clients that each add a schema to a table use the same next id. In
+Java, the table decides: a schema that exists under another id is used, and a new one gets the next free id. PyIceberg
+accepts two schemas with one id, and refuses such specs and sort orders. Properties: in Java it is no error to remove a
+property that is not set. Sequence numbers: PyIceberg checks them only in tables of version 2.
 
 Source: Iceberg Java ``TableMetadata.Builder``, ``reuseOrCreateNewSchemaId`` and its like.
 """
@@ -33,15 +33,15 @@ from pyiceberg.table.update import (
 from commit_coord.iceberg.metadata import sequence_number
 
 _LAST = -1
-"""In the updates that set one: the one that was added last."""
+"""The id that means "the one that was added last" in the updates that set a schema, spec or sort order."""
 
 
 def as_java_applies(updates: Sequence[TableUpdate], head: TableMetadata) -> tuple[TableUpdate, ...]:
-    """Return *updates* as they are meant on *head*.
+    """Return *updates* with the ids that they have on *head*.
 
     Raises:
-        CommitFailedException: Data files were written under a partition spec whose id another spec has, or a snapshot
-            has a sequence number that the table has given by now.
+        CommitFailedException: Another partition spec has the id under which the data files were written, or the table
+            has already given the sequence number of a snapshot to another one.
     """
     schemas: dict[int, Schema] = {schema.schema_id: schema for schema in head.schemas}
     specs: dict[int, PartitionSpec] = {spec.spec_id: spec for spec in head.partition_specs}
@@ -66,7 +66,7 @@ def as_java_applies(updates: Sequence[TableUpdate], head: TableMetadata) -> tupl
                 if last_spec != spec.spec_id and any(isinstance(each, AddSnapshotUpdate) for each in updates):
                     raise CommitFailedException(
                         f"Requirement failed: default partition spec changed: the id {spec.spec_id} was given to "
-                        "another spec since the files were written"
+                        "another spec after the files were written"
                     )
                 if last_spec not in specs:
                     specs[last_spec] = PartitionSpec(*spec.fields, spec_id=last_spec)

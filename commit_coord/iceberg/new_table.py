@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pyiceberg.partitioning import PartitionSpec
@@ -28,6 +28,23 @@ def new_metadata(
         return made
     columns = pre_order_visit(schema, _FreshIdsAndDefaults()).model_copy(update={"schema_id": made.current_schema_id})
     return made.model_copy(update={"schemas": [columns], "next_row_id": 0})
+
+
+def refuse_location(location: str, named: Sequence[str] = ()) -> None:
+    """Return if a table may have *location*.
+
+    Args:
+        location: The folder of the table.
+        named: The names that it was made of; none where somebody chose it.
+
+    Raises:
+        ValueError: It holds ``?`` or ``#``: file stores cut a location off there, so all files of the table would
+            become one. Or a name is a way out of the warehouse: ``../../etc``.
+    """
+    if not {".", ".."}.isdisjoint(part for name in named for part in name.split("/")):
+        raise ValueError(f"a location can't hold '.' or '..', choose another with location=: {'.'.join(named)}")
+    if "?" in location or "#" in location:
+        raise ValueError(f"a table location can't hold '?' or '#', choose another with location=: {location!r}")
 
 
 class _FreshIdsAndDefaults(_SetFreshIDs):

@@ -8,7 +8,7 @@ The rules, in the order in which they are asked:
 4. A requirement fails: planned again where snapshots, schemas or specs are added (their ids and parents must be
    chosen anew), refused otherwise.
 5. A property that it changes was changed to something else meanwhile: refused.
-6. A stream has committed the same before: refused.
+6. It is of a stream that has already committed the same checkpoint: refused.
 7. Everything else follows: pure appends, changes that touch other things.
 """
 
@@ -87,7 +87,7 @@ class Conflict:
 
     Args:
         reason: Why.
-        misfit: What its updates do not fit: the head that it was made for. To try the same again does not help.
+        misfit: Set if the updates do not fit even the head for which they were made: a retry is refused, too.
     """
 
     reason: str
@@ -185,7 +185,7 @@ def isinstance_any(updates: Sequence[TableUpdate], *kinds: type) -> bool:
 
 
 def _late_checkpoint(attempt: Attempt, head: TableMetadata) -> str | None:
-    """Return why a snapshot of *attempt* is late: its stream has committed the same before."""
+    """Return why a snapshot of *attempt* comes too late: its stream has already committed the same checkpoint."""
     for snapshot, branch in snapshots_and_branches(attempt.updates):
         if snapshot.summary is not None and (
             reason := checkpoint_in_table(snapshot.summary.additional_properties, branch, head)
@@ -315,7 +315,7 @@ def _append_conflict(append: Append, head: TableMetadata) -> str | None:
     if append.branch in head.refs and head.refs[append.branch].snapshot_ref_type != SnapshotRefType.BRANCH:
         return f"{append.branch!r} is a tag"
     if append.branch not in head.refs and not append.makes_branch:
-        return f"the branch {append.branch!r} was removed meanwhile"
+        return f"the branch {append.branch!r} was removed by another commit"
     if reason := checkpoint_in_table(append.summary, append.branch, head) or offsets_moved(
         append.summary, append.branch, head, append.follows
     ):

@@ -1,20 +1,20 @@
-"""What the summaries of streams say of files that were committed before. Pure.
+"""Recognizes the commits of streams that have already been committed, by the summaries of snapshots. Pure.
 
 A stream that commits exactly once keeps its progress in the summaries of its snapshots, and reads it there before it
-commits. Between that look and the commit another instance of it may commit the same rows, and the late one lands too:
-its client looks at the summaries once, and tries the commit again without a look.
+commits. Between this read and its commit, another instance of the stream may commit the same rows. Without a check,
+the late commit would land too, because its client retries without reading the summaries again.
 
 Flink, and Spark's streams
-    1. A job is restarted; its old instance still commits checkpoint 7.   2. The new one finds 6 in the table and
-    commits 7.   3. The old one's commit arrives. Its summary and that of an ancestor name one job, operator and
-    checkpoint. Spark names a query and an epoch.
+    1. A job is restarted while its old instance still commits checkpoint 7.   2. The new instance finds checkpoint 6 in
+    the table and commits 7.   3. The commit of the old instance arrives. Its summary and the summary of an ancestor
+    name the same job, operator and checkpoint. Spark names a query and an epoch.
 
     Source: Iceberg Java ``DynamicCommitter.getMaxCommittedCheckpointId``, ``SparkWrite.findLastCommittedEpochId``.
 
 Kafka Connect
-    1. Two coordinators are alive for a while. Both read the offsets 50 in the table.   2. The one commits up to 100.
-    3. The other one commits 50 to 120. Its summary has no trace of 50: only that the offsets have moved between the
-    snapshot that it saw and the head.
+    1. For a while, two coordinators run. Both read the offset 50 in the table.   2. One commits up to offset 100.
+    3. The other one commits the offsets 50 to 120. Its summary does not contain 50. The only trace is that the stored
+    offset has moved between the snapshot that it read and the head.
 
     Source: Iceberg Java ``Coordinator.lastCommittedOffsetsForTable``.
 """
@@ -33,14 +33,14 @@ from commit_coord.iceberg.metadata import LazyModels
 
 
 class _Marks(NamedTuple):
-    """The summary properties by which a kind of stream says what it has committed."""
+    """The summary properties in which a kind of stream keeps its progress."""
 
     stream: str
-    """Which stream it is."""
+    """The id of the stream."""
     part: str | None
-    """Which part of it, where it has several; one that is not named may be any."""
+    """The part of the stream, if it has several. A summary without this property may be of any part."""
     progress: str
-    """How far it has come: a number that grows."""
+    """The progress: a number that grows."""
     words: str
 
 
@@ -52,15 +52,15 @@ _MARKS = (
 )
 
 _OFFSETS = "kafka.connect.offsets."
-"""How a property of Kafka Connect begins; behind it the control topic and the consumer group."""
+"""Prefix of a property of Kafka Connect; the control topic and the consumer group follow."""
 
 
 def checkpoint_in_table(summary: Mapping[str, str], branch: str | None, head: TableMetadata) -> str | None:
-    """Return why a snapshot with *summary* is late on *branch*: its stream has committed as much before; else None.
+    """Return why a snapshot comes too late: its stream has already committed this progress. None if it has not.
 
     Args:
-        summary: Of the snapshot to come.
-        branch: Where it goes; None stages it on no branch.
+        summary: The summary of the new snapshot.
+        branch: The branch of the new snapshot; None if it is staged outside of all branches.
         head: The table now.
     """
     for marks in _MARKS:
@@ -73,8 +73,8 @@ def checkpoint_in_table(summary: Mapping[str, str], branch: str | None, head: Ta
                 continue
             if marks.part is None or found.get(marks.part) in (None, summary.get(marks.part)):
                 return (
-                    f"{marks.words.format(progress, stream)} is in the table already: "
-                    f"the branch {branch!r} has what it committed as {committed}"
+                    f"{marks.words.format(progress, stream)} is already in the table: "
+                    f"the branch {branch!r} contains its commit {committed}"
                 )
     return None
 
@@ -82,13 +82,13 @@ def checkpoint_in_table(summary: Mapping[str, str], branch: str | None, head: Ta
 def offsets_moved(
     summary: Mapping[str, str], branch: str | None, head: TableMetadata, follows: int | None
 ) -> str | None:
-    """Return which offsets of Kafka Connect have moved since its coordinator read them; None where none has.
+    """Return which offsets of Kafka Connect have moved since its coordinator read them; None if none has moved.
 
     Args:
-        summary: Of the snapshot to come.
-        branch: Where it goes; None stages it on no branch.
+        summary: The summary of the new snapshot.
+        branch: The branch of the new snapshot; None if it is staged outside of all branches.
         head: The table now.
-        follows: The snapshot that the coordinator has seen, as :attr:`~commit_coord.iceberg.attempt.Append.follows`.
+        follows: The snapshot that the coordinator has read; see :attr:`~commit_coord.iceberg.attempt.Append.follows`.
     """
     if follows is None or branch is None or follows == _at(branch, head):
         return None
@@ -111,7 +111,7 @@ def _lineage(head: TableMetadata, snapshot_id: int | None) -> Iterator[Mapping[s
 
 
 def _at(branch: str, head: TableMetadata) -> int | None:
-    """Return the snapshot that *branch* is at; where there is none yet, it will be forked from main."""
+    """Return the snapshot that *branch* names; a branch that does not exist yet will begin at that of main."""
     ref = head.refs.get(branch) or head.refs.get(MAIN_BRANCH)
     return ref.snapshot_id if ref is not None else None
 

@@ -1,4 +1,6 @@
-"""Who freed whose locks by force, who moved tables from one lock service to another, and who was refused.
+"""The audit log: who released which locks by force, who moved tables to another lock service, when and why.
+
+It also lists the requests that the REST server refused because of who sent them.
 
 To a logger, and to a file of JSON lines where one is configured.
 """
@@ -22,7 +24,9 @@ _SHOWN = 3
 
 
 class AuditLog:
-    """Records each lock request freed by force, each change of a table's phase, each refused request: a line each.
+    """Records each lock request released by force, each change of a table's phase, and each refused request.
+
+    Each of them is one line.
 
     Args:
         path: A file that is appended to; "" for none. Processes may share it: a line is written in one piece.

@@ -46,7 +46,7 @@ class _Instruments:
             (*_CATALOG, "scope"),
             buckets=_SECONDS,
         )
-        # Where several processes share their metrics, these are summed over those that live.
+        # If several processes share their metrics, these two are summed over the processes that run.
         self.waiting = Gauge(
             "commit_coord_lock_requests_waiting",
             "Requests of this process that wait now",
@@ -59,7 +59,7 @@ class _Instruments:
             (*_CATALOG, "scope"),
             multiprocess_mode="livesum",
         )
-        self.lost = Counter("commit_coord_leases_lost", "Leases that expired or were freed by force", _CATALOG)
+        self.lost = Counter("commit_coord_leases_lost", "Leases that expired or were released by force", _CATALOG)
         self.unreleased = Counter(
             "commit_coord_release_failures", "Releases that were not confirmed at once and are tried again", _CATALOG
         )

@@ -242,7 +242,7 @@ class Refusal:
 
     Args:
         reason: Why.
-        misfit: Why it never can be: what it asks for does not fit the table.
+        misfit: Set if a retry is refused, too: what the attempt asks for does not fit the table.
     """
 
     reason: str

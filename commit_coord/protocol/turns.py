@@ -1,22 +1,22 @@
-"""Whose turn it is to commit to a table: a writer that was refused and comes back goes first. Decides and does nothing.
+"""Decides whose turn it is to commit to a table: the retry of a writer that was refused goes first.
 
-A writer of another engine builds its commit on the head that it sees, and is refused when the head has moved. It reads
-the table again, writes a new manifest list, and comes back: with N writers the head has moved again by then, most of
-the time. So a refusal is not told before the table can be kept free for the one that is refused:
+A writer of another engine builds its commit on the head that it sees, and is refused if the head has moved. It then
+reads the table again, writes a new manifest list and tries again. With N writers, the head has usually moved again by
+then. So a refusal is held back until the table can be reserved for the refused writer:
 
-    1. A and B commit at the same time, and A lands.   2. B is refused; nobody runs, so B is told, and the table is kept
-    free for it.   3. C comes and waits.   4. B comes back, on a head that nobody has moved, and lands.   5. C's turn.
+    1. A and B commit at the same time, and A lands.   2. B is refused. No other commit runs, so the refusal is sent,
+    and the table is reserved for B.   3. C arrives and waits.   4. B retries on a head that has not moved, and lands.
+    5. It is C's turn.
 
-A writer is known by the ids of its snapshots, which Iceberg Java and PyIceberg keep when they try a commit again.
+A writer is recognized by the ids of its snapshots, which Iceberg Java and PyIceberg keep when they retry a commit.
 
-Nobody starves
-    A turn that nobody uses ends by itself. Where several go unused in a row, ever fewer refusals get one: clients that
-    do not come back cost a table less and less of its time. What waits does not wait for longer than a bound. What
-    comes back and is refused once more, since somebody else moved the head, goes to the end of the line.
+Fairness
+    A reservation that is not used ends after a time. The more reservations in a row stay unused, the fewer refusals
+    get one, so clients that do not retry cost a table less and less time. A commit waits for a limited time only. If a
+    retry is refused again because another writer moved the head, it goes to the end of the queue.
 
-Not here
-    No time, locks or threads: everything is told what time it is, and :meth:`Turns.wakes_at` says when to tell it
-    again. Nothing here is needed for safety. A commit that runs out of turn is refused, or lands.
+This module knows no time, locks or threads: the caller passes the time, and :meth:`Turns.wakes_at` returns when the
+caller must call again. Safety does not depend on it: a commit that runs out of turn lands or is refused.
 """
 
 from __future__ import annotations
@@ -26,31 +26,31 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 _FEWEST = 6
-"""Of the refusals behind many unused turns at least one in ``2 ** _FEWEST`` gets one."""
+"""However many reservations stay unused, at least one refusal in ``2 ** _FEWEST`` gets one."""
 
 
 class Stage(Enum):
-    """How far a commit has come."""
+    """The stage of a commit."""
 
     WAITING = auto()
-    """It waits to run."""
+    """It waits for its turn."""
     RUNNING = auto()
     """It may run."""
     REFUSED = auto()
-    """It has run and was refused, and waits to be told."""
+    """It has run and was refused; the refusal is held back."""
     ENDED = auto()
-    """It is over: its client may be told what became of it."""
+    """It is over: its outcome may be sent."""
 
 
 @dataclass(slots=True, eq=False)
 class Ticket:
-    """The place of one commit in the line of its table.
+    """The place of one commit in the queue of its table.
 
     Args:
-        writer: The ids of its snapshots; none where it adds none, and then it would not be known again.
+        writer: The ids of its snapshots. Without any, its retry could not be recognized.
         number: Its place.
-        deadline: When it waits no longer.
-        stage: How far it has come.
+        deadline: When it stops waiting.
+        stage: Its stage.
     """
 
     writer: frozenset[int]
@@ -61,41 +61,41 @@ class Ticket:
 
 @dataclass(frozen=True, slots=True)
 class _Reservation:
-    """The table is kept free for a writer, until it comes back, for so long at most."""
+    """The table is reserved for *writer* until its retry arrives, or until *until*."""
 
     writer: frozenset[int]
     until: float
 
 
 class Turns:
-    """The line in front of one table.
+    """The queue of the commits to one table.
 
     Args:
-        reserve_s: How long the table is kept free for a writer that was refused; 0 keeps it free for nobody.
+        reserve_s: How long the table is reserved for a refused writer; with 0 it is never reserved.
         wait_s: How long a commit waits at most.
-        most_waiting: How many may wait; more run at once, and are refused at once.
+        most_waiting: How many commits may wait. Others run at once, and their refusals are sent at once.
     """
 
     def __init__(self, *, reserve_s: float, wait_s: float, most_waiting: int) -> None:
         self._reserve_s, self._wait_s = reserve_s, wait_s
         self._most_waiting = most_waiting if reserve_s > 0 else 0
         self._line: list[Ticket] = []
-        """By number: those that wait to run or to be told."""
+        """The commits that wait for their turn, or whose refusal is held back; ordered by number."""
         self._running: set[Ticket] = set()
         self._reserved: _Reservation | None = None
         self._in_turn: Ticket | None = None
-        """Runs in the turn that was reserved for it."""
+        """The commit that runs under its reservation."""
         self._numbers = 0
         self._unused = self._without = 0
-        """Turns in a row that nobody used; refusals to come that get none."""
+        """The number of unused reservations in a row; how many of the next refusals get no reservation."""
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is nothing to remember."""
+        """Whether the queue has no state and may be deleted."""
         return not (self._line or self._running or self._reserved or self._unused)
 
     def enter(self, writer: frozenset[int], now: float) -> Ticket:
-        """Return the ticket of a commit that arrives, waiting or running."""
+        """Return the ticket of a commit that arrives; it waits, or runs at once."""
         self.advance(now)
         self._numbers += 1
         ticket = Ticket(writer, self._numbers, now + self._wait_s, Stage.WAITING)
@@ -124,7 +124,7 @@ class Turns:
         self.advance(now)
 
     def leave(self, ticket: Ticket, now: float) -> None:
-        """Note that the commit is over, whatever became of it. To leave twice changes nothing."""
+        """Note that the commit is over, with any outcome. A second call changes nothing."""
         self._running.discard(ticket)
         if self._in_turn is ticket:
             self._in_turn = None
@@ -134,7 +134,7 @@ class Turns:
         self.advance(now)
 
     def advance(self, now: float) -> bool:
-        """Let everybody go on whose time has come; return whether there was anybody."""
+        """Let all commits continue whose time has come; return whether there was one."""
         waited = len(self._line)
         if self._reserved is not None and now >= self._reserved.until:
             self._reserved = None
@@ -146,16 +146,16 @@ class Turns:
         while self._line and self._reserved is None and self._in_turn is None:
             first = self._line[0]
             if first.stage is Stage.REFUSED and self._running:
-                break  # they may move the head that it would come back on
+                break  # a commit that runs may move the head on which the retry would be built
             del self._line[0]
             self._go(first)
             if first.stage is Stage.ENDED:
                 self._reserve_for(first.writer, now)
-        assert self._in_turn is None or self._in_turn in self._running, "who has a turn uses it"
+        assert self._in_turn is None or self._in_turn in self._running, "the commit with the reserved turn runs"
         return len(self._line) < waited
 
     def wakes_at(self) -> float | None:
-        """Return when something changes by itself; None where nothing does."""
+        """Return when the next time limit ends; None if there is none."""
         times = [ticket.deadline for ticket in self._line]
         if self._line and self._reserved is not None:
             times.append(self._reserved.until)

@@ -1,7 +1,7 @@
-"""What a client may do, and where. Pure.
+"""Access rights: what a client may do, and where. Pure.
 
-A grant is for a catalog, or for a namespace and all below it. The one with the longest prefix decides, also where it
-allows less than a shorter one; where none fits, nothing is allowed.
+A grant covers a catalog, or a namespace and everything below it. If several grants cover a place, the one with the
+longest prefix decides, even if it allows less than a shorter one. Where no grant covers a place, nothing is allowed.
 """
 
 from __future__ import annotations
@@ -11,30 +11,33 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 Place = tuple[str, ...]
-"""A catalog's name, and the levels of a namespace; the catalog alone is all of it."""
+"""A catalog's name and the levels of a namespace. The name alone means the whole catalog."""
 
 
 class Access(IntEnum):
-    """What a grant allows. Each one includes those before it."""
+    """What a grant allows. Each value includes the values before it."""
 
     NONE = 0
     SEE = 1
-    """Know that it is there: where something at or below the place may be read. Needed by lists, never granted."""
+    """Know that the place exists: allowed if the client may read the place, or something below it.
+
+    Lists need it. The configuration cannot grant it.
+    """
     READ = 2
     WRITE = 3
     ADMINISTER = 4
 
     def __str__(self) -> str:
-        """Return how the configuration writes it."""
+        """Return the word for it in the configuration."""
         return self.name.lower()
 
 
 class NotAuthenticated(Exception):
-    """Who sent the request is not known. Nothing was done.
+    """The sender of the request is not known. Nothing was done.
 
     Args:
-        reason: Why, in words that a header may hold.
-        given: Whether the request said who sent it, and it was not believed.
+        reason: Why; the text fits into a header.
+        given: True if the request contains a proof that is not accepted, False if it contains none.
     """
 
     def __init__(self, reason: str, *, given: bool) -> None:
@@ -43,22 +46,22 @@ class NotAuthenticated(Exception):
 
 
 class KeysWanted(Exception):
-    """Who sent the request is known when the keys of its issuer have been fetched, which blocks."""
+    """The sender can be identified only after the keys of the issuer have been fetched, which blocks."""
 
 
 class IssuerUnavailable(Exception):
-    """The keys of the issuer were never fetched, so no token of it can be believed or refused. Nothing was done."""
+    """The keys of the issuer could not be fetched so far, so its tokens cannot be checked. Nothing was done."""
 
 
 class Forbidden(Exception):
-    """Who sent the request may not do what it asks for. Nothing was done."""
+    """The sender of the request is not allowed to do this. Nothing was done."""
 
 
 class Grants:
     """All grants of one client.
 
     Args:
-        grants: Place → what is allowed there, and below it where no longer place says something else.
+        grants: For each place, what is allowed there and below, unless a longer place has a grant of its own.
     """
 
     __slots__ = ("_grants",)
@@ -68,7 +71,7 @@ class Grants:
 
     @classmethod
     def union(cls, several: Iterable[Grants]) -> Grants:
-        """Return what a client has that is in several groups: at one place the widest."""
+        """Return the grants of a client that belongs to several groups: for each place the widest one."""
         made: dict[Place, Access] = {}
         for one in several:
             for place, access in one._grants.items():
@@ -90,16 +93,17 @@ class Grants:
 
 
 EVERYTHING = Grants({(): Access.ADMINISTER})
-"""What everybody has on a server without authentication."""
+"""The grants of every client of a server without authentication."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who sent a request.
+    """The sender of a request.
 
     Args:
-        name: Of a client in the file of clients, or what a trusted issuer calls it; "" for anybody.
-        grants: What it may do.
+        name: The name in the file of clients, or the one that a trusted issuer uses; "" on a server without
+            authentication.
+        grants: What the sender may do.
     """
 
     name: str

@@ -1,14 +1,14 @@
-"""What was answered to requests with an ``Idempotency-Key``, and what they began on.
+"""Keeps the answers to requests with an ``Idempotency-Key``, and the state that each request found at its start.
 
-It is kept where the lock manager keeps its journal, so all processes and machines that serve the catalog share it, and
-a restart forgets nothing. A lock manager without a journal leaves it to the memory of one process.
+Both are kept in the journal of the lock manager. So all processes and machines that serve the catalog share them, and
+they survive a restart. With a lock manager that has no journal, they are in the memory of one process.
 
-An entry of the journal has room for texts, and these are ours:
+The fields of a journal entry are used as follows:
 
-    request id         the key, and which of the two entries this is: what a request began on, or how it ended
-    table              method and route, for people who read the table
+    request id         the key, with a suffix: the state at the start of the request, or its answer
+    table              method and path, for people who read the journal
     table UUID         the digest of the whole request
-    metadata location  JSON: what is kept
+    metadata location  JSON: the state, or the answer
 """
 
 from __future__ import annotations
@@ -32,36 +32,36 @@ from commit_coord.rest.wire import Answer, Request, UnprocessableRequest
 logger = logging.getLogger(__name__)
 
 LIFETIME_MS = 30 * 60 * 1000
-"""How long a key is known, as in the examples of the specification. Who sends a request again does it soon."""
+"""How long a key is known, as in the examples of the specification. Clients send a request again soon or never."""
 
 _LONGEST_BODY = 256 * 1024
-"""A longer answer is not kept: ZooKeeper takes nodes up to 1 MB."""
+"""A longer answer is not kept, because a node of ZooKeeper holds 1 MB at most."""
 
 Seen = Mapping[str, Any]
-"""What the store showed before a request was carried out, as far as it says later whether that was done."""
+"""The part of the store's state before a request that tells later whether the request was carried out."""
 
 
 class Answered:
     """The requests with keys of one catalog. Thread safe.
 
     Args:
-        locks: Of the catalog; its journal is used.
+        locks: The catalog's lock manager, whose journal is used.
         lifetime_ms: How long each entry is kept.
     """
 
     def __init__(self, locks: HandoverLockManager, lifetime_ms: int) -> None:
         self._locks, self._lifetime_ms = locks, lifetime_ms
         self.shared = locks.guarantees.journal
-        """Whether all processes know what one of them has answered."""
+        """Whether all processes see the answers of each other."""
         self._own = _Memory()
 
     def answer(self, key: str, request: Request) -> tuple[Answer, str | None] | None:
-        """Return what was answered to the request with *key*, None where nothing is known.
+        """Return the answer that was given to the request with *key*; None if no answer is kept.
 
-        The second value is the metadata file that the answer showed; its body is then not kept.
+        The second value is the metadata file whose content was in the answer; then the body was not kept.
 
         Raises:
-            UnprocessableRequest: It was another request.
+            UnprocessableRequest: The key was used for another request.
         """
         kept = self._recall(f"{key}:answer", request)
         if kept is None:
@@ -69,25 +69,25 @@ class Answered:
         return Answer(status=kept["status"], body=(kept["body"] or "").encode()), kept["location"]
 
     def begun_on(self, key: str, request: Request) -> Seen | None:
-        """Return what the request with *key* began on; None when it is not known to have begun.
+        """Return the state that the request with *key* found at its start; None if no start is known.
 
         Raises:
-            UnprocessableRequest: It was another request.
+            UnprocessableRequest: The key was used for another request.
         """
         return self._recall(f"{key}:begun", request)
 
     def begin(self, key: str, request: Request, seen: Seen) -> None:
-        """Keep what the request with *key* begins on.
+        """Keep the state that the request with *key* finds at its start.
 
         Raises:
-            LockError: It could not be kept; the request must not be carried out.
+            LockError: The state could not be kept, so the request must not be carried out.
         """
         self._remember(f"{key}:begun", request, seen)
 
     def end(self, key: str, request: Request, ended: Answer | Exception) -> None:
-        """Keep how the request with *key* has ended, if it ends so whenever it is sent again.
+        """Keep the answer to the request with *key*, unless a repeat may have another outcome.
 
-        The request has ended, so nothing that fails here may end as an error: then a repeat asks the store.
+        The request has ended, so a failure here must not become an error. A repeat then compares the store's states.
         """
         if isinstance(ended, Exception):
             if not is_final(ended):
@@ -101,7 +101,7 @@ class Answered:
             kept = {"status": ended.status, "location": ended.location, "body": text}
             self._remember(f"{key}:answer", request, kept)
         except Exception:
-            logger.warning("what was answered to the key %s could not be kept", key, exc_info=True)
+            logger.warning("the answer to the key %s could not be kept", key, exc_info=True)
 
     def _remember(self, entry_id: str, request: Request, kept: Mapping[str, Any]) -> None:
         entry = JournalEntry(
@@ -136,7 +136,7 @@ def _plain(answer: Answer) -> bytes:
 
 
 class _Memory:
-    """The memory of one process. All entries live for the same time, so the oldest expire first."""
+    """Keeps entries in the memory of the process. All have the same lifetime, so the oldest expires first."""
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()

@@ -1,4 +1,4 @@
-"""The file of clients: how each one is recognised, and what it may do.
+"""The file of clients: how the server recognizes each client, and what the client may do.
 
 ::
 
@@ -6,7 +6,7 @@
     token-sha256 = "…"
     grants = { shop = "read", "shop/sales" = "write", "shop/sales.payroll" = "none" }
 
-It is read anew when it changes, so a token is revoked without a restart.
+The server reads the file again when it changes, so a token can be revoked without a restart.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class Client(BaseModel):
     """One entry of the file.
 
     Args:
-        token_sha256: The SHA-256 of its bearer token, in hexadecimal; the token is the secret of its OAuth
-            credentials, too.
-        oidc_subject: How the OIDC issuer names it.
-        oidc_group: It is everybody whom the issuer puts in this group.
-        certificate: The subject of its certificate, as RFC 4514 writes it.
-        proxy_user: How the proxy names it.
-        grants: ``CATALOG`` or ``CATALOG/NAMESPACE`` → what is allowed there and below.
+        token_sha256: The SHA-256 of the client's bearer token, in hexadecimal; the token is also the secret of its
+            OAuth credentials.
+        oidc_subject: The client's name at the OIDC issuer.
+        oidc_group: A group at the OIDC issuer; the entry is for all members of the group.
+        certificate: The subject of the client's certificate, in the format of RFC 4514.
+        proxy_user: The client's name at the proxy.
+        grants: For each ``CATALOG`` or ``CATALOG/NAMESPACE``, what is allowed there and below.
     """
 
     model_config = ConfigDict(
@@ -58,7 +58,7 @@ class Client(BaseModel):
 
 
 PROOFS = ("token_sha256", "oidc_subject", "oidc_group", "certificate", "proxy_user")
-"""The fields by which a client is recognised."""
+"""The fields by which the server recognizes a client."""
 
 
 class Clients:
@@ -66,10 +66,11 @@ class Clients:
 
     Args:
         path: The file.
-        place: Returns where a grant is, from a catalog's name and a namespace; ValueError if there is no such catalog.
+        place: Returns the place of a grant, given a catalog's name and a namespace; raises ValueError if there is no
+            such catalog.
 
     Raises:
-        ConfigError: The file makes no sense.
+        ConfigError: The file is not valid.
     """
 
     def __init__(self, path: Path, place: Callable[[str, str], Place]) -> None:
@@ -84,23 +85,23 @@ class Clients:
 
     @property
     def proofs(self) -> set[str]:
-        """The fields that any of them has."""
+        """The fields that at least one entry has."""
         return {proof for proof, _ in self._by_proof}
 
     def found(self, proof: str, value: str) -> str | None:
-        """Return the name of the client whose *proof* is *value*."""
+        """Return the name of the entry whose field *proof* is *value*, None if there is none."""
         return self._by_proof.get((proof, value))
 
     def caller(self, name: str) -> Caller:
-        """Return the client of that name."""
+        """Return the sender that the entry *name* describes."""
         return Caller(name, self._grants[name])
 
     def known(self, name: str, *others: str | None) -> Caller:
-        """Return who is called *name* elsewhere, and is or belongs to these clients; there may be none."""
+        """Return a sender that an issuer or a proxy calls *name*, with the grants of the entries *others*, if any."""
         return Caller(name, Grants.union(self._grants[other] for other in others if other is not None))
 
     def secret_of(self, name: str) -> str | None:
-        """Return the SHA-256 of the client's secret, None where it has none."""
+        """Return the SHA-256 of the client's secret, None if it has none."""
         client = self._clients.get(name)
         return client.token_sha256 if client else None
 
@@ -108,7 +109,7 @@ class Clients:
         given = {proof: value for proof in PROOFS if (value := getattr(client, proof)) is not None}
         if not given:
             raise ConfigError(
-                "nobody can be this client",
+                "the entry does not say how to recognize the client",
                 key=name,
                 file=path,
                 accepted="one of " + ", ".join(proof.replace("_", "-") for proof in PROOFS),
@@ -117,10 +118,10 @@ class Clients:
             other = self._by_proof.setdefault((proof, value), name)
             if other != name:
                 raise ConfigError(
-                    "two clients would be recognised by the same thing",
+                    "two clients have the same proof of identity",
                     key=f"{name}.{proof.replace('_', '-')}",
                     file=path,
-                    accepted=f"what {other} does not have",
+                    accepted=f"a value that {other} does not have",
                 )
 
 

@@ -1,4 +1,4 @@
-"""From a commit on the wire to one of the product: what it declares, and in whose turn it runs."""
+"""Lands the commit of a request: reads what the client declares, and lets the commit run in its turn."""
 
 from __future__ import annotations
 
@@ -9,19 +9,22 @@ from commit_coord.rest.warehouses import Warehouse
 from commit_coord.rest.wire import CommitTable, Request
 
 DECLARATION_HEADER = "x-commit-coord-append"
-"""``blind`` or ``checked``: what a client says of all its appends, by ``header.X-Commit-Coord-Append``."""
+"""The header with which a client declares all its appends ``blind`` or ``checked``.
+
+A client sets it with the catalog property ``header.X-Commit-Coord-Append``.
+"""
 
 
 def land(warehouse: Warehouse, request: Request, wanted: CommitTable) -> Committed:
-    """Land what *request* asks for, once.
+    """Land the commit of *request*, once.
 
-    A client that is refused because the head has moved is told so when its turn has come: it may come back, and goes
-    first.
+    If the commit is refused because the head has moved, this raises only when the turn of the client has come: a retry
+    then runs before all other commits.
 
     Args:
-        warehouse: Where the table is.
-        request: Names the table, and may declare something.
-        wanted: Its body.
+        warehouse: The catalog of the table.
+        request: Names the table; its headers may contain a declaration.
+        wanted: Its body, parsed.
 
     Raises:
         Exception: As :meth:`~commit_coord.catalog.base.CoordinatedCatalog.commit_request`.

@@ -1,10 +1,10 @@
-"""Whether a request that began and whose end nobody kept was carried out: what the store says of it.
+"""Finds out whether a request was carried out whose server was killed before it kept the answer.
 
-1. The server begins to drop a table, and is killed after that.   2. The client sends the request again, to another one.
-To answer that there is no such table would be wrong; and to drop a table that was made under the name meanwhile, too.
+1. A server drops a table and is killed.   2. The client sends the request again, to another server. The answer "no such
+table" would be wrong. To drop a table that was created under this name in between would be wrong, too.
 
-So what the store shows is kept before the request is carried out, and compared when it comes again. A commit needs none
-of that: the table's history carries its request id.
+So the server keeps the state of the store before it carries a request out. If the request is sent again, the server
+compares that state with the present one. A commit does not need this: the table's history contains its request id.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ Handler = Callable[[Warehouse, Request], Answer]
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """How the requests of one route are settled.
+    """How to find out whether a request of one route was carried out.
 
     Args:
-        look: Returns what the store shows of what the request is about.
-        settle: Returns the answer, given what the store showed when the request began and what it shows now; None where
-            it was not carried out, or the store does not tell.
+        look: Returns the state of the object that the request names.
+        settle: Returns the answer, given the state when the request began and the state now; None if the request was
+            not carried out, or if the states do not show it.
     """
 
     look: Callable[[Warehouse, Request], Seen]
@@ -67,7 +67,7 @@ def _namespace_made(warehouse: Warehouse, request: Request, before: Seen, now: S
         return None
     found = warehouse.catalog.load_namespace_properties(wanted.namespace)
     if not wanted.properties.items() <= found.items():
-        return None  # somebody else made it
+        return None  # another client created it
     return json_answer({"namespace": wanted.namespace, "properties": wanted.properties})
 
 
@@ -75,10 +75,10 @@ def _gone(warehouse: Warehouse, request: Request, before: Seen, now: Seen) -> An
     return NO_CONTENT if before["there"] is not None and now["there"] is None else None
 
 
-# Tables. Their UUID stands for them: under the same name there may be another one by now.
+# Tables. The state is the UUID: another table may have the same name by now.
 
 _UNREADABLE = ""
-"""In place of the UUID of a table whose metadata can't be read. It can still be dropped."""
+"""Instead of the UUID of a table whose metadata cannot be read. Such a table can still be dropped."""
 
 
 def _old_table(warehouse: Warehouse, request: Request) -> Seen:
@@ -91,7 +91,7 @@ def _new_table(warehouse: Warehouse, request: Request) -> Seen:
 
 def _table_made(warehouse: Warehouse, request: Request, before: Seen, now: Seen) -> Answer | None:
     if now["there"] != request.idempotency_key:
-        return None  # the table that a request with a key makes has the key as its UUID
+        return None  # a table that a request with a key creates has the key as its UUID
     table = (*request.namespace, request.parsed(CreateTable).name)
     return warehouse.answers.load(warehouse.catalog.metadata_location(table), request)
 
@@ -143,16 +143,16 @@ def _uuid(warehouse: Warehouse, table: Identifier) -> str | None:
         return None
     try:
         return str(warehouse.catalog.coordinator.read(location).table_uuid)
-    except Exception:  # noqa: BLE001 - missing or broken; the handler says so where it matters
+    except Exception:  # noqa: BLE001 - missing or damaged; the handler reports it if it needs the metadata
         return _UNREADABLE
 
 
-# Views. Where their metadata is stands for them. Each change moves it, so a view that was made anew is not told from
+# Views. The state is the location of the metadata. Each change moves it, so a view that was created again looks like
 # one that was changed.
 
 
 class _Named(IcebergBaseModel):
-    """A request that names what is made."""
+    """A request that names what it creates."""
 
     name: str
 
@@ -198,7 +198,11 @@ DOUBTS: Mapping[Handler, Doubt] = {
     views.drop_view: Doubt(_old_view, _gone),
     views.rename_view: Doubt(_renamed_views, _renamed),
 }
-"""By what answers the route. What changes the properties of a namespace or the version of a view is carried out again:
-that ends in the same, unless somebody else made another change in between."""
+"""By the handler of the route.
+
+A change of the properties of a namespace, or of the version of a view, is carried out again: the result is the same
+unless another client made a change in between.
+"""
 
 UNSETTLED = Doubt(lambda *_: {}, lambda *_: None)
+"""Of the routes that are carried out again."""

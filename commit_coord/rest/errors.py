@@ -1,8 +1,8 @@
-"""What an exception means on the wire: status, type and message.
+"""The answer to a request that ended in an exception: status, type and message.
 
-Java's clients match the beginnings of some messages, so these are Java's own. What may have happened decides the
-status: a commit that is proven not to have landed is 409, an unknown outcome is 500 and never a 4xx, because clients
-delete the files of a commit that was refused.
+Java's clients compare the beginnings of some messages, so these messages are Java's own. The outcome decides the
+status: a commit that is proven not to have landed gets 409. An unknown outcome gets 500 and never a 4xx, because
+clients delete the files of a commit that was refused.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ class NoSuchWarehouse(LookupError):
 
 
 class Overloaded(Exception):
-    """The server takes no more requests now. Nothing was done.
+    """The server accepts no more requests now. Nothing was done.
 
     Args:
         reason: Why.
-        retry_after_s: When to come back.
+        retry_after_s: When the client may send the request again.
     """
 
     def __init__(self, reason: str, retry_after_s: int = 1) -> None:
@@ -68,20 +68,20 @@ class Overloaded(Exception):
 
 
 class StillRunning(Exception):
-    """The first request with the same key has not ended; or its end is not known. Send it again with the same key."""
+    """The first request with the same key still runs, or its outcome is not known. Send it again with the same key."""
 
 
 class BodyTimeout(Exception):
-    """The body of the request did not come in time. Nothing was done."""
+    """The body of the request did not arrive in time. Nothing was done."""
 
 
 class BodyTooLarge(Exception):
-    """The body of the request is longer than the server takes. Nothing was done."""
+    """The body of the request is longer than the server accepts. Nothing was done."""
 
 
 _MEANINGS: tuple[tuple[type[Exception], HTTPStatus, str], ...] = (
     (CommitStateUnknownException, HTTPStatus.INTERNAL_SERVER_ERROR, "CommitStateUnknownException"),
-    (StaleRead, HTTPStatus.BAD_REQUEST, "ValidationException"),  # a client would try again what a 409 refuses
+    (StaleRead, HTTPStatus.BAD_REQUEST, "ValidationException"),  # after a 409 the client would retry
     (UpdatesDoNotFit, HTTPStatus.BAD_REQUEST, "ValidationException"),
     (CommitFailedException, HTTPStatus.CONFLICT, "CommitFailedException"),
     (NoSuchTableError, HTTPStatus.NOT_FOUND, "NoSuchTableException"),
@@ -118,10 +118,10 @@ _MEANINGS: tuple[tuple[type[Exception], HTTPStatus, str], ...] = (
 
 
 def error_answer(error: Exception) -> Answer:
-    """Return the answer that *error* means. One that nobody expected is logged, and its text stays here."""
+    """Return the answer for *error*. An unexpected error is logged, and the client does not see its text."""
     meant, cause = error, error.__cause__
     if isinstance(error, CommitNotApplied) and isinstance(cause, LockServiceUnavailable | MetastoreUnavailable):
-        meant = cause  # Nothing was sent. It is no conflict, and to try again at once does not help.
+        meant = cause  # Nothing was sent. This is no conflict, and an immediate retry does not help.
     for expected, status, kind in _MEANINGS:
         if isinstance(meant, expected):
             if status is HTTPStatus.INTERNAL_SERVER_ERROR:
@@ -133,16 +133,16 @@ def error_answer(error: Exception) -> Answer:
 
 
 def is_final(error: Exception) -> bool:
-    """Return whether a request that ended in *error* ends so whenever it is sent: in a 4xx that time does not heal."""
+    """Return whether every repeat of a request that ended in *error* ends in the same 4xx, now and later."""
     if isinstance(error, LockError | FileNotFoundError | Overloaded | BodyTimeout | StillRunning):
         return False
     if isinstance(error, CommitNotApplied) and not isinstance(error, CommitConflict):
-        return False  # something failed on the way, or the latch was not to be had
+        return False  # a service failed, or the latch was not granted
     return error_answer(error).status < HTTPStatus.INTERNAL_SERVER_ERROR
 
 
 def _message(error: Exception) -> str:
-    """Return what *error* says. A refused commit begins with the reason, which Java's clients look for there."""
+    """Return the message of *error*; that of a refused commit begins with the reason, which Java's clients compare."""
     return without_passwords(str(error)).removeprefix("the commit did not land: ")
 
 

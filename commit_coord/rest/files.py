@@ -1,4 +1,7 @@
-"""What is read from files, and read anew when they change: no restart for a new certificate or a revoked token."""
+"""Values that are read from files, and read again when the files change.
+
+So a new certificate or a revoked token needs no restart.
+"""
 
 from __future__ import annotations
 
@@ -14,25 +17,25 @@ T = TypeVar("T")
 
 
 class Reloaded(Generic[T]):
-    """A value that is made of files. Thread safe.
+    """A value that is read from files. Thread safe.
 
     Args:
         paths: The files.
-        make: Reads them; ValueError and OSError mean that they make no sense.
+        make: Reads the files and returns the value; raises ValueError or OSError if they are not valid.
 
     Raises:
-        ValueError: They make no sense now.
-        OSError: Likewise.
+        ValueError: The files are not valid now.
+        OSError: As ValueError.
     """
 
     def __init__(self, paths: Sequence[Path], make: Callable[[], T]) -> None:
         self._paths, self._make = paths, make
         self._lock = threading.Lock()
-        self._stamp = self._stamped()  # before it is read: what changes meanwhile is read again
+        self._stamp = self._stamped()  # before the files are read, so a change in between is noticed
         self._value = make()
 
     def get(self) -> T:
-        """Return the value of the files as they are; what makes no sense is logged, and the last good one is kept."""
+        """Return the value of the files as they are now. If they are not valid, log that and return the last value."""
         stamp = self._stamped()
         if stamp != self._stamp:
             with self._lock:
@@ -45,9 +48,9 @@ class Reloaded(Generic[T]):
         shown = ", ".join(map(str, self._paths))
         try:
             self._value = self._make()
-            logger.info("read anew: %s", shown)
+            logger.info("read again: %s", shown)
         except (OSError, ValueError) as error:
-            logger.error("what was read before stays in use, because these make no sense: %s: %s", shown, error)
+            logger.error("the last valid content stays in use, because these files are not valid: %s: %s", shown, error)
 
     def _stamped(self) -> list[tuple[int, int, int] | None]:
         return [_stamp(path) for path in self._paths]

@@ -1,4 +1,4 @@
-"""Who comes in: the one place where a request is checked against what its route needs."""
+"""The one place where the server checks whether the sender of a request may do what its route does."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from commit_coord.rest.wire import Request
 logger = logging.getLogger(__name__)
 
 _AROUND = re.compile(r"^[\s\x00-\x20]+|[\s\x00-\x20]+$")
-"""What PyIceberg or a metastore strips from a name."""
+"""The characters that PyIceberg or a metastore removes from the ends of a name."""
 
 
 class Gate:
-    """Lets requests in.
+    """Checks requests.
 
     Args:
-        warehouses: Those that are served.
-        identities: Who is known; None is a server that knows nobody, and is reached from this machine alone.
+        warehouses: The catalogs that are served.
+        identities: Identifies senders; None for a server without authentication, which serves this machine only.
     """
 
     def __init__(self, warehouses: Warehouses, identities: Identities | None) -> None:
@@ -38,12 +38,14 @@ class Gate:
         self._identities = identities
 
     def refuse_browsers(self, request: Request) -> None:
-        """Return unless a web page that is no page of this server has sent *request*.
+        """Refuse a request that a web page of another origin has sent.
 
-        A browser sends with it what proves its user: a certificate, what a proxy knows, or that it is on this machine.
+        A browser adds the proof of its user to such a request: a certificate, the header of a proxy, or simply that it
+        runs on this machine.
 
         Raises:
-            Forbidden: One has.
+            Forbidden: A web page of another origin has sent *request*. Or the server has no authentication, and the
+                ``Host`` is not a loopback name.
         """
         origin, host = request.headers.get("origin"), request.headers.get("host", "")
         foreign = request.headers.get("sec-fetch-site") in ("cross-site", "same-site")
@@ -53,7 +55,7 @@ class Gate:
             raise Forbidden(f"without authentication this server answers to loopback names only, and not to {host!r}")
 
     def caller(self, request: Request) -> Caller:
-        """Return who sent *request*; as :meth:`Identities.caller`."""
+        """Return the sender of *request*; see :meth:`Identities.caller`."""
         return ANYBODY if self._identities is None else self._identities.caller(request)
 
     def renew_keys(self) -> None:
@@ -65,7 +67,7 @@ class Gate:
         """Return if *caller* may do what *request* asks for.
 
         Raises:
-            Forbidden: It may not.
+            Forbidden: *caller* may not.
         """
         for namespace, access in needs.of(request):
             place = self.place(warehouse, namespace)
@@ -74,15 +76,15 @@ class Gate:
                 raise Forbidden(f"{who} may not {access} {'/'.join((place[0], '.'.join(place[1:]))).rstrip('/')}")
 
     def sees(self, caller: Caller, warehouse: Warehouse) -> Callable[[Identifier], bool]:
-        """Return a function that says of which namespaces *caller* may know."""
+        """Return a function that tells whether *caller* may know that a namespace exists."""
         return lambda namespace: caller.grants.allow(self.place(warehouse, namespace), Access.SEE)
 
     @staticmethod
     def place(warehouse: Warehouse, namespace: Identifier) -> Place:
-        """Return where *namespace* is: under the names that the catalog keeps, whatever a client calls it.
+        """Return the place of *namespace*, in the spelling that the catalog stores.
 
         Raises:
-            Forbidden: It is a name in another catalog of a metastore, which is behind ``@``.
+            Forbidden: The name begins with ``@``: a metastore then looks in another catalog.
         """
         joined = ".".join(namespace)
         if not joined:
@@ -94,7 +96,7 @@ class Gate:
         return (warehouse.catalog.name, *levels)
 
     def audit(self, request: Request, caller: Caller | None, error: Exception) -> None:
-        """Write down that *request* was refused, in the audit log of the catalog that it names; blocks."""
+        """Record in the audit log of the catalog that *request* names that it was refused; blocks."""
         warehouse = self._warehouses.named(request.names.get("prefix") or request.query.get("warehouse"))
         warehouse.catalog.tell_access_refused(
             AccessRefused(

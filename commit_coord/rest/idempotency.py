@@ -1,18 +1,19 @@
-"""``Idempotency-Key``: a request that is sent again with its key is answered as before, and not carried out twice.
+"""``Idempotency-Key``: a request that is sent again with its key gets the same answer, and is not carried out twice.
 
-Who sends a request again has lost the answer to it, so the first one may have been carried out, may be running, or may
-never have come in. In their order:
+A client that sends a request again has not got the answer. The first request may have been carried out, may still run,
+or may never have arrived. The server takes these steps:
 
-1. While this process carries the first one out, the repeat waits for it.
-2. What was answered before is answered again. 200, 201, 204 and the 4xx that time does not heal are kept, no 5xx.
-3. A commit lands under the key as its request id, once: the table's history carries it, and the latch keeps two of one
-   key apart, at whatever server they are.
-4. Any other request takes a lock on its key, so that it waits for a first one at another server. If that one began and
-   did not end, the store says whether it was carried out (:mod:`commit_coord.rest.doubts`).
+1. If this process still carries the first request out, the repeat waits for it.
+2. If an answer is kept, it is given again. Kept are 200, 201, 204, and each 4xx that a repeat would get, too; no 5xx.
+3. A commit uses the key as its request id, and lands once: the table's history contains the id, and the latch separates
+   two requests with one key, even at different servers.
+4. Any other request takes a lock on its key, so it waits for a first request at another server. If that request began
+   and its answer is not known, the states of the store tell whether it was carried out
+   (:mod:`commit_coord.rest.doubts`).
 
-Source: Iceberg's ``rest-catalog-open-api.yaml``, ``idempotency-key``. It leaves open what a key is answered that was
-given to another request: 422, as the IETF's draft of the header has it. And what a repeat is answered that has waited
-for too long: 503, because a client takes a 409 for the proof that nothing was done.
+Source: Iceberg's ``rest-catalog-open-api.yaml``, ``idempotency-key``. It leaves two answers open. A key that was used
+for another request gets 422, as in the IETF's draft of the header. A repeat that has waited too long gets 503, because
+clients take a 409 as a proof that nothing was done.
 """
 
 from __future__ import annotations
@@ -31,17 +32,17 @@ from commit_coord.rest.warehouses import Warehouse
 from commit_coord.rest.wire import Answer, Request
 
 _WAIT_S = 10.0
-"""How long a repeat waits for the first request. It keeps a thread of the server for so long."""
+"""How long a repeat waits for the first request. It occupies a thread of the server meanwhile."""
 
 _COMMITS = frozenset({tables.commit_table, transactions.commit_transaction})
-"""Routes whose tables carry the key."""
+"""Routes whose tables contain the key after the commit."""
 
 _NO_CHANGES = frozenset({tables.report_metrics})
-"""Routes of POST that change nothing, and take no key."""
+"""POST routes that change nothing; they ignore keys."""
 
 
 class Idempotency:
-    """Carries requests out, those with a key once. Thread safe.
+    """Carries requests out, and a request with a key only once. Thread safe.
 
     Args:
         wait_s: How long a repeat waits for the first request.
@@ -54,9 +55,9 @@ class Idempotency:
         self._answered: dict[str, Answered] = {}
 
     def lifetime(self, warehouse: Warehouse) -> str | None:
-        """Return for how long a client may use a key again, as ISO 8601 writes it.
+        """Return for how long a client may use a key again, in the notation of ISO 8601.
 
-        None where keys are not advertised: what was answered is not shared, or does not outlive the process.
+        None if keys are not advertised: the answers are not shared, or do not survive a restart.
         """
         guarantees, lifetime_ms = warehouse.catalog.locks.guarantees, _lifetime_ms(warehouse)
         if not (guarantees.journal and guarantees.survives_restart) or lifetime_ms < 1000:
@@ -64,11 +65,11 @@ class Idempotency:
         return f"PT{lifetime_ms // 1000}S"
 
     def answer(self, handler: Handler, warehouse: Warehouse, request: Request) -> Answer:
-        """Return the answer of *handler* to *request*; where it has a key, the one that was given before.
+        """Return the answer of *handler* to *request*; for a repeat, the answer to the first request.
 
         Raises:
-            UnprocessableRequest: The key was given to another request.
-            StillRunning: The first request with the key has not ended in time, or its end is not known.
+            UnprocessableRequest: The key was used for another request.
+            StillRunning: The first request with the key did not end in time, or its outcome is not known.
             Exception: Whatever *handler* raises.
         """
         if request.method not in ("POST", "DELETE") or handler in _NO_CHANGES:
@@ -96,7 +97,7 @@ class Idempotency:
 
     @contextmanager
     def _alone(self, key: str) -> Iterator[None]:
-        """Keep other requests with *key* in this process waiting."""
+        """Let other requests with *key* in this process wait until the end of the block."""
         with self._changed:
             if not self._changed.wait_for(lambda: key not in self._running, self._wait_s):
                 raise StillRunning("the first request with this Idempotency-Key is still running; send it again")
@@ -109,7 +110,7 @@ class Idempotency:
                 self._changed.notify_all()
 
     def _locked(self, answered: Answered, key: str, warehouse: Warehouse) -> AbstractContextManager[object]:
-        """Keep other requests with *key* at other servers waiting, where they know of each other at all."""
+        """Let other requests with *key* at other servers wait, if the servers share their locks."""
         if not answered.shared:
             return nullcontext()
         catalog = warehouse.catalog
@@ -131,7 +132,7 @@ def _replayed(answered: Answered, key: str, warehouse: Warehouse, request: Reque
     try:
         return warehouse.answers.load(location, request)
     except FileNotFoundError:
-        # The table has moved on so far that the file was deleted. The answer may show a newer state.
+        # Later commits have deleted the file. The protocol allows an answer with a newer state.
         return warehouse.answers.load(warehouse.catalog.metadata_location(request.table), request)
 
 
@@ -155,7 +156,7 @@ def _carried_out(answered: Answered, key: str, handler: Handler, warehouse: Ware
         done = handler(warehouse, request)
     except CommitStateUnknown as error:
         if isinstance(error.__cause__, LockError):
-            # This try did not get the latch. Whether an earlier one has landed is found out by the next one.
+            # This try did not get the latch, so it could not find out whether an earlier one has landed.
             raise StillRunning(f"{error}; send it again with the same Idempotency-Key") from error
         raise
     except Exception as error:

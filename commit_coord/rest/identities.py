@@ -1,6 +1,6 @@
-"""Who sent a request.
+"""Identifies the sender of a request.
 
-What a request says of itself is either true or the request is refused: a wrong token is never taken for none.
+A request with a proof that is not valid is refused: the server never treats a wrong token as no token.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from commit_coord.rest.wire import Request
 
 
 class Identities:
-    """Finds out who sent a request; never blocks.
+    """Identifies senders; never blocks.
 
     Args:
-        settings: What is believed.
-        tls: Whether certificates of clients are asked for.
-        secret: What own tokens are signed with.
+        settings: Which proofs are accepted.
+        tls: Tells whether the server asks clients for certificates.
+        secret: Signs the server's own tokens.
         place: See :class:`Clients`.
 
     Raises:
-        ConfigError: A file makes no sense, or a client could never be recognised.
+        ConfigError: A file is not valid, or a client could never be recognized.
     """
 
     def __init__(
@@ -51,16 +51,16 @@ class Identities:
 
     @property
     def clients(self) -> Clients:
-        """Those of the file as it is now."""
+        """The clients in the file as it is now."""
         return self._clients.get()
 
     def caller(self, request: Request) -> Caller:
-        """Return who sent *request*.
+        """Return the sender of *request*.
 
         Raises:
-            NotAuthenticated: Nobody says so, or nobody who is believed.
-            KeysWanted: Try again when :meth:`OidcTokens.renew` has returned.
-            IssuerUnavailable: Nobody can be believed now.
+            NotAuthenticated: The request contains no proof of its sender, or one that is not accepted.
+            KeysWanted: Call :meth:`OidcTokens.renew` first, then call this again.
+            IssuerUnavailable: The token cannot be checked now.
         """
         if (authorization := request.headers.get("authorization")) is not None:
             scheme, _, token = authorization.partition(" ")
@@ -77,10 +77,10 @@ class Identities:
         raise NotAuthenticated("the request does not say who sent it", given=False)
 
     def token(self, client: str, secret: str) -> str:
-        """Return a token for the client of these OAuth credentials.
+        """Return a token for the client with these OAuth credentials.
 
         Raises:
-            NotAuthenticated: There is no such client, or its secret is another one.
+            NotAuthenticated: There is no such client, or the secret is wrong.
         """
         assert self.own is not None, "the route is served with it"
         clients = self.clients
@@ -90,10 +90,10 @@ class Identities:
         return self.own.give(client, digest)
 
     def exchanged(self, token: str) -> str:
-        """Return a new token for the client of *token*, which is good yet.
+        """Return a new token for the client of *token*.
 
         Raises:
-            NotAuthenticated: It is not.
+            NotAuthenticated: *token* is not valid, or not valid any more.
         """
         assert self.own is not None, "the route is served with it"
         client, digest = self._own_client(token, self.clients)
@@ -113,7 +113,7 @@ class Identities:
         raise NotAuthenticated("the token is not known", given=True)
 
     def _own_client(self, token: str, clients: Clients) -> tuple[str, str]:
-        """Return the client of one of our tokens, and the SHA-256 of its secret."""
+        """Return the client of one of the server's own tokens, and the SHA-256 of its secret."""
         assert self.own is not None, "tokens are given"
         name, given_for = self.own.read(token)
         digest = clients.secret_of(name)
@@ -139,7 +139,7 @@ class Identities:
             setting, key = wanted[proof]
             if setting is None:
                 raise ConfigError(
-                    "a client could never be recognised: what its entry needs is not configured",
+                    "a client could never be recognized: the setting that its entry needs is missing",
                     key=proof.replace("_", "-"),
                     file=self._settings.clients,
                     accepted=key,
@@ -152,7 +152,7 @@ def _sha256(secret: str) -> str:
 
 
 def _issuer(token: str) -> Any:
-    """Return what a JSON Web Token says is its issuer, which proves nothing; None if it is no such token."""
+    """Return the issuer in a JSON Web Token, unchecked; None if *token* is not a JSON Web Token."""
     parts = token.split(".")
     if len(parts) != 3:
         return None

@@ -1,8 +1,8 @@
-"""Answers that hold the metadata of a table, made of the bytes of its file.
+"""Answers with the metadata of a table, made of the bytes of its file.
 
-Nothing is parsed and dumped for a load: the file is JSON already, and at 1 MB that would cost ten times what the rest
-of a load costs. A file never changes, so an answer is kept by the file's location, gzipped too where a client asked
-for that. The writer of a version has its bytes at hand and leaves them here.
+A load parses nothing: the file contains JSON already, and to parse and write 1 MB would cost ten times the rest of a
+load. A metadata file never changes, so the answer is cached by the file's location, also compressed if a client has
+asked for that. A commit puts the bytes that it wrote into the cache.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from commit_coord.iceberg.metadata import unzipped
 from commit_coord.rest.wire import Answer, Request
 
 _GZIP_LEVEL = 1
-"""A level more saves a tenth of the bytes and costs twice the time."""
+"""The next level saves a tenth of the bytes and takes twice the time."""
 _GZIP_FROM_BYTES = 1024
 
 _CONFIG = b',"config":{}}'
@@ -32,14 +32,14 @@ _CONFIG = b',"config":{}}'
 def etag_of(location: str | None, *, refs_only: bool) -> str:
     """Return the entity tag of an answer with the metadata at *location*.
 
-    Weak, because gzipped or not it is one. With the snapshots of the refs alone it is another representation, and has
-    another tag.
+    The tag is weak, because the compressed and the plain answer share it. The answer with only the snapshots of the
+    refs is another representation, so it has another tag.
     """
     return f'W/"{hashlib.sha256(f"{refs_only:d} {location}".encode()).hexdigest()[:32]}"'
 
 
 def matches(if_none_match: str | None, etag: str) -> bool:
-    """Return whether a client that has *if_none_match* has the answer with *etag*."""
+    """Return whether the header ``If-None-Match`` says that the client has the answer with *etag*."""
     if if_none_match is None:
         return False
     given = [tag.strip().removeprefix("W/") for tag in if_none_match.split(",")]
@@ -51,7 +51,7 @@ class _SnapshotId(msgspec.Struct):
 
 
 def with_referenced_snapshots(metadata: bytes) -> bytes:
-    """Return *metadata* with the snapshots alone that branches and tags name; the rest of it as it is."""
+    """Return *metadata* with only those snapshots that branches and tags name. Everything else is unchanged."""
     fields = msgspec.json.decode(metadata, type=dict[str, msgspec.Raw])
     snapshots = fields.get("snapshots")
     if snapshots is None or bytes(snapshots) == b"null":
@@ -69,7 +69,7 @@ def with_referenced_snapshots(metadata: bytes) -> bytes:
 
 @dataclass(slots=True)
 class _Body:
-    """One body, and its gzipped form when somebody has asked for it."""
+    """One body, and its compressed form once a client has asked for it."""
 
     plain: bytes
     gzipped: bytes | None = None
@@ -80,11 +80,11 @@ class _Body:
 
 
 class TableAnswers:
-    """Makes ``LoadTableResult`` answers, and keeps the last used ones. Thread safe.
+    """Makes ``LoadTableResult`` answers, and caches the last used ones. Thread safe.
 
     Args:
         file_io: Returns the file store for a location.
-        max_bytes: How much is kept.
+        max_bytes: The size of the cache.
     """
 
     def __init__(self, file_io: Callable[[str], FileIO], max_bytes: int = 128 * 1024 * 1024) -> None:
@@ -97,7 +97,7 @@ class TableAnswers:
         """Return the answer with the metadata file at *location*.
 
         Raises:
-            FileNotFoundError: The file is gone; what is kept of it is not answered.
+            FileNotFoundError: The file does not exist any more. A cached answer is not used then.
         """
         body, whole = self._get(location, refs_only), self._get(location, False)
         if whole is None and body is None:
@@ -116,7 +116,7 @@ class TableAnswers:
         return self._answer(body, location, request, refs_only=False)
 
     def staged(self, metadata: bytes, request: Request) -> Answer:
-        """Return the answer with *metadata* that is in no file yet."""
+        """Return the answer with *metadata*, which is not in a file yet."""
         return self._answer(_Body(_spliced(None, metadata)), None, request, refs_only=False)
 
     def _read(self, location: str, refs_only: bool) -> _Body:
@@ -170,7 +170,7 @@ class TableAnswers:
 
 
 def missing(location: str) -> FileNotFoundError:
-    """Return the error of a metadata file that the catalog points to and that is not there, in Java's words."""
+    """Return the error for a metadata file that does not exist although the catalog points to it, in Java's words."""
     return FileNotFoundError(f"Failed to open input stream for file: {location}")
 
 

@@ -22,7 +22,7 @@ from commit_coord.rest.wire import (
 
 
 def list_namespaces(warehouse: Warehouse, request: Request) -> Answer:
-    """Answer with the namespaces right below ``parent``, or with the top ones."""
+    """Answer with the namespaces directly below ``parent``; without ``parent``, with those of the first level."""
     parent = levels(request.query["parent"]) if request.query.get("parent") else ()
     if parent:
         require_namespace(warehouse.catalog, parent)
@@ -35,8 +35,8 @@ def create_namespace(warehouse: Warehouse, request: Request) -> Answer:
     """Create a namespace."""
     wanted = request.parsed(CreateNamespace)
     if any("." in level for level in wanted.namespace):
-        # The catalogs join levels with dots, so the namespace would come back as one of more levels.
-        raise MalformedRequest(f"A level of a namespace can't hold a dot: {shown(wanted.namespace)}")
+        # The catalogs join levels with dots, so this namespace would be listed as one with more levels.
+        raise MalformedRequest(f"A level of a namespace can't contain a dot: {shown(wanted.namespace)}")
     try:
         warehouse.catalog.create_namespace(wanted.namespace, wanted.properties)
     except NamespaceAlreadyExistsError as error:
@@ -89,5 +89,5 @@ def require_namespace(catalog: CoordinatedCatalog, namespace: Identifier) -> Non
 
 
 def shown(name: Identifier) -> str:
-    """Return *name* as messages write it."""
+    """Return *name* as it is written in messages."""
     return ".".join(name)

@@ -1,4 +1,4 @@
-"""What a route needs of whoever asks it. Each route says it in the table of routes; :mod:`.gate` checks it."""
+"""The access right that a route needs. The table of routes names it for each route; :mod:`.gate` checks it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def in_path(request: Request) -> Sequence[Identifier]:
 
 
 def whole_catalog(request: Request) -> Sequence[Identifier]:
-    """Return the root, below which every namespace is."""
+    """Return the root, which contains every namespace."""
     return ((),)
 
 
@@ -26,9 +26,9 @@ class Needs:
     """What must be allowed, and where.
 
     Args:
-        access: What.
-        where: Returns the namespaces that a request names, wherever it names them.
-        purging: What is needed instead where the request asks for files to be deleted.
+        access: What must be allowed.
+        where: Returns the namespaces that a request names, in its path, query or body.
+        purging: What must be allowed instead if the request asks for files to be deleted.
     """
 
     access: Access
@@ -36,10 +36,10 @@ class Needs:
     purging: Access | None = None
 
     def of(self, request: Request) -> Iterator[tuple[Identifier, Access]]:
-        """Yield each namespace with what is needed there.
+        """Yield each namespace with what must be allowed there.
 
         Raises:
-            MalformedRequest: The body does not say which namespace it is about.
+            MalformedRequest: The body does not name a namespace.
         """
         access = self.purging if self.purging is not None and request.purges else self.access
         for namespace in self.where(request):
@@ -47,4 +47,4 @@ class Needs:
 
 
 NOTHING = Needs(Access.NONE, where=whole_catalog)
-"""Anybody may ask."""
+"""The route is open to everybody."""

@@ -1,4 +1,4 @@
-"""``POST /v1/oauth/tokens``: a token for a client's name and secret, or for a token that ends soon."""
+"""``POST /v1/oauth/tokens``: gives a token for a client's name and secret, or for a token that is still valid."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ class TokenEndpoint:
     """Gives tokens to the clients in the file of clients.
 
     Args:
-        identities: Who they are.
-        gate: Audits refusals.
+        identities: Checks the credentials.
+        gate: Records refusals in the audit log.
     """
 
     def __init__(self, identities: Identities, gate: Gate) -> None:
         self._identities, self._gate = identities, gate
 
     def give(self, warehouse: Warehouse, request: Request) -> Answer:
-        """Answer with a token, or with what OAuth calls the reason."""
+        """Answer with a token, or with the error code of OAuth."""
         form = {name: values[-1] for name, values in parse_qs(request.body.decode("latin-1")).items()}
         grant = form.get("grant_type")
         try:
@@ -57,7 +57,7 @@ class TokenEndpoint:
 
 
 def _basic(request: Request) -> tuple[str, str] | None:
-    """Return name and secret from the header, None where it has none; a client that has a token may send that, too."""
+    """Return name and secret from the header ``Authorization``, None if it contains something else, such as a token."""
     scheme, _, encoded = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "basic":
         return None

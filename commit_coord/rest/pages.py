@@ -1,7 +1,7 @@
-"""Long lists, a page at a time.
+"""Splits long lists into pages.
 
-A token says behind which name the next page begins. So a page costs no memory here, any process can answer the next
-one, and what is added or removed meanwhile moves nothing.
+A page token contains the last name of the page before. So the server keeps no state between pages, any process can
+answer the next one, and entries that are added or removed in between do not shift the pages.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from pyiceberg.typedef import Identifier
 from commit_coord.rest.wire import MalformedRequest, Request
 
 _LONGEST = 1000
-"""Entries of a page for which the client asks no length."""
+"""The largest page, and the size of a page if the client asks for none."""
 
 
 def page(found: Iterable[Identifier], request: Request) -> tuple[list[Identifier], str | None]:
     """Return the page of *found* that *request* asks for, sorted, and the token of the next one.
 
-    Everything is one page for a client that sends no token: the protocol has it so for those that know of no pages.
+    A client that sends no token gets everything in one page: the protocol requires this for clients without pagination.
 
     Raises:
-        MalformedRequest: The token is none of ours, or the length is no positive number.
+        MalformedRequest: The token is not one of ours, or the page size is not a positive number.
     """
     names = sorted(found)
     token = request.query.get("pageToken")
@@ -51,7 +51,7 @@ def _encoded(name: Identifier) -> str:
 
 
 def _decoded(token: str) -> Identifier:
-    """Return the name in *token*, the empty one in the token of the first page."""
+    """Return the name in *token*. The token of the first page is empty; its name is the empty one."""
     if not token:
         return ()
     try:

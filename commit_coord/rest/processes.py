@@ -1,4 +1,7 @@
-"""Several processes that serve one port: started anew when one dies, and gone when this one is."""
+"""Several processes that serve one port.
+
+A process that dies is started again. All of them end when this process ends.
+"""
 
 from __future__ import annotations
 
@@ -14,26 +17,26 @@ from types import FrameType
 logger = logging.getLogger(__name__)
 
 NOT_STARTED = 3
-"""Exit code of a process that could not be started, as uvicorn ends it; the next one could not be either."""
+"""uvicorn's exit code of a process that could not start. Another process could not start either."""
 
 _LOOK_EVERY_S = 0.5
 
 
 class ProcessesFailed(RuntimeError):
-    """A process could not start; all are ended."""
+    """A process could not start; all processes have been ended."""
 
 
 def run_processes(count: int, work: Callable[[], None], ended: Callable[[int], None] = lambda _: None) -> None:
-    """Run *work* in *count* processes until SIGTERM or Ctrl-C, which each of them is sent.
+    """Run *work* in *count* processes until SIGTERM or Ctrl-C; then end all of them with SIGTERM.
 
     Args:
-        count: How many.
-        work: Can be pickled; ends by itself on SIGTERM.
-        ended: Called with the id of a process that has died, before another one takes its place.
+        count: The number of processes.
+        work: Can be pickled; returns on SIGTERM.
+        ended: Called with the id of a process that has died, before its successor starts.
 
     Raises:
-        ProcessesFailed: One could not start.
-        KeyboardInterrupt: Ctrl-C ended them.
+        ProcessesFailed: A process could not start.
+        KeyboardInterrupt: Ctrl-C was pressed.
     """
     context = multiprocessing.get_context("spawn")
     alive, held = context.Pipe(duplex=False)
@@ -59,7 +62,7 @@ def run_processes(count: int, work: Callable[[], None], ended: Callable[[int], N
                 if process.exitcode == NOT_STARTED:
                     raise ProcessesFailed("a process could not start; its log says why")
                 ended(process.pid or 0)
-                logger.error("process %s ended with code %s and is started anew", process.pid, process.exitcode)
+                logger.error("process %s ended with code %s and is started again", process.pid, process.exitcode)
                 processes[index] = started()
     finally:
         for process in processes:
@@ -79,7 +82,7 @@ def _run(work: Callable[[], None], alive: Connection) -> None:
 
 
 def _end_with_parent(alive: Connection) -> None:
-    """End this process when the other end of *alive* is closed: whoever holds it is gone, killed maybe."""
+    """End this process when the other end of the pipe *alive* is closed: its parent has ended, or was killed."""
     try:
         alive.recv_bytes()
     except (EOFError, OSError):

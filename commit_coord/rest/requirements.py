@@ -1,7 +1,7 @@
-"""What a client relies on in a commit, refused in the words that Java's clients know.
+"""The requirements of a commit, with Java's messages.
 
-PyIceberg's models say the same in other words. And one refuses what Java allows: the first snapshot of a table on
-another branch than main.
+PyIceberg's models check the same, but Java's clients do not know their messages. And one of PyIceberg's models refuses
+what Java allows: the first snapshot of a table on another branch than main.
 
 Source: Iceberg Java ``UpdateRequirement``.
 """
@@ -35,7 +35,7 @@ class NotThere(AssertCreate):
 
 
 class SameTable(AssertTableUUID):
-    """It is still the same table, and not one that was made anew under its name."""
+    """It is still the same table, not another one that was created under its name."""
 
     def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override]
         """Return if the requirement is met."""
@@ -45,7 +45,7 @@ class SameTable(AssertTableUUID):
 
 
 class SameRef(AssertRefSnapshotId):
-    """A branch or tag is where it was, or is still not there."""
+    """A branch or tag still names the same snapshot, or still does not exist."""
 
     def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override]
         """Return if the requirement is met."""

@@ -1,4 +1,7 @@
-"""Every route that is served, and what it needs; ``GET /v1/config`` advertises those that the warehouse can serve."""
+"""The table of all routes, and the right that each one needs.
+
+``GET /v1/config`` advertises the routes that the chosen warehouse can serve.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ _VIEW = f"{_VIEWS}/{{view}}"
 
 
 def _parent(request: Request) -> Sequence[Identifier]:
-    """Return the namespace whose namespaces are listed."""
+    """Return the namespace whose children are listed."""
     return (levels(request.query["parent"]) if request.query.get("parent") else (),)
 
 
@@ -42,13 +45,13 @@ def _created(request: Request) -> Sequence[Identifier]:
 
 
 def _renamed(request: Request) -> Sequence[Identifier]:
-    """Return where the table or view is, and where it is to be."""
+    """Return the namespaces of the old and of the new name."""
     wanted = request.parsed(RenameTable)
     return wanted.source.namespace, wanted.destination.namespace
 
 
 def _changed(request: Request) -> Sequence[Identifier]:
-    """Return where the tables of a transaction are; without a table, the root."""
+    """Return the namespaces of the tables of a transaction; for a transaction without a table, the root."""
     changes = request.parsed(CommitTransaction).table_changes
     return [change.identifier.namespace for change in changes] or whole_catalog(request)
 
@@ -67,11 +70,11 @@ SERVED: tuple[Route[Handler], ...] = (
     Route("POST", _TABLE, tables.commit_table, Needs(Access.WRITE), queues=True),
     Route("DELETE", _TABLE, tables.drop_table, Needs(Access.WRITE, purging=Access.ADMINISTER)),
     Route("POST", f"{_TABLE}/metrics", tables.report_metrics, Needs(Access.READ)),
-    # The server reads whatever file it is told to, with its own rights.
+    # The client names the file, and the server reads it with its own rights.
     Route("POST", f"{_NAMESPACE}/register", tables.register_table, Needs(Access.ADMINISTER)),
     Route("POST", f"{PREFIX}/tables/rename", tables.rename_table, Needs(Access.WRITE, _renamed)),
 )
-"""The routes of one warehouse, whatever it keeps."""
+"""The routes that every warehouse serves."""
 
 VIEWS: tuple[Route[Handler], ...] = (
     Route("GET", _VIEWS, views.list_views, Needs(Access.READ)),
@@ -83,16 +86,16 @@ VIEWS: tuple[Route[Handler], ...] = (
     Route("POST", f"{PREFIX}/views/rename", views.rename_view, Needs(Access.WRITE, _renamed)),
     Route("POST", f"{_NAMESPACE}/register-view", views.register_view, Needs(Access.ADMINISTER)),
 )
-"""Those of one that can keep views."""
+"""The routes of a warehouse that stores views."""
 
 TRANSACTIONS: tuple[Route[Handler], ...] = (
     Route("POST", f"{PREFIX}/transactions/commit", transactions.commit_transaction, Needs(Access.WRITE, _changed)),
 )
-"""Those of one that swaps several pointers at once."""
+"""The routes of a warehouse that can swap several pointers at once."""
 
 
 def served(warehouse: Warehouse) -> tuple[Route[Handler], ...]:
-    """Return the routes that are served for *warehouse*; what is asked of it elsewhere is refused in words."""
+    """Return the routes that *warehouse* serves. On the others it answers with the reason why it does not."""
     return (
         *SERVED,
         *(VIEWS if views.has_views(warehouse) else ()),
@@ -102,7 +105,7 @@ def served(warehouse: Warehouse) -> tuple[Route[Handler], ...]:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """A request that may be carried out as far as its head says."""
+    """A request whose route and sender are known. Only its head has been read and checked."""
 
     route: Route[Handler]
     request: Request
@@ -113,8 +116,8 @@ class Api:
     """Answers requests.
 
     Args:
-        warehouses: What is served.
-        identities: Who is known; None for a server that knows nobody.
+        warehouses: The catalogs that are served.
+        identities: Identifies senders; None for a server without authentication.
     """
 
     def __init__(self, warehouses: Warehouses, identities: Identities | None = None) -> None:
@@ -131,11 +134,11 @@ class Api:
         self._router = Router(routes)
 
     def admit(self, request: Request) -> Admitted:
-        """Return *request*, whose body is yet to come, with its route and who sent it; does not block.
+        """Return *request*, whose body has not been read, with its route and its sender; does not block.
 
         Raises:
             NoRoute: Nothing is served under this path.
-            MethodNotAllowed: Only other methods are.
+            MethodNotAllowed: The path is served with other methods only.
             NotAuthenticated: As :meth:`Gate.caller`; also KeysWanted and IssuerUnavailable.
         """
         route, names = self._router.find(request.method, request.path)
@@ -143,7 +146,7 @@ class Api:
         return Admitted(route, dataclasses.replace(request, names=names), caller)
 
     def answer(self, admitted: Admitted) -> Answer:
-        """Return the answer to a request, also where it ends in an error. Blocks; to be called from many threads."""
+        """Return the answer to a request, also if it ends in an error. Blocks; may be called from many threads."""
         request = admitted.request
         name = request.names["prefix"] if "prefix" in request.names else request.query.get("warehouse")
         try:
@@ -159,9 +162,9 @@ class Api:
         request, caller = admitted.request, admitted.caller
         try:
             self.gate.check(admitted.route.needs, request, caller, warehouse)
-            seen = dataclasses.replace(request, sees=self.gate.sees(caller, warehouse))
+            seen = dataclasses.replace(request, client=caller.name, sees=self.gate.sees(caller, warehouse))
             if admitted.route.needs is NOTHING:
-                return admitted.route.handler(warehouse, seen)  # a token is nothing to keep
+                return admitted.route.handler(warehouse, seen)  # the answer contains a token, which must not be kept
             return self._keys.answer(admitted.route.handler, warehouse, seen)
         except Forbidden as error:
             self.gate.audit(request, caller, error)
@@ -170,7 +173,7 @@ class Api:
             return error_answer(error)
 
     def _config(self, warehouse: Warehouse, request: Request) -> Answer:
-        """Answer with what a client needs to know before anything else."""
+        """Answer with the prefix, the routes and the lifetime of keys: clients ask for them first."""
         lifetime = self._keys.lifetime(warehouse)
         return json_answer(
             {

@@ -1,7 +1,7 @@
-"""Which handler answers a request. Names in a path are decoded only when its parts are known.
+"""Finds the handler of a request. A path is split first, and then the names in it are decoded.
 
-A name may hold ``/``, which is ``%2F`` in a raw path, and the levels of a namespace are separated by ``%1F``. So
-routes match the raw path; servers that match a decoded one take such a name for two parts.
+A name may contain ``/``, which is ``%2F`` in the raw path, and the levels of a namespace are separated by ``%1F``.
+Therefore routes match the raw path: in a decoded path, such a name would become two parts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from commit_coord.rest.needs import Needs
 H = TypeVar("H", bound=Callable[..., object])
 
 PREFIX = "/v1/{prefix}"
-"""What routes of one warehouse begin with."""
+"""The first part of the routes of one warehouse."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +25,9 @@ class Route(Generic[H]):
 
     Args:
         method: In upper case.
-        path: As the specification writes it, with ``{name}`` for a part that is a name.
-        handler: What answers.
-        needs: What a client must be allowed.
+        path: As in the specification: ``{name}`` is a part that contains a name.
+        handler: Answers the request.
+        needs: The right that the client must have.
         queues: Whether it waits for the table that it names.
     """
 
@@ -39,7 +39,7 @@ class Route(Generic[H]):
 
     @property
     def endpoint(self) -> str:
-        """How ``GET /v1/config`` advertises it."""
+        """The route as ``GET /v1/config`` advertises it."""
         return f"{self.method} {self.path}"
 
 
@@ -48,10 +48,10 @@ class NoRoute(LookupError):
 
 
 class MethodNotAllowed(LookupError):
-    """Something is served under this path, but not by this method.
+    """The path is served, but not with this method.
 
     Args:
-        allowed: The methods that are.
+        allowed: The methods with which it is served.
     """
 
     def __init__(self, allowed: Iterable[str]) -> None:
@@ -63,7 +63,7 @@ class Router(Generic[H]):
     """Finds the route of a request.
 
     Args:
-        routes: All of them. A part that is fixed goes before a name in the same place.
+        routes: All routes. If several match, the one with fewer names in its path is chosen.
     """
 
     def __init__(self, routes: Iterable[Route[H]]) -> None:
@@ -78,8 +78,8 @@ class Router(Generic[H]):
         """Return the route of *method* and *raw_path*, and the names in the path, decoded.
 
         Raises:
-            MethodNotAllowed: Only other methods are served under this path.
-            NoRoute: Nothing is.
+            MethodNotAllowed: The path is served with other methods only.
+            NoRoute: Nothing is served under this path.
         """
         given = raw_path.split("/")
         allowed = []
@@ -108,5 +108,5 @@ def _matched(parts: list[str], given: list[str]) -> dict[str, str] | None:
         elif not text:
             return None
         else:
-            names[part[1:-1]] = unquote_plus(text)  # Java encodes a path as a form: a blank is a plus
+            names[part[1:-1]] = unquote_plus(text)  # Java encodes a path like a form: a blank becomes a plus
     return names

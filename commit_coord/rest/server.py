@@ -1,7 +1,7 @@
-"""The thin shell: ASGI in front of threads, under uvicorn.
+"""The ASGI application, which answers requests in threads, and its process under uvicorn.
 
-Commits block, for as long as a table's latch is held by others. So each request is answered in a thread of a pool; the
-event loop reads and writes sockets alone. What the threads can't begin soon is refused, not queued without end.
+A commit blocks while other writers hold the table's latch. So a pool of threads answers the requests, and the event
+loop only reads and writes sockets. If too many requests wait for a thread, more are refused.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Send = Callable[[Message], Awaitable[None]]
 
 _BACKLOG = 2048
 _MAX_OPEN_BODY_BYTES = 64 * 1024
-"""Of a request from whom nobody knows."""
+"""Largest body of a request to a route that is open to everybody."""
 _SECRET_BYTES = 32
 _READY_TIMEOUT_S = 5
 _REQUEST_ID = re.compile(r"[\w.-]{1,64}", re.ASCII)
@@ -61,14 +61,14 @@ class Application:
     """An ASGI application that serves catalogs.
 
     Args:
-        serving: What to serve.
-        secret: What the server's own tokens are signed with; None makes one.
+        serving: The settings of the server.
+        secret: Signs the server's own tokens; None makes one.
     """
 
     def __init__(self, serving: Serving, secret: bytes | None = None) -> None:
         self._serving = serving
         self._secret = secret or os.urandom(_SECRET_BYTES)
-        # The threads that do not wait serve those for which the others wait.
+        # Only half of the threads may wait for turns: the others must be free for the commits that have a turn.
         self._warehouses = Warehouses(serving.catalogs, most_waiting=serving.threads // 2)
         self._watch = Watch(serving.access_log)
         self._readiness = Readiness(self._warehouses)
@@ -80,7 +80,7 @@ class Application:
         self._threads: ThreadPoolExecutor | None = None
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Serve one connection, or the life of the process."""
+        """Answer one request; or handle the start and the end of the process."""
         if scope["type"] == "lifespan":
             await self._live(receive, send)
         elif scope["type"] == "http":
@@ -102,7 +102,7 @@ class Application:
         """Open the catalogs.
 
         Raises:
-            ConfigError: One can't be opened, or a file of the authentication makes no sense.
+            ConfigError: A catalog cannot be opened, or a file of the authentication is not valid.
         """
         self._warehouses.open()
         self._watch.attach(self._warehouses)
@@ -119,11 +119,11 @@ class Application:
         return self._api.answer(admitted)
 
     def stop(self) -> None:
-        """Refuse what has not begun; call it when no connection is taken any more."""
+        """Refuse requests that have not begun; call it once no new connection is accepted."""
         self._stopping = True
 
     def end(self) -> None:
-        """Let what runs finish, then give back every lock."""
+        """Wait for the requests that run, then release every lock."""
         assert self._threads is not None, "it was started"
         self._threads.shutdown(wait=True, cancel_futures=True)
         self._warehouses.close()
@@ -137,12 +137,12 @@ class Application:
             answer = await self._watched(head, receive, exchange)
             await _respond(answer, head, send)
         except _Disconnected:
-            pass  # nobody is there to be answered, and half a request is none
+            pass  # an incomplete request is not carried out
         finally:
             self._watch.ended(exchange, answer)
 
     async def _watched(self, head: Request, receive: Receive, exchange: Exchange) -> Answer:
-        """Return the answer to a request, also where it ends before its route is asked."""
+        """Return the answer to a request, also if it is refused before its route is called."""
         caller = None
         try:
             self._api.gate.refuse_browsers(head)
@@ -162,7 +162,7 @@ class Application:
             return error_answer(error)
 
     async def _with_keys(self, head: Request, ask: Callable[[Request], T]) -> T:
-        """Return what *ask* does, which needs to know who sent the request; fetch the keys of the issuer for it."""
+        """Return the result of *ask*, which identifies the sender; fetch the keys of the issuer if it needs them."""
         try:
             return ask(head)
         except KeysWanted:
@@ -170,7 +170,7 @@ class Application:
         try:
             return ask(head)
         except KeysWanted:
-            raise IssuerUnavailable("the issuer is slow to give its keys; try again") from None
+            raise IssuerUnavailable("the keys of the issuer have not arrived yet; try again") from None
 
     async def _answer(self, admitted: Admitted, receive: Receive, exchange: Exchange) -> Answer:
         assert self._threads is not None, "uvicorn serves nothing before the start is complete"
@@ -187,7 +187,7 @@ class Application:
         """Count a request, and the commits to its table, until the end of the block.
 
         Raises:
-            Overloaded: There are as many as the limits allow.
+            Overloaded: The limits allow no more.
         """
         most, queue = self._serving.limits.max_commits_per_table, tuple(admitted.request.names.values())
         if self._running >= self._serving.max_requests:
@@ -211,11 +211,11 @@ class Application:
             return self.answer(admitted)
 
     async def _health(self, head: Request) -> Answer:
-        """Answer that the process lives."""
+        """Answer that the process runs."""
         return json_answer({"alive": True})
 
     async def _ready(self, head: Request) -> Answer:
-        """Answer whether requests would be served: one thread asks for all who want to know."""
+        """Answer whether the catalogs answer; one check serves all clients that ask at the same time."""
         if self._stopping:
             return json_answer({"ready": False}, 503)
         if self._asking is None or self._asking.done():
@@ -227,7 +227,7 @@ class Application:
             return json_answer({"ready": False, "catalogs": "no answer in time"}, 503)
 
     async def _metrics(self, head: Request) -> Answer:
-        """Answer with the metrics, if it is known who asks."""
+        """Answer with the metrics, to any known client."""
         await self._with_keys(head, self._api.gate.caller)
         return await asyncio.to_thread(metrics_answer)
 
@@ -237,7 +237,7 @@ _OWN_ROUTES: dict[tuple[str, str], Callable[[Application, Request], Awaitable[An
     ("GET", "/ready"): Application._ready,
     ("GET", "/metrics"): Application._metrics,
 }
-"""What is no part of the protocol, and waits for none of the threads that serve it."""
+"""Routes outside of Iceberg's protocol. They are answered without a thread of the pool."""
 
 
 def _describe(exchange: Exchange, admitted: Admitted) -> None:
@@ -250,7 +250,7 @@ def _describe(exchange: Exchange, admitted: Admitted) -> None:
 
 
 class _Disconnected(Exception):
-    """The client went away before its request had come in whole."""
+    """The client disconnected before its request was complete."""
 
 
 def _head(scope: Message) -> Request:
@@ -272,7 +272,7 @@ def _head(scope: Message) -> Request:
 
 async def _body(head: Request, receive: Receive, max_bytes: int, timeout_ms: int) -> bytes:
     length = head.headers.get("content-length", "")
-    too_large = BodyTooLarge(f"The body of this request may have {max_bytes} bytes")
+    too_large = BodyTooLarge(f"The body of this request may have {max_bytes} bytes at most")
     if length.isdecimal() and int(length) > max_bytes:
         raise too_large
     chunks, size, more = [], 0, True
@@ -289,7 +289,7 @@ async def _body(head: Request, receive: Receive, max_bytes: int, timeout_ms: int
                 chunks.append(chunk)
                 more = message.get("more_body", False)
     except TimeoutError:
-        raise BodyTimeout(f"The body of the request did not come within {timeout_ms} ms") from None
+        raise BodyTimeout(f"The body of the request did not arrive within {timeout_ms} ms") from None
     return b"".join(chunks)
 
 
@@ -304,10 +304,10 @@ async def _respond(answer: Answer, head: Request, send: Send) -> None:
 
 
 def identities(serving: Serving, warehouses: Warehouses, secret: bytes) -> Identities | None:
-    """Return who is known to the server; None if it is to know nobody.
+    """Return what identifies the senders of requests; None if the server has no authentication.
 
     Raises:
-        ConfigError: A file makes no sense.
+        ConfigError: A file is not valid.
     """
     if serving.authentication is None:
         return None
@@ -321,26 +321,26 @@ def identities(serving: Serving, warehouses: Warehouses, secret: bytes) -> Ident
 
 
 def check(serving: Serving) -> None:
-    """Return if a server can be started so; everything is opened for it, and closed again.
+    """Return if a server can start with these settings. This opens all catalogs, and closes them again.
 
     Raises:
-        ConfigError: The address is reachable from other machines, and who comes in or what is said is open; a catalog
-            can't be opened, or one has a lock manager that serves one process alone; a file makes no sense.
+        ConfigError: Other machines can reach the address, and authentication or TLS is missing; a catalog cannot be
+            opened, or has a lock manager that serves only one process; or a file is not valid.
     """
     if not is_loopback(serving.host):
         if serving.authentication is None:
             raise ConfigError(
-                "without authentication the server listens on loopback only: whoever reaches it may drop tables",
+                "without authentication the server listens on loopback only: every client may drop tables",
                 key="--host",
                 value=serving.host,
                 accepted="127.0.0.1, ::1, localhost; or [authentication] in the file of --config",
             )
         if serving.tls is None and not serving.allow_plain_http:
             raise ConfigError(
-                "tokens would cross the network in the clear",
+                "tokens would cross the network without encryption",
                 key="--host",
                 value=serving.host,
-                accepted="[tls] in the file of --config, or allow-plain-http = true behind something that has TLS",
+                accepted="[tls] in the file of --config, or allow-plain-http = true behind a proxy that has TLS",
             )
     if serving.tls is not None:
         tls_context(serving.tls)
@@ -364,10 +364,10 @@ def check(serving: Serving) -> None:
 
 
 def own_secret(serving: Serving) -> bytes:
-    """Return what the server's own tokens are signed with: the configured key, or a new one.
+    """Return the secret that signs the server's own tokens: the configured key, or a new one.
 
     Raises:
-        ConfigError: The key can't be read, or can be guessed.
+        ConfigError: The key cannot be read, or is too short.
     """
     oauth = serving.authentication.oauth if serving.authentication else None
     if oauth is None or oauth.key is None:
@@ -379,7 +379,7 @@ def own_secret(serving: Serving) -> bytes:
         raise ConfigError(f"the key of the tokens can't be read: {error.strerror}", **where) from error
     if len(secret) < _SECRET_BYTES:
         raise ConfigError(
-            "the key of the tokens is short enough to be guessed",
+            "the key of the tokens is too short: it could be guessed",
             **where,
             accepted=f"{_SECRET_BYTES} random bytes: openssl rand -out FILE {_SECRET_BYTES}",
         )
@@ -387,15 +387,15 @@ def own_secret(serving: Serving) -> bytes:
 
 
 def serve(serving: Serving, ready: Callable[[str], None]) -> None:
-    """Serve until SIGTERM or Ctrl-C: then finish what runs, take nothing new, and leave no lock.
+    """Serve until SIGTERM or Ctrl-C; then finish the requests that run, refuse others, and release every lock.
 
     Args:
-        serving: Where and what; :func:`check` has found no fault.
+        serving: The settings, which :func:`check` has accepted.
         ready: Called with the URL once the port is open.
 
     Raises:
-        OSError: The port is taken.
-        KeyboardInterrupt: Ctrl-C ended it.
+        OSError: The port is in use.
+        KeyboardInterrupt: Ctrl-C was pressed.
     """
     listening = _listening(serving)
     host, port = listening.getsockname()[:2]
@@ -406,12 +406,12 @@ def serve(serving: Serving, ready: Callable[[str], None]) -> None:
         work()
         return
     with tempfile.TemporaryDirectory(prefix="commit-coord-metrics-") as folder:
-        os.environ.setdefault(SHARED_METRICS, folder)  # before prometheus_client is imported, which reads it then
+        os.environ.setdefault(SHARED_METRICS, folder)  # prometheus_client reads it when it is imported
         run_processes(serving.processes, work, partial(_forget_gauges, Path(os.environ[SHARED_METRICS])))
 
 
 def _forget_gauges(folder: Path, process: int) -> None:
-    """Remove what a process has counted that is gone now, from the sums over those that live."""
+    """Remove the gauges of a process that has ended from the sums over the processes that run."""
     for path in folder.glob(f"gauge_live*_{process}.db"):
         path.unlink(missing_ok=True)
 
@@ -423,7 +423,7 @@ def _work(serving: Serving, listening: socket.socket, secret: bytes) -> None:
         Application(serving, secret),
         http=Protocol,
         ssl_context_factory=None if tls is None else lambda _, __: tls_context(tls),
-        proxy_headers=False,  # whom they name is for the application to believe
+        proxy_headers=False,  # the application decides whether to trust such a header
         loop="uvloop",
         ws="none",
         lifespan="on",
@@ -431,16 +431,16 @@ def _work(serving: Serving, listening: socket.socket, secret: bytes) -> None:
         access_log=False,
         server_header=False,
     )
-    # uvicorn raises SIGTERM again when it has ended; to end by it is what was asked for.
+    # uvicorn raises SIGTERM again after its shutdown. Without this, the exit code would be that of a killed process.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     _Server(config).run(sockets=[listening])
 
 
 class _Server(uvicorn.Server):
-    """Tells its application that it stops before it waits for what runs."""
+    """Tells its application that it stops, before it waits for the requests that run."""
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Take nothing new, and finish what runs."""
+        """Accept nothing new, and finish the requests that run."""
         application = self.config.app
         assert isinstance(application, Application), "it was made with one"
         application.stop()
@@ -453,7 +453,7 @@ def _listening(serving: Serving) -> socket.socket:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((serving.host, serving.port))
-        listening.listen(_BACKLOG)  # from now on clients may come; they are answered when the catalogs are open
+        listening.listen(_BACKLOG)  # clients may connect from now on; they get answers once the catalogs are open
     except OSError:
         listening.close()
         raise

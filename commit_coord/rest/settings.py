@@ -1,4 +1,4 @@
-"""How a server is started: one file of TOML, and what is wrong in it in one sentence."""
+"""The settings of a server: a TOML file, and one clear sentence for each mistake in it."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def _in_folder(path: Path, info: ValidationInfo) -> Path:
-    """Return *path* as seen from the folder of the file that names it."""
+    """Return *path* relative to the folder of the file that contains it."""
     return Path((info.context or {}).get("folder", ".")) / path
 
 
 def _keys(text: str, info: ValidationInfo) -> str:
-    """Return *text*, which is a URL that nobody can change on the way, or the path of a file."""
+    """Return *text*: a URL whose answers cannot be changed on the network, or the path of a file."""
     address = urlsplit(text)
     if address.scheme not in ("http", "https"):
         return str(_in_folder(Path(text), info))
     if address.scheme == "http" and not is_loopback(address.hostname or ""):
-        raise ValueError("whoever is between here and there could put other keys in: an https:// URL, or a file")
+        raise ValueError("an https:// URL, or a file: over http:// an attacker could replace the keys")
     return text
 
 
@@ -37,7 +37,7 @@ def _once(names: tuple[str, ...]) -> tuple[str, ...]:
 
 FilePath = Annotated[Path, AfterValidator(_in_folder)]
 Signature = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512"]
-"""Those with a public key alone: who may check a token can't make one."""
+"""Algorithms with a public key: a service that checks tokens cannot make any."""
 Positive = Annotated[int, Field(ge=1)]
 
 
@@ -50,13 +50,13 @@ class _Section(BaseModel):
 
 
 class Limits(_Section):
-    """What one process takes at once; what is beyond is refused with 413 or 429.
+    """The limits of one process. Requests beyond them are refused with 408, 413 or 429.
 
     Args:
-        max_body_bytes: Of one request.
-        max_requests: In work, or waiting for a thread; None is 17 for each thread.
-        max_commits_per_table: Of one table, in work or waiting.
-        body_timeout_ms: How long the body of a request may take.
+        max_body_bytes: Size of the body of a request.
+        max_requests: Requests that run or wait for a thread; None means 17 for each thread.
+        max_commits_per_table: Commits to one table or view that run or wait.
+        body_timeout_ms: How long the client may take to send the body of a request.
     """
 
     max_body_bytes: Positive = 64 * 1024 * 1024
@@ -69,9 +69,10 @@ class Tls(_Section):
     """The server's certificate.
 
     Args:
-        certificate: PEM, with those between it and the root behind it.
+        certificate: PEM: the certificate, followed by its intermediate certificates.
         key: Its private key, in PEM.
-        client_ca: PEM; who signs the certificates of clients. Without it none is asked for.
+        client_ca: PEM: the certificate authorities that sign clients' certificates. Without it, the server asks clients
+            for no certificate.
     """
 
     certificate: FilePath
@@ -80,17 +81,17 @@ class Tls(_Section):
 
     @property
     def files(self) -> list[Path]:
-        """All of them."""
+        """The files that are set."""
         return [path for path in (self.certificate, self.key, self.client_ca) if path is not None]
 
 
 class OAuth(_Section):
-    """Tokens that the server itself gives to its clients.
+    """Tokens that the server itself issues to its clients.
 
     Args:
-        key: A file of at least 32 random bytes, which servers that accept each other's tokens share. Without it tokens
-            end with the server.
-        token_lifetime_ms: How long one is good.
+        key: A file of at least 32 random bytes; servers with the same key accept each other's tokens. Without it,
+            tokens are valid until the server stops.
+        token_lifetime_ms: How long a token is valid.
     """
 
     key: FilePath | None = None
@@ -101,14 +102,14 @@ class Oidc(_Section):
     """Tokens of an OpenID Connect issuer.
 
     Args:
-        issuer: The claim ``iss``.
-        audience: The claim ``aud``.
-        jwks: Its public keys: the URL of a JSON Web Key Set, or a file.
-        subject_claim: What names the client.
-        groups_claim: What lists its groups.
-        algorithms: Signatures that are accepted.
-        clock_skew_ms: How far its clock may be from ours.
-        keys_lifetime_ms: After so long the URL is asked again, and a key that is gone from it counts no more.
+        issuer: The required claim ``iss``.
+        audience: The required claim ``aud``.
+        jwks: The issuer's public keys: the URL of a JSON Web Key Set, or a file.
+        subject_claim: The claim that names the client.
+        groups_claim: The claim that lists the client's groups.
+        algorithms: The accepted signature algorithms.
+        clock_skew_ms: How much the issuer's clock may differ from ours.
+        keys_lifetime_ms: After this time the keys are fetched again, so that a withdrawn key is not accepted any more.
     """
 
     issuer: str
@@ -122,23 +123,23 @@ class Oidc(_Section):
 
     @property
     def is_remote(self) -> bool:
-        """Whether the keys are behind a URL."""
+        """Whether the keys are fetched from a URL."""
         return "://" in self.jwks
 
 
 class Proxy(_Section):
-    """A proxy in front of the server that knows who the clients are.
+    """A proxy in front of the server that authenticates the clients.
 
     Args:
-        addresses: Where its connections come from: addresses or networks.
-        header: The one in which it names the client.
+        addresses: The addresses or networks from which the proxy connects.
+        header: The header in which the proxy names the client.
     """
 
     addresses: Annotated[tuple[IPvAnyNetwork, ...], Field(min_length=1)]
     header: Annotated[str, AfterValidator(str.lower)] = "x-forwarded-user"
 
     def has(self, peer: str) -> bool:
-        """Return whether a connection from *peer* is one of the proxy's."""
+        """Return whether *peer* is an address of the proxy."""
         try:
             address = ipaddress.ip_address(peer)
         except ValueError:
@@ -147,13 +148,13 @@ class Proxy(_Section):
 
 
 class Authentication(_Section):
-    """How it is known who sent a request.
+    """How the server identifies the sender of a request.
 
     Args:
         clients: The file of clients, see :mod:`.clients`.
-        oauth: The server gives tokens for the secrets in that file.
-        oidc: Tokens of an issuer are accepted.
-        proxy: A proxy is believed.
+        oauth: The server issues tokens for the secrets in that file; None: it does not.
+        oidc: The issuer whose tokens are accepted; None: no issuer.
+        proxy: The trusted proxy; None: no proxy.
     """
 
     clients: FilePath
@@ -163,20 +164,20 @@ class Authentication(_Section):
 
 
 class Serving(_Section):
-    """How a server is started.
+    """The settings of a server.
 
     Args:
-        catalogs: In PyIceberg's configuration; the first one is the default.
-        host: Where it listens.
-        port: Likewise; 0 takes a free one.
-        processes: How many serve the port.
-        threads: Of each process; so many requests are carried out at once.
-        access_log: A file to which a line is appended for each request; ``-`` is the standard output, "" is none.
-        allow_plain_http: Whether other machines may be served without TLS, because something in front of the server
-            has it.
-        limits: What one process takes at once.
-        tls: The server's certificate; None is plain HTTP.
-        authentication: None knows nobody, and serves this machine alone.
+        catalogs: The catalogs' names in PyIceberg's configuration; the first one is the default.
+        host: The address on which the server listens.
+        port: The port on which the server listens; 0 takes a free one.
+        processes: The number of processes.
+        threads: The number of requests that each process carries out at once.
+        access_log: A file to which the server appends a line for each request; ``-`` is the standard output, "" is
+            none.
+        allow_plain_http: Whether to serve other machines without TLS, because a proxy in front of the server has TLS.
+        limits: The limits of one process.
+        tls: The server's certificate; None means plain HTTP.
+        authentication: How senders are identified; None for a server that serves this machine only.
     """
 
     catalogs: Annotated[tuple[str, ...], AfterValidator(_once)] = ()
@@ -197,30 +198,30 @@ class Serving(_Section):
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """Return what the file at *path* says.
+    """Return the content of the TOML file at *path*.
 
     Raises:
-        ConfigError: It can't be read, or it is no TOML.
+        ConfigError: The file cannot be read, or is not TOML.
     """
     try:
         return tomllib.loads(path.read_text())
     except OSError as error:
         raise ConfigError(f"a configuration file can't be read: {error.strerror}", key="file", value=path) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"a configuration file is no TOML: {error}", key="file", value=path) from error
+        raise ConfigError(f"a configuration file is not TOML: {error}", key="file", value=path) from error
 
 
 def validated(model: type[M], document: Any, path: Path | None = None, below: str = "") -> M:
     """Return *document* as *model*.
 
     Args:
-        model: What is expected.
-        document: As TOML has it.
-        path: The file that it comes from; other files are named as seen from its folder.
-        below: In front of the keys in messages.
+        model: The expected model.
+        document: The parsed TOML.
+        path: The file that it comes from; paths in it are relative to the folder of this file.
+        below: Prefix of the keys in messages.
 
     Raises:
-        ConfigError: It does not fit; the message says where, and what would.
+        ConfigError: *document* does not fit; the message names the key and what is accepted.
     """
     try:
         return model.model_validate(document, context={"folder": path.parent if path else "."})
@@ -230,19 +231,19 @@ def validated(model: type[M], document: Any, path: Path | None = None, below: st
 
 def _explained(model: type[BaseModel], error: ValidationError, path: Path | None, below: str) -> ConfigError:
     found = error.errors(include_url=False, include_context=False)
-    first = next((each for each in found if each["type"] == "extra_forbidden"), found[0])  # why another one is missing
+    first = next((each for each in found if each["type"] == "extra_forbidden"), found[0])  # or why one is missing
     *parents, last = [str(part) for part in first["loc"]] or [""]
     key = ".".join(filter(None, (below, *parents, last)))
     where = {"key": key, "file": path}
     if first["type"] == "extra_forbidden":
         known = _keys_of(model, parents)
         close = difflib.get_close_matches(last, known, 1)
-        accepted = f"{close[0]}, perhaps; there are: {', '.join(known)}" if close else ", ".join(known)
+        accepted = f"perhaps {close[0]}; there are: {', '.join(known)}" if close else ", ".join(known)
         return ConfigError("there is no such setting", **where, accepted=accepted)
     if first["type"] == "missing":
         return ConfigError("a setting is missing", **where)
     reason = first["msg"].removeprefix("Value error, ")
-    return ConfigError("a setting makes no sense", **where, value=first["input"], accepted=reason)
+    return ConfigError("a setting is not valid", **where, value=first["input"], accepted=reason)
 
 
 def _keys_of(model: type[BaseModel], parents: list[str]) -> list[str]:
@@ -255,7 +256,7 @@ def _keys_of(model: type[BaseModel], parents: list[str]) -> list[str]:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether *host* is this machine, seen from itself."""
+    """Return whether *host* is a loopback address or name."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

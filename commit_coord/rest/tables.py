@@ -43,7 +43,7 @@ def list_tables(warehouse: Warehouse, request: Request) -> Answer:
 
 
 def create_table(warehouse: Warehouse, request: Request) -> Answer:
-    """Create a table, or answer with what a client needs to create it by its first commit."""
+    """Create a table; or, for a staged creation, answer with the metadata that the client creates it with."""
     wanted = request.parsed(CreateTable)
     table = (*request.namespace, wanted.name)
     require_namespace(warehouse.catalog, request.namespace)
@@ -52,7 +52,7 @@ def create_table(warehouse: Warehouse, request: Request) -> Answer:
         table, wanted.schema_, wanted.location, wanted.spec, wanted.order, wanted.properties
     )
     if (key := request.idempotency_key) is not None:
-        # By it the table is known as the one that this request has made, when it is sent again.
+        # If the request is sent again, the server recognizes the table that it created by this UUID.
         staged.metadata = staged.metadata.model_copy(update={"table_uuid": uuid.UUID(key)})
     if wanted.stage_create:
         return warehouse.answers.staged(fast_metadata.dump(staged.metadata, ""), request)
@@ -65,7 +65,7 @@ def create_table(warehouse: Warehouse, request: Request) -> Answer:
 
 
 def load_table(warehouse: Warehouse, request: Request) -> Answer:
-    """Answer with the metadata of a table, or that the client has it already."""
+    """Answer with the metadata of a table, or with 304 if the client has it already."""
     refs_only = request.query.get("snapshots", "all")
     if refs_only not in ("all", "refs"):
         raise MalformedRequest(f"Invalid snapshots, neither all nor refs: {refs_only}")
@@ -77,13 +77,13 @@ def load_table(warehouse: Warehouse, request: Request) -> Answer:
 
 
 def table_exists(warehouse: Warehouse, request: Request) -> Answer:
-    """Answer 204 if there is such a table."""
+    """Answer 204 if the table exists."""
     warehouse.catalog.metadata_location(request.table)
     return NO_CONTENT
 
 
 def commit_table(warehouse: Warehouse, request: Request) -> Answer:
-    """Commit to a table, or create it with all that was staged."""
+    """Commit to a table, or create the table that was staged."""
     wanted = read_commit(request)
     table = request.table
     creates = any(isinstance(requirement, AssertCreate) for requirement in wanted.requirements)
@@ -100,7 +100,7 @@ def commit_table(warehouse: Warehouse, request: Request) -> Answer:
 
 
 def drop_table(warehouse: Warehouse, request: Request) -> Answer:
-    """Drop a table, with its files if the client asks for that."""
+    """Drop a table, and delete its files if the client asks for that."""
     warehouse.catalog.metadata_location(request.table)
     if request.purges:
         warehouse.catalog.purge_table(request.table)
@@ -110,19 +110,19 @@ def drop_table(warehouse: Warehouse, request: Request) -> Answer:
 
 
 def rename_table(warehouse: Warehouse, request: Request) -> Answer:
-    """Give a table another name, in another namespace if wanted."""
+    """Give a table another name, which may be in another namespace."""
     wanted = request.parsed(RenameTable)
     source, destination = wanted.source.identifier, wanted.destination.identifier
     warehouse.catalog.metadata_location(source)
     require_namespace(warehouse.catalog, wanted.destination.namespace)
-    if not warehouse.catalog.view_exists(destination):  # the catalog says so in other words
+    if not warehouse.catalog.view_exists(destination):  # the catalog refuses that case itself, in Java's words
         refuse_existing(warehouse, destination)
     warehouse.catalog.rename_table(source, destination)
     return NO_CONTENT
 
 
 def register_table(warehouse: Warehouse, request: Request) -> Answer:
-    """Register the table of a metadata file that is there."""
+    """Register the table of an existing metadata file."""
     wanted = request.parsed(RegisterTable)
     table = (*request.namespace, wanted.name)
     require_namespace(warehouse.catalog, request.namespace)
@@ -135,7 +135,7 @@ def register_table(warehouse: Warehouse, request: Request) -> Answer:
 
 
 def report_metrics(warehouse: Warehouse, request: Request) -> Answer:
-    """Take the report of a scan or commit. Nothing is done with it."""
+    """Accept the report of a scan or a commit, and ignore it."""
     return NO_CONTENT
 
 
@@ -143,8 +143,8 @@ def refuse_existing(warehouse: Warehouse, table: Identifier) -> None:
     """Return if neither a table nor a view has this name.
 
     Raises:
-        TableAlreadyExistsError: A table has.
-        ViewAlreadyExistsError: A view has.
+        TableAlreadyExistsError: A table has this name.
+        ViewAlreadyExistsError: A view has this name.
     """
     try:
         warehouse.catalog.metadata_location(table)
@@ -155,13 +155,13 @@ def refuse_existing(warehouse: Warehouse, table: Identifier) -> None:
 
 
 def _bytes_of(warehouse: Warehouse, committed: Committed) -> bytes:
-    """Return the metadata that *committed* published: the whole file, which may hold the commits of others.
+    """Return the content of the metadata file that *committed* published; it may contain commits of other writers, too.
 
-    It is most often known from the commit. The commit has landed, so nothing that fails here may end as an error.
+    Usually the reader still has it in memory. The commit has landed, so a failure here must not become an error.
     """
     try:
         metadata = warehouse.catalog.coordinator.read(committed.location)
-    except Exception:  # above all, the file may be gone by now
+    except Exception:  # the file may already be deleted, for example
         logger.info("the metadata file of a commit is gone: %s", committed.location, exc_info=True)
         metadata = committed.metadata
     return fast_metadata.dump(metadata, "")

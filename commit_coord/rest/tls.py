@@ -1,4 +1,4 @@
-"""TLS under uvicorn: certificates from files that may change, and who the client's certificate is for."""
+"""TLS for uvicorn: certificates from files that may change, and the subject of the client's certificate."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from commit_coord.rest.files import Reloaded
 from commit_coord.rest.settings import Tls
 
 SUBJECT = "commit_coord.subject"
-"""Where a connection's state has the subject of the client's certificate."""
+"""The key of the client certificate's subject in the state of a connection."""
 
 _MAX_HEAD_BYTES = 64 * 1024
 
 
 def tls_context(tls: Tls) -> ssl.SSLContext:
-    """Return a context whose handshakes use the certificates that are in the files by then.
+    """Return a context that uses, in each handshake, the certificates that the files contain at that time.
 
     Raises:
-        ConfigError: They make no sense.
+        ConfigError: The files are not valid now.
     """
     try:
         current = Reloaded(tls.files, lambda: _context(tls))
@@ -37,7 +37,7 @@ def tls_context(tls: Tls) -> ssl.SSLContext:
         ) from error
 
     def choose(connection: ssl.SSLObject, _: str | None, __: ssl.SSLContext) -> None:
-        """Called in every handshake, whether or not the client names a server."""
+        """Use the current certificates; called in every handshake, even if the client names no server."""
         connection.context = current.get()
 
     context = _context(tls)
@@ -50,7 +50,7 @@ def _context(tls: Tls) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.load_cert_chain(tls.certificate, tls.key, password=_no_password)
     if tls.client_ca is not None:
-        # No client comes back with a session of before: its certificate may be signed by nobody who counts now.
+        # A resumed session would skip the check of the client's certificate, whose CA may have been removed since.
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.num_tickets = 0
         context.verify_mode = ssl.CERT_OPTIONAL
@@ -59,18 +59,18 @@ def _context(tls: Tls) -> ssl.SSLContext:
 
 
 def _no_password() -> str:
-    """Refuse to ask the terminal."""
+    """Raise instead of asking for the password on the terminal."""
     raise ValueError("the key has a password")
 
 
 class Protocol(HttpToolsProtocol):
-    """HTTP as uvicorn has it; the application learns of the client's certificate, and a head has an end."""
+    """uvicorn's HTTP; it also passes the client certificate's subject on, and limits the length of a head."""
 
     _head_bytes: int | None = 0
-    """Of the head that comes in; None behind it."""
+    """Length of the head so far; None once the head is complete."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take a connection, after its handshake."""
+        """Accept a connection whose handshake is done."""
         super().connection_made(transport)
         connection = transport.get_extra_info("ssl_object")
         certificate = connection.getpeercert(binary_form=True) if connection is not None else None
@@ -79,19 +79,19 @@ class Protocol(HttpToolsProtocol):
             self.app_state: dict[str, Any] = {**self.app_state, SUBJECT: subject}
 
     def data_received(self, data: bytes) -> None:
-        """Take a part of a request."""
+        """Accept a part of a request."""
         if self._head_bytes is not None:
             self._head_bytes += len(data)
         super().data_received(data)
         if self._head_bytes is not None and self._head_bytes > _MAX_HEAD_BYTES:
-            self.transport.abort()  # to close it would be to read on, until the client has had its say
+            self.transport.abort()  # close() would wait until the client has sent everything
 
     def on_headers_complete(self) -> None:
-        """Begin to answer."""
+        """Note the end of the head."""
         self._head_bytes = None
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        """Expect the next request."""
+        """Note the end of the request."""
         self._head_bytes = 0
         super().on_message_complete()

@@ -1,6 +1,6 @@
-"""Tokens: those that the server gives itself, and those of an OpenID Connect issuer.
+"""Tokens: the server's own ones, and those of an OpenID Connect issuer.
 
-The two never share keys or algorithms, so a token of the one is never taken for one of the other.
+The two kinds share no keys and no algorithms, so a token of one kind is never accepted as one of the other.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from commit_coord.rest.settings import Oidc
 logger = logging.getLogger(__name__)
 
 ISSUER = "commit-coord"
-"""Who has given the server's own tokens."""
+"""The issuer in the server's own tokens."""
 
 _OWN = ["HS256"]
 _FETCH_TIMEOUT_S = 5
@@ -35,31 +35,31 @@ _MAX_KEYS_BYTES = 1024 * 1024
 
 
 class OwnTokens:
-    """Gives tokens, and believes them.
+    """Issues the server's own tokens, and checks them.
 
     Args:
-        secret: What they are signed with.
-        lifetime_ms: How long one is good.
+        secret: The key of the signatures.
+        lifetime_ms: How long a token is valid.
     """
 
     def __init__(self, secret: bytes, lifetime_ms: int) -> None:
-        self._key = OctKey.import_key(hashlib.sha256(secret).digest())  # whatever the file looks like
+        self._key = OctKey.import_key(hashlib.sha256(secret).digest())  # any file becomes a key of the right length
         self.lifetime_s = max(lifetime_ms // 1000, 1)
         self._claims = jwt.JWTClaimsRegistry(
             iss={"essential": True, "value": ISSUER}, sub={"essential": True}, exp={"essential": True}
         )
 
     def give(self, client: str, secret_sha256: str) -> str:
-        """Return a token for *client*, good while its secret is the same."""
+        """Return a token for *client*, valid as long as the client's secret is the same."""
         now = int(time.time())
         claims = {"iss": ISSUER, "sub": client, "iat": now, "exp": now + self.lifetime_s, "for": secret_sha256[:16]}
         return jwt.encode({"alg": _OWN[0]}, claims, self._key, algorithms=_OWN)
 
     def read(self, token: str) -> tuple[str, str]:
-        """Return the client of *token*, and the beginning of the SHA-256 of the secret for which it was given.
+        """Return the client of *token*, and the beginning of the SHA-256 of the secret that the client had then.
 
         Raises:
-            NotAuthenticated: It is none of ours, or it has expired.
+            NotAuthenticated: *token* is not one of the server's own, or it has expired.
         """
         claims = _decoded(token, self._key, _OWN, self._claims)
         return str(claims["sub"]), str(claims.get("for"))
@@ -67,21 +67,21 @@ class OwnTokens:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Whom an issuer means."""
+    """The client that a token of an issuer names, and its groups."""
 
     name: str
     groups: tuple[str, ...]
 
 
 class OidcTokens:
-    """Believes the tokens of an issuer. Thread safe.
+    """Checks the tokens of an issuer. Thread safe.
 
     Args:
-        settings: Which issuer.
+        settings: The issuer, and which of its tokens are accepted.
 
     Raises:
-        ValueError: The file of keys holds none.
-        OSError: It can't be read.
+        ValueError: The file of keys contains none.
+        OSError: The file cannot be read.
     """
 
     def __init__(self, settings: Oidc) -> None:
@@ -98,12 +98,12 @@ class OidcTokens:
         )
 
     def read(self, token: str) -> Subject:
-        """Return whom *token* means.
+        """Return the client that *token* names.
 
         Raises:
-            NotAuthenticated: It is not the issuer's, not for us, not good yet, or not good any more.
-            KeysWanted: It may be signed with a key that is not here yet.
-            IssuerUnavailable: There are no keys.
+            NotAuthenticated: *token* is not from the issuer, not for this server, not valid yet, or expired.
+            KeysWanted: *token* may be signed with a key that has not been fetched yet.
+            IssuerUnavailable: No key has been fetched so far.
         """
         keys = self._keys()
         try:
@@ -119,7 +119,7 @@ class OidcTokens:
         return Subject(name, tuple(group for group in listed if isinstance(group, str)))
 
     def renew(self) -> None:
-        """Fetch the keys, unless that was tried just now. A failure is logged; the keys that are here stay."""
+        """Fetch the keys, unless the last try is too recent. A failure is logged, and the known keys stay in use."""
         with self._fetching:
             if not self._may_fetch():
                 return
@@ -154,7 +154,7 @@ def _key_set(text: bytes) -> KeySet:
     """Return the keys in *text*.
 
     Raises:
-        ValueError: It holds none.
+        ValueError: *text* contains none.
     """
     try:
         return KeySet.import_key_set(json.loads(text))
@@ -165,11 +165,11 @@ def _key_set(text: bytes) -> KeySet:
 def _decoded(
     token: str, key: KeySet | OctKey, algorithms: list[str], registry: jwt.JWTClaimsRegistry
 ) -> dict[str, Any]:
-    """Return the claims of *token*, which is signed and fits *registry*.
+    """Return the claims of *token* after checking its signature and the claims that *registry* requires.
 
     Raises:
-        NotAuthenticated: It does not.
-        InvalidKeyIdError: It names a key that is not there.
+        NotAuthenticated: One of them is not valid.
+        InvalidKeyIdError: *token* names a key that is not known.
     """
     try:
         claims = jwt.decode(token, key, algorithms=algorithms).claims

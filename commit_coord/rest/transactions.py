@@ -17,11 +17,11 @@ def has_transactions(warehouse: Warehouse) -> bool:
 
 
 def commit_transaction(warehouse: Warehouse, request: Request) -> Answer:
-    """Commit to several tables: to all of them, or to none."""
+    """Commit to several tables: all changes land, or none."""
     if not has_transactions(warehouse):
         raise UnsupportedRequest(
-            "a Hive Metastore swaps the pointer of one table at a time, so a commit to several could be seen half "
-            "done; commit to each table alone, or keep the tables in a SQL catalog"
+            "a Hive Metastore swaps the pointer of one table at a time, so readers could see one half of a commit to "
+            "several tables; commit to each table alone, or use a SQL catalog"
         )
     wanted = read_transaction(request)
     for change in wanted.table_changes:

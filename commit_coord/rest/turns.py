@@ -1,7 +1,7 @@
-"""The lines in front of the tables of one catalog, for the threads of one process.
+"""The queues in which the commits of one process wait for their turns, one for each table.
 
-See :mod:`commit_coord.protocol.turns`, which decides. Other processes have lines of their own: a client whose
-connection stays open comes back to the same one.
+:mod:`commit_coord.protocol.turns` decides; this module blocks and wakes the threads. Each process has queues of its
+own: a client returns to the same process as long as its connection stays open.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from commit_coord.protocol.turns import Stage, Turns
 T = TypeVar("T")
 
 _WAITS = 10
-"""A commit waits for so many turns at most that nobody uses."""
+"""A commit waits no longer than this number of unused turns takes."""
 
 _FINAL = (CheckpointInTable, StaleRead, UpdatesDoNotFit)
-"""To try these again does not help."""
+"""A retry of a commit that was refused with one of these is refused, too."""
 
 
 class Lines:
@@ -30,7 +30,7 @@ class Lines:
 
     Args:
         clock: Time.
-        reserved_ms: How long a table is kept free for a writer that was refused; 0 keeps it free for nobody.
+        reserved_ms: How long a table is reserved for a writer that was refused; with 0 it is never reserved.
         most_waiting: How many threads may wait for one table.
     """
 
@@ -42,11 +42,14 @@ class Lines:
         self._tables: dict[Identifier, Turns] = {}
 
     def commit(self, table: Identifier, writer: frozenset[int], land: Callable[[], T]) -> T:
-        """Return what *land* does, in its turn; what refuses it is raised when its client may come back and go first.
+        """Call *land* when the turn of the commit has come, and return its result.
+
+        If the commit is refused because the head moved, the refusal is raised only when the table can be reserved for
+        this writer: its retry then runs next.
 
         Args:
             table: The table.
-            writer: The ids of the snapshots that it adds.
+            writer: The ids of the snapshots that the commit adds.
             land: Commits.
 
         Raises:
@@ -78,7 +81,7 @@ class Lines:
         return Turns(reserve_s=self._reserve_s, wait_s=self._reserve_s * _WAITS, most_waiting=self._most_waiting)
 
     def _wait(self, turns: Turns) -> None:
-        """Return when something may have changed."""
+        """Block until something may have changed."""
         now, at = self._clock.now(), turns.wakes_at()
         self._changed.wait(None if at is None else max(at - now, 0.001))
         if turns.advance(self._clock.now()):

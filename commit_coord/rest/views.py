@@ -24,7 +24,7 @@ from commit_coord.rest.wire import (
 
 
 def has_views(warehouse: Warehouse) -> bool:
-    """Return whether the warehouse can keep views."""
+    """Return whether the warehouse can store views."""
     return warehouse.catalog.view_store is not None
 
 
@@ -51,7 +51,7 @@ def load_view(warehouse: Warehouse, request: Request) -> Answer:
 
 
 def view_exists(warehouse: Warehouse, request: Request) -> Answer:
-    """Answer 204 if there is such a view."""
+    """Answer 204 if the view exists."""
     warehouse.catalog.view_location(request.view)
     return NO_CONTENT
 
@@ -70,14 +70,14 @@ def drop_view(warehouse: Warehouse, request: Request) -> Answer:
 
 
 def rename_view(warehouse: Warehouse, request: Request) -> Answer:
-    """Give a view another name, in another namespace if wanted."""
+    """Give a view another name, which may be in another namespace."""
     wanted = request.parsed(RenameTable)
     warehouse.catalog.rename_view(wanted.source.identifier, wanted.destination.identifier)
     return NO_CONTENT
 
 
 def register_view(warehouse: Warehouse, request: Request) -> Answer:
-    """Register the view of a metadata file that is there."""
+    """Register the view of an existing metadata file."""
     _require_views(warehouse)
     wanted = request.parsed(RegisterView)
     view = (*request.namespace, wanted.name)
@@ -90,7 +90,7 @@ def refuse_view(warehouse: Warehouse, name: Identifier) -> None:
     """Return if no view has this name.
 
     Raises:
-        ViewAlreadyExistsError: One has.
+        ViewAlreadyExistsError: A view has this name.
     """
     if warehouse.catalog.view_exists(name):
         raise ViewAlreadyExistsError(f"View with same name already exists: {shown(name)}")

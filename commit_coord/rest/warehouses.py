@@ -18,7 +18,7 @@ from commit_coord.rest.turns import Lines
 
 @dataclass(frozen=True, slots=True)
 class Warehouse:
-    """A catalog, the answers that were made of its files, and the commits that wait for its tables."""
+    """A catalog, the cached answers with its metadata, and the queues of the commits to its tables."""
 
     catalog: CoordinatedCatalog
     answers: TableAnswers
@@ -26,7 +26,7 @@ class Warehouse:
 
     @property
     def prefix(self) -> str:
-        """What its paths begin with, encoded."""
+        """The first part of its paths, percent-encoded."""
         return quote(self.catalog.name, safe="")
 
 
@@ -34,7 +34,7 @@ class Warehouses:
     """The catalogs that one process serves.
 
     Args:
-        names: In PyIceberg's configuration; the first one is the default.
+        names: The catalogs' names in PyIceberg's configuration; the first one is the default.
         most_waiting: How many commits may wait for one table.
     """
 
@@ -45,10 +45,10 @@ class Warehouses:
         self._ends = ExitStack()
 
     def open(self) -> None:
-        """Open all of them.
+        """Open all catalogs.
 
         Raises:
-            ConfigError: One can't be opened; none is open.
+            ConfigError: A catalog cannot be opened. Then none is open.
         """
         with ExitStack() as opening:
             for name in self._names:
@@ -63,15 +63,15 @@ class Warehouses:
             self._ends = opening.pop_all()
 
     def close(self) -> None:
-        """Give back every lock and close every connection."""
+        """Release every lock and close every connection."""
         self._opened.clear()
         self._ends.close()
 
     def chosen(self, name: str | None) -> Warehouse:
-        """Return the one that a client asks for by *name*, without one the default.
+        """Return the warehouse with this *name*; without a name, the default.
 
         Raises:
-            NoSuchWarehouse: None has this name.
+            NoSuchWarehouse: No warehouse has this name.
         """
         found = self._opened.get(name or self._names[0])
         if found is None:
@@ -79,9 +79,9 @@ class Warehouses:
         return found
 
     def named(self, name: str | None) -> Warehouse:
-        """Return the one of that name, or else the default."""
+        """Return the warehouse with this *name*; the default if there is none."""
         return self._opened.get(name or "") or self._opened[self._names[0]]
 
     def __iter__(self) -> Iterator[Warehouse]:
-        """Yield all of them."""
+        """Yield all warehouses."""
         return iter(tuple(self._opened.values()))

@@ -1,4 +1,4 @@
-"""What can be seen of the server while it runs: metrics, the access log, spans, and whether it is ready."""
+"""Observing the running server: metrics, the access log, spans, and readiness."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ SHARED_METRICS = "PROMETHEUS_MULTIPROC_DIR"
 """The variable that names the folder in which several processes keep their metrics."""
 
 _READY_FOR_S = 1.0
-"""How long an answer about readiness is good: whoever asks more often does not ask the services."""
+"""How long an answer about readiness is used again, so that frequent probes do not load the services."""
 _SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100)
 
 
 @dataclass(slots=True)
 class Exchange:
-    """A request and what became of it, for the access log and the metrics.
+    """A request and its outcome, for the access log and the metrics.
 
     Args:
-        request_id: The client's own, or one of ours.
-        address: Where it came from.
+        request_id: The client's id, or one that the server made.
+        address: The address of the client.
         method: In upper case.
     """
 
@@ -72,12 +72,12 @@ class _Instruments:
 
 @cache
 def _instruments() -> _Instruments:
-    """Return one set for the process: a registry takes each name once."""
+    """Return the instruments of this process: a registry accepts each name only once."""
     return _Instruments()
 
 
 _waiting = threading.local()
-"""The exchange on which the thread works."""
+"""Its attribute ``exchange`` is the request that this thread carries out."""
 
 
 class Watch:
@@ -92,7 +92,7 @@ class Watch:
         self._on = _instruments()
 
     def attach(self, warehouses: Warehouses) -> None:
-        """Count what happens in the catalogs, and learn how long requests wait for locks."""
+        """Measure what happens in the catalogs, and how long requests wait for locks."""
         for warehouse in warehouses:
             catalog = warehouse.catalog
             catalog.events.subscribe(_waited)
@@ -100,12 +100,12 @@ class Watch:
                 catalog.events.subscribe(Metrics(catalog.name, catalog.settings.lock_impl))
 
     def began(self) -> None:
-        """Count a request in."""
+        """Note that a request has begun."""
         self._on.in_work.inc()
 
     @contextmanager
     def in_thread(self, exchange: Exchange, handed_over: float) -> Iterator[None]:
-        """Count what *exchange* waits for until the end of the block, and since it was handed to the threads."""
+        """Measure in the block how long *exchange* waits for locks; add its wait for a thread, since *handed_over*."""
         exchange.wait_ms = (time.perf_counter() - handed_over) * 1000
         _waiting.exchange = exchange
         try:
@@ -114,7 +114,7 @@ class Watch:
             _waiting.exchange = None
 
     def ended(self, exchange: Exchange, answer: Answer | None) -> None:
-        """Count a request out and write its line; without an answer the client went away."""
+        """Note that a request has ended, and write its line; without an answer, the client has disconnected."""
         took_s = time.perf_counter() - exchange.began
         status = answer.status if answer else 499
         self._on.in_work.dec()
@@ -143,7 +143,7 @@ class Watch:
             if self._path == "-":
                 os.write(1, text)
                 return
-            # In one piece, behind whatever others have written; opened each time, so that it may be moved away.
+            # One write appends the whole line, also if other processes write. The file may be moved: it is opened anew.
             file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640)
             try:
                 os.write(file, text)
@@ -160,7 +160,7 @@ def _waited(event: Event) -> None:
 
 
 def metrics_answer() -> Answer:
-    """Return all metrics in Prometheus' text format: of every process where several share a folder."""
+    """Return all metrics in Prometheus' text format; if several processes share a folder, those of all processes."""
     registry = REGISTRY
     if os.environ.get(SHARED_METRICS):
         registry = CollectorRegistry()
@@ -170,7 +170,7 @@ def metrics_answer() -> Answer:
 
 @contextmanager
 def request_span(warehouse: Warehouse, request: Request, route: str) -> Iterator[Callable[[int], None]]:
-    """Open a span that joins the client's trace, where the catalog's traces are on; yield what takes the status."""
+    """Open a span in the client's trace if the catalog's traces are on; yield a function that sets the status."""
     if warehouse.catalog.settings.commit_coord_traces is not TracesExporter.OPENTELEMETRY:
         yield lambda _: None
         return
@@ -181,10 +181,10 @@ def request_span(warehouse: Warehouse, request: Request, route: str) -> Iterator
 
 
 class Readiness:
-    """Asks every catalog and lock service whether it answers. Blocks; for one thread at a time.
+    """Checks whether every catalog and every lock service answers. Blocks; for one thread at a time.
 
     Args:
-        warehouses: Whose.
+        warehouses: The catalogs to check.
     """
 
     def __init__(self, warehouses: Warehouses) -> None:
@@ -193,7 +193,7 @@ class Readiness:
         self._answer = Answer(status=503)
 
     def answer(self) -> Answer:
-        """Return 200 if all answer, else 503; the log says why."""
+        """Return 200 if all answer, else 503; the log contains the reason."""
         if time.monotonic() - self._answered_at > _READY_FOR_S:
             found = {warehouse.catalog.name: _state(warehouse) for warehouse in self._warehouses}
             is_ready = bool(found) and all(state == "answers" for state in found.values())

@@ -1,4 +1,4 @@
-"""What crosses the wire: requests and answers as values, and their JSON. Pure.
+"""Requests and answers as values, and their JSON. Pure.
 
 Source: Iceberg's ``rest-catalog-open-api.yaml``; the models of schemas, requirements and updates are PyIceberg's.
 """
@@ -27,19 +27,20 @@ M = TypeVar("M", bound=IcebergBaseModel)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """An HTTP request, decoded as far as its route says.
+    """An HTTP request.
 
     Args:
         method: In upper case.
-        path: Raw: still percent-encoded.
-        names: What stands in the path, decoded: ``namespace``, ``table``, ``view``.
+        path: The raw path, still percent-encoded.
+        names: The names in the path, decoded: ``namespace``, ``table``, ``view``.
         query: The query parameters, decoded.
-        headers: By lower-case name; one that came twice is joined with a comma.
-        body: As it came.
-        peer: The address that it came from.
-        subject: Of the client's certificate, which was verified; "" without one.
-        request_id: Names the request in logs.
-        sees: Whether the client may know of a namespace: lists leave out the others.
+        headers: By lower-case name; the values of a repeated header are joined with a comma.
+        body: The body, unchanged.
+        peer: The address of the client.
+        subject: The subject of the client's certificate, which TLS has verified; "" without a certificate.
+        request_id: Identifies the request in logs.
+        client: The name of the sender; "" if it is not known.
+        sees: Tells whether the client may know that a namespace exists: lists leave the others out.
     """
 
     method: str
@@ -51,6 +52,7 @@ class Request:
     peer: str = ""
     subject: str = ""
     request_id: str = ""
+    client: str = ""
     sees: Callable[[Identifier], bool] = lambda _: True
 
     @property
@@ -65,10 +67,13 @@ class Request:
 
     @property
     def idempotency_key(self) -> str | None:
-        """The key by which the client may send the request again; None where it gives none.
+        """The key with which the client may send the request again; None if it gives none.
+
+        The key of a known client is a UUID made of the key that it sent and of its name. So a key of one client never
+        identifies a request of another one: neither an answer that is kept nor a commit in a table.
 
         Raises:
-            MalformedRequest: It is no UUID of version 7.
+            MalformedRequest: The key is not a UUID of version 7.
         """
         given = self.headers.get("idempotency-key")
         if given is None:
@@ -79,7 +84,7 @@ class Request:
             key = uuid.UUID(int=0)
         if key.version != 7 or len(given) != 36:
             raise MalformedRequest(f"Invalid Idempotency-Key, not a UUID of version 7: {given}")
-        return str(key)
+        return str(uuid.uuid5(key, self.client) if self.client else key)
 
     @property
     def view(self) -> Identifier:
@@ -88,12 +93,12 @@ class Request:
 
     @property
     def purges(self) -> bool:
-        """Whether the files of the table are to be deleted."""
+        """Whether the client asks for the files of the table to be deleted."""
         return self.query.get("purgeRequested", "false").lower() == "true"
 
     @property
     def takes_gzip(self) -> bool:
-        """Whether the client reads gzipped answers."""
+        """Whether the client accepts answers that are compressed with gzip."""
         offered = (part.strip().partition(";") for part in self.headers.get("accept-encoding", "").split(","))
         return any(coding in ("gzip", "*") and weight.replace(" ", "") not in _REFUSED for coding, _, weight in offered)
 
@@ -101,13 +106,13 @@ class Request:
         """Return the body as *model*.
 
         Raises:
-            MalformedRequest: It is none.
+            MalformedRequest: The body does not fit *model*.
         """
         try:
             return model.model_validate_json(self.body)
         except ValidationError as error:
             raise MalformedRequest(_first_reason(error)) from error
-        except (AttributeError, KeyError, TypeError) as error:  # validators of PyIceberg's that expect an object
+        except (AttributeError, KeyError, TypeError) as error:  # from validators of PyIceberg that expect an object
             raise MalformedRequest(f"Malformed request: {type(error).__name__}: {error}") from error
 
 
@@ -115,15 +120,15 @@ _REFUSED = frozenset({"q=0", "q=0.0", "q=0.00", "q=0.000"})
 
 
 class MalformedRequest(ValueError):
-    """The request does not say what its route needs. Nothing was done."""
+    """The request lacks something that its route needs, or cannot be parsed. Nothing was done."""
 
 
 class UnprocessableRequest(ValueError):
-    """The request contradicts itself. Nothing was done."""
+    """The request can be parsed, but contradicts itself. Nothing was done."""
 
 
 class UnsupportedRequest(Exception):
-    """The request is well formed, and this server does not do what it asks for. Nothing was done."""
+    """The request is valid, but this server does not do what it asks for. Nothing was done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,9 +137,10 @@ class Answer:
 
     Args:
         status: The HTTP status.
-        body: Of :attr:`content_type`; none for 204 and 304.
-        headers: Those beside content type and length.
-        location: The metadata file that the body shows; None where it shows none.
+        body: The body; empty for 204 and 304.
+        headers: All headers except content type and length.
+        content_type: The type of the body.
+        location: The metadata file whose content is in the body; None if there is none.
     """
 
     status: int = 200
@@ -153,7 +159,7 @@ NO_CONTENT = Answer(status=204)
 
 
 def levels(text: str) -> Identifier:
-    """Return the levels of a namespace that is written as *text* in a path or a query: separated by ``0x1F``."""
+    """Return the levels of the namespace *text*: in a path or a query they are separated by ``0x1F``."""
     return tuple(text.split("\x1f"))
 
 
@@ -184,33 +190,33 @@ class CreateTable(IcebergBaseModel):
 
     @property
     def spec(self) -> PartitionSpec:
-        """The partition spec, where none is given that of one partition."""
+        """The partition spec; the unpartitioned one if none is given."""
         return self.partition_spec or UNPARTITIONED_PARTITION_SPEC
 
     @property
     def order(self) -> SortOrder:
-        """The sort order, where none is given no order."""
+        """The sort order; the unsorted one if none is given."""
         return self.write_order or UNSORTED_SORT_ORDER
 
 
 class CommitTable(IcebergBaseModel):
-    """``CommitTableRequest``; on the routes of one table the path names it."""
+    """``CommitTableRequest``. The path names the table."""
 
     requirements: tuple[Requirement, ...] = ()
     updates: tuple[TableUpdate, ...] = ()
 
 
 _SAID_TWICE = frozenset({("add-schema", "last-column-id"), ("set-statistics", "snapshot-id")})
-"""Deprecated fields of an update that repeat what another one of it says."""
+"""Deprecated fields of updates that repeat another field of the same update."""
 
 
 def read_commit(request: Request) -> CommitTable:
     """Return the commit that *request* asks for.
 
     Raises:
-        MalformedRequest: It is none.
-        UnsupportedRequest: It says something that PyIceberg's models do not know. They would drop it without a word,
-            and with it, say, the key of an encrypted snapshot.
+        MalformedRequest: The body is not a commit.
+        UnsupportedRequest: The commit has a field that PyIceberg's models do not know. They would silently drop it,
+            for example the key of an encrypted snapshot.
     """
     commit = request.parsed(CommitTable)
     refuse_lost(orjson.loads(request.body).get("updates") or [], commit.updates)
@@ -218,10 +224,10 @@ def read_commit(request: Request) -> CommitTable:
 
 
 def refuse_lost(given: Sequence[Any], updates: Sequence[IcebergBaseModel], where: str = "updates") -> None:
-    """Return if *updates* say everything that *given* does, the JSON that they were read from.
+    """Return if *updates* contain every field of *given*, the JSON from which they were parsed.
 
     Raises:
-        UnsupportedRequest: They do not.
+        UnsupportedRequest: A field is missing.
     """
     for number, (update, parsed) in enumerate(zip(given, updates, strict=True)):
         for lost in _lost(update, parsed.model_dump(mode="json")):
@@ -230,7 +236,7 @@ def refuse_lost(given: Sequence[Any], updates: Sequence[IcebergBaseModel], where
 
 
 def _lost(given: Any, kept: Any) -> Iterator[str]:
-    """Yield the paths of the fields of *given* that *kept* does not have."""
+    """Yield the paths of the fields of *given* that *kept* lacks."""
     if isinstance(given, dict) and isinstance(kept, dict):
         for key, value in given.items():
             if key not in kept:
@@ -269,7 +275,7 @@ class RegisterView(IcebergBaseModel):
 
 
 class CommitView(IcebergBaseModel):
-    """``CommitViewRequest``; the path names the view."""
+    """``CommitViewRequest``. The path names the view."""
 
     requirements: tuple[SameView, ...] = ()
     updates: tuple[AnyViewUpdate, ...]
@@ -279,8 +285,8 @@ def read_view_commit(request: Request) -> CommitView:
     """Return the commit to a view that *request* asks for.
 
     Raises:
-        MalformedRequest: It is none.
-        UnsupportedRequest: It says something that the models do not know, and would drop without a word.
+        MalformedRequest: The body is not such a commit.
+        UnsupportedRequest: The commit has a field that the models do not know and would silently drop.
     """
     commit = request.parsed(CommitView)
     refuse_lost(orjson.loads(request.body)["updates"], commit.updates)
@@ -295,12 +301,12 @@ class TableName(IcebergBaseModel):
 
     @property
     def identifier(self) -> Identifier:
-        """Namespace and name as PyIceberg writes them."""
+        """Namespace and name as one tuple."""
         return (*self.namespace, self.name)
 
 
 class TableChange(CommitTable):
-    """``CommitTableRequest`` of a transaction, which names its table itself."""
+    """``CommitTableRequest`` in a transaction. It names its table itself."""
 
     identifier: TableName
 
@@ -315,8 +321,8 @@ def read_transaction(request: Request) -> CommitTransaction:
     """Return the commit to several tables that *request* asks for.
 
     Raises:
-        MalformedRequest: It is none.
-        UnsupportedRequest: It says something that the models do not know, and would drop without a word.
+        MalformedRequest: The body is not such a commit.
+        UnsupportedRequest: The commit has a field that the models do not know and would silently drop.
     """
     commit = request.parsed(CommitTransaction)
     given = orjson.loads(request.body)["table-changes"]

@@ -56,11 +56,11 @@ class Committing:
         self.begin_anew(transaction)
 
     def prepare(self, transaction: StagingTransaction) -> Change | None:
-        """Return what is to be landed, None where nothing is. It is given up if it can't be.
+        """Return the staged changes for a commit, None if there are none. On an error, they are abandoned.
 
         Raises:
             RuntimeError: The transaction has failed before.
-            CommitConflict: The base shows that it can't land.
+            CommitConflict: The base shows that the changes cannot land.
         """
         draft, basis, calls = self._draft, self._basis, self._calls
         if transaction._failed:
@@ -85,7 +85,7 @@ class Committing:
         return Change(attempt=attempt, replan=replan, operation_lease=self._request.operation_lease)
 
     def show(self, transaction: StagingTransaction, committed: Committed | None) -> None:
-        """Have the caller's table show what has landed; None where there was nothing to land."""
+        """Let the caller's table object show *committed*; None if there was nothing to commit."""
         if committed is None:
             if self._basis.has_moved:
                 self._basis.show(*self._basis.planned_on)
@@ -98,7 +98,7 @@ class Committing:
             transaction._cleanup_uncommitted_manifests()  # of earlier plans
 
     def give_up(self, transaction: StagingTransaction, error: BaseException) -> None:
-        """End the transaction, which ended in *error*: with its files, where that proves that nothing landed."""
+        """End the transaction after *error*; delete its files if the error proves that nothing landed."""
         if isinstance(error, CommitNotApplied | StatementError):  # the second one while it was planned again
             self._calls.abandon(transaction)
         else:
@@ -106,7 +106,7 @@ class Committing:
             self._calls.lock.release()
 
     def begin_anew(self, transaction: StagingTransaction) -> None:
-        """Begin a new transaction: this one has landed."""
+        """Begin a new transaction after this one has landed."""
         self._calls.lock.release()
         self._draft.staged = Staged()
         transaction.created.forget()

@@ -23,7 +23,7 @@ class LoadingCatalog(TableCatalog, Protocol):
 
 
 class PartOfTransaction(CoordinatedTransaction):
-    """What a transaction over several tables stages of one of them. The whole is committed, never a part alone."""
+    """The changes of one table in a transaction over several tables. Only the whole transaction can be committed."""
 
     def commit_transaction(self) -> Table:
         """Refuse.
@@ -31,22 +31,22 @@ class PartOfTransaction(CoordinatedTransaction):
         Raises:
             ValueError: Always.
         """
-        raise ValueError("it is a part of a transaction over several tables, which commits all of them together")
+        raise ValueError("this is a part of a transaction over several tables; commit the whole transaction")
 
     def __exit__(
         self, exctype: type[BaseException] | None, excinst: BaseException | None, exctb: TracebackType | None
     ) -> None:
-        """Nothing: the transaction that it is a part of goes on."""
+        """Do nothing: the whole transaction continues."""
 
 
 class CatalogTransaction:
     """Stages changes of several tables, and lands all of them in one commit, or none.
 
-    A block that is left without an error commits. Readers of one table see the commit of that table as any other one;
-    whoever sees it in one table sees it in all from then on.
+    A ``with`` block that ends without an error commits. A reader that sees the commit in one table sees it from then on
+    in all of them.
 
     Args:
-        catalog: Whose tables.
+        catalog: The catalog of the tables.
         request_id: Chosen by the caller; None for a commit that is not repeated.
     """
 
@@ -58,15 +58,15 @@ class CatalogTransaction:
         self._over = False
 
     def table(self, table: str | Identifier | Table) -> PartOfTransaction:
-        """Return what is staged of *table*, for more to be staged; every time the same.
+        """Return the transaction's part for *table*; the same object at every call.
 
         Args:
-            table: Its name, or the table object that its rows were read from. The object shows the commit once it has
-                landed.
+            table: The table's name, or the table object from which rows were read. The object shows the commit once it
+                has landed.
 
         Raises:
-            NoSuchTableError: There is none of that name.
-            ValueError: The transaction is over; or a second table object of the same name is given.
+            NoSuchTableError: The table does not exist.
+            ValueError: The transaction is over; or the table is already in it with another table object.
         """
         self._refuse_if_over()
         given = table if isinstance(table, Table) else self._catalog.load_table(table)
@@ -76,7 +76,7 @@ class CatalogTransaction:
             part = self._parts[name] = PartOfTransaction(given)
             part.request.id, part.request.repeatable = self._request_id, self._repeatable
         elif isinstance(table, Table) and part._target is not table:
-            raise ValueError(f"the transaction changes {table_name(name)} by another table object already")
+            raise ValueError(f"the transaction already changes {table_name(name)} with another table object")
         return part
 
     def __enter__(self) -> Self:
@@ -86,7 +86,7 @@ class CatalogTransaction:
     def __exit__(
         self, exctype: type[BaseException] | None, excinst: BaseException | None, exctb: TracebackType | None
     ) -> None:
-        """Commit, or give up what was prepared when the block failed; nothing where that was done in the block."""
+        """Commit; or, if the block failed, abandon the changes. Do nothing if the transaction is already over."""
         if self._over:
             return
         if exctype is None:
@@ -96,15 +96,15 @@ class CatalogTransaction:
             self._abandon()
 
     def commit_transaction(self) -> None:
-        """Land what is staged of all tables.
+        """Land the staged changes of all tables.
 
-        Guarantee: on return it is in all of them exactly once, and the table objects show it. On ``CommitNotApplied``
-        nothing landed in any table, and every file that the transaction created is gone.
+        Guarantee: on return each change is in its table exactly once, and the table objects show it. On
+        ``CommitNotApplied`` nothing landed in any table, and every file that the transaction created is deleted.
 
         Raises:
-            CommitConflict: Another commit conflicts with a part of it; the message names the table.
-            CommitNotApplied: Nothing landed for another reason, which is the cause.
-            CommitStateUnknown: It is not known whether it landed. Every file is kept.
+            CommitConflict: Another commit conflicts with one of the changes; the message names the table.
+            CommitNotApplied: Nothing landed for another reason, which is the error's cause.
+            CommitStateUnknown: It is not known whether the changes landed. Every file is kept.
             ValueError: The transaction is over.
         """
         self._refuse_if_over()

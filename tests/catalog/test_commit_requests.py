@@ -184,9 +184,38 @@ def test_several_commits_of_which_a_part_is_there_are_unknown(memory: Kit) -> No
     one, two = memory.table(), memory.table()
     requests = [(table.name(), *appended(table, 1)) for table in (one, two)]
     memory.catalog.commit_request(*requests[0])
-    with pytest.raises(CommitStateUnknown, match="parts of the commit are in their tables"):
+    with pytest.raises(CommitStateUnknown, match="some tables contain their part of the commit"):
         memory.catalog.commit_requests(requests)
     assert [] == row_ids(memory.again(two))
+
+
+def test_several_commits_with_an_id_are_unknown_where_only_another_commit_had_a_part(memory: Kit) -> None:
+    """The snapshot of one table was committed alone before, so no table tells that the whole commit has landed."""
+    one, two = memory.table(), memory.table()
+    requests = [(table.name(), *appended(table, 1)) for table in (one, two)]
+    memory.catalog.commit_request(*requests[0])
+    for request_id in (None, str(uuid.uuid4())):
+        with pytest.raises(CommitStateUnknown, match="some tables contain their part of the commit"):
+            memory.catalog.commit_requests(requests, request_id=request_id)
+    assert [] == row_ids(memory.again(two))
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["with an id", "without"])
+def test_several_commits_of_which_one_leaves_no_snapshot(memory: Kit, named: bool) -> None:
+    """By its id the commit is found in one table, so it is in all. By a snapshot alone that is not certain."""
+    one, two = memory.table(), memory.table()
+    requests = [(one.name(), *appended(one, 1)), (two.name(), (), (SetPropertiesUpdate(updates={"a": "1"}),))]
+    request_id = str(uuid.uuid4()) if named else None
+    memory.catalog.commit_requests(requests, request_id=request_id)
+    with memory.again(two).transaction() as tx:
+        tx.set_properties({"a": "2"})
+    if named:
+        again = memory.catalog.commit_requests(requests, request_id=request_id)
+        assert [True, True] == [committed.answered for committed in again.values()]
+    else:
+        with pytest.raises(CommitStateUnknown, match="some tables contain their part of the commit"):
+            memory.catalog.commit_requests(requests)
+    assert ([1], "2") == (row_ids(memory.again(one)), memory.again(two).properties["a"])
 
 
 def test_updates_that_never_fit_say_so(memory: Kit) -> None:

@@ -325,6 +325,30 @@ def test_a_repeat_is_answered_to_a_client_that_may_send_it_alone(server: InProce
     assert [200, 403, 200] == [server.ask(*asked, headers=key, token=each).status for each in ("all", "few", "all")]
 
 
+def test_a_key_belongs_to_the_client_that_sent_it(server: InProcess, tmp_path: Path) -> None:
+    """Two clients use one key: neither gets what the other was answered, nor what the other has committed."""
+    clients = {
+        name: {"token-sha256": hashlib.sha256(name.encode()).hexdigest(), "grants": {"shop": "administer"}}
+        for name in ("one", "two")
+    }
+    (tmp_path / "clients.toml").write_text(_toml(clients))
+
+    def asked(client: str, key: int, path: str, document: Any) -> int:
+        headers = {"idempotency-key": f"0190a1b2-c3d4-7e5f-8a9b-{key:012x}"}
+        return server.ask("POST", f"/v1/shop/namespaces{path}", document, headers=headers, token=client).status
+
+    assert [200, 409, 200] == [asked(client, 1, "", {"namespace": ["kept"]}) for client in ("one", "two", "one")]
+    tables = {"name": "t", "schema": _COLUMNS}
+    assert [200, 409, 200] == [asked(client, 2, "/kept/tables", tables) for client in ("one", "two", "one")]
+
+    def sets(key: str) -> Any:
+        return {"requirements": [], "updates": [{"action": "set-properties", "updates": {key: "1"}}]}
+
+    assert [200, 200] == [asked(client, 3, "/kept/tables/t", sets(client)) for client in ("one", "two")]
+    found = server.ask("GET", "/v1/shop/namespaces/kept/tables/t", token="one").json["metadata"]["properties"]
+    assert {"one", "two"} <= found.keys()
+
+
 # -- lists ---------------------------------------------------------------------------------------------------
 
 

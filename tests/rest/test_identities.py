@@ -92,7 +92,7 @@ def test_a_token_is_revoked_without_a_restart_and_a_broken_file_changes_nothing(
 ) -> None:
     clients.write_text("[spark\n")
     assert 200 == server.ask("GET", _LIST, token=_SECRET).status
-    assert "what was read before stays in use" in caplog.text
+    assert "the last valid content stays in use" in caplog.text
     clients.write_text(_client("another"))
     assert 401 == server.ask("GET", _LIST, token=_SECRET).status
     assert 200 == server.ask("GET", _LIST, token="another").status
@@ -402,9 +402,9 @@ def test_a_web_page_does_not_use_the_certificate_of_its_reader(server: InProcess
 @pytest.mark.parametrize(
     "text, reason",
     [
-        ("[spark]\n", "nobody can be this client: key='spark'"),
-        (_client() + _client().replace("[spark]", "[flink]"), "two clients would be recognised by the same thing"),
-        ('[spark]\ntoken-sha256 = "abc"\n', "a setting makes no sense: key='spark.token-sha256'"),
+        ("[spark]\n", "the entry does not say how to recognize the client: key='spark'"),
+        (_client() + _client().replace("[spark]", "[flink]"), "two clients have the same proof of identity"),
+        ('[spark]\ntoken-sha256 = "abc"\n', "a setting is not valid: key='spark.token-sha256'"),
         ("[spark]\ntoken = 'x'\n", "there is no such setting: key='spark.token'"),
         (_client(grants='shop = "all"'), "accepted='one of none, read, write, administer for shop'"),
         (_client(grants='depot = "read"'), "a grant is for a catalog that is not served; served are: shop"),
@@ -414,7 +414,7 @@ def test_a_web_page_does_not_use_the_certificate_of_its_reader(server: InProcess
         ('[alice]\noidc-subject = "alice"\n', "accepted='[authentication.oidc]'"),
         ('[alice]\nproxy-user = "alice"\n', "accepted='[authentication.proxy]'"),
         ('[alice]\ncertificate = "CN=alice"\n', "accepted='tls.client-ca'"),
-        ("[spark\n", "a configuration file is no TOML"),
+        ("[spark\n", "a configuration file is not TOML"),
     ],
 )
 def test_a_file_of_clients_that_makes_no_sense_is_refused_at_start(clients: Path, text: str, reason: str) -> None:
@@ -430,5 +430,5 @@ def test_keys_that_can_not_be_read_are_refused_at_start(clients: Path, tmp_path:
         with pytest.raises(ConfigError, match="the keys of the issuer can't be read"):
             check(serving(clients, oidc=_oidc(str(tmp_path / keys))))
     (tmp_path / "short").write_bytes(b"guess")
-    with pytest.raises(ConfigError, match="the key of the tokens is short enough to be guessed"):
+    with pytest.raises(ConfigError, match="the key of the tokens is too short: it could be guessed"):
         check(serving(clients, oauth=OAuth(key=tmp_path / "short")))

@@ -1,7 +1,7 @@
-"""The views of a metastore, kept as Iceberg Java keeps them: as Hive's views, with a pointer of their own.
+"""The views of a metastore, stored as Iceberg Java stores them: as Hive's views, with a pointer.
 
-A view is committed rarely, so its swap takes the lock of unmodified writers each time, and compares where the server
-honours the condition. So nothing more is needed against writers that know nothing of us.
+Commits to views are rare. So each swap takes the lock of unmodified writers, and also compares the pointer if the
+server honours the condition. No other protection against unmodified writers is needed.
 
 Source: Iceberg Java ``HiveViewOperations``, ``HMSTablePropertyHelper``.
 """
@@ -47,14 +47,14 @@ logger = logging.getLogger(__name__)
 View = tuple[str, ...]
 
 _TRIES = 10
-"""Of a change that meets one server after the other, or whose answer gets lost."""
+"""How often a change is sent if the client fails over to another server, or if the reply is lost."""
 
 
 class ViewPointers(Pointers):
-    """The pointers of views: as those of tables, and nothing else has one."""
+    """The pointers of views. Only Iceberg's views have one."""
 
     def find(self, table: View) -> Any:
-        """Return the metastore's view, None when there is none."""
+        """Return the metastore's view, None if it does not exist."""
         database, name = table
         try:
             found = self._client.get_table(database, name)
@@ -74,12 +74,12 @@ class MetastoreViews:
     """The views of one metastore.
 
     Args:
-        client: Of the metastore.
-        servers: What its servers can do.
-        pointers: How the pointers of views are read and sent.
-        administration: How views are renamed.
+        client: The metastore's client.
+        servers: Tells what the metastore's servers can do.
+        pointers: Reads and writes the pointers of views.
+        administration: Renames views.
         common_lock: The lock of writers that do not compare.
-        table_format: How columns look in the metastore.
+        table_format: Describes columns for the metastore.
         read: Returns the metadata in a file.
         clock: Time.
     """
@@ -101,7 +101,7 @@ class MetastoreViews:
         self._format, self._read, self._clock = table_format, read, clock
 
     def find(self, view: View) -> ViewPointer | None:
-        """Return the pointer of *view* now, None when there is no such view."""
+        """Return the pointer of *view* now, None if the view does not exist."""
         found = self._pointers.find(view)
         if found is None:
             return None
@@ -114,12 +114,12 @@ class MetastoreViews:
         return [(database, table.tableName) for table in tables if is_view(table)]
 
     def swap(self, view: View, base: str | None, location: str, made: ViewMetadata) -> SwapResult:
-        """Set the pointer of *view* from *base* to *location*, whose metadata is *made*; with no base, create it.
+        """Set the pointer of *view* from *base* to *location*, whose metadata is *made*; create a view without *base*.
 
         Raises:
-            FailedOver: Every time another server was in use; nothing was sent.
+            FailedOver: The client failed over at every try; nothing was sent.
             LockError: The lock of unmodified writers was not granted; nothing was sent.
-            NoSuchNamespaceError: There is no such database.
+            NoSuchNamespaceError: The database does not exist.
         """
         if base is None:
             return self._pointers.create(self._new(view, location, made), location)
@@ -128,7 +128,7 @@ class MetastoreViews:
             try:
                 return self._swap(view, base, location, made, able.server, able.compare_and_set)
             except FailedOver:
-                continue  # Nothing was sent; what the other server can do is another question.
+                continue  # Nothing was sent. The other server may have other capabilities.
         raise FailedOver("the metastores keep failing over", uris=self._client.addresses)
 
     def _swap(
@@ -152,8 +152,8 @@ class MetastoreViews:
                 if self._pointers.location(view) == location:
                     return SwapResult.SWAPPED
             except Exception:
-                # It was sent: whatever fails now proves nothing.
-                logger.warning("a swap of %s could not be looked after", table_name(view), exc_info=True)
+                # The swap was sent, so a failure here does not prove that it did not happen.
+                logger.warning("the outcome of a swap of %s could not be checked", table_name(view), exc_info=True)
             return SwapResult.LOST_REPLY
 
     def _new(self, view: View, location: str, made: ViewMetadata) -> HiveTable:
@@ -174,7 +174,7 @@ class MetastoreViews:
         return new
 
     def _fill(self, table: Any, location: str, made: ViewMetadata) -> None:
-        """Set what *made* says of the view in the metastore's *table*."""
+        """Copy the metadata *made* of the view into the metastore's *table*."""
         schema = view_metadata.schema_of(made)
         table.sd = _construct_hive_storage_descriptor(schema, made.location, self._format.hive2_compatible)
         parameters = table.parameters | {key: value for key, value in made.properties.items() if key.lower() != OWNER}
@@ -190,8 +190,8 @@ class MetastoreViews:
         """Remove *view* from the metastore.
 
         Raises:
-            NoSuchViewError: There is no such view.
-            CommitStateUnknown: Whether it is there could not be found out.
+            NoSuchViewError: The view does not exist.
+            CommitStateUnknown: It could not be found out whether the view still exists.
         """
         (database, name), lost = view, False
         for _ in range(_TRIES):
@@ -208,16 +208,16 @@ class MetastoreViews:
                 lost = True
             else:
                 return
-        raise CommitStateUnknown("whether the view was dropped could not be found out", table=table_name(view))
+        raise CommitStateUnknown("it could not be found out whether the view was dropped", table=table_name(view))
 
     def rename(self, view: View, to: View) -> None:
         """Give *view* the name *to*.
 
         Raises:
-            NoSuchViewError: There is no such view.
-            ViewAlreadyExistsError: The name is used.
-            NoSuchNamespaceError: There is no database of the new name's.
-            CommitStateUnknown: It could not be found out whether it was renamed.
+            NoSuchViewError: The view does not exist.
+            ViewAlreadyExistsError: A table or a view has the name *to*.
+            NoSuchNamespaceError: The database of the new name does not exist.
+            CommitStateUnknown: It could not be found out whether the view was renamed.
         """
         if self._pointers.find(view) is None:
             raise NoSuchViewError(f"View does not exist: {table_name(view)}")
@@ -228,6 +228,6 @@ class MetastoreViews:
 
 
 def _query_for_hive(made: ViewMetadata) -> str:
-    """Return the query that Hive is shown: the one in its dialect, else the first one."""
+    """Return the query for Hive: the one in Hive's dialect if there is one, else the first one."""
     queries = [representation.root for representation in view_metadata.current_version(made).representations]
     return next((query.sql for query in queries if query.dialect.lower() == "hive"), queries[0].sql)
