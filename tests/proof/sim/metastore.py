@@ -43,7 +43,7 @@ from commit_coord.locks.memory_space import SPACES
 from commit_coord.model import Generation, LeaseState, LockRequest, LockScope
 from tests.proof.sim.locking import observe, simulated_threads
 from tests.proof.sim.plan import Metastore
-from tests.proof.sim.world import NoAnswer, OfThread, Process, Service, Unreachable, World
+from tests.proof.sim.world import NoAnswer, OfThread, Process, Service, Unreachable
 
 _URI = "thrift://simulated:9083"
 _ACQUIRED, _WAITING = 1, 2

@@ -391,17 +391,17 @@ def draw_rest(seed: int) -> Plan:
         Writer(name=f"s{number}", jobs=(), kind=Kind.SERVER, rate=rate, lives=4) for number, rate in enumerate(rates, 1)
     ]
     kinds = [Job.REST_APPEND, Job.REST_APPEND, Job.REST_BLIND, Job.REST_BLIND, Job.REST_CHANGE]
-    for number in range(1, dice.choice([1, 2, 2, 3, 3]) + 1):
-        writers.append(
-            Writer(
-                name=f"c{number}",
-                jobs=tuple(dice.choice(kinds) for _ in range(dice.choice([1, 2, 3]))),
-                kind=Kind.CLIENT,
-                keyed=dice.random() < 0.6,
-                lives=dice.choice([1, 2]),
-                begins=dice.random() * dice.choice([0.005, 0.2]),
-            )
+    writers += [
+        Writer(
+            name=f"c{number}",
+            jobs=tuple(dice.choice(kinds) for _ in range(dice.choice([1, 2, 3]))),
+            kind=Kind.CLIENT,
+            keyed=dice.random() < 0.6,
+            lives=dice.choice([1, 2]),
+            begins=dice.random() * dice.choice([0.005, 0.2]),
         )
+        for number in range(1, dice.choice([1, 2, 2, 3, 3]) + 1)
+    ]
     stream = dice.choice([None, None, Job.CHECKPOINT, Job.OFFSETS])
     if stream is not None:
         jobs, keyed = (stream,) * dice.choice([1, 2, 3]), dice.random() < 0.5

@@ -65,7 +65,7 @@ from tests.proof.sim.plan import Job, Kind, Plan, Writer
 from tests.proof.sim.rows import SimulatedCatalog
 from tests.proof.sim.run import _SAW, MARK, TABLE, Outcome, Run
 from tests.proof.sim.services import Client, SimulatedFileIO
-from tests.proof.sim.world import Fault, NoAnswer, OfThread, Process, Thread, Unreachable, Weather, World
+from tests.proof.sim.world import NoAnswer, OfThread, Process, Thread, Unreachable, Weather, World
 
 _PATH = f"/v1/sim/namespaces/{TABLE[0]}/tables/{TABLE[1]}"
 _PATIENCE_S = 40.0
@@ -563,9 +563,6 @@ class RestRun(Run):
         shares = any(writer.kind is Kind.ONLY_LOCKS for writer in self.plan.writers)
         return ServingClient(process, self.pointers, self.files, shares_latch=shares)
 
-    def _start(self, writer: Writer, faults: dict[int, Fault], *, after: float) -> None:
-        super()._start(writer, faults, after=after)
-
     def _bury(self, process: Process) -> None:
         """Cut the connections of a server that died, and start it again."""
         server = self.servers.pop(process.name, None)
@@ -598,10 +595,9 @@ class RestRun(Run):
         if (key := request.headers.get("idempotency-key")) is not None:
             self._statuses[key].add(answer.status)
         mine = self.world.expected()[0]
-        for _, _, lease in self._leases:
-            if self._threads[lease.request.request_id] is mine and lease.request.scope is LockScope.COMMIT:
-                if lease.state is LeaseState.HELD:
-                    self.broken.append(f"FreeInTheEnd: {process.name} holds the latch after {request.request_id}")
+        own = [lease for _, _, lease in self._leases if self._threads[lease.request.request_id] is mine]
+        if any(lease.request.scope is LockScope.COMMIT and lease.state is LeaseState.HELD for lease in own):
+            self.broken.append(f"FreeInTheEnd: {process.name} holds the latch after {request.request_id}")
 
     # The proof.
 
