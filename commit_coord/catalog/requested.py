@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import AssertCreate, TableRequirement, TableUpdate
@@ -21,7 +21,7 @@ from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.iceberg.attempt import NO_SNAPSHOT, Append, Attempt, table_name
 from commit_coord.iceberg.java_updates import as_java_applies
 from commit_coord.iceberg.rebase import Conflict, snapshots_and_branches
-from commit_coord.iceberg.streams import checkpoint_in_table, offsets_moved
+from commit_coord.iceberg.streams import carries_offsets, checkpoint_in_table, offsets_moved
 
 logger = logging.getLogger(__name__)
 
@@ -223,10 +223,26 @@ class RequestedCommit:
     # Streams.
 
     def refuse_late_streams(self, refused: CommitNotApplied) -> None:
-        """Raise an error instead of *refused* if a retry would double rows of a stream; else return."""
+        """Raise an error instead of *refused* if a retry would double rows of a stream; else return.
+
+        Raises:
+            CheckpointInTable: The stream has already committed this checkpoint.
+            StaleRead: The offsets have moved since the client read them.
+            CommitStateUnknown: The table can't be read, and the client would not compare the offsets again.
+        """
         try:
             head, _ = self._coordinator.load(self._asked.table)
-        except Exception:  # the table may be dropped; then *refused* is the right error
+        except NoSuchTableError:
+            return
+        except Exception as error:
+            if any(carries_offsets(snapshot.summary) for snapshot, _ in self._added):
+                # 1. The offsets have moved.   2. The client is refused, and retries on the new head, to which its rows
+                # do not belong. It does not compare the offsets again, and from that head on they have not moved.
+                raise CommitStateUnknown(
+                    f"this commit did not land; whether the offsets of its stream have moved is unknown: {error}",
+                    table=table_name(self._asked.table),
+                    request_id=self._asked.request_id,
+                ) from refused
             logger.info("the table of a refused commit could not be read again", exc_info=True)
             return
         for snapshot, branch in self._added:
