@@ -83,6 +83,10 @@ class Writer:
     """Among which its jobs are dealt out; more than one with ``hms`` alone."""
     keyed: bool = False
     """Whether it sends keys, and sends again what was not answered; of a client."""
+    tries: int = 5
+    """How often a client tries a commit that is refused: ``commit.retry.num-retries`` and once more."""
+    doubled: bool = False
+    """Whether the network may double its commits although they have no keys; of a client."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,7 +192,7 @@ class Plan:
             lines.append(f"metastore grants {order}, frees after {self.metastore.timeout} s; {self.lock_patience} s")
         for writer in self.writers:
             threads = f" in {writer.threads} threads" if writer.threads > 1 else ""
-            keyed = " with keys" if writer.keyed else ""
+            keyed = (" with keys" if writer.keyed else "") + (", once" if writer.tries == 1 else "")
             rate = f", its clock runs at {writer.rate:.4f}" if writer.rate != 1.0 else ""
             lines.append(f"{writer.name} ({writer.kind}): {', '.join(writer.jobs)}{keyed}{threads}{rate}")
         lines += [f"{f.process} at step {f.step}: {f.blow} {f.seconds:.3f} s" for f in self.faults]
@@ -397,6 +401,7 @@ def draw_rest(seed: int) -> Plan:
             jobs=tuple(dice.choice(kinds) for _ in range(dice.choice([1, 2, 3]))),
             kind=Kind.CLIENT,
             keyed=dice.random() < 0.6,
+            tries=dice.choice([1, 5, 5]),
             lives=dice.choice([1, 2]),
             begins=dice.random() * dice.choice([0.005, 0.2]),
         )

@@ -60,7 +60,7 @@ from commit_coord.rest.turns import Lines
 from commit_coord.rest.warehouses import Warehouse, Warehouses
 from commit_coord.rest.wire import Answer as HttpAnswer
 from commit_coord.rest.wire import Request
-from commit_coord.testing.history import Answer, Append, check_files
+from commit_coord.testing.history import Answer, Append, Body, check_files
 from tests.proof.sim.plan import Job, Kind, Plan, Writer
 from tests.proof.sim.rows import SimulatedCatalog
 from tests.proof.sim.run import _SAW, MARK, TABLE, Outcome, Run
@@ -72,8 +72,6 @@ _PATIENCE_S = 40.0
 """Seconds after which a client waits for an answer no longer."""
 _LATE_S = 320.0
 """Seconds after which nothing that was sent is still under way."""
-_TRIES = 5
-"""How often a client tries a commit that is refused: Iceberg's ``commit.retry.num-retries`` and once more."""
 _SENDS = 8
 """How often it sends one request."""
 _FLINK, _KAFKA = "flink.max-committed-checkpoint-id", "kafka.connect.offsets.control.group"
@@ -134,7 +132,7 @@ class ServingClient(Client):
         super().__init__(process, *others, shares_latch=shares_latch)
 
     @property
-    def latch(self) -> Lease | None:  # type: ignore[override]
+    def latch(self) -> Lease | None:
         """The latch that this thread was granted last."""
         return getattr(self._latches, "last", None)
 
@@ -155,8 +153,8 @@ class ServedCatalog(SimulatedCatalog):
 
     def __init__(self, coordinator: Coordinator, files: SimulatedFileIO) -> None:
         super().__init__(coordinator, files, "none")
-        self.settings.commit_coord_traces = None  # type: ignore[assignment]
-        self.settings.commit_journal_lifetime_ms = 3_600_000
+        settings: Any = self.settings
+        settings.commit_coord_traces, settings.commit_journal_lifetime_ms = None, 3_600_000
 
 
 Reply = Callable[[HttpAnswer | None], None]
@@ -294,10 +292,11 @@ class Asker:
     def __init__(self, run: RestRun, process: Process, writer: Writer) -> None:
         self._run, self._process, self._writer = run, process, writer
         self._random = run.world.random
+        self._names = [one.name for one in run.plan.writers if one.kind is Kind.SERVER]
         self._io = SimulatedFileIO(process, run.files)
 
-    def do(self, job: Job, number: int) -> None:
-        """Do one job."""
+    def do(self, job: Job, number: int) -> bool:
+        """Do one job; return whether it makes sense to go on with the next one."""
         mark = f"{self._process.name}.{number}"
         match job:
             case Job.REST_APPEND | Job.REST_BLIND:
@@ -309,19 +308,21 @@ class Asker:
                 self._run.changes[mark] = Answer.UNKNOWN
                 self._run.changes[mark] = self._change(mark)
             case Job.CHECKPOINT:
-                self._until_it_is_there(f"flink.{number + 1}", partial(_flink, number + 1))
+                return self._until_it_is_there(f"flink.{number + 1}", partial(_flink, number + 1))
             case Job.OFFSETS:
                 self._next_offsets()
+        return True
 
     # What a stream commits is there once, whoever of its instances has done it.
 
-    def _until_it_is_there(self, mark: str, summary: Callable[[TableMetadata], dict[str, str] | None]) -> None:
+    def _until_it_is_there(self, mark: str, summary: Callable[[TableMetadata], dict[str, str] | None]) -> bool:
         self._run.appends.setdefault(mark, Append(mark=mark, answer=Answer.UNKNOWN))
         for _ in range(4):
             if self._append(mark, summary, blind=True)[0] is Answer.ACKNOWLEDGED:
                 self._run.appends[mark] = Append(mark=mark, answer=Answer.ACKNOWLEDGED)
-                return
+                return True
             self._process.clock.sleep(1 + 5 * self._process.clock.random())
+        return False
 
     def _next_offsets(self) -> None:
         head = self._load()
@@ -349,7 +350,7 @@ class Asker:
         run, written = self._run, Written()
         snapshot_id = self._random.getrandbits(62)
         said: dict[str, str] | None = None
-        for again in range(_TRIES):
+        for again in range(self._writer.tries):
             if again:
                 self._process.clock.sleep(0.1 * 2**again * self._process.clock.random())
             head = self._load()
@@ -399,7 +400,14 @@ class Asker:
             summary=Summary(Operation.APPEND, **summary),
             schema_id=0,
         )
-        moved = SetSnapshotRefUpdate(ref_name="main", type=SnapshotRefType.BRANCH, snapshot_id=snapshot_id)
+        moved = SetSnapshotRefUpdate(
+            ref_name="main",
+            type=SnapshotRefType.BRANCH,
+            snapshot_id=snapshot_id,
+            max_ref_age_ms=None,
+            max_snapshot_age_ms=None,
+            min_snapshots_to_keep=None,
+        )
         return (AddSnapshotUpdate(snapshot=snapshot), moved), (AssertRefSnapshotId(ref="main", snapshot_id=follows),)
 
     def _write_manifest(self, written: Written, head: TableMetadata, mark: str, snapshot_id: int) -> None:
@@ -471,12 +479,11 @@ class Asker:
 
     def _send(self, request: Request, *, resends: bool) -> HttpAnswer | None:
         """Send a request until it is answered; one that changes something, and has no key, only if nothing was done."""
-        clock = self._process.clock
+        clock, may_double = self._process.clock, resends or self._writer.doubled
         for _ in range(_SENDS):
-            first = int(2 * clock.random())
-            names = ("s1", "s2") if first else ("s2", "s1")
+            names = self._names if clock.random() < 0.5 else self._names[::-1]
             try:
-                answer = self._run.network.ask(self._process, request, names, may_double=resends)
+                answer = self._run.network.ask(self._process, request, names, may_double=may_double)
             except Unreachable:
                 pass
             except NoAnswer:
@@ -588,12 +595,13 @@ class RestRun(Run):
         asker, jobs = Asker(self, process, writer), self._left[process.name][0]
         while jobs:
             number, job = jobs.pop(0)
-            asker.do(job, number)
+            if not asker.do(job, number):
+                return
 
     def served(self, process: Process, request: Request, answer: HttpAnswer) -> None:
         """Note what a server answers, and whether it still holds the latch."""
         if (key := request.headers.get("idempotency-key")) is not None:
-            self._statuses[key].add(answer.status)
+            self._statuses[key].add(int(answer.status))
         mine = self.world.expected()[0]
         own = [lease for _, _, lease in self._leases if self._threads[lease.request.request_id] is mine]
         if any(lease.request.scope is LockScope.COMMIT and lease.state is LeaseState.HELD for lease in own):
@@ -612,7 +620,7 @@ class RestRun(Run):
         data = (self.data_of[one.manifest_path] for one in manifests if one.manifest_path in self.data_of)
         return broken + check_files(data, self.files.content.__contains__)
 
-    def _check_answers(self, body: dict[str, Any]) -> Iterator[str]:
+    def _check_answers(self, body: Body) -> Iterator[str]:
         ids = {snapshot["snapshot-id"] for snapshot in body["snapshots"]}
         yield from (f"RefusedNever: {mark} is there" for id_, mark in self.refused_ids.items() if id_ in ids)
         properties = body["properties"]
@@ -623,8 +631,9 @@ class RestRun(Run):
         named = [named_in(change.location) for change in self.pointers.changes]
         carried = [one for s in body["snapshots"] for one in s["summary"].get(REQUEST_ID, "").split(",")]
         for key, mark in self.keys.items():
-            if max(named.count(key), carried.count(key)) > 1 and self.plan.log_length > 2:
-                yield f"NoneTwice: {mark} was carried out twice with the key {key}"
-            statuses = self._statuses[key]
-            if 200 in statuses and any(400 <= status < 500 and status != 429 for status in statuses):
-                yield f"RefusedNever: {mark} was answered {sorted(statuses)}"
+            times = max(named.count(key), carried.count(key))
+            if times > 1 and self.plan.log_length > 2:
+                yield f"NoneTwice: {mark} was carried out {times} times with the key {key}"
+            refusals = [status for status in self._statuses[key] if 400 <= status < 500 and status != 429]
+            if times and refusals:
+                yield f"RefusedNever: {mark} is there with the key {key}, and was answered {refusals[0]}"
