@@ -165,7 +165,7 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
     def spelled(self, resource: Resource) -> Resource:
         """See :meth:`CoordinatedCatalog.spelled`: names are folded, values of partitions are not."""
         names, levels = resource.path[:2], [level.partition("=") for level in resource.path[2:]]
-        return Resource((*folded(*names), *(folded(key)[0] + equals + value for key, equals, value in levels)))
+        return Resource((*folded(*names), *(key.lower() + equals + value for key, equals, value in levels)))
 
     # The pointer store.
 

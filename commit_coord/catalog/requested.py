@@ -228,21 +228,14 @@ class RequestedCommit:
         Raises:
             CheckpointInTable: The stream has already committed this checkpoint.
             StaleRead: The offsets have moved since the client read them.
-            CommitStateUnknown: The table can't be read, and the client would not compare the offsets again.
+            CommitStateUnknown: The offsets may have moved, or may move before the client retries.
         """
         try:
             head, _ = self._coordinator.load(self._asked.table)
         except NoSuchTableError:
             return
         except Exception as error:
-            if any(carries_offsets(snapshot.summary) for snapshot, _ in self._added):
-                # 1. The offsets have moved.   2. The client is refused, and retries on the new head, to which its rows
-                # do not belong. It does not compare the offsets again, and from that head on they have not moved.
-                raise CommitStateUnknown(
-                    f"this commit did not land; whether the offsets of its stream have moved is unknown: {error}",
-                    table=table_name(self._asked.table),
-                    request_id=self._asked.request_id,
-                ) from refused
+            self._keep_from_retrying(refused, error)
             logger.info("the table of a refused commit could not be read again", exc_info=True)
             return
         for snapshot, branch in self._added:
@@ -252,6 +245,24 @@ class RequestedCommit:
                 raise self._refused(CheckpointInTable, reason) from refused
             if reason := offsets_moved(summary, branch, head, parent):
                 raise self._refused(StaleRead, reason) from refused
+        if not isinstance(refused, CommitConflict):
+            self._keep_from_retrying(refused, refused)
+
+    def _keep_from_retrying(self, refused: CommitNotApplied, reason: Exception) -> None:
+        """Return if no offsets are committed.
+
+        1. A coordinator of Kafka Connect is refused for *reason*.   2. The offsets move, or have moved before.
+        3. It retries on the new head without comparing them again. From that head on they have not moved: rows double.
+
+        Raises:
+            CommitStateUnknown: Some are. Such a client reads the offsets again before it commits the next time.
+        """
+        if any(carries_offsets(snapshot.summary) for snapshot, _ in self._added):
+            raise CommitStateUnknown(
+                f"this commit did not land, and a retry might double rows, because the offsets may move: {reason}",
+                table=table_name(self._asked.table),
+                request_id=self._asked.request_id,
+            ) from refused
 
     def _refused(self, kind: type[CommitConflict], reason: str) -> CommitConflict:
         return kind(

@@ -1,4 +1,4 @@
-"""Decides whose turn it is to commit to a table: the retry of a writer that was refused goes first.
+"""Decides whose turn it is to commit: the retry of a writer that was refused goes first.
 
 A writer of another engine builds its commit on the head that it sees, and is refused if the head has moved. It then
 reads the table again, writes a new manifest list and tries again. With N writers, the head has usually moved again by
@@ -9,6 +9,10 @@ then. So a refusal is held back until the table can be reserved for the refused 
     5. It is C's turn.
 
 A writer is recognized by the ids of its snapshots, which Iceberg Java and PyIceberg keep when they retry a commit.
+
+Commits to different tables do not wait for each other. A commit to several tables waits until it may run in all of
+them. Its refusal is sent when all of them can be reserved together. If it waited in one table while it had its turn in
+another one, two such commits could wait for each other.
 
 Fairness
     A reservation that is not used ends after a time. The more reservations in a row stay unused, the fewer refusals
@@ -22,11 +26,15 @@ caller must call again. Safety does not depend on it: a commit that runs out of 
 from __future__ import annotations
 
 from bisect import insort
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
 
 _FEWEST = 6
 """However many reservations stay unused, at least one refusal in ``2 ** _FEWEST`` gets one."""
+
+
+Table = tuple[str, ...]
 
 
 class Stage(Enum):
@@ -44,15 +52,17 @@ class Stage(Enum):
 
 @dataclass(slots=True, eq=False)
 class Ticket:
-    """The place of one commit in the queue of its table.
+    """The place of one commit in the queue.
 
     Args:
+        tables: The tables to which it commits.
         writer: The ids of its snapshots. Without any, its retry could not be recognized.
         number: Its place.
         deadline: When it stops waiting.
         stage: Its stage.
     """
 
+    tables: frozenset[Table]
     writer: frozenset[int]
     number: int
     deadline: float
@@ -61,19 +71,20 @@ class Ticket:
 
 @dataclass(frozen=True, slots=True)
 class _Reservation:
-    """The table is reserved for *writer* until its retry arrives, or until *until*."""
+    """The tables are reserved for *writer* until its retry arrives, or until *until*."""
 
+    tables: frozenset[Table]
     writer: frozenset[int]
     until: float
 
 
 class Turns:
-    """The queue of the commits to one table.
+    """The queue of the commits to the tables of a catalog.
 
     Args:
-        reserve_s: How long the table is reserved for a refused writer; with 0 it is never reserved.
+        reserve_s: How long a table is reserved for a refused writer; with 0 it is never reserved.
         wait_s: How long a commit waits at most.
-        most_waiting: How many commits may wait. Others run at once, and their refusals are sent at once.
+        most_waiting: How many commits may wait for one table. Others run at once, and their refusals are sent at once.
     """
 
     def __init__(self, *, reserve_s: float, wait_s: float, most_waiting: int) -> None:
@@ -82,41 +93,44 @@ class Turns:
         self._line: list[Ticket] = []
         """The commits that wait for their turn, or whose refusal is held back; ordered by number."""
         self._running: set[Ticket] = set()
-        self._reserved: _Reservation | None = None
-        self._in_turn: Ticket | None = None
-        """The commit that runs under its reservation."""
+        self._reserved: list[_Reservation] = []
+        """Of different tables."""
+        self._in_turn: set[Ticket] = set()
+        """The commits that run under their reservations."""
         self._numbers = 0
-        self._unused = self._without = 0
-        """The number of unused reservations in a row; how many of the next refusals get no reservation."""
+        self._unused: dict[Table, int] = {}
+        """The number of unused reservations in a row."""
+        self._without: dict[Table, int] = {}
+        """How many of the next refusals get no reservation."""
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether the queue has no state and may be deleted."""
-        return not (self._line or self._running or self._reserved or self._unused)
-
-    def enter(self, writer: frozenset[int], now: float) -> Ticket:
+    def enter(self, tables: Iterable[Table], writer: frozenset[int], now: float) -> Ticket:
         """Return the ticket of a commit that arrives; it waits, or runs at once."""
         self.advance(now)
         self._numbers += 1
-        ticket = Ticket(writer, self._numbers, now + self._wait_s, Stage.WAITING)
-        if self._reserved is not None and self._reserved.writer & writer:
-            self._reserved, self._in_turn, self._unused, self._without = None, ticket, 0, 0
+        ticket = Ticket(frozenset(tables), writer, self._numbers, now + self._wait_s, Stage.WAITING)
+        reserved = next((each for each in self._reserved if _is_for(each, ticket)), None)
+        if reserved is not None:
+            self._reserved.remove(reserved)
+            self._in_turn.add(ticket)
+            for table in reserved.tables:
+                self._unused.pop(table, None)
+                self._without.pop(table, None)
             self._run(ticket)
-        elif len(self._line) >= self._most_waiting:
+        elif self._is_full(ticket.tables):
             self._run(ticket)
         else:
             self._line.append(ticket)
-            self.advance(now)
+        self.advance(now)
         return ticket
 
     def refuse(self, ticket: Ticket, now: float) -> None:
-        """Note that the commit has run and was refused because the head had moved."""
+        """Note that the commit has run and was refused because a head had moved."""
         self._running.discard(ticket)
-        if self._in_turn is ticket:
-            self._in_turn = None
+        if ticket in self._in_turn:
+            self._in_turn.remove(ticket)
             self._numbers += 1
             ticket.number = self._numbers
-        if ticket.writer and len(self._line) < self._most_waiting:
+        if ticket.writer and not self._is_full(ticket.tables):
             ticket.stage = Stage.REFUSED
             insort(self._line, ticket, key=lambda each: each.number)
         else:
@@ -126,8 +140,7 @@ class Turns:
     def leave(self, ticket: Ticket, now: float) -> None:
         """Note that the commit is over, with any outcome. A second call changes nothing."""
         self._running.discard(ticket)
-        if self._in_turn is ticket:
-            self._in_turn = None
+        self._in_turn.discard(ticket)
         if ticket in self._line:
             self._line.remove(ticket)
         ticket.stage = Stage.ENDED
@@ -136,30 +149,38 @@ class Turns:
     def advance(self, now: float) -> bool:
         """Let all commits continue whose time has come; return whether there was one."""
         waited = len(self._line)
-        if self._reserved is not None and now >= self._reserved.until:
-            self._reserved = None
-            self._unused += 1
-            self._without = 2 ** min(self._unused, _FEWEST) - 1
+        for reserved in [each for each in self._reserved if now >= each.until]:
+            self._reserved.remove(reserved)
+            for table in reserved.tables:
+                self._unused[table] = self._unused.get(table, 0) + 1
+                self._without[table] = 2 ** min(self._unused[table], _FEWEST) - 1
         for ticket in [each for each in self._line if now >= each.deadline]:
             self._line.remove(ticket)
             self._go(ticket)
-        while self._line and self._reserved is None and self._in_turn is None:
-            first = self._line[0]
-            if first.stage is Stage.REFUSED and self._running:
-                break  # a commit that runs may move the head on which the retry would be built
-            del self._line[0]
-            self._go(first)
-            if first.stage is Stage.ENDED:
-                self._reserve_for(first.writer, now)
-        assert self._in_turn is None or self._in_turn in self._running, "the commit with the reserved turn runs"
+        taken = {table for reserved in self._reserved for table in reserved.tables}
+        taken |= {table for ticket in self._in_turn for table in ticket.tables}
+        for ticket in tuple(self._line):
+            # A refusal waits for the commits that run: they may move the head on which the retry would be built.
+            held_back = ticket.stage is Stage.REFUSED and any(each.tables & ticket.tables for each in self._running)
+            if held_back or ticket.tables & taken:
+                taken |= ticket.tables
+                continue
+            self._line.remove(ticket)
+            self._go(ticket)
+            if ticket.stage is Stage.ENDED and self._reserve_for(ticket, now):
+                taken |= ticket.tables
+        assert self._in_turn <= self._running, "the commits with reserved turns run"
         return len(self._line) < waited
 
     def wakes_at(self) -> float | None:
-        """Return when the next time limit ends; None if there is none."""
+        """Return when the next time limit ends; None if no commit waits for one."""
         times = [ticket.deadline for ticket in self._line]
-        if self._line and self._reserved is not None:
-            times.append(self._reserved.until)
+        if self._line:
+            times += [reserved.until for reserved in self._reserved]
         return min(times, default=None)
+
+    def _is_full(self, tables: frozenset[Table]) -> bool:
+        return any(sum(table in each.tables for each in self._line) >= self._most_waiting for table in tables)
 
     def _go(self, ticket: Ticket) -> None:
         if ticket.stage is Stage.WAITING:
@@ -171,8 +192,15 @@ class Turns:
         ticket.stage = Stage.RUNNING
         self._running.add(ticket)
 
-    def _reserve_for(self, writer: frozenset[int], now: float) -> None:
-        if self._without:
-            self._without -= 1
-        else:
-            self._reserved = _Reservation(writer, now + self._reserve_s)
+    def _reserve_for(self, ticket: Ticket, now: float) -> bool:
+        """Reserve the tables of *ticket*; return False if too many reservations of one of them stayed unused."""
+        if without := [table for table in ticket.tables if self._without.get(table)]:
+            for table in without:
+                self._without[table] -= 1
+            return False
+        self._reserved.append(_Reservation(ticket.tables, ticket.writer, now + self._reserve_s))
+        return True
+
+
+def _is_for(reserved: _Reservation, ticket: Ticket) -> bool:
+    return bool(reserved.writer & ticket.writer) and ticket.tables <= reserved.tables

@@ -22,7 +22,16 @@ from commit_coord.rest.oauth import TokenEndpoint
 from commit_coord.rest.routing import PREFIX, Route, Router
 from commit_coord.rest.warehouses import Warehouse, Warehouses
 from commit_coord.rest.watching import request_span
-from commit_coord.rest.wire import Answer, CommitTransaction, CreateNamespace, RenameTable, Request, json_answer, levels
+from commit_coord.rest.wire import (
+    Answer,
+    CommitTransaction,
+    CreateNamespace,
+    RenameTable,
+    Request,
+    changed_tables,
+    json_answer,
+    levels,
+)
 
 Handler = Callable[[Warehouse, Request], Answer]
 
@@ -56,6 +65,11 @@ def _changed(request: Request) -> Sequence[Identifier]:
     return [change.identifier.namespace for change in changes] or whole_catalog(request)
 
 
+def _tables(request: Request) -> Sequence[Identifier]:
+    """Return the tables of a transaction."""
+    return changed_tables(request.body)
+
+
 SERVED: tuple[Route[Handler], ...] = (
     Route("GET", _NAMESPACES, namespaces.list_namespaces, Needs(Access.SEE, _parent)),
     Route("POST", _NAMESPACES, namespaces.create_namespace, Needs(Access.ADMINISTER, _created)),
@@ -67,7 +81,7 @@ SERVED: tuple[Route[Handler], ...] = (
     Route("POST", _TABLES, tables.create_table, Needs(Access.WRITE)),
     Route("GET", _TABLE, tables.load_table, Needs(Access.READ)),
     Route("HEAD", _TABLE, tables.table_exists, Needs(Access.READ)),
-    Route("POST", _TABLE, tables.commit_table, Needs(Access.WRITE), queues=True),
+    Route("POST", _TABLE, tables.commit_table, Needs(Access.WRITE), lambda request: (request.table,)),
     Route("DELETE", _TABLE, tables.drop_table, Needs(Access.WRITE, purging=Access.ADMINISTER)),
     Route("POST", f"{_TABLE}/metrics", tables.report_metrics, Needs(Access.READ)),
     # The client names the file, and the server reads it with its own rights.
@@ -81,7 +95,7 @@ VIEWS: tuple[Route[Handler], ...] = (
     Route("POST", _VIEWS, views.create_view, Needs(Access.WRITE)),
     Route("GET", _VIEW, views.load_view, Needs(Access.READ)),
     Route("HEAD", _VIEW, views.view_exists, Needs(Access.READ)),
-    Route("POST", _VIEW, views.commit_view, Needs(Access.WRITE), queues=True),
+    Route("POST", _VIEW, views.commit_view, Needs(Access.WRITE), lambda request: (request.view,)),
     Route("DELETE", _VIEW, views.drop_view, Needs(Access.WRITE)),
     Route("POST", f"{PREFIX}/views/rename", views.rename_view, Needs(Access.WRITE, _renamed)),
     Route("POST", f"{_NAMESPACE}/register-view", views.register_view, Needs(Access.ADMINISTER)),
@@ -89,7 +103,9 @@ VIEWS: tuple[Route[Handler], ...] = (
 """The routes of a warehouse that stores views."""
 
 TRANSACTIONS: tuple[Route[Handler], ...] = (
-    Route("POST", f"{PREFIX}/transactions/commit", transactions.commit_transaction, Needs(Access.WRITE, _changed)),
+    Route(
+        "POST", f"{PREFIX}/transactions/commit", transactions.commit_transaction, Needs(Access.WRITE, _changed), _tables
+    ),
 )
 """The routes of a warehouse that can swap several pointers at once."""
 
@@ -144,6 +160,15 @@ class Api:
         route, names = self._router.find(request.method, request.path)
         caller = ANYBODY if route.needs is NOTHING else self.gate.caller(request)
         return Admitted(route, dataclasses.replace(request, names=names), caller)
+
+    def queues(self, admitted: Admitted) -> frozenset[tuple[str, ...]]:
+        """Return the tables or views for whose latches a request waits, each with its catalog; does not block."""
+        warehouse = self._warehouses.named(admitted.request.names.get("prefix"))
+        try:
+            names = [warehouse.spelled(name) for name in admitted.route.queues(admitted.request)]
+        except ValueError:
+            return frozenset()  # the handler refuses the request
+        return frozenset((warehouse.catalog.name, *name) for name in names)
 
     def answer(self, admitted: Admitted) -> Answer:
         """Return the answer to a request, also if it ends in an error. Blocks; may be called from many threads."""

@@ -6,12 +6,15 @@ Therefore routes match the raw path: in a decoded path, such a name would become
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 from urllib.parse import unquote_plus
 
+from pyiceberg.typedef import Identifier
+
 from commit_coord.rest.needs import Needs
+from commit_coord.rest.wire import Request
 
 H = TypeVar("H", bound=Callable[..., object])
 
@@ -28,14 +31,14 @@ class Route(Generic[H]):
         path: As in the specification: ``{name}`` is a part that contains a name.
         handler: Answers the request.
         needs: The right that the client must have.
-        queues: Whether it waits for the table that it names.
+        queues: Returns the tables or views for whose latches the request waits.
     """
 
     method: str
     path: str
     handler: H
     needs: Needs
-    queues: bool = False
+    queues: Callable[[Request], Sequence[Identifier]] = lambda _: ()
 
     @property
     def endpoint(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyiceberg.table.update import AssertCreate
 
 from commit_coord.coordinator.stores import SeveralPointersStore
+from commit_coord.rest.commits import land_several
 from commit_coord.rest.namespaces import require_namespace
 from commit_coord.rest.views import refuse_view
 from commit_coord.rest.warehouses import Warehouse
@@ -28,8 +29,5 @@ def commit_transaction(warehouse: Warehouse, request: Request) -> Answer:
         if any(isinstance(requirement, AssertCreate) for requirement in change.requirements):
             require_namespace(warehouse.catalog, change.identifier.namespace)
             refuse_view(warehouse, change.identifier.identifier)
-    warehouse.catalog.commit_requests(
-        [(change.identifier.identifier, change.requirements, change.updates) for change in wanted.table_changes],
-        request_id=request.idempotency_key,
-    )
+    land_several(warehouse, request, wanted)
     return NO_CONTENT

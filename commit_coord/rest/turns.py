@@ -1,13 +1,13 @@
-"""The queues in which the commits of one process wait for their turns, one for each table.
+"""The queue in which the commits of one process to the tables of a catalog wait for their turns.
 
-:mod:`commit_coord.protocol.turns` decides; this module blocks and wakes the threads. Each process has queues of its
+:mod:`commit_coord.protocol.turns` decides; this module blocks and wakes the threads. Each process has a queue of its
 own: a client returns to the same process as long as its connection stays open.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from pyiceberg.typedef import Identifier
@@ -36,30 +36,29 @@ class Lines:
 
     def __init__(self, clock: Clock, *, reserved_ms: int, most_waiting: int) -> None:
         self._clock = clock
-        self._reserve_s = reserved_ms / 1000
-        self._most_waiting = most_waiting
         self._changed = threading.Condition()
-        self._tables: dict[Identifier, Turns] = {}
+        reserve_s = reserved_ms / 1000
+        self._turns = Turns(reserve_s=reserve_s, wait_s=reserve_s * _WAITS, most_waiting=most_waiting)
 
-    def commit(self, table: Identifier, writer: frozenset[int], land: Callable[[], T]) -> T:
+    def commit(self, tables: Iterable[Identifier], writer: frozenset[int], land: Callable[[], T]) -> T:
         """Call *land* when the turn of the commit has come, and return its result.
 
-        If the commit is refused because the head moved, the refusal is raised only when the table can be reserved for
+        If the commit is refused because the head moved, the refusal is raised only when the tables can be reserved for
         this writer: its retry then runs next.
 
         Args:
-            table: The table.
+            tables: The tables to which it commits.
             writer: The ids of the snapshots that the commit adds.
             land: Commits.
 
         Raises:
             Exception: Whatever *land* raises.
         """
+        turns = self._turns
         with self._changed:
-            turns = self._tables.get(table) or self._tables.setdefault(table, self._new())
-            ticket = turns.enter(writer, self._clock.now())
+            ticket = turns.enter(tables, writer, self._clock.now())
             while ticket.stage is Stage.WAITING:
-                self._wait(turns)
+                self._wait()
         try:
             return land()
         except CommitConflict as refused:
@@ -68,21 +67,16 @@ class Lines:
                     turns.refuse(ticket, self._clock.now())
                     self._changed.notify_all()
                     while ticket.stage is Stage.REFUSED:
-                        self._wait(turns)
+                        self._wait()
             raise
         finally:
             with self._changed:
                 turns.leave(ticket, self._clock.now())
                 self._changed.notify_all()
-                if turns.is_idle:
-                    self._tables.pop(table, None)
 
-    def _new(self) -> Turns:
-        return Turns(reserve_s=self._reserve_s, wait_s=self._reserve_s * _WAITS, most_waiting=self._most_waiting)
-
-    def _wait(self, turns: Turns) -> None:
+    def _wait(self) -> None:
         """Block until something may have changed."""
-        now, at = self._clock.now(), turns.wakes_at()
+        now, at = self._clock.now(), self._turns.wakes_at()
         self._changed.wait(None if at is None else max(at - now, 0.001))
-        if turns.advance(self._clock.now()):
+        if self._turns.advance(self._clock.now()):
             self._changed.notify_all()

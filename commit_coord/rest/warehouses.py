@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from functools import partial
 from urllib.parse import quote
 
+from pyiceberg.typedef import Identifier
+
 from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.catalog.load import load_catalog
 from commit_coord.clock import SYSTEM_CLOCK
+from commit_coord.model import Resource
 from commit_coord.rest.errors import NoSuchWarehouse
 from commit_coord.rest.metadata import TableAnswers
 from commit_coord.rest.turns import Lines
@@ -29,13 +32,21 @@ class Warehouse:
         """The first part of its paths, percent-encoded."""
         return quote(self.catalog.name, safe="")
 
+    def spelled(self, name: Identifier) -> tuple[str, ...]:
+        """Return the name of a table or view in the spelling that the catalog stores.
+
+        Raises:
+            ValueError: Nothing can have this name.
+        """
+        return self.catalog.spelled(Resource.table(name)).path
+
 
 class Warehouses:
     """The catalogs that one process serves.
 
     Args:
         names: The catalogs' names in PyIceberg's configuration; the first one is the default.
-        most_waiting: How many commits may wait for one table.
+        most_waiting: How many commits may wait for their turn at one table.
     """
 
     def __init__(self, names: Sequence[str], most_waiting: int = 0) -> None:

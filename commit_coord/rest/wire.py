@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+import msgspec
 import orjson
 from pydantic import Field, ValidationError
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
@@ -329,6 +330,29 @@ def read_transaction(request: Request) -> CommitTransaction:
     for number, (one, change) in enumerate(zip(given, commit.table_changes, strict=True)):
         refuse_lost(one.get("updates") or [], change.updates, f"table-changes.{number}.updates")
     return commit
+
+
+class _Name(msgspec.Struct):
+    namespace: tuple[str, ...]
+    name: str
+
+
+class _Change(msgspec.Struct):
+    identifier: _Name
+
+
+class _Changes(msgspec.Struct):
+    changes: list[_Change] = msgspec.field(name="table-changes")
+
+
+def changed_tables(body: bytes) -> list[Identifier]:
+    """Return the tables in the body of a ``CommitTransactionRequest``, without parsing the rest of it.
+
+    Raises:
+        ValueError: The body is not such a request.
+    """
+    found = [change.identifier for change in msgspec.json.decode(body, type=_Changes).changes]
+    return [(*each.namespace, each.name) for each in found]
 
 
 class RenameTable(IcebergBaseModel):

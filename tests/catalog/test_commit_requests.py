@@ -154,6 +154,19 @@ def test_whether_offsets_have_moved_is_unknown_where_the_table_can_not_be_read(
         memory.catalog.commit_request(table.name(), tx._requirements, tx._updates)
 
 
+def test_a_commit_of_kafka_connect_without_a_latch_is_unknown(memory: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is wrong with its offsets yet. They may move before its client comes back, which does not look again."""
+    table, coordinator = memory.table(), memory.catalog.coordinator
+    tx = Transaction(table)
+    tx.append(ids(1), snapshot_properties={"kafka.connect.offsets.control.group": '{"0":1}'})
+    monkeypatch.setattr(coordinator, "_acquire_timeout_ms", 50)
+    with (
+        memory.open().coordinator.latch(table.name(), statement="in the way"),
+        pytest.raises(CommitStateUnknown, match="the offsets"),
+    ):
+        memory.catalog.commit_request(table.name(), tx._requirements, tx._updates)
+
+
 def test_a_commit_under_a_name_of_its_clients_lands_once(memory: Kit) -> None:
     table, request_id = memory.table(), str(uuid.uuid4())
     for value in ("1", "2"):
@@ -208,6 +221,19 @@ def test_several_commits_of_which_a_part_is_there_are_unknown(memory: Kit) -> No
     with pytest.raises(CommitStateUnknown, match="some tables contain their part of the commit"):
         memory.catalog.commit_requests(requests)
     assert [] == row_ids(memory.again(two))
+
+
+def test_several_commits_of_which_one_is_refused_under_the_latches_land_nothing(
+    memory: Kit, behind: Callable[[Any], None]
+) -> None:
+    one, moved = memory.table(), memory.table()
+    sets = (SetPropertiesUpdate(updates={"a": "1"}),)
+    behind(moved)
+    memory.again(moved).append(ids(1))
+    empty = (AssertRefSnapshotId(ref="main", snapshot_id=None),)
+    with pytest.raises(CommitFailedException):
+        memory.catalog.commit_requests([(moved.name(), empty, sets), (one.name(), (), sets)])
+    assert [None, None] == [memory.again(table).properties.get("a") for table in (one, moved)]
 
 
 def test_several_commits_with_an_id_are_unknown_where_only_another_commit_had_a_part(memory: Kit) -> None:

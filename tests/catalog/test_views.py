@@ -270,6 +270,24 @@ def test_a_view_needs_a_namespace(store: Kit) -> None:
         store.catalog.list_views("nowhere")
 
 
+def test_views_are_listed_by_their_namespace_and_apart_from_tables(store: Kit) -> None:
+    catalog, view, table = store.catalog, store.identifier(), store.table().name()
+    catalog.create_namespace("outer")
+    catalog.create_namespace("outer.inner")
+    for name in (view, ("outer", "v"), ("outer", "inner", "v"), ("outer", "inner", "w")):
+        catalog.create_view(name, SCHEMA, version("select 1"))
+    assert {view: True, table: False} == {name: name in catalog.list_views(view[:-1]) for name in (view, table)}
+    assert {view: False, table: True} == {name: name in catalog.list_tables(view[:-1]) for name in (view, table)}
+    assert [("outer", "v")] == catalog.list_views("outer")
+    assert [("outer", "inner", "v"), ("outer", "inner", "w")] == sorted(catalog.list_views("outer.inner"))
+    assert [] == catalog.list_tables("outer.inner")
+    other = SqlCatalog("other", uri=store.uri.removeprefix("coord+"), warehouse="file:///tmp")  # in the same database
+    other.create_namespace("outer")
+    other.close()
+    with pytest.raises(NoSuchNamespaceError):
+        catalog.list_views("outer.nowhere")
+
+
 # -- commits -------------------------------------------------------------------------------------------------
 
 
@@ -286,6 +304,70 @@ def test_views_are_replaced_by_many_at_once_and_no_version_is_lost(store: Kit) -
     assert sorted(f"select {number}" for number in range(13)) == sorted(queries(found))
     assert list(range(1, 14)) == [each.version_id for each in found.versions]
     assert list(range(1, 14)) == [entry.version_id for entry in found.history()]
+
+
+def test_clients_of_their_own_replace_a_view_and_one_drops_it(store: Kit) -> None:
+    """What was replaced is there once until the drop; what comes behind the drop finds no view."""
+    name, clients = store.identifier(), [store.catalog, store.open()]
+    store.catalog.create_view(name, SCHEMA, version("select 0"), properties={"version.history.num-entries": "100"})
+
+    def replace(number: int) -> list[str] | None:
+        try:
+            return [
+                each.representations[0].root.sql
+                for each in clients[number % 2].commit_view(name, [], replacing(f"select {number}")).metadata.versions
+            ]
+        except NoSuchViewError:
+            return None
+
+    def drop() -> None:
+        clients[1].drop_view(name)
+
+    with ThreadPoolExecutor(5) as pool:
+        replaced = [pool.submit(replace, number) for number in range(1, 7)]
+        dropped = pool.submit(drop)
+        replaced += [pool.submit(replace, number) for number in range(7, 10)]
+    dropped.result()
+    seen = sorted((found for each in replaced if (found := each.result()) is not None), key=len)
+    for before, after in zip([["select 0"], *seen], seen, strict=False):
+        assert sorted([*before, after[-1]]) == sorted(after), "each commit follows the one before"
+    assert not store.catalog.view_exists(name)
+    clients[1].close()
+
+
+@pytest.mark.parametrize("landed", [False, True], ids=["before its swap", "behind it"])
+def test_a_create_that_is_interrupted_has_landed_or_can_be_made_again(store: Kit, landed: bool) -> None:
+    name, real = store.identifier(), store.catalog.view_store.swap
+
+    def swap(*arguments: Any) -> SwapResult:
+        if landed:
+            real(*arguments)
+        raise KeyboardInterrupt
+
+    store.catalog.view_store.swap = swap
+    with pytest.raises(KeyboardInterrupt):
+        store.catalog.create_view(name, SCHEMA, version("select 1"))
+    store.catalog.view_store.swap = real
+    assert [] == store.held()
+    if not landed:
+        with pytest.raises(NoSuchViewError):
+            store.catalog.load_view(name)
+        store.catalog.create_view(name, SCHEMA, version("select 1"))
+    assert ["select 1"] == queries(store.catalog.load_view(name))
+
+
+def test_a_create_that_is_interrupted_while_it_writes_leaves_nothing(
+    store: Kit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dump(*_: Any) -> bytes:
+        raise KeyboardInterrupt
+
+    name = store.identifier()
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(view_metadata, "dump", dump)
+        store.catalog.create_view(name, SCHEMA, version("select 1"), location=f"file://{tmp_path}/v")
+    assert ([], []) == (store.held(), [path for path in tmp_path.rglob("*") if path.is_file()])
+    assert not store.catalog.view_exists(name)
 
 
 def test_what_changes_nothing_writes_no_file(store: Kit) -> None:

@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 from hive_metastore.ttypes import LockComponent, LockRequest, UnlockRequest
 from pyiceberg.catalog.hive import HiveCatalog
-from pyiceberg.exceptions import NoSuchNamespaceError
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchViewError
+from pyiceberg.table.update import SetPropertiesUpdate
 
 import commit_coord
 from commit_coord import LockTimeout
 from commit_coord.catalog.hive import CoordinatedHiveCatalog
 from commit_coord.catalog.migration.sightings import watch
+from commit_coord.catalog.names import NoSuchName
 from commit_coord.clock import SYSTEM_CLOCK
 from commit_coord.local import HiveMetastore
 from commit_coord.locks.hive_lease import LeaseObject
@@ -148,6 +150,34 @@ def test_a_writer_that_locks_a_name_as_typed_is_reported_with_its_spelling(world
     assert sighting.spelled == spelled
     assert sighting.kind.holds_up
     assert f"1 lock on {spelled}" in str(sighting)
+
+
+@pytest.mark.parametrize("database, table", [(" {}", "t"), ("{}\x01", "t"), ("{}", "t\t"), ("@hive#{}", "t")])
+def test_another_name_that_the_metastore_takes_for_a_table_is_refused_before_anything_is_locked(
+    world: World, database: str, table: str
+) -> None:
+    """It strips a name, and leaves the default catalog out: one table would have two latches."""
+    catalog = world.catalog
+    catalog.create_table((world.db, "t"), SCHEMA)
+    other = (database.format(world.db), table)
+    with catalog.coordinator.latch((world.db, "t"), statement="in the way"):
+        held = [entry.request_id for entry in catalog.show_locks()]
+        for call in (catalog.load_table, catalog.drop_table, catalog.purge_table, catalog.drop_view):
+            with pytest.raises((NoSuchName, NoSuchViewError)):
+                elsewhere(lambda call=call: call(other))  # type: ignore[misc]
+        with pytest.raises(NoSuchName):
+            elsewhere(lambda: catalog.rename_table((world.db, "t"), other))
+        with pytest.raises(NoSuchName):
+            elsewhere(lambda: catalog.create_table(other, SCHEMA))
+        with pytest.raises(NoSuchName):
+            elsewhere(lambda: catalog.commit_request(other, (), (SetPropertiesUpdate(updates={"a": "1"}),)))
+        with pytest.raises(NoSuchName):
+            elsewhere(lambda: catalog.lock_operation({Resource.table(other): X}))
+        assert held == [entry.request_id for entry in catalog.show_locks()]
+    if table == "t":
+        for of_database in (catalog.list_tables, catalog.drop_namespace, catalog.load_namespace_properties):
+            with pytest.raises(NoSuchNamespaceError):
+                of_database(other[:1])
 
 
 def test_a_table_below_a_level_of_dots_has_no_namespace_rather_than_no_location(world: World) -> None:

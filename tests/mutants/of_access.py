@@ -6,6 +6,7 @@ from tests.mutants.mutant import Mutant
 
 _ORACLE = "tests/rest/test_access.py::test_no_request_comes_in_that_its_sender_may_not_send_and_every_other_one_does"
 _METASTORE = "tests/rest/test_access.py::test_no_spelling_leads_past_a_grant_on_a_metastore"
+_REPEATS = "tests/rest/test_access.py::test_"
 _WHO = "tests/rest/test_identities.py::"
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -65,6 +66,28 @@ MUTANTS: tuple[Mutant, ...] = (
         "filter(request.sees, warehouse.catalog.list_namespaces(parent))",
         "warehouse.catalog.list_namespaces(parent)",
         "tests/rest/test_access.py::test_lists_leave_out_what_a_client_may_not_know_of",
+    ),
+    Mutant(
+        "access-nobody-is-asked-who-it-is",
+        "rest/routes.py",
+        "caller = ANYBODY if route.needs is NOTHING else self.gate.caller(request)",
+        "caller = ANYBODY",
+        _REPEATS + "a_repeat_is_answered_to_a_client_that_may_send_it_alone",
+    ),
+    Mutant(
+        "access-keys-go-before-grants",
+        "rest/routes.py",
+        "            self.gate.check(admitted.route.needs, request, caller, warehouse)\n",
+        "            if request.idempotency_key is None:\n"
+        "                self.gate.check(admitted.route.needs, request, caller, warehouse)\n",
+        _REPEATS + "a_repeat_is_answered_to_a_client_that_may_send_it_alone",
+    ),
+    Mutant(
+        "access-a-key-serves-all-clients",
+        "rest/wire.py",
+        "uuid.uuid5(key, self.client) if self.client else key",
+        "key",
+        _REPEATS + "a_key_belongs_to_the_client_that_sent_it",
     ),
     Mutant(
         "access-any-audience",

@@ -36,9 +36,17 @@ _LOCKS = (
         f"{_PROCESS}test_a_command_name_is_any_bytes",
     ),
     Mutant(
+        "names-are-not-trimmed-by-the-metastore",
+        "catalog/metastore/names.py",
+        "        if name != name.strip(_TRIMMED):\n",
+        "        if not name:\n",
+        "tests/hive/test_names.py::"
+        "test_another_name_that_the_metastore_takes_for_a_table_is_refused_before_anything_is_locked[{}-t\\t]",
+    ),
+    Mutant(
         "names-lock-as-they-are-typed",
         "catalog/hive.py",
-        "Resource((*folded(*names), *(folded(key)[0] + equals + value for key, equals, value in levels)))",
+        "Resource((*folded(*names), *(key.lower() + equals + value for key, equals, value in levels)))",
         "resource",
         "tests/hive/test_names.py::test_a_lock_on_a_name_keeps_out_whoever_spells_it_otherwise[drop_namespace]",
     ),
@@ -257,7 +265,7 @@ _ZOOKEEPER = (
     Mutant(
         "partition-keys-as-typed",
         "catalog/hive.py",
-        "(folded(key)[0] + equals",
+        "(key.lower() + equals",
         "(key + equals",
         "tests/hive/test_names.py::test_a_partition_is_one_however_its_key_is_spelled_and_not_however_its_value_is",
     ),

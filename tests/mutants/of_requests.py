@@ -8,6 +8,7 @@ _BLIND = "iceberg/blind.py"
 _REQUESTED = "catalog/requested.py"
 _TURNS = "protocol/turns.py"
 _REBASED = "tests/rest/test_rebase.py::test_"
+_ASKED = "tests/catalog/test_commit_requests.py::test_"
 _DRAWN = "tests/rest/test_programs.py::test_random_programs_find_no_wrong_row[1]"
 _IN_TURN = "tests/unit/test_turns.py::test_"
 
@@ -76,6 +77,42 @@ MUTANTS: tuple[Mutant, ...] = (
         _REBASED + "its_sequence_numbers_and_totals_are_those_of_its_place",
     ),
     Mutant(
+        "an-append-is-blind-undeclared",
+        _REQUESTED,
+        "if found is not None and self._is_declared(found, head) and (",
+        "if found is not None and (",
+        _REBASED + "what_only_adds_and_is_not_declared_is_refused_when_the_head_moved",
+    ),
+    Mutant(
+        "requirements-are-checked-before-the-latch-alone",
+        _REQUESTED,
+        "self._land([attempt], replan=self._on)",
+        "self._land([attempt], replan=lambda _, at: replace(attempt, base_location=at, requirements=()))",
+        _ASKED + "a_requirement_that_fails_on_the_head_refuses",
+    ),
+    Mutant(
+        "several-commits-land-one-by-one",
+        _REQUESTED,
+        "return coordinator.commit_several(changes, repeatable=self._request_id is not None, remembered=False)",
+        "return {each.attempt.table: coordinator.commit([each.attempt], replan=each.replan)[0] "
+        "for each in reversed(changes)}",
+        _ASKED + "several_commits_of_which_one_is_refused_under_the_latches_land_nothing",
+    ),
+    Mutant(
+        "a-part-of-several-commits-is-all-of-them",
+        _REQUESTED,
+        "        if len(landed) < len(self._parts) and not named:\n",
+        "        if False and not named:\n",
+        _ASKED + "several_commits_of_which_a_part_is_there_are_unknown",
+    ),
+    Mutant(
+        "a-snapshot-stands-for-a-request-id",
+        _REQUESTED,
+        "        if len(landed) < len(self._parts) and not named:\n",
+        "        if len(landed) < len(self._parts) and self._request_id is None:\n",
+        _ASKED + "several_commits_with_an_id_are_unknown_where_only_another_commit_had_a_part",
+    ),
+    Mutant(
         "a-repeat-is-a-new-commit",
         "catalog/sent_before.py",
         "if not any(head.snapshot_by_id(snapshot_id) is not None for snapshot_id in ids) and not self._made(head):",
@@ -106,16 +143,30 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-refusal-is-told-while-others-move-the-head",
         _TURNS,
-        "            if first.stage is Stage.REFUSED and self._running:\n",
-        "            if False:\n",
+        "            held_back = ticket.stage is Stage.REFUSED and",
+        "            held_back = False and",
         _IN_TURN + "a_refusal_is_told_when_nobody_runs_who_may_move_the_head",
     ),
     Mutant(
         "turns-that-nobody-uses-are-reserved-for-ever",
         _TURNS,
-        "            self._unused += 1\n",
-        "            pass\n",
+        "                self._unused[table] = self._unused.get(table, 0) + 1\n",
+        "                self._unused[table] = 0\n",
         _IN_TURN + "writers_that_do_not_come_back_cost_ever_less",
+    ),
+    Mutant(
+        "a-reserved-turn-never-ends",
+        _TURNS,
+        "for each in self._reserved if now >= each.until]",
+        "for each in self._reserved if now < 0]",
+        _IN_TURN + "a_writer_that_does_not_come_back_holds_nobody_up_for_longer_than_its_turn",
+    ),
+    Mutant(
+        "a-turn-in-one-table-is-one-in-all",
+        _TURNS,
+        "and ticket.tables <= reserved.tables",
+        "and bool(ticket.tables & reserved.tables)",
+        _IN_TURN + "a_commit_to_several_tables_waits_in_none_while_it_has_the_turn_in_another",
     ),
     Mutant(
         "who-waits-for-a-turn-waits-for-ever",

@@ -87,6 +87,20 @@ MUTANTS: tuple[Mutant, ...] = (
         _KEYS + "a_commit_that_got_no_latch_is_sent_again_with_its_key[lease]",
     ),
     Mutant(
+        "transactions-are-not-counted",
+        "rest/routes.py",
+        "    return changed_tables(request.body)\n",
+        "    return ()\n",
+        "tests/rest/test_watching.py::test_the_limit_of_a_table_counts_transactions_too",
+    ),
+    Mutant(
+        "transactions-have-no-turn",
+        "rest/commits.py",
+        "    return warehouse.lines.commit(map(warehouse.spelled, commits), frozenset(added), land)\n",
+        "    return warehouse.lines.commit(map(warehouse.spelled, list(commits)[:1]), frozenset(added), land)\n",
+        "tests/rest/test_turns.py::test_a_transaction_that_comes_back_goes_first_in_all_its_tables",
+    ),
+    Mutant(
         "a-stale-row-id-is-malformed",
         "iceberg/rebase.py",
         "misfit=None if fits_another_head else error",

@@ -11,7 +11,8 @@ from typing import Any, Self
 import pytest
 
 from commit_coord.rest import Serving
-from commit_coord.rest.server import Application, own_secret
+from commit_coord.rest.application import Application
+from commit_coord.rest.server import own_secret
 from commit_coord.rest.tls import SUBJECT
 from tests.rest.kit import Response
 

@@ -41,12 +41,13 @@ from commit_coord.errors import (
     UpdatesDoNotFit,
 )
 from commit_coord.iceberg.java_updates import as_java_applies
+from commit_coord.rest.application import Application
 from commit_coord.rest.errors import Overloaded, StillRunning, error_answer, is_final
 from commit_coord.rest.metadata import with_referenced_snapshots
 from commit_coord.rest.needs import NOTHING
 from commit_coord.rest.routes import Admitted
 from commit_coord.rest.routing import MethodNotAllowed, NoRoute, Route, Router
-from commit_coord.rest.server import Application, check
+from commit_coord.rest.server import check
 from commit_coord.rest.settings import Serving
 from commit_coord.rest.wire import Answer, CommitTable, Request, UnsupportedRequest, read_commit
 from tests.rest.kit import SCHEMA

@@ -13,7 +13,7 @@ from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.table import CommitTableResponse
 
 from tests.rest.held import BLIND, Held
-from tests.rest.kit import SCHEMA, Server, ids, row_ids
+from tests.rest.kit import SCHEMA, Response, Server, ids, row_ids
 
 Name = tuple[str, str]
 
@@ -82,6 +82,31 @@ def test_who_comes_back_goes_before_who_came_meanwhile(server: Server, client: R
     order = [snapshot.snapshot_id for snapshot in found.snapshots()]
     assert refused.snapshot_id == order[1]
     assert 3 == len(order)
+
+
+def test_a_transaction_that_comes_back_goes_first_in_all_its_tables(
+    server: Server, client: RestCatalog, name: Name
+) -> None:
+    tables = [client.create_table((name[0], f"{name[1]}{part}"), SCHEMA) for part in "ab"]
+    refused = [Held.append(table, ids(1)) for table in tables]
+    tables[0].append(ids(2))
+    assert 409 == _send_all(server, refused).status
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(Held.append(tables[1], ids(3)).send, server, BLIND)
+        time.sleep(0.3)
+        again = [Held.append(client.load_table(table.name()), ids(1)) for table in tables]
+        for before, now in zip(refused, again, strict=True):
+            now.snapshot["snapshot-id"] = now.document["updates"][1]["snapshot-id"] = before.snapshot_id
+        assert 204 == _send_all(server, again).status
+        assert 200 == other.result().status
+    first = client.load_table(tables[1].name()).snapshots()[0]
+    assert refused[1].snapshot_id == first.snapshot_id
+    assert [[1, 2], [1, 3]] == [row_ids(client.load_table(table.name())) for table in tables]
+
+
+def _send_all(server: Server, parts: list[Held]) -> Response:
+    changes = [{"identifier": {"namespace": [part.table[0]], "name": part.table[1]}, **part.document} for part in parts]
+    return server.ask("POST", "/v1/shop/transactions/commit", {"table-changes": changes})
 
 
 @pytest.mark.parametrize("headers", [{}, BLIND])

@@ -101,7 +101,7 @@ def test_commits_beyond_the_limit_of_a_table_are_refused_and_reads_of_it_are_not
         await asyncio.sleep(0)
         refused = await server.asked("POST", path, _SET)
         assert (429, "1") == (refused.status, refused.headers["retry-after"])
-        assert "2 commits to this table are in work or wait" in refused.error[2]
+        assert "2 commits to db.t run or wait" in refused.error[2]
         assert 200 == (await server.asked("GET", path)).status
         assert 404 == (await server.asked("POST", path_of("db", "other"), _SET)).status
         latch.__exit__(None, None, None)
@@ -111,6 +111,25 @@ def test_commits_beyond_the_limit_of_a_table_are_refused_and_reads_of_it_are_not
     latch.__enter__()
     assert [200, 200] == server._runner.run(ask_all())
     assert 200 == server.ask("POST", path, _SET).status
+
+
+def test_the_limit_of_a_table_counts_transactions_too(server: InProcess) -> None:
+    catalog = next(iter(server.application._warehouses)).catalog
+    one = ("POST", path_of("db", "t"), _SET)
+    change = {"identifier": {"namespace": ["db"], "name": "t"}, **_SET}
+    several = ("POST", "/v1/shop/transactions/commit", {"table-changes": [change]})
+
+    async def ask_all() -> list[int]:
+        commits = [asyncio.ensure_future(server.asked(*request)) for request in (one, several)]
+        await asyncio.sleep(0)
+        assert [429, 429] == [(await server.asked(*request)).status for request in (one, several)]
+        latch.__exit__(None, None, None)
+        return [(await commit).status for commit in commits]
+
+    latch = catalog.coordinator.latch(("db", "t"), statement="in the way")
+    latch.__enter__()
+    assert [200, 204] == server._runner.run(ask_all())
+    assert [200, 204] == [server.ask(*request).status for request in (one, several)]
 
 
 # -- health and readiness ------------------------------------------------------------------------------------
@@ -141,7 +160,7 @@ def test_a_server_is_ready_while_catalogs_and_lock_services_answer(
 def test_a_service_that_hangs_is_asked_once_and_its_server_is_not_ready(
     server: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("commit_coord.rest.server._READY_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("commit_coord.rest.application._READY_TIMEOUT_S", 0.1)
     go_on, asked = threading.Event(), []
 
     def hang(_: Readiness) -> Any:
