@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -36,6 +38,12 @@ def test_a_seed_repeats_its_history() -> None:
     digests = [simulate_rest(plan).digest for plan in plans]
     assert digests == [simulate_rest(plan).digest for plan in reversed(plans)][::-1]
     assert len(set(digests)) == len(digests)
+    told = "from tests.proof.sim.serving import *; from tests.proof.sim.plan import draw_rest; "
+    told += "print(*[simulate_rest(draw_rest(seed)).digest for seed in range(1, 11)])"
+    done = subprocess.run(
+        [sys.executable, "-c", told], env={"PYTHONHASHSEED": "1"}, capture_output=True, text=True, check=True
+    )
+    assert digests == done.stdout.split()
 
 
 # -- guards that are taken away ------------------------------------------------------------------------------
