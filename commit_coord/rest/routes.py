@@ -163,12 +163,13 @@ class Api:
 
     def queues(self, admitted: Admitted) -> frozenset[tuple[str, ...]]:
         """Return the tables or views for whose latches a request waits, each with its catalog; does not block."""
-        warehouse = self._warehouses.named(admitted.request.names.get("prefix"))
         try:
-            names = [warehouse.spelled(name) for name in admitted.route.queues(admitted.request)]
+            if not (named := admitted.route.queues(admitted.request)):
+                return frozenset()
+            warehouse = self._warehouses.named(admitted.request.names["prefix"])
+            return frozenset((warehouse.catalog.name, *warehouse.spelled(name)) for name in named)
         except ValueError:
             return frozenset()  # the handler refuses the request
-        return frozenset((warehouse.catalog.name, *name) for name in names)
 
     def answer(self, admitted: Admitted) -> Answer:
         """Return the answer to a request, also if it ends in an error. Blocks; may be called from many threads."""

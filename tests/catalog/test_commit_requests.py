@@ -229,7 +229,9 @@ def test_several_commits_of_which_one_is_refused_under_the_latches_land_nothing(
     one, moved = memory.table(), memory.table()
     sets = (SetPropertiesUpdate(updates={"a": "1"}),)
     behind(moved)
-    memory.again(moved).append(ids(1))
+    other = memory.open()
+    other.load_table(moved.name()).append(ids(1))
+    other.close()
     empty = (AssertRefSnapshotId(ref="main", snapshot_id=None),)
     with pytest.raises(CommitFailedException):
         memory.catalog.commit_requests([(moved.name(), empty, sets), (one.name(), (), sets)])

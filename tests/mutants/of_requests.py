@@ -87,7 +87,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "requirements-are-checked-before-the-latch-alone",
         _REQUESTED,
         "self._land([attempt], replan=self._on)",
-        "self._land([attempt], replan=lambda _, at: replace(attempt, base_location=at, requirements=()))",
+        "self._land([attempt], replan=lambda head, at: replace(attempt, base_location=at, requirements=(), "
+        "base_sequence_number=fast_metadata.sequence_number(head)))",
         _ASKED + "a_requirement_that_fails_on_the_head_refuses",
     ),
     Mutant(
