@@ -70,6 +70,10 @@ rows-readers: ## Tables that random programs leave behind, read by PyIceberg, Du
 rck: ## Iceberg's REST Compatibility Kit against `commit-coord serve` (ARGS="sqlite postgres hms-2.3.10 hms-4.0.1")
 	$(with) python java maven postgres -- python -m integration.rck $(ARGS)
 
+.PHONY: rest-programs
+rest-programs: ## Clients of a REST server that race, 200 rounds of each kind, and random programs; no row may be wrong
+	$(with) python -- python -m tests.rest.races $(ARGS)
+
 .PHONY: rows-servers
 rows-servers: ## The same programs on a Hive Metastore and ZooKeeper, each client in a process of its own
 	$(with) python java -- python -m commit_coord.testing.rows.far --seed $(SEED) --runs $(RUNS) $(ARGS)

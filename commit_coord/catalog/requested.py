@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import AssertCreate, TableRequirement, TableUpdate
@@ -21,7 +21,7 @@ from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.iceberg.attempt import NO_SNAPSHOT, Append, Attempt, table_name
 from commit_coord.iceberg.java_updates import as_java_applies
 from commit_coord.iceberg.rebase import Conflict, snapshots_and_branches
-from commit_coord.iceberg.streams import checkpoint_in_table, offsets_moved
+from commit_coord.iceberg.streams import carries_offsets, checkpoint_in_table, offsets_moved
 
 logger = logging.getLogger(__name__)
 
@@ -223,10 +223,19 @@ class RequestedCommit:
     # Streams.
 
     def refuse_late_streams(self, refused: CommitNotApplied) -> None:
-        """Raise an error instead of *refused* if a retry would double rows of a stream; else return."""
+        """Raise an error instead of *refused* if a retry would double rows of a stream; else return.
+
+        Raises:
+            CheckpointInTable: The stream has already committed this checkpoint.
+            StaleRead: The offsets have moved since the client read them.
+            CommitStateUnknown: The offsets may have moved, or may move before the client retries.
+        """
         try:
             head, _ = self._coordinator.load(self._asked.table)
-        except Exception:  # the table may be dropped; then *refused* is the right error
+        except NoSuchTableError:
+            return
+        except Exception as error:
+            self._keep_from_retrying(refused, error)
             logger.info("the table of a refused commit could not be read again", exc_info=True)
             return
         for snapshot, branch in self._added:
@@ -236,6 +245,24 @@ class RequestedCommit:
                 raise self._refused(CheckpointInTable, reason) from refused
             if reason := offsets_moved(summary, branch, head, parent):
                 raise self._refused(StaleRead, reason) from refused
+        if not isinstance(refused, CommitConflict):
+            self._keep_from_retrying(refused, refused)
+
+    def _keep_from_retrying(self, refused: CommitNotApplied, reason: Exception) -> None:
+        """Return if no offsets are committed.
+
+        1. A coordinator of Kafka Connect is refused for *reason*.   2. The offsets move, or have moved before.
+        3. It retries on the new head without comparing them again. From that head on they have not moved: rows double.
+
+        Raises:
+            CommitStateUnknown: Some are. Such a client reads the offsets again before it commits the next time.
+        """
+        if any(carries_offsets(snapshot.summary) for snapshot, _ in self._added):
+            raise CommitStateUnknown(
+                f"this commit did not land, and a retry might double rows, because the offsets may move: {reason}",
+                table=table_name(self._asked.table),
+                request_id=self._asked.request_id,
+            ) from refused
 
     def _refused(self, kind: type[CommitConflict], reason: str) -> CommitConflict:
         return kind(

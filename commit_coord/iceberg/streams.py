@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
-from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.snapshots import Snapshot, Summary
 
 from commit_coord.iceberg.attempt import NO_SNAPSHOT
 from commit_coord.iceberg.metadata import LazyModels
@@ -77,6 +77,11 @@ def checkpoint_in_table(summary: Mapping[str, str], branch: str | None, head: Ta
                     f"the branch {branch!r} contains its commit {committed}"
                 )
     return None
+
+
+def carries_offsets(summary: Summary | None) -> bool:
+    """Return whether a snapshot with *summary* was made by Kafka Connect."""
+    return summary is not None and any(key.startswith(_OFFSETS) for key in summary.additional_properties)
 
 
 def offsets_moved(

@@ -133,6 +133,40 @@ def test_whether_it_was_sent_before_is_unknown_where_the_table_can_not_be_read(
         memory.catalog.commit_request(table.name(), requirements, updates)
 
 
+def test_whether_offsets_have_moved_is_unknown_where_the_table_can_not_be_read(
+    memory: Kit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that is refused tries again on the new head, and does not compare the offsets again."""
+    table, coordinator = memory.table(), memory.catalog.coordinator
+    properties = {"kafka.connect.offsets.control.group": '{"0":1}'}
+    tx = Transaction(table)
+    tx.append(ids(1), snapshot_properties=properties)
+    memory.again(table).append(ids(1), snapshot_properties=properties)
+    looks, load = iter([True, True]), coordinator.load
+
+    def fails_the_third_time(name: Any) -> Any:
+        if next(looks, False):
+            return load(name)
+        raise OSError("the store is away")
+
+    monkeypatch.setattr(coordinator, "load", fails_the_third_time)
+    with pytest.raises(CommitStateUnknown, match="the store is away"):
+        memory.catalog.commit_request(table.name(), tx._requirements, tx._updates)
+
+
+def test_a_commit_of_kafka_connect_without_a_latch_is_unknown(memory: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is wrong with its offsets yet. They may move before its client comes back, which does not look again."""
+    table, coordinator = memory.table(), memory.catalog.coordinator
+    tx = Transaction(table)
+    tx.append(ids(1), snapshot_properties={"kafka.connect.offsets.control.group": '{"0":1}'})
+    monkeypatch.setattr(coordinator, "_acquire_timeout_ms", 50)
+    with (
+        memory.open().coordinator.latch(table.name(), statement="in the way"),
+        pytest.raises(CommitStateUnknown, match="the offsets"),
+    ):
+        memory.catalog.commit_request(table.name(), tx._requirements, tx._updates)
+
+
 def test_a_commit_under_a_name_of_its_clients_lands_once(memory: Kit) -> None:
     table, request_id = memory.table(), str(uuid.uuid4())
     for value in ("1", "2"):

@@ -176,4 +176,18 @@ MUTANTS: tuple[Mutant, ...] = (
         "        times = []\n",
         _IN_TURN + "whatever_clients_do_nobody_waits_for_ever_and_one_turn_is_used_at_a_time",
     ),
+    Mutant(
+        "offsets-that-can-not-be-compared-are-refused",
+        _REQUESTED,
+        "            self._keep_from_retrying(refused, error)\n",
+        "",
+        _ASKED + "whether_offsets_have_moved_is_unknown_where_the_table_can_not_be_read",
+    ),
+    Mutant(
+        "offsets-without-a-latch-are-refused",
+        _REQUESTED,
+        "            self._keep_from_retrying(refused, refused)\n",
+        "            pass\n",
+        _ASKED + "a_commit_of_kafka_connect_without_a_latch_is_unknown",
+    ),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -11,8 +11,9 @@ from pyiceberg.exceptions import CommitFailedException
 
 from commit_coord.catalog.base import CoordinatedCatalog
 from tests.rest.held import BLIND, Held
-from tests.rest.kit import SCHEMA, Server, ids, row_ids, served
+from tests.rest.kit import SCHEMA, Server, ids, row_ids
 from tests.rest.programs import Program
+from tests.rest.races import RACES, Race, racetrack
 
 _FEW, _MANY = range(12), range(12, 300)
 
@@ -20,11 +21,8 @@ _FEW, _MANY = range(12), range(12, 300)
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
     """A server that reserves no turns: these clients do not come back."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYICEBERG_CATALOG__SHOP__COMMIT__RESERVED_TURN_MS", "0")
-        with served() as server:
-            server.client().create_namespace("db")
-            yield server
+    with racetrack() as server:
+        yield server
 
 
 @pytest.fixture(scope="module")
@@ -74,37 +72,10 @@ def test_what_is_acknowledged_is_there_once_whoever_commits_at_the_same_time(
     assert sorted(done) == row_ids(server.client().load_table(name))
 
 
-def _flink(checkpoint: int) -> dict[str, str]:
-    return {"flink.job-id": "j", "flink.operator-id": "o", "flink.max-committed-checkpoint-id": str(checkpoint)}
-
-
-def _kafka(offset: int) -> dict[str, str]:
-    return {"kafka.connect.offsets.control.group": f'{{"0":{offset}}}'}
-
-
-@pytest.mark.parametrize("rounds", [15, pytest.param(200, marks=pytest.mark.slow)])
-@pytest.mark.parametrize(
-    "case, headers, properties, refusal",
-    [
-        ("two inserts of one key by MERGE", {}, lambda _: {}, 409),
-        ("two instances of a Flink job", BLIND, _flink, 409),
-        ("two coordinators of Kafka Connect", BLIND, _kafka, 400),
-    ],
-)
-def test_of_two_that_race_one_lands(
-    server: Server,
-    case: str,
-    headers: dict[str, str],
-    properties: Callable[[int], dict[str, str]],
-    refusal: int,
-    rounds: int,
-) -> None:
-    client, name = server.client(), ("db", f"race {case} {rounds}")
-    client.create_table(name, SCHEMA, location=f"file://{server.folder}/race-{refusal}-{len(headers)}-{rounds}")
-    with ThreadPoolExecutor(2) as pool:
-        for number in range(rounds):
-            table = client.load_table(name)
-            both = [Held.append(table, ids(number), properties=properties(number)) for _ in range(2)]
-            answers = pool.map(lambda held: held.send(server, headers).status, both)
-            assert [200, refusal] == sorted(answers, key=lambda status: status != 200)
-    assert list(range(rounds)) == row_ids(client.load_table(name))
+@pytest.mark.parametrize("rounds", [5, pytest.param(200, marks=[pytest.mark.slow, pytest.mark.timeout(1200)])])
+@pytest.mark.parametrize("kind", RACES)
+def test_of_two_that_race_the_right_ones_land(server: Server, kind: type[Race], rounds: int) -> None:
+    race = kind(server, ("db", f"{kind.__name__}{rounds}"))
+    for number in range(rounds):
+        race.round(number)
+    race.check()

@@ -285,9 +285,17 @@ class Run:
     def _start(self, writer: Writer, faults: dict[int, Fault], *, after: float) -> None:
         process = Process(self.world, writer.name, faults, rate=writer.rate)
         self.world.host.processes.append(process)
-        work = {Kind.OURS: self._be_ours, Kind.ONLY_COMPARES: self._be_comparer, Kind.ONLY_LOCKS: self._be_locker}
-        work |= {Kind.OPERATOR: self._be_operator, Kind.ADMINISTRATOR: self._be_administrator}
-        self.world.start(process, lambda: self._live(process, writer, work[writer.kind]), after=after)
+        self.world.start(process, lambda: self._live(process, writer, self.kinds()[writer.kind]), after=after)
+
+    def kinds(self) -> dict[Kind, Callable[[Process, Writer], None]]:
+        """Return how each kind of writer lives."""
+        return {
+            Kind.OURS: self._be_ours,
+            Kind.ONLY_COMPARES: self._be_comparer,
+            Kind.ONLY_LOCKS: self._be_locker,
+            Kind.OPERATOR: self._be_operator,
+            Kind.ADMINISTRATOR: self._be_administrator,
+        }
 
     def _live(self, process: Process, writer: Writer, be: Callable[[Process, Writer], None]) -> None:
         try:
@@ -341,12 +349,16 @@ class Run:
             return SimulatedMemoryManager(process, self.name, _LEASE, granted)
         if self.plan.locks is Locks.MIGRATING:
             return self._hms(process, ours=False)
-        prompt = self.plan.condition is Condition.IGNORES or self._writers[process.name].kind is Kind.ONLY_LOCKS
+        kind = self._writers[process.name].kind
+        prompt = self.plan.condition is Condition.IGNORES or kind is Kind.ONLY_LOCKS
         if self.metastore is not None:
             return SimulatedHmsManager(process, self.metastore, _LEASE, granted, prompt=prompt)
+        several = kind is Kind.SERVER
         if self.plan.locks is Locks.ZOOKEEPER:
-            return SimulatedZooKeeperManager(process, self.ensemble, _LEASE, granted, prompt=prompt)
-        return SimulatedLeaseManager(process, self.locks, _LEASE, granted, prompt=prompt)
+            return SimulatedZooKeeperManager(
+                process, self.ensemble, _LEASE, granted, prompt=prompt, several_threads=several
+            )
+        return SimulatedLeaseManager(process, self.locks, _LEASE, granted, prompt=prompt, several_threads=several)
 
     def _hms(self, process: Process, *, ours: bool) -> SimulatedHms:
         def granted(lease: Lease) -> None:
