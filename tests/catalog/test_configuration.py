@@ -154,7 +154,7 @@ def test_every_documented_property_can_be_set_in_the_environment(tmp_path: Path)
         "commit.group.max-size": "7",
         "commit.group.max-bytes": "70000",
         "lease.max-duration-ms": "7777",
-        "hive.client-timeout-ms": "7777",
+        "hive.client-timeout-ms": "777777",
         "hive.compare-and-set": "ignored",
         "hive.guard": "false",
         "hive.table-property-max-size": "7000",
