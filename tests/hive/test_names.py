@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import random
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from hive_metastore.ttypes import LockComponent, LockRequest, UnlockRequest
+from hive_metastore.ttypes import LockComponent, LockRequest, MetaException, NoSuchObjectException, UnlockRequest
 from pyiceberg.catalog.hive import HiveCatalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchViewError
 from pyiceberg.table.update import SetPropertiesUpdate
@@ -178,6 +179,39 @@ def test_another_name_that_the_metastore_takes_for_a_table_is_refused_before_any
         for of_database in (catalog.list_tables, catalog.drop_namespace, catalog.load_namespace_properties):
             with pytest.raises(NoSuchNamespaceError):
                 of_database(other[:1])
+
+
+_ODD = [*map(chr, range(0x21)), *"@#.%_*|'\"\\`/", "@hive#", "hive@", "\x7f", "\x85", "\xa0", "\u2003", "\ufeff"]
+
+
+def _spelled_otherwise(name: str, dice: random.Random) -> str:
+    """Return *name* in another case, or with odd characters in front of it, behind it, or inside."""
+    name = "".join(dice.choice((letter, letter.upper())) for letter in name)
+    for _ in range(dice.randrange(3)):
+        odd, place = dice.choice(_ODD), dice.choice((0, len(name), dice.randrange(len(name) + 1)))
+        name = name[:place] + odd + name[place:]
+    return name
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_a_metastore_takes_for_a_table_has_its_lock_or_is_refused(world: World, seed: int) -> None:
+    """However a name is spelled: two spellings that find one table never have two latches."""
+    catalog, dice, found = world.catalog, random.Random(seed), 0
+    catalog.create_table((world.db, "t"), SCHEMA)
+    with HiveCatalog("s", uri=world.uri)._client as raw:
+        for _ in range(150):
+            database, table = _spelled_otherwise(world.db, dice), _spelled_otherwise("t", dice)
+            try:
+                raw.get_table(database, table)
+            except (NoSuchObjectException, MetaException):
+                continue
+            found += 1
+            try:
+                spelled = catalog.spelled(Resource.table((database, table)))
+            except NoSuchName:
+                continue
+            assert spelled == Resource.table((world.db, "t")), (database, table)
+    assert found > 20
 
 
 def test_a_table_below_a_level_of_dots_has_no_namespace_rather_than_no_location(world: World) -> None:

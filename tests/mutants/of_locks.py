@@ -263,6 +263,13 @@ _ZOOKEEPER = (
         "tests/contract/test_zookeeper.py::test_a_client_that_nobody_closed_ends_its_session_and_its_threads",
     ),
     Mutant(
+        "names-that-a-metastore-trims-have-locks-of-their-own",
+        "catalog/metastore/names.py",
+        "if name != name.strip(_TRIMMED):",
+        "if name != name.strip():",
+        "tests/hive/test_names.py::test_another_name_that_the_metastore_takes_for_a_table_is_refused_before_anything_is_locked[{}\x01-t]",
+    ),
+    Mutant(
         "partition-keys-as-typed",
         "catalog/hive.py",
         "(key.lower() + equals",

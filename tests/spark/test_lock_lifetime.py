@@ -148,7 +148,7 @@ def test_an_insert_as_hive_does_it_waits_before_its_first_file(
     assert catalog.locks.locks() == []
 
 
-def test_spark_calls_abort_when_a_task_fails_and_nothing_stays(
+def test_spark_calls_abort_when_a_task_fails_and_at_most_a_worker_that_ends_late_leaves_a_file(
     spark: SparkSession, catalog: Any, source: Callable[..., Any], tmp_path: Path
 ) -> None:
     """One task has written its file, the other one fails for good.
