@@ -267,7 +267,7 @@ _ZOOKEEPER = (
         "catalog/metastore/names.py",
         "if name != name.strip(_TRIMMED):",
         "if name != name.strip():",
-        "tests/hive/test_names.py::test_another_name_that_the_metastore_takes_for_a_table_is_refused_before_anything_is_locked[{}\x01-t]",
+        "tests/hive/test_names.py::test_another_name_that_the_metastore_takes_for_a_table_is_refused_before_anything_is_locked[{}\\x01-t]",
     ),
     Mutant(
         "partition-keys-as-typed",
