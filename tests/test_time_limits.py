@@ -7,7 +7,7 @@ import os
 import signal
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeGuard
 
 import pytest
 import pytest_timeout
@@ -21,6 +21,9 @@ _SHORT = 2.0
 """Seconds: a pause, or what must not come; not a limit."""
 
 
+_CLIENTS = {"Access", "client_of"}
+"""What talks to a metastore: a client leaves a server that is slower than its limit for the next one."""
+
 _CLOCKS = {"monotonic", "now", "perf_counter"}
 
 
@@ -32,6 +35,10 @@ def _is_narrow(node: ast.expr, least: float = 1.0) -> bool:
     return (
         isinstance(node, ast.Constant) and isinstance(node.value, int | float) and least < node.value < limits.PATIENCE
     )
+
+
+def _is_constant(node: ast.expr) -> TypeGuard[ast.Constant]:
+    return isinstance(node, ast.Constant)
 
 
 def _timed(path: Path) -> list[str]:
@@ -83,6 +90,26 @@ def _narrow(path: Path) -> list[str]:
     return found
 
 
+def _impatient(path: Path) -> list[str]:
+    """Return where *path* opens a client that takes a slow metastore for one that never answers."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        match node:
+            case ast.Call(func=ast.Name(id=name), keywords=keywords) if name in _CLIENTS:
+                limits_ms = [one.value.value for one in keywords if one.arg == "timeout_ms" and _is_constant(one.value)]
+            case ast.Dict(keys=keys, values=values):
+                limits_ms = [
+                    int(value.value)
+                    for key, value in zip(keys, values, strict=True)
+                    if isinstance(key, ast.Constant) and key.value == "hive.client-timeout-ms" and _is_constant(value)
+                ]
+            case _:
+                continue
+        if any(_SHORT * 1000 <= limit_ms < limits.PATIENCE * 1000 for limit_ms in limits_ms):
+            found.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    return found
+
+
 def test_no_wait_for_another_thread_or_process_has_a_narrow_limit_of_its_own() -> None:
     files = [*ROOT.glob("tests/**/*.py"), ROOT / "commit_coord/testing/contract.py"]
     assert [] == [place for path in sorted(files) for place in _narrow(path)]
@@ -92,6 +119,11 @@ def test_no_clock_is_asked_for_seconds_that_a_busy_machine_needs_more_of() -> No
     """What must come is waited for with patience, and what must not take long has a limit that follows the load."""
     files = [*ROOT.glob("tests/**/*.py"), *ROOT.glob("commit_coord/testing/*.py")]
     assert [] == [place for path in sorted(files) for place in _timed(path)]
+
+
+def test_no_client_of_a_metastore_leaves_a_server_because_the_machine_is_slow() -> None:
+    files = ROOT.glob("tests/**/*.py")
+    assert [] == [place for path in sorted(files) for place in _impatient(path)]
 
 
 def test_a_test_may_take_longer_the_more_the_machine_has_to_do() -> None:

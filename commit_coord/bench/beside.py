@@ -20,10 +20,10 @@ import orjson
 
 from commit_coord.errors import ConfigError
 
-SUITES = ("commits", "cost", "groups", "spark")
+SUITES = ("commits", "hive", "cost", "groups", "spark")
 """Those whose figures are read here."""
 
-WRITERS: Mapping[str, Sequence[int]] = {"commits": (1, 4, 16), "groups": (1, 4, 16)}
+WRITERS: Mapping[str, Sequence[int]] = {"commits": (1, 4, 16), "hive": (1, 4), "groups": (1, 4, 16)}
 """Suites that are cut into pieces by their numbers of writers: the four runs of a piece lie closer together."""
 
 ROOT = Path(__file__).parents[2]

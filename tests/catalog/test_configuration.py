@@ -155,7 +155,7 @@ def test_every_documented_property_can_be_set_in_the_environment(tmp_path: Path)
         "commit.group.max-bytes": "70000",
         "commit.reserved-turn-ms": "77",
         "lease.max-duration-ms": "7777",
-        "hive.client-timeout-ms": "7777",
+        "hive.client-timeout-ms": "777777",
         "hive.compare-and-set": "ignored",
         "hive.guard": "false",
         "hive.table-property-max-size": "7000",

@@ -57,7 +57,7 @@ def proxy(hms: HiveMetastore) -> Iterator[Proxy]:
 
 
 def opened(uri: str, **properties: str) -> CoordinatedHiveCatalog:
-    catalog = commit_coord.load_catalog("t", uri=f"coord+{uri}", **{"hive.client-timeout-ms": "5000", **properties})
+    catalog = commit_coord.load_catalog("t", uri=f"coord+{uri}", **{"hive.client-timeout-ms": "120000", **properties})
     assert isinstance(catalog, CoordinatedHiveCatalog)
     return catalog
 

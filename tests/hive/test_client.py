@@ -9,6 +9,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -26,7 +27,8 @@ from commit_coord.testing.contract import PATIENCE, latch, soon
 from tests.hive.proxy import Proxy
 
 NOWHERE = "thrift://127.0.0.1:1"
-QUICK = Access(timeout_ms=2_000)
+PATIENT = Access(timeout_ms=int(PATIENCE * 1000))
+"""A client that leaves no server only because the machine is slow."""
 
 
 @pytest.fixture
@@ -43,7 +45,7 @@ def silent() -> Iterator[str]:
 
 
 def test_a_connection_serves_many_calls(proxy: Proxy) -> None:
-    client = MetastoreClient(proxy.uri, QUICK)
+    client = MetastoreClient(proxy.uri, PATIENT)
     for _ in range(5):
         client.get_all_databases()
     assert len(proxy.sockets) == 2
@@ -56,7 +58,7 @@ def test_a_connection_serves_many_calls(proxy: Proxy) -> None:
 
 def test_an_idle_connection_that_was_cut_is_not_used(proxy: Proxy) -> None:
     """A call on it would be lost without anybody's knowing whether it was sent."""
-    client = MetastoreClient(proxy.uri, QUICK)
+    client = MetastoreClient(proxy.uri, PATIENT)
     client.get_all_databases()
     proxy.cut()
     lock_id, granted = client.lock([_part()], user="u", host="h", agent="a")
@@ -66,7 +68,7 @@ def test_an_idle_connection_that_was_cut_is_not_used(proxy: Proxy) -> None:
 
 @pytest.mark.parametrize("lost", ["swallow", "refuse"])
 def test_a_call_that_changes_nothing_is_repeated(proxy: Proxy, lost: str) -> None:
-    client = MetastoreClient(proxy.uri, QUICK)
+    client = MetastoreClient(proxy.uri, PATIENT)
     getattr(proxy, lost).extend(["get_all_databases"] * 2)
     assert "default" in client.get_all_databases()
     assert proxy.seen.count("get_all_databases") == 3 == client.calls["get_all_databases"]
@@ -74,7 +76,7 @@ def test_a_call_that_changes_nothing_is_repeated(proxy: Proxy, lost: str) -> Non
 
 @pytest.mark.parametrize("lost", ["swallow", "refuse"])
 def test_a_call_that_changes_something_is_sent_once(proxy: Proxy, lost: str) -> None:
-    client = MetastoreClient(proxy.uri, QUICK)
+    client = MetastoreClient(proxy.uri, PATIENT)
     getattr(proxy, lost).append("lock")
     with pytest.raises(LostReply, match="did not answer.*call='lock'"):
         client.lock([_part()], user="u", host="h", agent=f"lost-{lost}")
@@ -87,14 +89,14 @@ def test_a_call_that_changes_something_is_sent_once(proxy: Proxy, lost: str) -> 
 
 
 def test_what_was_not_sent_is_sent_to_the_next_server(hms: HiveMetastore) -> None:
-    client = MetastoreClient(f"{NOWHERE}, {hms.uri}", QUICK)
+    client = MetastoreClient(f"{NOWHERE}, {hms.uri}", PATIENT)
     lock_id, _ = client.lock([_part()], user="u", host="h", agent="a")
     client.unlock(lock_id)
     assert client.address == hms.uri
 
 
 def test_a_server_that_goes_away_is_left_for_the_next(hms: HiveMetastore, proxy: Proxy) -> None:
-    client = MetastoreClient(f"{proxy.uri},{hms.uri}", QUICK)
+    client = MetastoreClient(f"{proxy.uri},{hms.uri}", PATIENT)
     client.get_all_databases()
     assert client.address == proxy.uri
     proxy.close()
@@ -128,14 +130,14 @@ def test_no_server_is_a_clear_error() -> None:
 @pytest.mark.slow
 def test_calls_that_come_during_a_restart_wait_for_it(tmp_path_factory: pytest.TempPathFactory) -> None:
     with HiveMetastore(tmp_path_factory.mktemp("hms") / "s") as own:
-        client = MetastoreClient(own.uri, Access(timeout_ms=30_000))
+        client = MetastoreClient(own.uri, PATIENT)
         client.get_all_databases()
         own.restart()
         assert "default" in client.get_all_databases()
 
 
 def test_each_server_is_tried_out_once_and_again_after_a_fail_over(hms: HiveMetastore, proxy: Proxy) -> None:
-    client = MetastoreClient(f"{proxy.uri},{hms.uri}", QUICK)
+    client = MetastoreClient(f"{proxy.uri},{hms.uri}", PATIENT)
     probe = Probe(client)
     first = probe.capabilities()
     assert (first.server, first.compare_and_set, first.tried) == (proxy.uri, CompareAndSet.HONOURED, True)
@@ -150,14 +152,14 @@ def test_each_server_is_tried_out_once_and_again_after_a_fail_over(hms: HiveMeta
 
 
 def test_what_is_assumed_is_not_tried(hms: HiveMetastore) -> None:
-    client = MetastoreClient(hms.uri, QUICK)
+    client = MetastoreClient(hms.uri, PATIENT)
     found = Probe(client, CompareAndSet.IGNORED).capabilities()
     assert (found.compare_and_set, found.tried) == (CompareAndSet.IGNORED, False)
     assert client.calls["create_table"] == 0
 
 
 def test_a_swap_is_sent_to_the_server_that_was_tried_and_to_no_other(hms: HiveMetastore) -> None:
-    client = MetastoreClient(hms.uri, QUICK)
+    client = MetastoreClient(hms.uri, PATIENT)
     sent = client.calls["alter_table_with_environment_context"]
     with pytest.raises(FailedOver):
         client.alter_table("default", "t", None, expected=("a", "b"), server=NOWHERE)
@@ -165,7 +167,7 @@ def test_a_swap_is_sent_to_the_server_that_was_tried_and_to_no_other(hms: HiveMe
 
 
 def test_the_lock_service_is_tried_out(hms: HiveMetastore) -> None:
-    client = MetastoreClient(hms.uri, QUICK)
+    client = MetastoreClient(hms.uri, PATIENT)
     found = lock_service(client)
     assert (found.there, found.exclusive_write) == (True, False)
     assert client.show_locks("commit-coord") == []
@@ -173,7 +175,7 @@ def test_the_lock_service_is_tried_out(hms: HiveMetastore) -> None:
 
 def test_names_with_quotes_break_nothing(hms: HiveMetastore) -> None:
     """Hive 2.3 puts the names of a listing into its SQL as they are."""
-    client = MetastoreClient(hms.uri, QUICK)
+    client = MetastoreClient(hms.uri, PATIENT)
     assert client.show_locks("it's", 'a "t"') == []
 
 
@@ -185,13 +187,13 @@ def test_an_error_of_the_server_passes_through_pythons_context_managers(hms: Hiv
     def passing() -> Iterator[None]:
         yield
 
-    client = MetastoreClient(hms.uri, QUICK)
+    client = MetastoreClient(hms.uri, PATIENT)
     with pytest.raises((MetaError, NoSuchObject), match="nowhere"), passing():
         client.get_table("nowhere", "t")
 
 
 def test_a_forked_child_has_connections_of_its_own(proxy: Proxy) -> None:
-    client = MetastoreClient(proxy.uri, QUICK)
+    client = MetastoreClient(proxy.uri, PATIENT)
     client.get_all_databases()
     child = os.fork()
     if not child:
@@ -205,7 +207,7 @@ def test_a_forked_child_has_connections_of_its_own(proxy: Proxy) -> None:
 @pytest.mark.parametrize("uri", ["http://x:1", "thrift://", "thrift://h:port", "thrift://h:1/path", "h:9083", ""])
 def test_a_uri_that_is_none_is_a_clear_error(uri: str) -> None:
     with pytest.raises(ConfigError, match="invalid metastore uri"):
-        MetastoreClient(uri, QUICK)
+        MetastoreClient(uri, PATIENT)
 
 
 def test_how_to_talk_to_it_travels_as_one_text() -> None:
@@ -218,7 +220,7 @@ def test_how_to_talk_to_it_travels_as_one_text() -> None:
 
 
 def test_the_user_of_the_calls_can_be_named(hms: HiveMetastore) -> None:
-    client = MetastoreClient(hms.uri, Access(timeout_ms=2_000, ugi="ann:staff"))
+    client = MetastoreClient(hms.uri, replace(PATIENT, ugi="ann:staff"))
     assert "default" in client.get_all_databases()
 
 
@@ -258,7 +260,7 @@ def test_a_server_that_hangs_up_at_the_first_word_may_want_kerberos() -> None:
                 caller.recv(4096)
 
         threading.Thread(target=hang_up, daemon=True).start()
-        client = MetastoreClient(f"thrift://127.0.0.1:{server.getsockname()[1]}", QUICK)
+        client = MetastoreClient(f"thrift://127.0.0.1:{server.getsockname()[1]}", PATIENT)
         with pytest.raises(LostReply, match="hive.kerberos-authentication"):
             client.lock([_part()], user="u", host="h", agent="a")
 

@@ -155,7 +155,7 @@ def run(
 
 def _new_table(place: Place, rig: Rig) -> None:
     if rig.metastore is not None:  # what the last cell left must not stand in the way of this one
-        with client_of({"uri": rig.metastore.uri}, timeout_ms=10_000) as client:
+        with client_of({"uri": rig.metastore.uri}, timeout_ms=120_000) as client:
             for lock in client.show_locks(*TABLE):
                 client.unlock(lock.lock_id)
     with closing(place.open()) as catalog:
@@ -189,7 +189,7 @@ def _leaked(catalog: Catalog, rig: Rig) -> list[str]:
 def _standing(catalog: Catalog, rig: Rig) -> list[str]:
     standing = [str(entry) for entry in catalog.locks.locks()] if isinstance(catalog, CoordinatedCatalog) else []
     if rig.metastore is not None:
-        with client_of({"uri": rig.metastore.uri}, timeout_ms=10_000) as client:
+        with client_of({"uri": rig.metastore.uri}, timeout_ms=120_000) as client:
             standing += [
                 f"in the metastore: {lock.lock_id}"
                 for lock in client.show_locks(*TABLE)
