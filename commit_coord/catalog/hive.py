@@ -158,7 +158,9 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
     ) -> Identifier:
         """Return database and table, in the metastore's spelling: it folds names to lower case."""
         database, table = Catalog.identifier_to_database_and_table(identifier, NoSuchName)
-        if not database or not table:
+        if not table:
+            raise NoSuchName(f"a table needs a name behind its namespace: {identifier!r}")
+        if not database:
             raise NoSuchName(f"no level of a table name may be empty: {identifier!r}")
         return folded(database, table)
 
