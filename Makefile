@@ -47,7 +47,7 @@ model: ## Check the protocols as models, each also without one of its guards, an
 
 .PHONY: faults
 faults: ## Break real servers, disks, clocks and networks under writers, and write docs/faults.md (ARGS="--only F --on C": one cell)
-	$(with) python java postgres cuts -- python -m tests.proof.faults --results bench/results/faults.json \
+	$(with) python java postgres maven cuts -- python -m tests.proof.faults --results bench/results/faults.json \
 		--page docs/faults.md $(ARGS)
 
 SEED ?= 1
