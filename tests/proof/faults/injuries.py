@@ -232,7 +232,7 @@ def lose_answers(cell: Cell) -> None:
 
 
 def lose_replies(cell: Cell) -> None:
-    """A fifth of the REST servers' replies is lost, while each service in turn is ended by kill -9 and started again."""
+    """A fifth of the REST servers' replies is lost, while each service in turn is killed with -9 and started again."""
     for proxy in cell.proxies.values():
         proxy.loses = 1 / 5
     kill_servers(cell)
