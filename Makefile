@@ -74,6 +74,10 @@ rck: ## Iceberg's REST Compatibility Kit against `commit-coord serve` (ARGS="sql
 rest-programs: ## Clients of a REST server that race, 200 rounds of each kind, and random programs; no row may be wrong
 	$(with) python -- python -m tests.rest.races $(ARGS)
 
+.PHONY: rest-fuzz
+rest-fuzz: ## Requests made from Iceberg's specification (SPEC=its rest-catalog-open-api.yaml): no server error, no traceback
+	$(with) python tools -- python -m tests.rest.specified $(SPEC) $(ARGS)
+
 .PHONY: rows-servers
 rows-servers: ## The same programs on a Hive Metastore and ZooKeeper, each client in a process of its own
 	$(with) python java -- python -m commit_coord.testing.rows.far --seed $(SEED) --runs $(RUNS) $(ARGS)
