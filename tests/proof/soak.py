@@ -1,9 +1,9 @@
 """Many writers work for a long time, and whatever could grow is measured.
 
 Theory of operation
-    For one lock manager after the other, and for the REST server, two processes with half of the writers each (`memory`: one with all) append,
-    take operation locks, read, and now and then empty a table and expire its snapshots, so that the tables themselves
-    stay as they are. Every few seconds the parent reads from the kernel and from the services what there is: memory,
+    For one lock manager after the other, and for the REST server, two processes with half of the writers each
+    (`memory`: one with all) append, take operation locks, read, and now and then empty a table and expire its
+    snapshots, so that the tables themselves stay as they are. Every few seconds the parent reads from the kernel and from the services what there is: memory,
     threads, file handles, connections, nodes, rows.
 
     What grows is told from noise by a line through the samples behind the warm-up. Neighbouring samples are alike, so
