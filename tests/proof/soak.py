@@ -3,8 +3,8 @@
 Theory of operation
     For one lock manager after the other, and for the REST server, two processes with half of the writers each
     (`memory`: one with all) append, take operation locks, read, and now and then empty a table and expire its
-    snapshots, so that the tables themselves stay as they are. Every few seconds the parent reads from the kernel and from the services what there is: memory,
-    threads, file handles, connections, nodes, rows.
+    snapshots, so that the tables themselves stay as they are. Every few seconds the parent reads from the
+    kernel and from the services what there is: memory, threads, file handles, connections, nodes, rows.
 
     What grows is told from noise by a line through the samples behind the warm-up. Neighbouring samples are alike, so
     they are first put together in ten blocks, and the line goes through the means of these: its slope is given with
