@@ -37,7 +37,10 @@ _CLASS = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
 
 def installed_lock_managers() -> dict[str, str]:
-    """Return the lock managers of other packages: name → ``package.module:Class``."""
+    """Return the lock managers of other packages: name → ``package.module:Class``.
+
+    This reads a file of each installed package, which costs a fresh process as much as a part of its first commit.
+    """
     return {found.name: found.value for found in entry_points(group=LOCK_MANAGER_GROUP)}
 
 
@@ -47,9 +50,14 @@ def lock_impl(text: str) -> str:
     Raises:
         ValueError: It names none.
     """
-    if _CLASS.fullmatch(text) or text in installed_lock_managers():
+    if _CLASS.fullmatch(text):
         return text
-    return LockImpl(text)
+    try:
+        return LockImpl(text)
+    except ValueError:
+        if text in installed_lock_managers():
+            return text
+        raise
 
 
 class LockPolicy(StrEnum):

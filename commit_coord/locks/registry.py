@@ -70,10 +70,9 @@ def create_lock_manager(
 
 def _factory(name: str) -> Callable[..., HandoverLockManager]:
     """Return what makes the lock manager *name*."""
-    installed = installed_lock_managers()
-    path = LOCK_MANAGERS.get(name) or (name if ":" in name else installed.get(name))
+    path = LOCK_MANAGERS.get(name) or (name if ":" in name else installed_lock_managers().get(name))
     if path is None:
-        known = ", ".join([*LOCK_MANAGERS, *installed])
+        known = ", ".join([*LOCK_MANAGERS, *installed_lock_managers()])
         raise ConfigError(
             "unknown lock manager", key="lock-impl", value=name, accepted=f"{known}; or package.module:Class"
         )

@@ -49,6 +49,15 @@ def test_a_package_may_name_its_lock_manager(monkeypatch: pytest.MonkeyPatch) ->
     assert settings.lock_impl == "elsewhere"
 
 
+def test_our_own_managers_are_opened_without_a_look_at_other_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reads a file of each installed package."""
+    looked: list[str] = []
+    monkeypatch.setattr(values, "entry_points", lambda *, group: looked.append(group) or [])
+    configure("c", {"uri": "sqlite:////tmp/c.db", "lock-impl": "memory"})
+    create_lock_manager("memory").close()
+    assert looked == []
+
+
 @pytest.mark.parametrize("path", ["nowhere.to_be_found:Locks", f"{__name__}:Nothing", "json:"])
 def test_what_can_not_be_imported_is_named(path: str) -> None:
     with pytest.raises(ConfigError, match="can't be imported") as error:
