@@ -7,7 +7,7 @@ import os
 import signal
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, TypeGuard
+from typing import Any
 
 import pytest
 import pytest_timeout
@@ -35,10 +35,6 @@ def _is_narrow(node: ast.expr, least: float = 1.0) -> bool:
     return (
         isinstance(node, ast.Constant) and isinstance(node.value, int | float) and least < node.value < limits.PATIENCE
     )
-
-
-def _is_constant(node: ast.expr) -> TypeGuard[ast.Constant]:
-    return isinstance(node, ast.Constant)
 
 
 def _timed(path: Path) -> list[str]:
@@ -96,15 +92,16 @@ def _impatient(path: Path) -> list[str]:
     for node in ast.walk(ast.parse(path.read_text())):
         match node:
             case ast.Call(func=ast.Name(id=name), keywords=keywords) if name in _CLIENTS:
-                limits_ms = [one.value.value for one in keywords if one.arg == "timeout_ms" and _is_constant(one.value)]
+                texts = [one.value for one in keywords if one.arg == "timeout_ms"]
             case ast.Dict(keys=keys, values=values):
-                limits_ms = [
-                    int(value.value)
+                texts = [
+                    value
                     for key, value in zip(keys, values, strict=True)
-                    if isinstance(key, ast.Constant) and key.value == "hive.client-timeout-ms" and _is_constant(value)
+                    if isinstance(key, ast.Constant) and key.value == "hive.client-timeout-ms"
                 ]
             case _:
                 continue
+        limits_ms = [int(str(text.value)) for text in texts if isinstance(text, ast.Constant)]
         if any(_SHORT * 1000 <= limit_ms < limits.PATIENCE * 1000 for limit_ms in limits_ms):
             found.append(f"{path.relative_to(ROOT)}:{node.lineno}")
     return found
