@@ -11,14 +11,17 @@ ARGS ?=
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
+# Servers and sessions of tests live for minutes: a compiler that optimizes more costs them more than it gives them back.
+test test-all integration mutants: export JDK_JAVA_OPTIONS := -XX:TieredStopAtLevel=1
+
 .PHONY: demo
 demo: ## A dozen concurrent PySpark and PyIceberg writers load real data, and the result is proved (BACKEND=hive: on HMS and ZooKeeper; BACKEND=rest: Spark SQL through the REST server)
 	$(with) python java $(if $(filter rest,$(BACKEND)),maven) -- commit-coord demo $(if $(BACKEND),--backend $(BACKEND)) $(ARGS)
 
 .PHONY: test
 test: ## The tests, without those that take minutes or need the Iceberg JVM runtime
-# In four processes, each with servers of its own: most tests wait for one. ARGS="-n 0" for one process.
-	$(with) python java postgres etcd -- pytest -m "not slow and not jvm" -n 4 --dist loadfile $(ARGS)
+# In six processes, each with servers of its own: most tests wait for one. ARGS="-n 0" for one process.
+	$(with) python java postgres etcd -- pytest -m "not slow and not jvm" -n 6 --dist loadfile $(ARGS)
 
 .PHONY: test-all
 test-all: ## Every test
