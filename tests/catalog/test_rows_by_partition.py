@@ -180,10 +180,16 @@ def by_delete_of_one_row(table: Any, rows: pa.Table) -> None:
             update.remove_field(field.name)
     other = rows.slice(0, 1).set_column(0, rows.schema.field(0), pa.array([-1], pa.int64()))
     table.append(pa.concat_tables([rows, other]))
+    times: set[int] = set()
     with table.update_spec() as update:
         for field in spec.fields:
-            if not isinstance(field.transform, X.VoidTransform):
-                update.add_field(table.schema().find_column_name(field.source_id), field.transform, f"{field.name}_new")
+            if isinstance(field.transform, X.VoidTransform):
+                continue
+            if isinstance(field.transform, X.TimeTransform):
+                if field.source_id in times:
+                    continue  # PyIceberg adds one of a column
+                times.add(field.source_id)
+            update.add_field(table.schema().find_column_name(field.source_id), field.transform, f"{field.name}_new")
     table.delete("k == -1")
 
 
