@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -30,25 +31,23 @@ class Counting(RestCatalog):
         return answer
 
 
-def test_undeclared_appends_of_many_clients_need_two_tries_each(name: Name, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A turn is reserved for as long as a client on a busy machine takes to come back."""
-    monkeypatch.setenv("PYICEBERG_CATALOG__SHOP__COMMIT__RESERVED_TURN_MS", "60000")
+@pytest.fixture(scope="module")
+def patient() -> Iterator[Server]:
+    """A server that reserves a turn for as long as a client on a busy machine takes to come back."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYICEBERG_CATALOG__SHOP__COMMIT__RESERVED_TURN_MS", "120000")
+        with served() as server:
+            server.client().create_namespace("db")
+            yield server
+
+
+def test_undeclared_appends_of_many_clients_need_two_tries_each(patient: Server, name: Name) -> None:
+    patient.client().create_table(name, SCHEMA)
     clients, rounds = 8, 5
-    with served() as server:
-        client = server.client()
-        client.create_namespace(name[0])
-        client.create_table(name, SCHEMA)
-        tries = _tries(server, name, clients, rounds)
-        assert clients * rounds == len(row_ids(client.load_table(name)))
-    assert max(tries) <= 2, tries
-
-
-def _tries(server: Server, name: Name, clients: int, rounds: int) -> Counter[int]:
-    """Return how many appends of *clients* that append at the same time needed how many tries."""
     start = threading.Barrier(clients)
 
     def work(number: int) -> list[int]:
-        own, tries = Counting("rest", uri=server.url), []
+        own, tries = Counting("rest", uri=patient.url), []
         start.wait()
         for turn in range(rounds):
             before = own.tries
@@ -57,7 +56,9 @@ def _tries(server: Server, name: Name, clients: int, rounds: int) -> Counter[int
         return tries
 
     with ThreadPoolExecutor(clients) as pool:
-        return Counter(count for each in pool.map(work, range(clients)) for count in each)
+        tries = Counter(count for each in pool.map(work, range(clients)) for count in each)
+    assert clients * rounds == len(row_ids(patient.client().load_table(name)))
+    assert max(tries) <= 2, tries
 
 
 def test_a_client_that_never_comes_back_stops_the_others_for_one_turn(
@@ -73,17 +74,18 @@ def test_a_client_that_never_comes_back_stops_the_others_for_one_turn(
     assert [2, 3] == row_ids(client.load_table(name))
 
 
-def test_who_comes_back_goes_before_who_came_meanwhile(server: Server, client: RestCatalog, name: Name) -> None:
+def test_who_comes_back_goes_before_who_came_meanwhile(patient: Server, name: Name) -> None:
+    client = patient.client()
     table = client.create_table(name, SCHEMA)
     refused = Held.append(table, ids(1))
     table.append(ids(2))
-    assert 409 == refused.send(server).status
+    assert 409 == refused.send(patient).status
     with ThreadPoolExecutor(1) as pool:
-        other = pool.submit(Held.append(table, ids(3)).send, server, BLIND)
+        other = pool.submit(Held.append(table, ids(3)).send, patient, BLIND)
         time.sleep(0.3)
         back = Held.append(client.load_table(name), ids(1))
         back.snapshot["snapshot-id"] = back.document["updates"][1]["snapshot-id"] = refused.snapshot_id
-        assert 200 == back.send(server).status
+        assert 200 == back.send(patient).status
         assert 200 == other.result().status
     found = client.load_table(name)
     order = [snapshot.snapshot_id for snapshot in found.snapshots()]
@@ -91,20 +93,19 @@ def test_who_comes_back_goes_before_who_came_meanwhile(server: Server, client: R
     assert 3 == len(order)
 
 
-def test_a_transaction_that_comes_back_goes_first_in_all_its_tables(
-    server: Server, client: RestCatalog, name: Name
-) -> None:
+def test_a_transaction_that_comes_back_goes_first_in_all_its_tables(patient: Server, name: Name) -> None:
+    client = patient.client()
     tables = [client.create_table((name[0], f"{name[1]}{part}"), SCHEMA) for part in "ab"]
     refused = [Held.append(table, ids(1)) for table in tables]
     tables[0].append(ids(2))
-    assert 409 == _send_all(server, refused).status
+    assert 409 == _send_all(patient, refused).status
     with ThreadPoolExecutor(1) as pool:
-        other = pool.submit(Held.append(tables[1], ids(3)).send, server, BLIND)
+        other = pool.submit(Held.append(tables[1], ids(3)).send, patient, BLIND)
         time.sleep(0.3)
         again = [Held.append(client.load_table(table.name()), ids(1)) for table in tables]
         for before, now in zip(refused, again, strict=True):
             now.snapshot["snapshot-id"] = now.document["updates"][1]["snapshot-id"] = before.snapshot_id
-        assert 204 == _send_all(server, again).status
+        assert 204 == _send_all(patient, again).status
         assert 200 == other.result().status
     first = client.load_table(tables[1].name()).snapshots()[0]
     assert refused[1].snapshot_id == first.snapshot_id
