@@ -15,7 +15,7 @@ import pytest_timeout
 from tests import limits
 from tests.mutants.mutant import ROOT
 
-_WAITS = {"wait", "join", "result", "communicate", "run", "start", "get", "hammer"}
+_WAITS = {"wait", "join", "result", "communicate", "run", "start", "get", "hammer", "soon"}
 _LIMITS = {"timeout", "timeout_s"}
 _SHORT = 2.0
 """Seconds: a pause, or what must not come; not a limit."""

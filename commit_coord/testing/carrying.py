@@ -323,7 +323,7 @@ class CarryingContract(_TwoClients):
             try:
                 for turn in range(10):
                     text = f"{number}-{turn}"
-                    granted = clients[number % 2].submit(offering(text), deadline=soon(60))
+                    granted = clients[number % 2].submit(offering(text), deadline=soon())
                     if isinstance(granted, HandoverLease):
                         with granted:
                             execute(granted, text)

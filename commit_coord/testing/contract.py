@@ -616,7 +616,7 @@ class LockContract:
                 until(lambda: sum(entry.resource in parts for entry in client.locks()) >= count, "all of them")
                 try:
                     wanted = request((X, parts[(number + 1) % count]))
-                    client.acquire(wanted, deadline=soon(60 if finds_deadlocks else 2)).release()
+                    client.acquire(wanted, deadline=soon(PATIENCE if finds_deadlocks else 2)).release()
                 except LockDeadlock:
                     end = "refused"
                 except LockTimeout:
@@ -877,7 +877,7 @@ class LockContract:
             manager.acquire(dropped, deadline=soon())
         finally:
             gc.enable()
-        other.acquire(request((X, TABLE)), deadline=soon(10)).release()
+        other.acquire(request((X, TABLE)), deadline=soon()).release()
         until(lambda: not standing(other), "nothing left")
         until(lambda: [False] == _ends(service, dropped), "word of the end")
 
@@ -1230,7 +1230,7 @@ class LockContract:
             for _ in range(8):
                 chosen = dice.sample(resources, dice.randint(1, 3))
                 wanted = request(*((dice.choice([S, X]), resource) for resource in chosen))
-                with clients[number % 2].acquire(wanted, deadline=soon(60)):
+                with clients[number % 2].acquire(wanted, deadline=soon()):
                     mine = dict(wanted.locks)
                     with mutex:
                         clashes.extend(clashing(mine, holders.values()))
@@ -1255,7 +1255,7 @@ class LockContract:
 
         def work(client: HandoverLockManager) -> None:
             for _ in range(40):
-                with client.acquire(latch(), deadline=soon(60)):
+                with client.acquire(latch(), deadline=soon()):
                     number.write_text(str(int(number.read_text()) + 1))
 
         workers = [service.fork(work) for _ in range(4)]

@@ -832,7 +832,7 @@ def test_ten_thousand_partitions_are_locked_together(service: Service) -> None:
     """More than a packet holds: in parts, all or none, and all of them are given back."""
     manager, other = service.open(), service.open()
     wanted = request(*partitions(10_000))
-    with manager.acquire(wanted, deadline=soon(60)) as lease:
+    with manager.acquire(wanted, deadline=soon()) as lease:
         assert len(ours(manager).parts.queue.tickets[wanted.request_id].parts) > 1
         for number in (0, 5_000, 9_999):
             assert blocked(other, request(*partitions(1, number)))
@@ -856,7 +856,11 @@ def test_behind_a_later_part_a_request_waits_in_no_queue(service: Service) -> No
     large = Contender(manager, request(*partitions(12)))
     until(lambda: any(ticket.rounds for ticket in ours(manager).parts.queue.tickets.values()), "a step aside")
     until(lambda: set(standing(other)) == {held.request.request_id}, "an empty queue")
-    assert not blocked(other, request(*partitions(1, 0)))
+    # It may enter for a moment, to look again: whoever wants what it wants gets it all the same.
+    neighbour = Contender(other, request(*partitions(1, 0)))
+    neighbour.ended()
+    assert neighbour.granted.is_set()
+    neighbour.release()
     held.release()
     large.ended()
     assert blocked(other, request(*partitions(1, 11)))
@@ -950,7 +954,7 @@ def test_an_ensemble_survives_the_loss_of_a_server_and_of_the_leader() -> None:
             lost: ZooKeeperServer = victim or ensemble.leader
             lost.kill()
             for client in (manager, other):
-                with client.acquire(latch(), deadline=soon(60)) as latched:
+                with client.acquire(latch(), deadline=soon()) as latched:
                     assert (latched.generation or 0) > generation
                     generation = latched.generation or 0
             until(lambda: _held(lease), "a lease that is held")
@@ -983,7 +987,7 @@ def test_processes_take_turns_while_every_server_is_restarted(tmp_path: Path) ->
             done = 0
             while not stop.exists():
                 try:
-                    with client.acquire(latch(), deadline=soon(60)):
+                    with client.acquire(latch(), deadline=soon()):
                         number.write_text(str(int(number.read_text()) + 1))
                         done += 1
                 except LockServiceUnavailable:
@@ -1102,7 +1106,7 @@ def test_sasl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             manager.acquire(latch(), deadline=soon()).release()
         with opened(servers, auth="sasl", user="ann", password="wrong") as intruder:
             with pytest.raises(LockServiceUnavailable, match="authentication failed") as error:
-                intruder.acquire(latch(), deadline=soon(60))
+                intruder.acquire(latch(), deadline=soon())
             assert "lock.zk.password" in str(error.value)
         # 1. kazoo connects.  2. It is refused, and closes.  3. Only then do we ask for the chroot.
         opening = Opening
@@ -1111,7 +1115,7 @@ def test_sasl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             opened(servers, auth="sasl", user="ann", password="wrong") as late,
             pytest.raises(LockServiceUnavailable, match="authentication failed"),
         ):
-            late.acquire(latch(), deadline=soon(60))
+            late.acquire(latch(), deadline=soon())
 
 
 def _once_closed(ask: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
@@ -1195,7 +1199,7 @@ def test_servers_that_are_not_there_are_a_clear_error() -> None:
         opened("127.0.0.1:1,127.0.0.1:2", connection_timeout_ms=500) as manager,
         pytest.raises(LockServiceUnavailable, match="can't be reached") as error,
     ):
-        manager.acquire(latch(), deadline=soon(60))
+        manager.acquire(latch(), deadline=soon())
     assert {"127.0.0.1:1,127.0.0.1:2", "lock.uri=host:port,host:port/chroot"} <= set(
         map(str, error.value.details.values())
     )
