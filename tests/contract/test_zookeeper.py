@@ -886,15 +886,14 @@ def test_the_first_part_keeps_its_place(service: Service) -> None:
 def test_after_some_rounds_partitions_are_lifted_to_their_prefix(service: Service) -> None:
     """A request that is withdrawn again and again ends up with a place for the whole table, and waits there."""
     manager, other = service.open(), service.open()
-    held = other.acquire(request(*partitions(1, 11)), deadline=soon())
+    held = Contender(other, request(*partitions(1, 11))).ended()
     large = Contender(manager, request(*partitions(12)))
     for rounds in range(1, 4):
         until(partial(_has_rounds, manager, rounds), f"round {rounds}")
-        if rounds < 3:
-            held.release()
-            held = other.acquire(request(*partitions(1, 11)), deadline=soon())
-    held.release()
-    held = other.acquire(request(*partitions(1, 11)), deadline=soon())
+        # The next one is in the queue before this one leaves it, so that the large request finds a blocker again.
+        following = Contender(other, request(*partitions(1, 11))).queued()
+        held.release()
+        held = following.ended()
     large.queued()
     assert [(TABLE, X)] == [(e.resource, e.mode) for e in other.locks() if e.state is LockState.WAITING]
     late = Contender(other, request(*partitions(1, 50))).queued()
