@@ -11,7 +11,7 @@ ARGS ?=
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# Servers and sessions of tests live for minutes: a compiler that optimizes more costs them more than it gives them back.
+# Servers and sessions of tests live for minutes: the JVM's optimizing compiler would cost them more time than it saves.
 test test-all integration mutants: export JDK_JAVA_OPTIONS := -XX:TieredStopAtLevel=1
 
 .PHONY: demo

@@ -856,7 +856,7 @@ def test_behind_a_later_part_a_request_waits_in_no_queue(service: Service) -> No
     large = Contender(manager, request(*partitions(12)))
     until(lambda: any(ticket.rounds for ticket in ours(manager).parts.queue.tickets.values()), "a step aside")
     until(lambda: set(standing(other)) == {held.request.request_id}, "an empty queue")
-    # It may enter for a moment, to look again: whoever wants what it wants gets it all the same.
+    # The large request may enter for a moment to look again. A request for its first partition is granted all the same.
     neighbour = Contender(other, request(*partitions(1, 0)))
     neighbour.ended()
     assert neighbour.granted.is_set()
