@@ -14,6 +14,13 @@ help: ## Show this list
 # Servers and sessions of tests live for minutes: the JVM's optimizing compiler would cost them more time than it saves.
 test test-all integration mutants: export JDK_JAVA_OPTIONS := -XX:TieredStopAtLevel=1
 
+# Tests make thousands of small tables and delete them: in memory, where programs may run from there and 4 GB are free.
+in_memory := $(shell [ -w /dev/shm ] && ! grep -q '^[^ ]* /dev/shm [^ ]* [^ ]*noexec' /proc/mounts && \
+	[ "$$(df --output=avail /dev/shm | tail -n 1)" -gt 4000000 ] && echo /dev/shm)
+ifneq ($(in_memory),)
+test test-all: export TMPDIR ?= $(in_memory)
+endif
+
 .PHONY: demo
 demo: ## A dozen concurrent PySpark and PyIceberg writers load real data, and the result is proved (BACKEND=hive: on HMS and ZooKeeper; BACKEND=rest: Spark SQL through the REST server)
 	$(with) python java $(if $(filter rest,$(BACKEND)),maven) -- commit-coord demo $(if $(BACKEND),--backend $(BACKEND)) $(ARGS)

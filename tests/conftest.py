@@ -6,6 +6,8 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 pytest_plugins = ["commit_coord.testing.servers", "tests.limits"]
 
@@ -14,28 +16,16 @@ hypothesis.settings.register_profile("repeated", derandomize=True)
 hypothesis.settings.load_profile("repeated")
 
 LONGEST = (
-    *(
-        "contract/test_lock_managers",
-        "sim/test_simulation",
-        "rows/test_rows",
-        "catalog/test_outages",
-        "spark/test_rows",
-    ),
-    *("catalog/test_pyiceberg_behaviour", "contract/test_zookeeper", "hive/test_catalog", "sql/test_statements"),
-    *("cli/test_cli", "catalog/test_serial_pairs", "catalog/test_transactions", "catalog/test_isolation"),
-    *(
-        "spark/test_write",
-        "sql/test_rows",
-        "sql/test_more_statements",
-        "spark/test_programs",
-        "coordinator/test_groups",
-    ),
-    *("hive/test_migration", "spark/test_datasource", "spark/test_roundtrip", "catalog/test_row_filters"),
-    *("catalog/test_pickling", "hive/test_guard", "contract/test_hive_lock_table", "catalog/test_bad_input"),
-    *("bench/test_bench", "spark/test_lock_lifetime", "contract/test_etcd", "catalog/test_left_open"),
-    *("catalog/test_carried_entries", "hive/test_locks", "sim/test_rows", "catalog/test_rows_by_partition"),
-    *("contract/test_hive_lease", "sql/test_clauses", "catalog/test_request_ids", "test_model"),
-    *("spark/test_any_table", "mutants/test_mutants", "faults/test_slice", "catalog/test_filters_agree"),
+    *("contract/test_lock_managers", "sim/test_simulation", "rows/test_rows", "catalog/test_outages"),
+    *("spark/test_rows", "spark/test_write", "catalog/test_pyiceberg_behaviour", "contract/test_zookeeper"),
+    *("hive/test_catalog", "sql/test_statements", "cli/test_cli", "catalog/test_serial_pairs"),
+    *("catalog/test_transactions", "catalog/test_isolation", "sql/test_rows", "sql/test_more_statements"),
+    *("coordinator/test_groups", "hive/test_migration", "catalog/test_row_filters", "catalog/test_pickling"),
+    *("hive/test_guard", "contract/test_hive_lock_table", "catalog/test_bad_input", "bench/test_bench"),
+    *("contract/test_etcd", "catalog/test_left_open", "catalog/test_carried_entries", "hive/test_locks"),
+    *("sim/test_rows", "catalog/test_rows_by_partition", "contract/test_hive_lease", "sql/test_clauses"),
+    *("catalog/test_request_ids", "test_model", "mutants/test_mutants", "faults/test_slice"),
+    *("catalog/test_filters_agree",),
 )
 """The files whose tests take longest, the longest first."""
 
@@ -46,3 +36,27 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
     places = {here / f"{name}.py": place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path, len(places)))
+
+
+class OfTwoSessions(LoadFileScheduling):
+    """Gives whole files to processes, and those of Spark to two of them, so that two start a session and not all.
+
+    Args:
+        config: pytest's.
+        log: Of xdist.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        file: str = super()._split_scope(nodeid)
+        if not file.startswith("tests/spark/"):
+            return file
+        return f"Spark {Path(file).stem in FIRST_SESSION}"
+
+
+FIRST_SESSION = {"test_rows", "test_programs", "test_lock_lifetime", "test_any_table", "test_sessions"}
+"""Half of what the files of Spark take."""
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
+    """Take our own when files are dealt out."""
+    return OfTwoSessions(config, log) if config.getvalue("dist") == "loadfile" else None

@@ -59,8 +59,10 @@ def namespace(tmp_path: Path) -> str:
 
 
 def elsewhere(work: Any, *arguments: Any) -> Any:
-    """Return what *work* returns in a process that was not forked."""
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
+    """Return what *work* returns in a process that was not forked from this one."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["commit_coord"])
+    with context.Pool(1) as pool:
         return pool.apply(work, arguments)
 
 

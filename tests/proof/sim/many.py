@@ -93,7 +93,9 @@ def run_all(seed: int, runs: int, processes: int, which: Which = Which()) -> Ite
 
 
 def _in_new_processes(chunks: Sequence[Chunk], processes: int) -> Iterator[Shown]:
-    with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    with ProcessPoolExecutor(processes, mp_context=context) as pool:
         waiting = [pool.submit(_chunk, chunk) for chunk in chunks]
         try:
             for done in as_completed(waiting):
