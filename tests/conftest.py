@@ -38,7 +38,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: places.get(item.path, len(places)))
 
 
-class OfTwoSessions(LoadFileScheduling):
+class OfTwoSessions(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
     """Gives whole files to processes, and those of Spark to two of them, so that two start a session and not all.
 
     Args:
