@@ -77,8 +77,10 @@ addresses = ["10.0.0.1"]
 
 @pytest.fixture(scope="module")
 def server(folder: Path) -> Iterator[Server]:
-    """Two processes with TLS."""
+    """Two processes with TLS, and the namespace ``db``."""
     with served("--config", str(folder / "serve.toml"), "--processes", "2") as server:
+        with server.library() as catalog:
+            catalog.create_namespace("db")
         yield server
 
 
@@ -103,7 +105,7 @@ def test_pyiceberg_writes_with_credentials_over_tls(server: Server, folder: Path
     tls = {"ssl": {"cabundle": str(folder / "ca.pem")}}
     given = {"credential": f"spark:{_SECRET}", "oauth2-server-uri": f"{server.url}/v1/oauth/tokens"}
     client = RestCatalog("rest", uri=server.url, **given, **tls)  # type: ignore[arg-type]
-    client.create_namespace("db")
+    client.create_namespace("more")
     client.create_table(("db", "t"), SCHEMA).append(ids(1))
     assert [1] == row_ids(client.load_table(("db", "t")))
     with pytest.raises(UnauthorizedError):
