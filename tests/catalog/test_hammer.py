@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,20 +37,36 @@ def test_killed_writers_lose_and_double_nothing(seed: int, tmp_path: Path) -> No
 
 def test_appends_that_share_snapshots_are_there_once(tmp_path: Path) -> None:
     """Every file and every request id, though a writer is killed; there are fewer snapshots than appends."""
-    report = hammer(tmp_path, writers=WRITERS, appends=20, kill_every_s=0.3, kills_max=1, coalesce=True, timeout_s=120)
-
-    assert () == report.broken
-    assert 0 < report.snapshots < WRITERS * 20
+    meet(
+        tmp_path,
+        lambda folder: hammer(
+            folder, writers=WRITERS, appends=20, kill_every_s=0.3, kills_max=1, coalesce=True, timeout_s=120
+        ),
+        lambda report: 0 < report.snapshots < WRITERS * 20,
+    )
 
 
 def test_rows_are_right_while_columns_and_partitions_change(tmp_path: Path) -> None:
     """A process changes the table all the time; the files lie in the partitions that their rows belong to."""
-    report = hammer(
-        tmp_path, writers=WRITERS, appends=20, kill_every_s=0.3, kills_max=1, evolve=True, seed=3, timeout_s=120
+    meet(
+        tmp_path,
+        lambda folder: hammer(
+            folder, writers=WRITERS, appends=20, kill_every_s=0.3, kills_max=1, evolve=True, seed=3, timeout_s=120
+        ),
+        lambda report: report.changes > 0,
     )
 
-    assert () == report.broken
-    assert report.changes
+
+def meet(folder: Path, run: Callable[[Path], Report], have_met: Callable[[Report], bool]) -> None:
+    """Run processes until they have met, each time with nothing broken: a busy machine may run one after the other."""
+    for number in range(10):
+        place = folder / str(number)
+        place.mkdir()
+        report = run(place)
+        assert () == report.broken
+        if have_met(report):
+            return
+    pytest.fail(f"the processes have never met: {report}")
 
 
 def test_the_proof_sees_a_row_that_nobody_wrote_and_one_that_is_missing(tmp_path: Path) -> None:
