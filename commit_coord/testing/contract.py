@@ -36,7 +36,15 @@ from typing import Any, Self
 import pytest
 
 from commit_coord.clock import SYSTEM_CLOCK, SystemClock
-from commit_coord.errors import LockDeadlock, LockError, LockLost, LockReentered, LockRefused, LockTimeout
+from commit_coord.errors import (
+    LockDeadlock,
+    LockError,
+    LockLost,
+    LockReentered,
+    LockRefused,
+    LockServiceUnavailable,
+    LockTimeout,
+)
 from commit_coord.events import Event, Events, LockAcquired, LockEnded, LockLeaseLost
 from commit_coord.local.server import by_load
 from commit_coord.locks.base import DenyPolicy, Lease, LockSettings, Policy
@@ -150,6 +158,9 @@ class Service:
             options=self.options,
         )
         self._clients.append(manager)
+        if self.name == "zookeeper":
+            # Its first call opens a session, and a call that lists locks waits for that only briefly.
+            until(lambda: _answers(manager), "a session")
         return manager
 
     def fork(self, work: Callable[[HandoverLockManager], object]) -> int:
@@ -191,6 +202,14 @@ class Service:
     def _free(manager: HandoverLockManager) -> None:
         for entry in manager.locks():
             manager.unlock(request_id=entry.request_id)
+
+
+def _answers(manager: HandoverLockManager) -> bool:
+    try:
+        manager.locks()
+    except LockServiceUnavailable:
+        return False
+    return True
 
 
 def request(
