@@ -20,6 +20,7 @@ import pytest
 from commit_coord.local import HiveMetastore, LocalServer, NotInstalled, PostgresServer, ServerFailed, ZooKeeperServer
 from commit_coord.local.java import find_java
 from commit_coord.local.server import free_ports
+from commit_coord.testing.contract import until
 
 ECHO = """
 import pathlib, socket, sys
@@ -165,6 +166,7 @@ def test_server_ends_although_a_forked_child_lives_on(tmp_path: Path) -> None:
     try:
         assert ended(pid)
     finally:
+        until(lambda: child.exists() and child.read_text(), "the child")  # it may not have run yet
         os.kill(int(child.read_text()), signal.SIGKILL)
 
 
