@@ -17,8 +17,7 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.io import FileIO
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
-from pyiceberg.table import StagedTable, Table, TableProperties
-from pyiceberg.table.locations import load_location_provider
+from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.typedef import EMPTY_DICT, Identifier
@@ -36,12 +35,13 @@ from commit_coord.events import Events
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.iceberg.new_table import new_metadata, refuse_location
 from commit_coord.iceberg.reader import MetadataReader
+from commit_coord.iceberg.storage import FileIOs, foreign_classes, metadata_places
 from commit_coord.locks.handover import HandoverLease, HandoverLockManager
 from commit_coord.observing import observe
 from commit_coord.observing.audit import AuditLog
 from commit_coord.protocol.commit import SwapResult
 from commit_coord.protocol.hierarchy import Operation
-from commit_coord.table import CoordinatedCreation, CoordinatedTable
+from commit_coord.table import CoordinatedCreation, CoordinatedStagedTable, CoordinatedTable
 from commit_coord.table.writable import refuse_unwritable
 
 
@@ -59,7 +59,7 @@ class CoordinatedCatalog(CommittingCatalog, ViewedCatalog, StoringCatalog, Maint
         self.configuration, self.settings, self.events = configuration, settings, Events()
         observe(self.events, settings, catalog=self.name)
         self._audit = AuditLog(settings.commit_coord_audit_log, catalog=self.name, lock_manager=settings.lock_impl)
-        self._file_ios: dict[tuple[Any, ...], FileIO] = {}
+        self._file_ios = FileIOs(self.properties)
         # PyIceberg's ``create_table`` chooses the file's path itself, and passes it to ``_write_metadata`` alone, whose
         # signature is PyIceberg's: only the thread connects that call with ours.
         self._writing = threading.local()
@@ -97,7 +97,7 @@ class CoordinatedCatalog(CommittingCatalog, ViewedCatalog, StoringCatalog, Maint
             identifier=table,
             metadata=metadata.model_copy(deep=True),  # a caller may change its properties; the cache must not
             metadata_location=location,
-            io=self.file_io(metadata.properties, location),
+            io=self.file_io(location),
             catalog=self,
         )
 
@@ -139,8 +139,11 @@ class CoordinatedCatalog(CommittingCatalog, ViewedCatalog, StoringCatalog, Maint
             self._refuse_existing_table(table)
             self._writing.file = None
             given = self._properties(table, {}, properties, changes_phase=False)
+            # PyIceberg would import and call the classes; the table gets these properties when it is written.
+            self._writing.classes = foreign_classes(given, self.properties)
+            heeded = {key: value for key, value in given.items() if key not in self._writing.classes}
             try:
-                return super().create_table(identifier, schema, location, partition_spec, sort_order, given)  # type: ignore[safe-super]
+                return super().create_table(identifier, schema, location, partition_spec, sort_order, heeded)  # type: ignore[safe-super]
             except CommitStateUnknown:
                 raise  # The table may have the file.
             except Exception:
@@ -169,7 +172,7 @@ class CoordinatedCatalog(CommittingCatalog, ViewedCatalog, StoringCatalog, Maint
         partition_spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
         sort_order: SortOrder = UNSORTED_SORT_ORDER,
         properties: dict[str, Any] = EMPTY_DICT,
-    ) -> StagedTable:
+    ) -> CoordinatedStagedTable:
         """Return a table that does not exist yet, with its metadata. Nothing is written.
 
         PyIceberg's own method supports only namespaces of one level.
@@ -183,12 +186,12 @@ class CoordinatedCatalog(CommittingCatalog, ViewedCatalog, StoringCatalog, Maint
         columns = self._convert_schema_if_needed(schema, version)  # type: ignore[arg-type]  # another one is refused
         place = self._resolve_table_location(location, table_name(table[:-1]), table[-1])
         metadata = new_metadata(place, columns, partition_spec, sort_order, properties)
-        metadata_location = load_location_provider(place, metadata.properties).new_table_metadata_file_location()
-        return StagedTable(
+        metadata_location = metadata_places(metadata).new_table_metadata_file_location()
+        return CoordinatedStagedTable(
             identifier=table,
             metadata=metadata,
             metadata_location=metadata_location,
-            io=self.file_io(metadata.properties, metadata_location),
+            io=self.file_io(metadata_location),
             catalog=self,
         )
 
@@ -239,7 +242,8 @@ class CoordinatedCatalog(CommittingCatalog, ViewedCatalog, StoringCatalog, Maint
     def _write_metadata(self, metadata: TableMetadata, io: FileIO, metadata_path: str) -> None:  # type: ignore[override]
         """Write the metadata of a new table, and remember where for the case that the table can't be created."""
         self._writing.file = (io, metadata_path)
-        super()._write_metadata(metadata, io, metadata_path)
+        whole = metadata.model_copy(update={"properties": {**metadata.properties, **self._writing.classes}})
+        super()._write_metadata(whole, io, metadata_path)
 
     def _delete_unless_created(self, table: Identifier) -> None:
         """Delete the metadata file that was written for *table*, if it is certain that no table has it."""

@@ -128,7 +128,7 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
             ),
             common_lock=self.common_lock,
             table_format=self.table_format,
-            read=lambda location: view_metadata.read(self.file_io({}, location), location),
+            read=lambda location: view_metadata.read(self.file_io(location), location),
             clock=SYSTEM_CLOCK,
         )
         self._writers = UnconditionalWriters(self.common_lock)
@@ -184,7 +184,7 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
         if base is not None:
             return self._swaps.swap(table, base, location)
         metadata = self.coordinator.read(location)
-        io = self.file_io(metadata.properties, location)
+        io = self.file_io(location)
         new = self._convert_iceberg_into_hive(Table(table, metadata, location, io, self))
         result = self.pointers.create(new, location)
         if result is SwapResult.SWAPPED:

@@ -8,7 +8,6 @@ from dataclasses import replace
 from functools import partial
 
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
-from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import AssertCreate, TableRequirement, TableUpdate
 from pyiceberg.typedef import Identifier
@@ -21,6 +20,7 @@ from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.iceberg.attempt import NO_SNAPSHOT, Append, Attempt, table_name
 from commit_coord.iceberg.java_updates import as_java_applies
 from commit_coord.iceberg.rebase import Conflict, snapshots_and_branches
+from commit_coord.iceberg.storage import metadata_places
 from commit_coord.iceberg.streams import carries_offsets, checkpoint_in_table, offsets_moved
 
 logger = logging.getLogger(__name__)
@@ -173,13 +173,13 @@ class RequestedCommit:
         """
         if self._append is not None:
             return self._append
-        provider = load_location_provider(head.location, head.properties)
+        places = metadata_places(head)
 
         def new_location() -> str:
-            self._written.append(provider.new_metadata_location(f"{self._coordinator.host.new_id()}-m0.avro"))
+            self._written.append(places.new_metadata_location(f"{self._coordinator.host.new_id()}-m0.avro"))
             return self._written[-1]
 
-        io = self._coordinator.store.file_io(head.properties, head.location)
+        io = self._coordinator.store.file_io(head.location)
         try:
             taken = blind.take(found, head, io, new_location)
         except blind.NoAppend as reason:
@@ -210,14 +210,14 @@ class RequestedCommit:
             return
         for path in self._written:
             if path not in used:
-                delete_quietly(self._coordinator.store.file_io({}, path), path)
+                delete_quietly(self._coordinator.store.file_io(path), path)
 
     def _manifests(self, landed: Committed) -> set[str]:
         ((added, _),) = self._added  # an append adds one snapshot
         snapshot = landed.metadata.snapshot_by_id(added.snapshot_id)
         if snapshot is None:
             return set(self._written)  # the snapshot has expired; later ones may use the manifests
-        io = self._coordinator.store.file_io(landed.metadata.properties, snapshot.manifest_list)
+        io = self._coordinator.store.file_io(snapshot.manifest_list)
         return {manifest.manifest_path for manifest in manifest_list.read(io, snapshot.manifest_list)}
 
     # Streams.

@@ -84,7 +84,7 @@ class ViewedCatalog(LockingCatalog, NamedCatalog):
         """
         view = self._view_identifier(identifier)
         self._require_namespace(view)
-        file_io = self.coordinator.store.file_io({}, metadata_location)
+        file_io = self.coordinator.store.file_io(metadata_location)
         registered = view_metadata.read(file_io, metadata_location)
 
         def made(head: ViewMetadata | None) -> ViewMetadata:
@@ -123,7 +123,7 @@ class ViewedCatalog(LockingCatalog, NamedCatalog):
             NoSuchViewError: There is none of that name.
         """
         location = self.view_location(identifier)
-        metadata = view_metadata.read(self.coordinator.store.file_io({}, location), location)
+        metadata = view_metadata.read(self.coordinator.store.file_io(location), location)
         return View(self._view_identifier(identifier), metadata)
 
     def view_location(self, identifier: str | Identifier) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import assert_never
 
-from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
@@ -18,6 +17,7 @@ from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.iceberg.attempt import Attempt
 from commit_coord.iceberg.overwrites import Note
 from commit_coord.iceberg.rebase import REQUEST_ID, Conflict, Rebased, created, rebase
+from commit_coord.iceberg.storage import metadata_places
 from commit_coord.protocol.commit import Answered, NeedsReplan, Planned, PlanResult, Refusal, WrongLatch
 
 
@@ -119,9 +119,7 @@ class Planner:
             Exception: A manifest can't be read.
         """
         assert attempt.append is not None, "only appends are offered"
-        manifest_list.check_whole(
-            self._services.store.file_io(head.properties, head.location), attempt.append.manifests
-        )
+        manifest_list.check_whole(self._services.store.file_io(head.location), attempt.append.manifests)
 
     def _own_snapshot(self, pointer: str | None) -> Committed | None:
         """Return our append if another latch holder has published it, else None."""
@@ -161,13 +159,12 @@ class Planner:
         attempt = self._run.attempt
         alone = Part(attempt=attempt, head=head, location=base, rebased=rebased)
         metadata = rebased.metadata
-        provider = load_location_provider(metadata.location, metadata.properties)
         suffix = ".gz" if metadata.properties.get("write.metadata.compression-codec", "none") == "gzip" else ""
         version = version_of(base) + 1
         host = self._services.host
         name = file_name(attempt.request_id, host, fresh=not (self._used_plain_name or attempt.repeatable))
         self._used_plain_name = True
-        location = provider.new_metadata_location(f"{version:05d}-{name}{suffix}.metadata.json")
-        io = self._services.store.file_io(metadata.properties, location)
+        location = metadata_places(metadata).new_metadata_location(f"{version:05d}-{name}{suffix}.metadata.json")
+        io = self._services.store.file_io(location)
         payload = Payload(parts=[alone], alone=alone, io=io, base=head, written=[], unused=[])
         return Planned(base=base, location=location, payload=payload)

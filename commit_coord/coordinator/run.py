@@ -43,4 +43,4 @@ class Run:
 
     def file_io(self, location: str) -> FileIO:
         """Return the file store for *location*."""
-        return self.services.store.file_io({}, location)
+        return self.services.store.file_io(location)

@@ -78,8 +78,8 @@ class PointerStore(Protocol):
         """
         ...
 
-    def file_io(self, properties: dict[str, str], location: str) -> FileIO:
-        """Return the file store for *location*."""
+    def file_io(self, location: str) -> FileIO:
+        """Return the file store for *location*; no property of a table changes it."""
         ...
 
 

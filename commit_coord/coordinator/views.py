@@ -122,7 +122,7 @@ class ViewCommit(LatchedCommit):
     def _plan(self) -> PlanResult:
         found = self._store.find(self._view)
         base = None if found is None else found.location
-        head = None if base is None else view_metadata.read(self._services.store.file_io({}, base), base)
+        head = None if base is None else view_metadata.read(self._services.store.file_io(base), base)
         try:
             made = self._change(head)
         except CommitFailedException as error:
@@ -144,13 +144,13 @@ class ViewCommit(LatchedCommit):
     def _write(self, plan: Planned) -> None:
         if self._registered is None:
             made: CommittedView = plan.payload
-            io = self._services.store.file_io({}, plan.location)
+            io = self._services.store.file_io(plan.location)
             with io.new_output(plan.location).create() as output:
                 output.write(view_metadata.dump(made.metadata, plan.location))
 
     def _discard(self, plan: Planned) -> None:
         if self._registered is None:
-            delete_quietly(self._services.store.file_io({}, plan.location), plan.location)
+            delete_quietly(self._services.store.file_io(plan.location), plan.location)
 
     def _swap(self, plan: Planned) -> SwapResult:
         made: CommittedView = plan.payload

@@ -19,12 +19,10 @@ class MetadataReader:
 
     Args:
         pointer: Returns the metadata location of a table, None when there is no such table.
-        file_io: Returns the file store for a table with these properties at that location.
+        file_io: Returns the file store for a location.
     """
 
-    def __init__(
-        self, pointer: Callable[[Identifier], str | None], file_io: Callable[[dict[str, str], str], FileIO]
-    ) -> None:
+    def __init__(self, pointer: Callable[[Identifier], str | None], file_io: Callable[[str], FileIO]) -> None:
         self._pointer, self._file_io = pointer, file_io
         self.cache = MetadataCache()
 
@@ -41,4 +39,4 @@ class MetadataReader:
 
     def read(self, location: str) -> TableMetadata:
         """Return the metadata in the file at *location*."""
-        return self.cache.get(location, lambda known: fast_metadata.read(self._file_io({}, location), location, known))
+        return self.cache.get(location, lambda known: fast_metadata.read(self._file_io(location), location, known))

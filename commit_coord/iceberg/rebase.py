@@ -21,7 +21,6 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema, index_by_id, index_name_by_id
-from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary, update_snapshot_summaries
@@ -39,6 +38,7 @@ from pyiceberg.utils.properties import property_as_bool
 
 from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.iceberg.attempt import Append, Attempt, Merge
+from commit_coord.iceberg.storage import metadata_places
 from commit_coord.iceberg.streams import checkpoint_in_table, offsets_moved
 from commit_coord.iceberg.written import digest, rows_misfit
 from commit_coord.protocol.commit import NeedsReplan
@@ -342,9 +342,8 @@ def _appended(
     Source: Iceberg specification, "Snapshots", "Manifest Lists"; Java ``FastAppend.apply``.
     """
     parent = head.snapshot_by_name(append.branch)
-    provider = load_location_provider(head.location, head.properties)
     plan = ManifestListPlan(
-        location=provider.new_metadata_location(f"snap-{append.snapshot_id}-0-{file_id}.avro"),
+        location=metadata_places(head).new_metadata_location(f"snap-{append.snapshot_id}-0-{file_id}.avro"),
         head=parent.manifest_list if parent is not None else None,
         added=append.manifests,
         merge=append.merge,

@@ -9,6 +9,7 @@ from pyiceberg.table.update import AddSnapshotUpdate
 from pyiceberg.typedef import Identifier
 
 from commit_coord.coordinator import Committed
+from commit_coord.rest.classes import refuse_classes_in
 from commit_coord.rest.warehouses import Warehouse
 from commit_coord.rest.wire import CommitTable, CommitTransaction, Request
 
@@ -33,8 +34,10 @@ def land(warehouse: Warehouse, request: Request, wanted: CommitTable) -> Committ
         wanted: Its body, parsed.
 
     Raises:
+        ConfigError: As :func:`refuse_classes`.
         Exception: As :meth:`~commit_coord.catalog.base.CoordinatedCatalog.commit_request`.
     """
+    refuse_classes_in(warehouse, wanted.updates)
     declared = request.headers.get(DECLARATION_HEADER)
     return _in_turn(
         warehouse,
@@ -56,8 +59,11 @@ def land_several(warehouse: Warehouse, request: Request, wanted: CommitTransacti
         wanted: Its body, parsed.
 
     Raises:
+        ConfigError: As :func:`refuse_classes`.
         Exception: As :meth:`~commit_coord.catalog.base.CoordinatedCatalog.commit_requests`.
     """
+    for change in wanted.table_changes:
+        refuse_classes_in(warehouse, change.updates)
     changes = [(each.identifier.identifier, each.requirements, each.updates) for each in wanted.table_changes]
     _in_turn(
         warehouse,

@@ -12,6 +12,7 @@ from pyiceberg.typedef import Identifier
 from commit_coord.coordinator import Committed
 from commit_coord.errors import CommitConflict
 from commit_coord.iceberg import metadata as fast_metadata
+from commit_coord.rest.classes import refuse_classes
 from commit_coord.rest.commits import land
 from commit_coord.rest.metadata import etag_of, matches
 from commit_coord.rest.namespaces import require_namespace, shown
@@ -48,6 +49,7 @@ def create_table(warehouse: Warehouse, request: Request) -> Answer:
     table = (*request.namespace, wanted.name)
     require_namespace(warehouse.catalog, request.namespace)
     refuse_existing(warehouse, table)
+    refuse_classes(warehouse, wanted.properties)
     staged = warehouse.catalog.stage_table(
         table, wanted.schema_, wanted.location, wanted.spec, wanted.order, wanted.properties
     )
@@ -130,6 +132,7 @@ def register_table(warehouse: Warehouse, request: Request) -> Answer:
         refuse_view(warehouse, table)
     else:
         refuse_existing(warehouse, table)
+    refuse_classes(warehouse, warehouse.catalog.coordinator.read(wanted.metadata_location).properties)
     made = warehouse.catalog.register_table(table, wanted.metadata_location, wanted.overwrite)
     return warehouse.answers.load(made.metadata_location, request)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from urllib.parse import quote
 
 from pyiceberg.typedef import Identifier
@@ -68,7 +67,7 @@ class Warehouses:
                 reserved_ms = catalog.settings.commit_reserved_turn_ms
                 self._opened[name] = Warehouse(
                     catalog,
-                    TableAnswers(partial(catalog.file_io, {})),
+                    TableAnswers(catalog.file_io),
                     Lines(SYSTEM_CLOCK, reserved_ms=reserved_ms, most_waiting=self._most_waiting),
                 )
             self._ends = opening.pop_all()

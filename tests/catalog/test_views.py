@@ -420,7 +420,7 @@ def test_a_swap_that_is_lost_on_its_way_is_sent_again(store: Kit) -> None:
 def stranger(store: Kit, name: tuple[str, str], sql: str) -> None:
     """Replace a view as Java's JdbcCatalog does it: without a latch, by a comparison."""
     base = row(store, name)["metadata_location"]
-    io = store.catalog.file_io({}, base)
+    io = store.catalog.file_io(base)
     made = view_metadata.changed(view_metadata.read(io, base), replacing(sql), 1_700_000_000_099)
     location = view_metadata.file_location(made, 7, f"stranger-{sql[-1]}")
     with io.new_output(location).create() as output:

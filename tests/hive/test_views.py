@@ -160,7 +160,7 @@ def test_commits_to_several_tables_are_refused_in_words_and_not_advertised(catal
         catalog.transaction()
     with pytest.raises(ConfigError, match="one table at a time"):
         catalog.commit_requests([])
-    answers = TableAnswers(lambda location: catalog.file_io({}, location))
+    answers = TableAnswers(catalog.file_io)
     warehouse = Warehouse(catalog, answers, Lines(SYSTEM_CLOCK, reserved_ms=0, most_waiting=0))
     routes = served(warehouse)
     assert not set(TRANSACTIONS) & set(routes)

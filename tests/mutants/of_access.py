@@ -11,6 +11,20 @@ _WHO = "tests/rest/test_identities.py::"
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
+        "access-new-tables-name-classes",
+        "rest/tables.py",
+        "    refuse_classes(warehouse, wanted.properties)\n",
+        "",
+        "tests/rest/test_classes.py::test_no_request_gives_a_table_a_class_to_import[py-io-impl]",
+    ),
+    Mutant(
+        "access-writers-import-what-tables-name",
+        "table/data_files.py",
+        "    metadata = heeded(metadata, io.properties)\n",
+        "",
+        "tests/catalog/test_storage.py::test_no_call_of_the_library_runs_what_a_table_names[flat]",
+    ),
+    Mutant(
         "access-shortest-prefix-decides",
         "rest/access.py",
         "range(len(place), -1, -1)",

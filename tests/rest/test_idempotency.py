@@ -342,7 +342,7 @@ def warehouse(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Wareho
     catalog.create_namespace("db")
     yield Warehouse(
         catalog,
-        TableAnswers(lambda location: catalog.file_io({}, location)),
+        TableAnswers(catalog.file_io),
         Lines(SYSTEM_CLOCK, reserved_ms=0, most_waiting=0),
     )
     assert [] == list(catalog.locks.locks())

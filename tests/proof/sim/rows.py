@@ -159,7 +159,7 @@ class SimulatedCatalog(LockingCatalog):
     def _table_identifier(self, identifier: tuple[str, ...]) -> tuple[str, ...]:
         return identifier
 
-    def file_io(self, properties: dict[str, str], location: str) -> SimulatedFileIO:
+    def file_io(self, location: str) -> SimulatedFileIO:
         """Return the process's client of the file store."""
         return self._io
 
