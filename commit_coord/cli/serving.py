@@ -39,7 +39,11 @@ def serve(
     ] = None,
     threads: Annotated[
         int | None,
-        typer.Option(help="How many requests a process carries out at once. Default: 32.", min=1, show_default=False),
+        typer.Option(
+            help="How many reads a process carries out at once, and how many commits. Default: 32.",
+            min=1,
+            show_default=False,
+        ),
     ] = None,
     as_json: JSON = False,
     debug: DEBUG = False,

@@ -1,7 +1,8 @@
 """The ASGI application, which answers requests in threads.
 
-A commit blocks while other writers hold the table's latch. So a pool of threads answers the requests, and the event
-loop only reads and writes sockets. If too many requests wait for a thread, more are refused.
+A commit blocks while other writers hold the table's latch. So threads answer the requests, and the event loop only
+reads and writes sockets. A request that waits for a thread or for its turn is a future of the event loop. If too many
+wait, more are refused.
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping, Set
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
 from commit_coord.rest.access import Forbidden, IssuerUnavailable, KeysWanted, NotAuthenticated, Place
-from commit_coord.rest.errors import BodyTimeout, BodyTooLarge, Overloaded, error_answer
+from commit_coord.rest.errors import BodyTimeout, BodyTooLarge, Overloaded, error_answer, stopping
 from commit_coord.rest.gate import Gate
 from commit_coord.rest.identities import Identities
+from commit_coord.rest.lanes import Kind, Lanes
 from commit_coord.rest.needs import NOTHING
 from commit_coord.rest.routes import Admitted, Api
 from commit_coord.rest.settings import Serving
@@ -60,8 +61,7 @@ class Application:
     def __init__(self, serving: Serving, secret: bytes | None = None) -> None:
         self._serving = serving
         self._secret = secret or os.urandom(SECRET_BYTES)
-        # Only half of the threads may wait for turns: the others must be free for the commits that have a turn.
-        self._warehouses = Warehouses(serving.catalogs, most_waiting=serving.threads // 2)
+        self._warehouses = Warehouses(serving.catalogs, most_waiting=serving.limits.max_commits_per_table)
         self._watch = Watch(serving.access_log)
         self._readiness = Readiness(self._warehouses)
         self._asking: asyncio.Future[Answer] | None = None
@@ -69,7 +69,7 @@ class Application:
         self._queued: Counter[tuple[str, ...]] = Counter()
         self._stopping = False
         self._opened: Api | None = None
-        self._threads: ThreadPoolExecutor | None = None
+        self._lanes = Lanes(serving.threads)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answer one request; or handle the start and the end of the process."""
@@ -99,7 +99,6 @@ class Application:
         self._warehouses.open()
         self._watch.attach(self._warehouses)
         self._opened = Api(self._warehouses, identities(self._serving, self._warehouses, self._secret))
-        self._threads = ThreadPoolExecutor(self._serving.threads, thread_name_prefix="request")
 
     @property
     def _api(self) -> Api:
@@ -113,11 +112,13 @@ class Application:
     def stop(self) -> None:
         """Refuse requests that have not begun; call it once no new connection is accepted."""
         self._stopping = True
+        self._lanes.stop()
+        for warehouse in self._warehouses:
+            warehouse.lines.stop()
 
     def end(self) -> None:
         """Wait for the requests that run, then release every lock."""
-        assert self._threads is not None, "it was started"
-        self._threads.shutdown(wait=True, cancel_futures=True)
+        self._lanes.end()
         self._warehouses.close()
 
     async def _serve(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -165,15 +166,18 @@ class Application:
             raise IssuerUnavailable("the keys of the issuer have not arrived yet; try again") from None
 
     async def _answer(self, admitted: Admitted, receive: Receive, exchange: Exchange) -> Answer:
-        assert self._threads is not None, "uvicorn serves nothing before the start is complete"
         limits = self._serving.limits
         with self._counted():
             most = limits.max_body_bytes if admitted.route.needs is not NOTHING else _MAX_OPEN_BODY_BYTES
             body = await _body(admitted.request, receive, min(most, limits.max_body_bytes), limits.body_timeout_ms)
             whole = dataclasses.replace(admitted, request=dataclasses.replace(admitted.request, body=body))
-            with self._queueing(self._api.queues(whole)):
-                work = partial(self._begun, whole, exchange, time.perf_counter())
-                return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+            work = self._api.work(whole)
+            with self._queueing(work.objects):
+                carry_out = partial(self._begun, whole, exchange, time.perf_counter())
+                land = partial(self._lanes.run, work, carry_out)
+                if work.kind is not Kind.COMMIT:
+                    return await land()
+                return await self._api.lines(whole).commit(work.objects, work.writer, land)
 
     @contextmanager
     def _counted(self) -> Iterator[None]:
@@ -182,8 +186,9 @@ class Application:
         Raises:
             Overloaded: The limits allow no more.
         """
-        if self._running >= self._serving.max_requests:
-            raise Overloaded(f"{self._serving.max_requests} requests run or wait; try again")
+        most = self._serving.limits.max_requests
+        if self._running >= most:
+            raise Overloaded(f"{most} requests run or wait; try again")
         self._running += 1
         try:
             yield
@@ -191,25 +196,29 @@ class Application:
             self._running -= 1
 
     @contextmanager
-    def _queueing(self, tables: Set[tuple[str, ...]]) -> Iterator[None]:
-        """Count a commit to each of *tables* until the end of the block.
+    def _queueing(self, objects: Set[tuple[str, ...]]) -> Iterator[None]:
+        """Count a change of each of *objects* until the end of the block.
 
         Raises:
             Overloaded: The limits allow no more.
         """
-        most = self._serving.limits.max_commits_per_table
-        for table in tables:
-            if self._queued[table] >= most:
-                raise Overloaded(f"{most} commits to {'.'.join(table[1:])} run or wait; try again")
-        self._queued.update(tables)
+        limits = self._serving.limits
+        # Else those that wait for a few objects would be all requests that the limits allow.
+        most = min(limits.max_commits_per_table, limits.max_requests - self._running)
+        for name in objects:
+            if self._queued[name] >= max(most, 1):
+                raise Overloaded(
+                    f"{self._queued[name]} changes of {'.'.join(name[1:]) or name[0]} run or wait; try again"
+                )
+        self._queued.update(objects)
         try:
             yield
         finally:
-            self._queued -= Counter(tables)
+            self._queued -= Counter(objects)
 
     def _begun(self, admitted: Admitted, exchange: Exchange, handed_over: float) -> Answer:
         if self._stopping:
-            return error_answer(Overloaded("the server is stopping; ask another one, or this one when it is back"))
+            return error_answer(stopping())
         with self._watch.in_thread(exchange, handed_over):
             return self.answer(admitted)
 

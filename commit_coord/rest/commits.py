@@ -1,18 +1,10 @@
-"""Lands the commits of a request: reads what the client declares, and lets the commits run in their turn."""
+"""Lands the commits of a request: reads what the client declares."""
 
 from __future__ import annotations
-
-from collections.abc import Callable, Mapping
-from typing import TypeVar
-
-from pyiceberg.table.update import AddSnapshotUpdate
-from pyiceberg.typedef import Identifier
 
 from commit_coord.coordinator import Committed
 from commit_coord.rest.warehouses import Warehouse
 from commit_coord.rest.wire import CommitTable, CommitTransaction, Request
-
-T = TypeVar("T")
 
 DECLARATION_HEADER = "x-commit-coord-append"
 """The header with which a client declares all its appends ``blind`` or ``checked``.
@@ -24,9 +16,6 @@ A client sets it with the catalog property ``header.X-Commit-Coord-Append``.
 def land(warehouse: Warehouse, request: Request, wanted: CommitTable) -> Committed:
     """Land the commit of *request*, once.
 
-    If the commit is refused because the head has moved, this raises only when the turn of the client has come: a retry
-    then runs before all other commits.
-
     Args:
         warehouse: The catalog of the table.
         request: Names the table; its headers may contain a declaration.
@@ -36,19 +25,13 @@ def land(warehouse: Warehouse, request: Request, wanted: CommitTable) -> Committ
         Exception: As :meth:`~commit_coord.catalog.base.CoordinatedCatalog.commit_request`.
     """
     declared = request.headers.get(DECLARATION_HEADER)
-    return _in_turn(
-        warehouse,
-        {request.table: wanted},
-        lambda: warehouse.catalog.commit_request(
-            request.table, wanted.requirements, wanted.updates, declared=declared, request_id=request.idempotency_key
-        ),
+    return warehouse.catalog.commit_request(
+        request.table, wanted.requirements, wanted.updates, declared=declared, request_id=request.idempotency_key
     )
 
 
 def land_several(warehouse: Warehouse, request: Request, wanted: CommitTransaction) -> None:
     """Land the commits of *request* to several tables, once: all of them, or none.
-
-    A refusal is held back as in :func:`land`, until the turn of the client has come in all its tables.
 
     Args:
         warehouse: The catalog of the tables.
@@ -59,14 +42,4 @@ def land_several(warehouse: Warehouse, request: Request, wanted: CommitTransacti
         Exception: As :meth:`~commit_coord.catalog.base.CoordinatedCatalog.commit_requests`.
     """
     changes = [(each.identifier.identifier, each.requirements, each.updates) for each in wanted.table_changes]
-    _in_turn(
-        warehouse,
-        {change.identifier.identifier: change for change in wanted.table_changes},
-        lambda: warehouse.catalog.commit_requests(changes, request_id=request.idempotency_key),
-    )
-
-
-def _in_turn(warehouse: Warehouse, commits: Mapping[Identifier, CommitTable], land: Callable[[], T]) -> T:
-    updates = [update for commit in commits.values() for update in commit.updates]
-    added = [update.snapshot.snapshot_id for update in updates if isinstance(update, AddSnapshotUpdate)]
-    return warehouse.lines.commit(map(warehouse.spelled, commits), frozenset(added), land)
+    warehouse.catalog.commit_requests(changes, request_id=request.idempotency_key)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pyiceberg.exceptions import NoSuchTableError, NoSuchViewError
-from pyiceberg.typedef import IcebergBaseModel, Identifier
+from pyiceberg.typedef import Identifier
 
 from commit_coord.rest import namespaces, tables, views
 from commit_coord.rest.answered import Seen
@@ -23,6 +23,7 @@ from commit_coord.rest.wire import (
     Answer,
     CreateNamespace,
     CreateTable,
+    Named,
     RegisterTable,
     RenameTable,
     Request,
@@ -151,18 +152,12 @@ def _uuid(warehouse: Warehouse, table: Identifier) -> str | None:
 # one that was changed.
 
 
-class _Named(IcebergBaseModel):
-    """A request that names what it creates."""
-
-    name: str
-
-
 def _old_view(warehouse: Warehouse, request: Request) -> Seen:
     return {"there": _view_location(warehouse, request.view)}
 
 
 def _new_view(warehouse: Warehouse, request: Request) -> Seen:
-    return {"there": _view_location(warehouse, (*request.namespace, request.parsed(_Named).name))}
+    return {"there": _view_location(warehouse, (*request.namespace, request.parsed(Named).name))}
 
 
 def _view_made(warehouse: Warehouse, request: Request, before: Seen, now: Seen) -> Answer | None:

@@ -7,6 +7,7 @@ clients delete the files of a commit that was refused.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from http import HTTPStatus
 
@@ -25,6 +26,7 @@ from pyiceberg.exceptions import (
 )
 
 from commit_coord.errors import (
+    CheckpointInTable,
     CommitConflict,
     CommitCoordError,
     CommitNotApplied,
@@ -65,6 +67,11 @@ class Overloaded(Exception):
     def __init__(self, reason: str, retry_after_s: int = 1) -> None:
         self.retry_after_s = retry_after_s
         super().__init__(reason)
+
+
+def stopping() -> Overloaded:
+    """Return the reason for which a server that stops refuses what has not begun."""
+    return Overloaded("the server is stopping; ask another one, or this one when it is back")
 
 
 class StillRunning(Exception):
@@ -132,6 +139,10 @@ def error_answer(error: Exception) -> Answer:
     return _answer(HTTPStatus.INTERNAL_SERVER_ERROR, "InternalServerError", text, error)
 
 
+_FINAL = (CheckpointInTable, StaleRead, UpdatesDoNotFit)
+"""A retry of a commit that was refused with one of these is refused, too."""
+
+
 def is_final(error: Exception) -> bool:
     """Return whether every repeat of a request that ended in *error* ends in the same 4xx, now and later."""
     if isinstance(error, LockError | FileNotFoundError | Overloaded | BodyTimeout | StillRunning):
@@ -157,4 +168,5 @@ def _answer(status: HTTPStatus, kind: str, message: str, error: Exception) -> An
         headers["www-authenticate"] = f'Bearer realm="commit-coord"{invalid}'
     elif isinstance(error, MethodNotAllowed):
         headers["allow"] = ", ".join(error.allowed)
-    return json_answer({"error": {"message": message, "type": kind, "code": int(status)}}, status, headers)
+    answer = json_answer({"error": {"message": message, "type": kind, "code": int(status)}}, status, headers)
+    return dataclasses.replace(answer, head_moved=isinstance(error, CommitConflict) and not isinstance(error, _FINAL))

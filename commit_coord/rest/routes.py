@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from pyiceberg.typedef import Identifier
@@ -17,17 +18,21 @@ from commit_coord.rest.errors import NoSuchWarehouse, error_answer
 from commit_coord.rest.gate import Gate
 from commit_coord.rest.idempotency import Idempotency
 from commit_coord.rest.identities import Identities
+from commit_coord.rest.lanes import Kind, Work
 from commit_coord.rest.needs import NOTHING, Needs, whole_catalog
 from commit_coord.rest.oauth import TokenEndpoint
 from commit_coord.rest.routing import PREFIX, Route, Router
+from commit_coord.rest.turns import Lines
 from commit_coord.rest.warehouses import Warehouse, Warehouses
 from commit_coord.rest.watching import request_span
 from commit_coord.rest.wire import (
     Answer,
     CommitTransaction,
     CreateNamespace,
+    Named,
     RenameTable,
     Request,
+    added_snapshots,
     changed_tables,
     json_answer,
     levels,
@@ -65,6 +70,37 @@ def _changed(request: Request) -> Sequence[Identifier]:
     return [change.identifier.namespace for change in changes] or whole_catalog(request)
 
 
+def _table(request: Request) -> Sequence[Identifier]:
+    """Return the table in the path."""
+    return (request.table,)
+
+
+def _view(request: Request) -> Sequence[Identifier]:
+    """Return the view in the path."""
+    return (request.view,)
+
+
+def _new(request: Request) -> Sequence[Identifier]:
+    """Return the table or view that is to be created or registered."""
+    return ((*request.namespace, request.parsed(Named).name),)
+
+
+def _both_names(request: Request) -> Sequence[Identifier]:
+    """Return the old and the new name of a table or view."""
+    wanted = request.parsed(RenameTable)
+    return wanted.source.identifier, wanted.destination.identifier
+
+
+def _namespace(request: Request) -> Sequence[Identifier]:
+    """Return the namespace in the path, as one name."""
+    return ((".".join(request.namespace),),)
+
+
+def _new_namespace(request: Request) -> Sequence[Identifier]:
+    """Return the namespace that is to be created, as one name."""
+    return [(".".join(namespace),) for namespace in _created(request)]
+
+
 def _tables(request: Request) -> Sequence[Identifier]:
     """Return the tables of a transaction."""
     return changed_tables(request.body)
@@ -72,39 +108,44 @@ def _tables(request: Request) -> Sequence[Identifier]:
 
 SERVED: tuple[Route[Handler], ...] = (
     Route("GET", _NAMESPACES, namespaces.list_namespaces, Needs(Access.SEE, _parent)),
-    Route("POST", _NAMESPACES, namespaces.create_namespace, Needs(Access.ADMINISTER, _created)),
+    Route("POST", _NAMESPACES, namespaces.create_namespace, Needs(Access.ADMINISTER, _created), _new_namespace),
     Route("GET", _NAMESPACE, namespaces.load_namespace, Needs(Access.READ)),
     Route("HEAD", _NAMESPACE, namespaces.namespace_exists, Needs(Access.READ)),
-    Route("DELETE", _NAMESPACE, namespaces.drop_namespace, Needs(Access.ADMINISTER)),
-    Route("POST", f"{_NAMESPACE}/properties", namespaces.update_namespace, Needs(Access.ADMINISTER)),
+    Route("DELETE", _NAMESPACE, namespaces.drop_namespace, Needs(Access.ADMINISTER), _namespace),
+    Route("POST", f"{_NAMESPACE}/properties", namespaces.update_namespace, Needs(Access.ADMINISTER), _namespace),
     Route("GET", _TABLES, tables.list_tables, Needs(Access.READ)),
-    Route("POST", _TABLES, tables.create_table, Needs(Access.WRITE)),
+    Route("POST", _TABLES, tables.create_table, Needs(Access.WRITE), _new),
     Route("GET", _TABLE, tables.load_table, Needs(Access.READ)),
     Route("HEAD", _TABLE, tables.table_exists, Needs(Access.READ)),
-    Route("POST", _TABLE, tables.commit_table, Needs(Access.WRITE), lambda request: (request.table,)),
-    Route("DELETE", _TABLE, tables.drop_table, Needs(Access.WRITE, purging=Access.ADMINISTER)),
+    Route("POST", _TABLE, tables.commit_table, Needs(Access.WRITE), _table, commits=True),
+    Route("DELETE", _TABLE, tables.drop_table, Needs(Access.WRITE, purging=Access.ADMINISTER), _table),
     Route("POST", f"{_TABLE}/metrics", tables.report_metrics, Needs(Access.READ)),
     # The client names the file, and the server reads it with its own rights.
-    Route("POST", f"{_NAMESPACE}/register", tables.register_table, Needs(Access.ADMINISTER)),
-    Route("POST", f"{PREFIX}/tables/rename", tables.rename_table, Needs(Access.WRITE, _renamed)),
+    Route("POST", f"{_NAMESPACE}/register", tables.register_table, Needs(Access.ADMINISTER), _new),
+    Route("POST", f"{PREFIX}/tables/rename", tables.rename_table, Needs(Access.WRITE, _renamed), _both_names),
 )
 """The routes that every warehouse serves."""
 
 VIEWS: tuple[Route[Handler], ...] = (
     Route("GET", _VIEWS, views.list_views, Needs(Access.READ)),
-    Route("POST", _VIEWS, views.create_view, Needs(Access.WRITE)),
+    Route("POST", _VIEWS, views.create_view, Needs(Access.WRITE), _new),
     Route("GET", _VIEW, views.load_view, Needs(Access.READ)),
     Route("HEAD", _VIEW, views.view_exists, Needs(Access.READ)),
-    Route("POST", _VIEW, views.commit_view, Needs(Access.WRITE), lambda request: (request.view,)),
-    Route("DELETE", _VIEW, views.drop_view, Needs(Access.WRITE)),
-    Route("POST", f"{PREFIX}/views/rename", views.rename_view, Needs(Access.WRITE, _renamed)),
-    Route("POST", f"{_NAMESPACE}/register-view", views.register_view, Needs(Access.ADMINISTER)),
+    Route("POST", _VIEW, views.commit_view, Needs(Access.WRITE), _view),
+    Route("DELETE", _VIEW, views.drop_view, Needs(Access.WRITE), _view),
+    Route("POST", f"{PREFIX}/views/rename", views.rename_view, Needs(Access.WRITE, _renamed), _both_names),
+    Route("POST", f"{_NAMESPACE}/register-view", views.register_view, Needs(Access.ADMINISTER), _new),
 )
 """The routes of a warehouse that stores views."""
 
 TRANSACTIONS: tuple[Route[Handler], ...] = (
     Route(
-        "POST", f"{PREFIX}/transactions/commit", transactions.commit_transaction, Needs(Access.WRITE, _changed), _tables
+        "POST",
+        f"{PREFIX}/transactions/commit",
+        transactions.commit_transaction,
+        Needs(Access.WRITE, _changed),
+        _tables,
+        commits=True,
     ),
 )
 """The routes of a warehouse that can swap several pointers at once."""
@@ -161,15 +202,31 @@ class Api:
         caller = ANYBODY if route.needs is NOTHING else self.gate.caller(request)
         return Admitted(route, dataclasses.replace(request, names=names), caller)
 
-    def queues(self, admitted: Admitted) -> frozenset[tuple[str, ...]]:
-        """Return the tables or views for whose latches a request waits, each with its catalog; does not block."""
+    def work(self, admitted: Admitted) -> Work:
+        """Return what a request needs before it is carried out; does not block."""
+        route, request = admitted.route, admitted.request
+        if route.changes is None:
+            return Work()
         try:
-            if not (named := admitted.route.queues(admitted.request)):
-                return frozenset()
-            warehouse = self._warehouses.named(admitted.request.names["prefix"])
-            return frozenset((warehouse.catalog.name, *warehouse.spelled(name)) for name in named)
-        except ValueError:
-            return frozenset()  # the handler refuses the request
+            warehouse = self._warehouses.chosen(request.names["prefix"])
+        except NoSuchWarehouse:
+            return Work()  # the answer is 404
+        catalog = warehouse.catalog
+        try:
+            objects = frozenset((catalog.name, *warehouse.spelled(name)) for name in route.changes(request))
+        except (ValueError, RecursionError):
+            objects = frozenset({(catalog.name,)})  # the handler refuses the request
+        writer = frozenset[int]()
+        if route.commits:
+            with suppress(ValueError, RecursionError):
+                writer = added_snapshots(request.body)
+        purges = route.needs.purging is not None and request.purges
+        kind = Kind.PURGE if purges else Kind.COMMIT if route.commits else Kind.CHANGE
+        return Work(kind, objects, writer, catalog.settings.lock_acquire_timeout_ms / 1000)
+
+    def lines(self, admitted: Admitted) -> Lines:
+        """Return the queues of the catalog to which a request commits."""
+        return self._warehouses.named(admitted.request.names["prefix"]).lines
 
     def answer(self, admitted: Admitted) -> Answer:
         """Return the answer to a request, also if it ends in an error. Blocks; may be called from many threads."""

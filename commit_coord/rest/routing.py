@@ -31,14 +31,17 @@ class Route(Generic[H]):
         path: As in the specification: ``{name}`` is a part that contains a name.
         handler: Answers the request.
         needs: The right that the client must have.
-        queues: Returns the tables or views for whose latches the request waits.
+        changes: Returns the tables, views or namespaces that the request changes; a namespace is one name, joined with
+            dots. None: it changes nothing.
+        commits: Whether the request is a commit to tables. If the head has moved, its client may come back.
     """
 
     method: str
     path: str
     handler: H
     needs: Needs
-    queues: Callable[[Request], Sequence[Identifier]] = lambda _: ()
+    changes: Callable[[Request], Sequence[Identifier]] | None = None
+    commits: bool = False
 
     @property
     def endpoint(self) -> str:

@@ -54,13 +54,13 @@ class Limits(_Section):
 
     Args:
         max_body_bytes: Size of the body of a request.
-        max_requests: Requests that run or wait for a thread; None means 17 for each thread.
-        max_commits_per_table: Commits to one table or view that run or wait.
+        max_requests: Requests that run or wait. Of the changes of one object, no more than stay free for others.
+        max_commits_per_table: Changes of one table, view or namespace that run or wait.
         body_timeout_ms: How long the client may take to send the body of a request.
     """
 
     max_body_bytes: Positive = 64 * 1024 * 1024
-    max_requests: Positive | None = None
+    max_requests: Positive = 544
     max_commits_per_table: Positive = 256
     body_timeout_ms: Positive = 30_000
 
@@ -171,7 +171,8 @@ class Serving(_Section):
         host: The address on which the server listens.
         port: The port on which the server listens; 0 takes a free one.
         processes: The number of processes.
-        threads: The number of requests that each process carries out at once.
+        threads: The number of reads that each process carries out at once, and of commits; the commits to one table get
+            a half of these threads at most. Other changes have a quarter as many threads, and purges have two.
         access_log: A file to which the server appends a line for each request; ``-`` is the standard output, "" is
             none.
         allow_plain_http: Whether to serve other machines without TLS, because a proxy in front of the server has TLS.
@@ -190,11 +191,6 @@ class Serving(_Section):
     limits: Limits = Limits()
     tls: Tls | None = None
     authentication: Authentication | None = None
-
-    @property
-    def max_requests(self) -> int:
-        """See :class:`Limits`."""
-        return self.limits.max_requests or self.threads * 17
 
 
 def read_settings(path: Path) -> dict[str, Any]:

@@ -1,50 +1,48 @@
 """The queue in which the commits of one process to the tables of a catalog wait for their turns.
 
-:mod:`commit_coord.protocol.turns` decides; this module blocks and wakes the threads. Each process has a queue of its
-own: a client returns to the same process as long as its connection stays open.
+:mod:`commit_coord.protocol.turns` decides; this module wakes those who wait. They are futures of the event loop, so
+they occupy no thread. Each process has a queue of its own: a client returns to the same process as long as its
+connection stays open.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable
-from typing import TypeVar
-
-from pyiceberg.typedef import Identifier
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
 
 from commit_coord.clock import Clock
-from commit_coord.errors import CheckpointInTable, CommitConflict, StaleRead, UpdatesDoNotFit
-from commit_coord.protocol.turns import Stage, Turns
+from commit_coord.protocol.turns import Stage, Table, Ticket, Turns
+from commit_coord.rest.lanes import wake
+from commit_coord.rest.wire import Answer
 
-T = TypeVar("T")
-
-_WAITS = 10
+WAITS = 10
 """A commit waits no longer than this number of unused turns takes."""
-
-_FINAL = (CheckpointInTable, StaleRead, UpdatesDoNotFit)
-"""A retry of a commit that was refused with one of these is refused, too."""
 
 
 class Lines:
-    """Lets the commits to each table run in turn.
+    """Lets the commits to each table run in turn; used on one event loop.
 
     Args:
         clock: Time.
         reserved_ms: How long a table is reserved for a writer that was refused; with 0 it is never reserved.
-        most_waiting: How many threads may wait for one table.
+        most_waiting: How many commits may wait for one table.
     """
 
     def __init__(self, clock: Clock, *, reserved_ms: int, most_waiting: int) -> None:
         self._clock = clock
-        self._changed = threading.Condition()
         reserve_s = reserved_ms / 1000
-        self._turns = Turns(reserve_s=reserve_s, wait_s=reserve_s * _WAITS, most_waiting=most_waiting)
+        self._turns = Turns(reserve_s=reserve_s, wait_s=reserve_s * WAITS, most_waiting=most_waiting)
+        self._waiting: dict[Ticket, asyncio.Future[None]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._stopping = False
 
-    def commit(self, tables: Iterable[Identifier], writer: frozenset[int], land: Callable[[], T]) -> T:
-        """Call *land* when the turn of the commit has come, and return its result.
+    async def commit(
+        self, tables: Iterable[Table], writer: frozenset[int], land: Callable[[], Awaitable[Answer]]
+    ) -> Answer:
+        """Call *land* when the turn of the commit has come, and return its answer.
 
-        If the commit is refused because the head moved, the refusal is raised only when the tables can be reserved for
-        this writer: its retry then runs next.
+        If the commit is refused because the head moved, this returns only when the tables can be reserved for this
+        writer: its retry then runs next.
 
         Args:
             tables: The tables to which it commits.
@@ -55,28 +53,42 @@ class Lines:
             Exception: Whatever *land* raises.
         """
         turns = self._turns
-        with self._changed:
-            ticket = turns.enter(tables, writer, self._clock.now())
-            while ticket.stage is Stage.WAITING:
-                self._wait()
+        ticket = turns.enter(tables, writer, self._clock.now())
         try:
-            return land()
-        except CommitConflict as refused:
-            if not isinstance(refused, _FINAL):
-                with self._changed:
-                    turns.refuse(ticket, self._clock.now())
-                    self._changed.notify_all()
-                    while ticket.stage is Stage.REFUSED:
-                        self._wait()
-            raise
+            await self._until_it_leaves(ticket, Stage.WAITING)
+            answer = await land()
+            if answer.head_moved:
+                turns.refuse(ticket, self._clock.now())
+                await self._until_it_leaves(ticket, Stage.REFUSED)
+            return answer
         finally:
-            with self._changed:
-                turns.leave(ticket, self._clock.now())
-                self._changed.notify_all()
+            turns.leave(ticket, self._clock.now())
+            self._go_on()
 
-    def _wait(self) -> None:
-        """Block until something may have changed."""
-        now, at = self._clock.now(), self._turns.wakes_at()
-        self._changed.wait(None if at is None else max(at - now, 0.001))
-        if self._turns.advance(self._clock.now()):
-            self._changed.notify_all()
+    def stop(self) -> None:
+        """Let nobody wait any more."""
+        self._stopping = True
+        for future in tuple(self._waiting.values()):
+            future.get_loop().call_soon_threadsafe(wake, future)
+
+    async def _until_it_leaves(self, ticket: Ticket, stage: Stage) -> None:
+        self._go_on()
+        if ticket.stage is stage and not self._stopping:
+            self._waiting[ticket] = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiting[ticket]
+            finally:
+                del self._waiting[ticket]
+
+    def _go_on(self) -> None:
+        """Wake those whose time has come, and come back when the next time limit ends."""
+        self._turns.advance(self._clock.now())
+        for ticket, future in self._waiting.items():
+            if ticket.stage not in (Stage.WAITING, Stage.REFUSED):
+                wake(future)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if (at := self._turns.wakes_at()) is not None:
+            delay_s = max(at - self._clock.now(), 0.001)
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._go_on)

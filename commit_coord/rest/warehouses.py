@@ -33,12 +33,15 @@ class Warehouse:
         return quote(self.catalog.name, safe="")
 
     def spelled(self, name: Identifier) -> tuple[str, ...]:
-        """Return the name of a table or view in the spelling that the catalog stores.
+        """Return the name of a table, view or namespace in the spelling that the catalog stores.
+
+        Args:
+            name: The name; of a namespace, all its levels as one.
 
         Raises:
             ValueError: Nothing can have this name.
         """
-        return self.catalog.spelled(Resource.table(name)).path
+        return self.catalog.spelled(Resource.table(name) if len(name) > 1 else Resource(name)).path
 
 
 class Warehouses:

@@ -142,6 +142,7 @@ class Answer:
         headers: All headers except content type and length.
         content_type: The type of the body.
         location: The metadata file whose content is in the body; None if there is none.
+        head_moved: Whether a commit was refused because the head had moved: its client will try again.
     """
 
     status: int = 200
@@ -149,6 +150,7 @@ class Answer:
     headers: Mapping[str, str] = field(default_factory=dict)
     content_type: str = "application/json"
     location: str | None = None
+    head_moved: bool = False
 
 
 def json_answer(document: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Answer:
@@ -176,6 +178,12 @@ class UpdateNamespace(IcebergBaseModel):
 
     removals: list[str] = Field(default_factory=list)
     updates: dict[str, str] = Field(default_factory=dict)
+
+
+class Named(IcebergBaseModel):
+    """A request that names what it creates in a namespace."""
+
+    name: str
 
 
 class CreateTable(IcebergBaseModel):
@@ -337,6 +345,20 @@ class _Name(msgspec.Struct):
     name: str
 
 
+class _Snapshot(msgspec.Struct):
+    number: int = msgspec.field(name="snapshot-id")
+
+
+class _Update(msgspec.Struct):
+    action: str
+    snapshot: _Snapshot | None = None
+
+
+class _Commit(msgspec.Struct):
+    updates: list[_Update] = []
+    changes: list[_Commit] = msgspec.field(name="table-changes", default_factory=list)
+
+
 class _Change(msgspec.Struct):
     identifier: _Name
 
@@ -353,6 +375,17 @@ def changed_tables(body: bytes) -> list[Identifier]:
     """
     found = [change.identifier for change in msgspec.json.decode(body, type=_Changes).changes]
     return [(*each.namespace, each.name) for each in found]
+
+
+def added_snapshots(body: bytes) -> frozenset[int]:
+    """Return the ids of the snapshots that a ``CommitTableRequest`` or ``CommitTransactionRequest`` adds.
+
+    Raises:
+        ValueError: The body is not such a request.
+    """
+    commit = msgspec.json.decode(body, type=_Commit)
+    updates = [update for each in (commit, *commit.changes) for update in each.updates]
+    return frozenset(each.snapshot.number for each in updates if each.action == "add-snapshot" and each.snapshot)
 
 
 class RenameTable(IcebergBaseModel):

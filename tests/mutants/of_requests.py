@@ -7,10 +7,12 @@ from tests.mutants.mutant import Mutant
 _BLIND = "iceberg/blind.py"
 _REQUESTED = "catalog/requested.py"
 _TURNS = "protocol/turns.py"
+_ADMISSION = "protocol/admission.py"
 _REBASED = "tests/rest/test_rebase.py::test_"
 _ASKED = "tests/catalog/test_commit_requests.py::test_"
 _DRAWN = "tests/rest/test_programs.py::test_random_programs_find_no_wrong_row[1]"
 _IN_TURN = "tests/unit/test_turns.py::test_"
+_ADMITTED = "tests/unit/test_admission.py::test_"
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
@@ -175,6 +177,27 @@ MUTANTS: tuple[Mutant, ...] = (
         "        times = [ticket.deadline for ticket in self._line]\n",
         "        times = []\n",
         _IN_TURN + "whatever_clients_do_nobody_waits_for_ever_and_one_turn_is_used_at_a_time",
+    ),
+    Mutant(
+        "one-table-gets-all-threads",
+        _ADMISSION,
+        "all(self._running[name] < self._free for name in place.objects)",
+        "self._free",
+        _ADMITTED + "one_table_gets_half_of_the_threads_and_each_further_one_half_of_the_rest",
+    ),
+    Mutant(
+        "who-waits-for-several-tables-is-overtaken",
+        _ADMISSION,
+        "                behind |= place.objects\n",
+        "                pass\n",
+        _ADMITTED + "a_request_for_several_tables_has_none_of_them_while_it_waits_and_is_not_overtaken",
+    ),
+    Mutant(
+        "who-gives-up-stays-in-the-line",
+        _ADMISSION,
+        "            self._line.pop(place, None)\n",
+        "            pass\n",
+        _ADMITTED + "who_gives_up_lets_those_behind_go_on",
     ),
     Mutant(
         "offsets-that-can-not-be-compared-are-refused",

@@ -95,9 +95,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "transactions-have-no-turn",
-        "rest/commits.py",
-        "    return warehouse.lines.commit(map(warehouse.spelled, commits), frozenset(added), land)\n",
-        "    return warehouse.lines.commit(map(warehouse.spelled, list(commits)[:1]), frozenset(added), land)\n",
+        "rest/wire.py",
+        "for each in (commit, *commit.changes) for update",
+        "for each in (commit,) for update",
         "tests/rest/test_turns.py::test_a_transaction_that_comes_back_goes_first_in_all_its_tables",
     ),
     Mutant(

@@ -48,7 +48,7 @@ from commit_coord.rest.needs import NOTHING
 from commit_coord.rest.routes import Admitted
 from commit_coord.rest.routing import MethodNotAllowed, NoRoute, Route, Router
 from commit_coord.rest.server import check
-from commit_coord.rest.settings import Serving
+from commit_coord.rest.settings import Limits, Serving
 from commit_coord.rest.wire import Answer, CommitTable, Request, UnsupportedRequest, read_commit
 from tests.rest.kit import SCHEMA
 
@@ -332,7 +332,7 @@ class _Blocking(Application):
     """Answers nothing until it is let."""
 
     def __init__(self, threads: int) -> None:
-        super().__init__(Serving(catalogs=(), threads=threads))
+        super().__init__(Serving(catalogs=(), threads=threads, limits=Limits(max_requests=17)))
         self.go_on = threading.Event()
         self.answered = 0
         self.start()

@@ -101,7 +101,7 @@ def test_commits_beyond_the_limit_of_a_table_are_refused_and_reads_of_it_are_not
         await asyncio.sleep(0)
         refused = await server.asked("POST", path, _SET)
         assert (429, "1") == (refused.status, refused.headers["retry-after"])
-        assert "2 commits to db.t run or wait" in refused.error[2]
+        assert "2 changes of db.t run or wait" in refused.error[2]
         assert 200 == (await server.asked("GET", path)).status
         assert 404 == (await server.asked("POST", path_of("db", "other"), _SET)).status
         latch.__exit__(None, None, None)

@@ -49,14 +49,15 @@ from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.iceberg.rebase import REQUEST_ID
 from commit_coord.locks.base import Lease
 from commit_coord.model import LeaseState, LockScope
+from commit_coord.protocol.turns import Stage, Turns
 from commit_coord.rest import answered as answered_module
 from commit_coord.rest import idempotency as idempotency_module
-from commit_coord.rest import turns as turns_module
 from commit_coord.rest.commits import DECLARATION_HEADER
 from commit_coord.rest.errors import error_answer
+from commit_coord.rest.lanes import Kind as WorkKind
 from commit_coord.rest.metadata import TableAnswers
-from commit_coord.rest.routes import Api
-from commit_coord.rest.turns import Lines
+from commit_coord.rest.routes import Admitted, Api
+from commit_coord.rest.turns import WAITS, Lines
 from commit_coord.rest.warehouses import Warehouse, Warehouses
 from commit_coord.rest.wire import Answer as HttpAnswer
 from commit_coord.rest.wire import Request
@@ -157,6 +158,46 @@ class ServedCatalog(SimulatedCatalog):
         settings.commit_coord_traces, settings.commit_journal_lifetime_ms = None, 3_600_000
 
 
+class InTurn:
+    """In place of :class:`commit_coord.rest.turns.Lines`, whose commits wait on an event loop: here, in threads.
+
+    Args:
+        process: The server.
+        turns: Decides.
+    """
+
+    def __init__(self, process: Process, turns: Turns) -> None:
+        self._clock, self._turns = process.clock, turns
+        self._changed = Condition(process.world)
+
+    def answer(self, api: Api, admitted: Admitted) -> HttpAnswer:
+        """Return the answer to a request; a commit waits for its turn, and a refusal is held back."""
+        work = api.work(admitted)
+        if work.kind is not WorkKind.COMMIT:
+            return api.answer(admitted)
+        turns, clock = self._turns, self._clock
+        ticket = turns.enter(work.objects, work.writer, clock.now())
+        try:
+            while ticket.stage is Stage.WAITING:
+                self._wait()
+            answer = api.answer(admitted)
+            if answer.head_moved:
+                turns.refuse(ticket, clock.now())
+                self._changed.notify_all()
+                while ticket.stage is Stage.REFUSED:
+                    self._wait()
+            return answer
+        finally:
+            turns.leave(ticket, clock.now())
+            self._changed.notify_all()
+
+    def _wait(self) -> None:
+        at = self._turns.wakes_at()
+        self._changed.wait(None if at is None else max(at - self._clock.now(), 0.001))
+        if self._turns.advance(self._clock.now()):
+            self._changed.notify_all()
+
+
 Reply = Callable[[HttpAnswer | None], None]
 
 
@@ -170,9 +211,11 @@ class Server:
         warehouses._opened["sim"] = Warehouse(
             catalog,
             TableAnswers(lambda _: files),
-            Lines(process.clock, reserved_ms=run.plan.reserved_ms, most_waiting=16),
+            Lines(process.clock, reserved_ms=0, most_waiting=0),
         )
         self._api = Api(warehouses)
+        reserve_s = run.plan.reserved_ms / 1000
+        self._turns = InTurn(process, Turns(reserve_s=reserve_s, wait_s=reserve_s * WAITS, most_waiting=256))
         self.open: dict[int, Reply] = {}
         """The connections on which an answer is awaited, by their numbers."""
         self._numbers = itertools.count()
@@ -184,7 +227,7 @@ class Server:
 
         def work() -> None:
             try:
-                answer = self._api.answer(self._api.admit(request))
+                answer = self._turns.answer(self._api, self._api.admit(request))
             except Exception as error:  # noqa: BLE001 - it is the answer
                 answer = error_answer(error)
             if request.method == "POST":
@@ -555,8 +598,7 @@ class RestRun(Run):
             return self.world.expected()[0].process.clock.now()
 
         yield from super().replaced()
-        for module in (turns_module, idempotency_module):
-            yield module, "threading", SimpleNamespace(Condition=lambda: Condition(self.world))
+        yield idempotency_module, "threading", SimpleNamespace(Condition=lambda: Condition(self.world))
         yield answered_module, "SYSTEM_CLOCK", SimpleNamespace(now=now)
 
     def kinds(self) -> dict[Kind, Callable[[Process, Writer], None]]:
