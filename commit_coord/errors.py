@@ -9,6 +9,7 @@
     │   ├── LockRefused                   the lock manager refused the request
     │   │   ├── LockReentered             this thread already holds the lock
     │   │   ├── LockDeadlock              this request is the youngest of a deadlock
+    │   │   ├── ClientStops               this client ends, and waits for no lock any more
     │   │   ├── ExceedsMaxLeaseTime       the Hive lease would last longer than the configured maximum
     │   │   └── LeaseEnded                the commit depends on a Hive lease that has ended
     │   ├── OfferLost                     not granted, but another lock holder may have published the offer
@@ -73,6 +74,7 @@ class ErrorKind(StrEnum):
     FILE_IN_TABLE = "file-in-table"
     CHECKPOINT_IN_TABLE = "checkpoint-in-table"
     UPDATES_DO_NOT_FIT = "updates-do-not-fit"
+    CLIENT_STOPS = "client-stops"
 
 
 class CommitCoordError(Exception):
@@ -171,6 +173,16 @@ class LockDeadlock(LockRefused):
     """
 
     kind = ErrorKind.LOCK_DEADLOCK
+
+
+class ClientStops(LockRefused):
+    """This client is about to end, so it waits for no lock any more.
+
+    What was done: the request was withdrawn, nothing stays queued.
+    What to do: ask another client, or this one when it is back.
+    """
+
+    kind = ErrorKind.CLIENT_STOPS
 
 
 class OfferLost(LockError):

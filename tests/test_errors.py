@@ -18,6 +18,7 @@ TREE: dict[str, tuple[type[BaseException], ...]] = {
     "LockRefused": (errors.LockError,),
     "LockReentered": (errors.LockRefused,),
     "LockDeadlock": (errors.LockRefused,),
+    "ClientStops": (errors.LockRefused,),
     "OfferLost": (errors.LockError,),
     "LockLost": (errors.LockError,),
     "LockServiceUnavailable": (errors.LockError,),
