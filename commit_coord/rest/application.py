@@ -11,18 +11,20 @@ import dataclasses
 import logging
 import os
 import re
+import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping, Set
+from collections.abc import Awaitable, Callable, Iterator, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 from urllib.parse import parse_qsl
 
 from commit_coord.rest.access import Forbidden, IssuerUnavailable, KeysWanted, NotAuthenticated, Place
-from commit_coord.rest.errors import BodyTimeout, BodyTooLarge, Overloaded, error_answer
+from commit_coord.rest.bodies import Bodies, Disconnected, Message, Receive
+from commit_coord.rest.errors import Overloaded, error_answer
 from commit_coord.rest.gate import Gate
 from commit_coord.rest.identities import Identities
 from commit_coord.rest.needs import NOTHING
@@ -37,15 +39,25 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 _MAX_OPEN_BODY_BYTES = 64 * 1024
 """Largest body of a request to a route that is open to everybody."""
+_MAX_OPEN_BODIES_BYTES = 64 * 1024 * 1024
+"""All bodies of these requests together. As many as this allows need more connections than a process usually has."""
+_MAX_OPEN_REQUESTS = 16
+"""Requests to these routes that run or wait for a thread: strangers get no more of the threads."""
+_MAX_LOOP_BYTES = 64 * 1024
+"""Longest body that is parsed on the event loop, which serves nobody else meanwhile."""
 SECRET_BYTES = 32
 """Length of the secret that signs the server's own tokens."""
 _READY_TIMEOUT_S = 5
+_REFRESH_EVERY_S = 1.0
+"""How often the files of the authentication are looked at."""
+_REFUSE_EVERY_S = 0.2
+"""How often a server that stops refuses the requests that have begun to wait for a lock."""
+_FLUSH_TIMEOUT_S = 2.0
+"""How long the end waits for each log."""
 _REQUEST_ID = re.compile(r"[\w.-]{1,64}", re.ASCII)
 
 
@@ -65,11 +77,30 @@ class Application:
         self._watch = Watch(serving.access_log)
         self._readiness = Readiness(self._warehouses)
         self._asking: asyncio.Future[Answer] | None = None
-        self._running = 0
+        self._running: Counter[bool] = Counter()
+        """The number of requests, to routes that are open to everybody (True) and to others (False)."""
+        limits = serving.limits
+        self._bodies = {
+            False: Bodies(
+                max_bytes=limits.max_body_bytes,
+                max_bytes_together=serving.max_bodies_bytes,
+                timeout_ms=limits.body_timeout_ms,
+            ),
+            True: Bodies(
+                max_bytes=min(_MAX_OPEN_BODY_BYTES, limits.max_body_bytes),
+                max_bytes_together=_MAX_OPEN_BODIES_BYTES,
+                timeout_ms=limits.body_timeout_ms,
+            ),
+        }
         self._queued: Counter[tuple[str, ...]] = Counter()
         self._stopping = False
+        self._abandoned = False
+        self._ended = threading.Event()
         self._opened: Api | None = None
+        self._identities: Identities | None = None
         self._threads: ThreadPoolExecutor | None = None
+        # Of its own: whatever else is slow, a server that can serve says so.
+        self._probing = ThreadPoolExecutor(1, thread_name_prefix="readiness")
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answer one request; or handle the start and the end of the process."""
@@ -98,8 +129,22 @@ class Application:
         """
         self._warehouses.open()
         self._watch.attach(self._warehouses)
-        self._opened = Api(self._warehouses, identities(self._serving, self._warehouses, self._secret))
+        self._identities = identities(self._serving, self._warehouses, self._secret)
+        self._opened = Api(self._warehouses, self._identities)
         self._threads = ThreadPoolExecutor(self._serving.threads, thread_name_prefix="request")
+        threading.Thread(target=self._refresh_often, name="files", daemon=True).start()
+
+    def _refresh_often(self) -> None:
+        while not self._ended.wait(_REFRESH_EVERY_S):
+            try:
+                self.refresh()
+            except Exception:
+                logger.exception("the files of the authentication can't be read again")
+
+    def refresh(self) -> None:
+        """Read the files of the authentication again if they have changed; blocks."""
+        if self._identities is not None:
+            self._identities.refresh()
 
     @property
     def _api(self) -> Api:
@@ -111,14 +156,44 @@ class Application:
         return self._api.answer(admitted)
 
     def stop(self) -> None:
-        """Refuse requests that have not begun; call it once no new connection is accepted."""
+        """Refuse requests that have not begun, and those that wait for a turn or a lock; what holds a latch goes on.
+
+        Call it on the event loop, once no new connection is accepted.
+        """
         self._stopping = True
+        for bodies in self._bodies.values():
+            bodies.stop()
+        for warehouse in self._warehouses:
+            warehouse.lines.stop()
+        threading.Thread(target=self._refuse_waits, name="refusing", daemon=True).start()
+
+    def _refuse_waits(self) -> None:
+        """Refuse what waits for a lock, until the end.
+
+        Once is not enough: 1. A request has begun to run.   2. The server stops, and this refuses what waits.
+        3. The request asks for a latch, and would wait for minutes.
+        """
+        while not self._ended.wait(_REFUSE_EVERY_S):
+            for warehouse in self._warehouses:
+                warehouse.catalog.locks.refuse_waits()
+
+    def abandon(self) -> None:
+        """Do not wait for the requests that run any more: they have no client now."""
+        self._abandoned = True
 
     def end(self) -> None:
-        """Wait for the requests that run, then release every lock."""
+        """Wait for the requests that run, unless they are abandoned; then release every lock, and end the logs."""
         assert self._threads is not None, "it was started"
-        self._threads.shutdown(wait=True, cancel_futures=True)
+        self._threads.shutdown(wait=not self._abandoned, cancel_futures=True)
+        self._probing.shutdown(wait=False, cancel_futures=True)
+        self._ended.set()
+        self.flush()
         self._warehouses.close()
+
+    def flush(self) -> None:
+        """Wait until the logs contain all requests that have ended; not for long, because a log may be stuck."""
+        self._api.gate.flush(_FLUSH_TIMEOUT_S)
+        self._watch.flush(_FLUSH_TIMEOUT_S)
 
     async def _serve(self, scope: Message, receive: Receive, send: Send) -> None:
         head = _head(scope)
@@ -128,27 +203,31 @@ class Application:
         try:
             answer = await self._watched(head, receive, exchange)
             await _respond(answer, head, send)
-        except _Disconnected:
+        except Disconnected:
             pass  # an incomplete request is not carried out
+        except asyncio.CancelledError:
+            if not self._abandoned:
+                raise
         finally:
             self._watch.ended(exchange, answer)
 
     async def _watched(self, head: Request, receive: Receive, exchange: Exchange) -> Answer:
         """Return the answer to a request, also if it is refused before its route is called."""
-        caller = None
+        caller, request = None, head
         try:
             self._api.gate.refuse_browsers(head)
             if (own := _OWN_ROUTES.get((head.method, head.path))) is not None:
                 exchange.route = head.path
                 return await own(self, head)
             admitted = await self._with_keys(head, self._api.admit)
-            caller = admitted.caller
+            caller, request = admitted.caller, admitted.request
             _describe(exchange, admitted)
+            self._api.check_head(admitted)
             return await self._answer(admitted, receive, exchange)
         except (Forbidden, NotAuthenticated) as error:
-            await asyncio.to_thread(self._api.gate.audit, head, caller, error)
+            self._api.gate.audit(request, caller, error)
             return error_answer(error)
-        except _Disconnected:
+        except Disconnected:
             raise
         except Exception as error:  # noqa: BLE001 - every error is an answer
             return error_answer(error)
@@ -166,29 +245,37 @@ class Application:
 
     async def _answer(self, admitted: Admitted, receive: Receive, exchange: Exchange) -> Answer:
         assert self._threads is not None, "uvicorn serves nothing before the start is complete"
-        limits = self._serving.limits
-        with self._counted():
-            most = limits.max_body_bytes if admitted.route.needs is not NOTHING else _MAX_OPEN_BODY_BYTES
-            body = await _body(admitted.request, receive, min(most, limits.max_body_bytes), limits.body_timeout_ms)
-            whole = dataclasses.replace(admitted, request=dataclasses.replace(admitted.request, body=body))
-            with self._queueing(self._api.queues(whole)):
-                work = partial(self._begun, whole, exchange, time.perf_counter())
-                return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        is_open = admitted.route.needs is NOTHING
+        async with self._bodies[is_open].of(admitted.request, receive) as body:
+            with self._counted(is_open=is_open):
+                whole = dataclasses.replace(admitted, request=dataclasses.replace(admitted.request, body=body))
+                with self._queueing(await self._queues(whole)):
+                    work = partial(self._begun, whole, exchange, time.perf_counter())
+                    return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    async def _queues(self, admitted: Admitted) -> Set[tuple[str, ...]]:
+        if len(admitted.request.body) <= _MAX_LOOP_BYTES:
+            return self._api.queues(admitted)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._api.queues, admitted)
 
     @contextmanager
-    def _counted(self) -> Iterator[None]:
-        """Count a request until the end of the block.
+    def _counted(self, *, is_open: bool) -> Iterator[None]:
+        """Count a request until the end of the block. Its body has arrived: a slow client takes nobody's place.
+
+        Args:
+            is_open: Whether its route is open to everybody.
 
         Raises:
             Overloaded: The limits allow no more.
         """
-        if self._running >= self._serving.max_requests:
-            raise Overloaded(f"{self._serving.max_requests} requests run or wait; try again")
-        self._running += 1
+        most = _MAX_OPEN_REQUESTS if is_open else self._serving.max_requests
+        if self._running[is_open] >= most:
+            raise Overloaded(f"{most} requests run or wait; try again")
+        self._running[is_open] += 1
         try:
             yield
         finally:
-            self._running -= 1
+            self._running[is_open] -= 1
 
     @contextmanager
     def _queueing(self, tables: Set[tuple[str, ...]]) -> Iterator[None]:
@@ -222,7 +309,7 @@ class Application:
         if self._stopping:
             return json_answer({"ready": False}, 503)
         if self._asking is None or self._asking.done():
-            self._asking = asyncio.ensure_future(asyncio.to_thread(self._readiness.answer))
+            self._asking = asyncio.get_running_loop().run_in_executor(self._probing, self._readiness.answer)
         try:
             async with asyncio.timeout(_READY_TIMEOUT_S):
                 return await asyncio.shield(self._asking)
@@ -252,10 +339,6 @@ def _describe(exchange: Exchange, admitted: Admitted) -> None:
     exchange.table = ".".join(name.replace("\x1f", ".") for name in named if name)
 
 
-class _Disconnected(Exception):
-    """The client disconnected before its request was complete."""
-
-
 def _head(scope: Message) -> Request:
     headers: dict[str, str] = {}
     for raw_name, raw_value in scope["headers"]:
@@ -271,29 +354,6 @@ def _head(scope: Message) -> Request:
         subject=scope.get("state", {}).get(SUBJECT, ""),
         request_id=request_id if _REQUEST_ID.fullmatch(request_id) else str(uuid.uuid4()),
     )
-
-
-async def _body(head: Request, receive: Receive, max_bytes: int, timeout_ms: int) -> bytes:
-    length = head.headers.get("content-length", "")
-    too_large = BodyTooLarge(f"The body of this request may have {max_bytes} bytes at most")
-    if length.isdecimal() and int(length) > max_bytes:
-        raise too_large
-    chunks, size, more = [], 0, True
-    try:
-        async with asyncio.timeout(timeout_ms / 1000):
-            while more:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise _Disconnected
-                chunk: bytes = message.get("body", b"")
-                size += len(chunk)
-                if size > max_bytes:
-                    raise too_large
-                chunks.append(chunk)
-                more = message.get("more_body", False)
-    except TimeoutError:
-        raise BodyTimeout(f"The body of the request did not arrive within {timeout_ms} ms") from None
-    return b"".join(chunks)
 
 
 async def _respond(answer: Answer, head: Request, send: Send) -> None:

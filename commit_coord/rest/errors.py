@@ -25,6 +25,7 @@ from pyiceberg.exceptions import (
 )
 
 from commit_coord.errors import (
+    ClientStops,
     CommitConflict,
     CommitCoordError,
     CommitNotApplied,
@@ -109,6 +110,7 @@ _MEANINGS: tuple[tuple[type[Exception], HTTPStatus, str], ...] = (
     (ConfigError, HTTPStatus.BAD_REQUEST, "ValidationException"),
     (StillRunning, HTTPStatus.SERVICE_UNAVAILABLE, "ServiceUnavailableException"),
     (IssuerUnavailable, HTTPStatus.SERVICE_UNAVAILABLE, "ServiceUnavailableException"),
+    (ClientStops, HTTPStatus.TOO_MANY_REQUESTS, "TooManyRequestsException"),
     (LockError, HTTPStatus.SERVICE_UNAVAILABLE, "ServiceUnavailableException"),
     (MetastoreUnavailable, HTTPStatus.SERVICE_UNAVAILABLE, "ServiceUnavailableException"),
     (CommitCoordError, HTTPStatus.INTERNAL_SERVER_ERROR, "InternalServerError"),
@@ -120,7 +122,9 @@ _MEANINGS: tuple[tuple[type[Exception], HTTPStatus, str], ...] = (
 def error_answer(error: Exception) -> Answer:
     """Return the answer for *error*. An unexpected error is logged, and the client does not see its text."""
     meant, cause = error, error.__cause__
-    if isinstance(error, CommitNotApplied) and isinstance(cause, LockServiceUnavailable | MetastoreUnavailable):
+    if isinstance(error, CommitNotApplied) and isinstance(
+        cause, LockServiceUnavailable | MetastoreUnavailable | ClientStops
+    ):
         meant = cause  # Nothing was sent. This is no conflict, and an immediate retry does not help.
     for expected, status, kind in _MEANINGS:
         if isinstance(meant, expected):
@@ -150,7 +154,7 @@ def _answer(status: HTTPStatus, kind: str, message: str, error: Exception) -> An
     headers = {}
     if isinstance(error, Overloaded):
         headers["retry-after"] = str(error.retry_after_s)
-    elif status is HTTPStatus.SERVICE_UNAVAILABLE:
+    elif status in (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS):
         headers["retry-after"] = "1"
     elif isinstance(error, NotAuthenticated):
         invalid = f', error="invalid_token", error_description="{error}"' if error.given else ""

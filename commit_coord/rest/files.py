@@ -34,6 +34,11 @@ class Reloaded(Generic[T]):
         self._stamp = self._stamped()  # before the files are read, so a change in between is noticed
         self._value = make()
 
+    @property
+    def value(self) -> T:
+        """The value that was read last, without a look at the files: a disk or a network file system may be slow."""
+        return self._value
+
     def get(self) -> T:
         """Return the value of the files as they are now. If they are not valid, log that and return the last value."""
         stamp = self._stamped()

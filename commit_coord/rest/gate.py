@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from pyiceberg.typedef import Identifier
 
+from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.clock import SYSTEM_CLOCK
 from commit_coord.events import AccessRefused
 from commit_coord.model import Resource
@@ -18,11 +19,15 @@ from commit_coord.rest.needs import Needs
 from commit_coord.rest.settings import is_loopback
 from commit_coord.rest.warehouses import Warehouse, Warehouses
 from commit_coord.rest.wire import Request
+from commit_coord.rest.writing import Writer
 
 logger = logging.getLogger(__name__)
 
 _AROUND = re.compile(r"^[\s\x00-\x20]+|[\s\x00-\x20]+$")
 """The characters that PyIceberg or a metastore removes from the ends of a name."""
+
+_MOST_UNRECORDED = 1000
+"""Refusals that may wait for the audit log, which is synced to its disk for each of them."""
 
 
 class Gate:
@@ -36,6 +41,7 @@ class Gate:
     def __init__(self, warehouses: Warehouses, identities: Identities | None) -> None:
         self._warehouses = warehouses
         self._identities = identities
+        self._audits = Writer("audit", _record, _MOST_UNRECORDED, self._summarize)
 
     def refuse_browsers(self, request: Request) -> None:
         """Refuse a request that a web page of another origin has sent.
@@ -96,19 +102,42 @@ class Gate:
         return (warehouse.catalog.name, *levels)
 
     def audit(self, request: Request, caller: Caller | None, error: Exception) -> None:
-        """Record in the audit log of the catalog that *request* names that it was refused; blocks."""
+        """Record in the audit log of the catalog that *request* names that it was refused; does not block.
+
+        If too many are refused at once, the audit log of the default catalog contains the number of the others.
+        """
         warehouse = self._warehouses.named(request.names.get("prefix") or request.query.get("warehouse"))
-        warehouse.catalog.tell_access_refused(
-            AccessRefused(
-                client=caller.name if caller else "",
-                address=request.peer,
-                request=f"{request.method} {request.path}",
-                request_id=request.request_id,
-                at_ms=SYSTEM_CLOCK.wall_ms(),
-                why=str(error),
-                known=caller is not None,
-            )
+        event = AccessRefused(
+            client=caller.name if caller else "",
+            address=request.peer,
+            request=f"{request.method} {request.path}",
+            request_id=request.request_id,
+            at_ms=SYSTEM_CLOCK.wall_ms(),
+            why=str(error),
+            known=caller is not None,
         )
+        self._audits.put((warehouse.catalog, event))
+
+    def flush(self, timeout_s: float) -> bool:
+        """Return True once all refusals so far are recorded, False after *timeout_s* seconds."""
+        return self._audits.flush(timeout_s)
+
+    def _summarize(self, count: int) -> None:
+        event = AccessRefused(
+            client="",
+            address="",
+            request=f"{count} requests",
+            request_id="",
+            at_ms=SYSTEM_CLOCK.wall_ms(),
+            why="too many were refused at once to record each of them",
+            known=False,
+        )
+        self._warehouses.named(None).catalog.tell_access_refused(event)
+
+
+def _record(refusal: tuple[CoordinatedCatalog, AccessRefused]) -> None:
+    catalog, event = refusal
+    catalog.tell_access_refused(event)
 
 
 def _hostname(host: str) -> str:

@@ -51,8 +51,14 @@ class Identities:
 
     @property
     def clients(self) -> Clients:
-        """The clients in the file as it is now."""
-        return self._clients.get()
+        """The clients in the file, as it was when it was looked at last."""
+        return self._clients.value
+
+    def refresh(self) -> None:
+        """Read the files of clients and keys again if they have changed; blocks."""
+        self._clients.get()
+        if self.oidc is not None:
+            self.oidc.refresh()
 
     def caller(self, request: Request) -> Caller:
         """Return the sender of *request*.

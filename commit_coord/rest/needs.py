@@ -29,11 +29,13 @@ class Needs:
         access: What must be allowed.
         where: Returns the namespaces that a request names, in its path, query or body.
         purging: What must be allowed instead if the request asks for files to be deleted.
+        in_body: Whether *where* looks into the body. Otherwise the head is enough to decide.
     """
 
     access: Access
     where: Callable[[Request], Sequence[Identifier]] = in_path
     purging: Access | None = None
+    in_body: bool = False
 
     def of(self, request: Request) -> Iterator[tuple[Identifier, Access]]:
         """Yield each namespace with what must be allowed there.

@@ -72,7 +72,7 @@ def _tables(request: Request) -> Sequence[Identifier]:
 
 SERVED: tuple[Route[Handler], ...] = (
     Route("GET", _NAMESPACES, namespaces.list_namespaces, Needs(Access.SEE, _parent)),
-    Route("POST", _NAMESPACES, namespaces.create_namespace, Needs(Access.ADMINISTER, _created)),
+    Route("POST", _NAMESPACES, namespaces.create_namespace, Needs(Access.ADMINISTER, _created, in_body=True)),
     Route("GET", _NAMESPACE, namespaces.load_namespace, Needs(Access.READ)),
     Route("HEAD", _NAMESPACE, namespaces.namespace_exists, Needs(Access.READ)),
     Route("DELETE", _NAMESPACE, namespaces.drop_namespace, Needs(Access.ADMINISTER)),
@@ -86,7 +86,7 @@ SERVED: tuple[Route[Handler], ...] = (
     Route("POST", f"{_TABLE}/metrics", tables.report_metrics, Needs(Access.READ)),
     # The client names the file, and the server reads it with its own rights.
     Route("POST", f"{_NAMESPACE}/register", tables.register_table, Needs(Access.ADMINISTER)),
-    Route("POST", f"{PREFIX}/tables/rename", tables.rename_table, Needs(Access.WRITE, _renamed)),
+    Route("POST", f"{PREFIX}/tables/rename", tables.rename_table, Needs(Access.WRITE, _renamed, in_body=True)),
 )
 """The routes that every warehouse serves."""
 
@@ -97,14 +97,18 @@ VIEWS: tuple[Route[Handler], ...] = (
     Route("HEAD", _VIEW, views.view_exists, Needs(Access.READ)),
     Route("POST", _VIEW, views.commit_view, Needs(Access.WRITE), lambda request: (request.view,)),
     Route("DELETE", _VIEW, views.drop_view, Needs(Access.WRITE)),
-    Route("POST", f"{PREFIX}/views/rename", views.rename_view, Needs(Access.WRITE, _renamed)),
+    Route("POST", f"{PREFIX}/views/rename", views.rename_view, Needs(Access.WRITE, _renamed, in_body=True)),
     Route("POST", f"{_NAMESPACE}/register-view", views.register_view, Needs(Access.ADMINISTER)),
 )
 """The routes of a warehouse that stores views."""
 
 TRANSACTIONS: tuple[Route[Handler], ...] = (
     Route(
-        "POST", f"{PREFIX}/transactions/commit", transactions.commit_transaction, Needs(Access.WRITE, _changed), _tables
+        "POST",
+        f"{PREFIX}/transactions/commit",
+        transactions.commit_transaction,
+        Needs(Access.WRITE, _changed, in_body=True),
+        _tables,
     ),
 )
 """The routes of a warehouse that can swap several pointers at once."""
@@ -161,6 +165,17 @@ class Api:
         caller = ANYBODY if route.needs is NOTHING else self.gate.caller(request)
         return Admitted(route, dataclasses.replace(request, names=names), caller)
 
+    def check_head(self, admitted: Admitted) -> None:
+        """Return if the sender may do what the request asks for, as far as its head tells; does not block.
+
+        Raises:
+            NoSuchWarehouse: No warehouse has the name in the head.
+            Forbidden: The sender may not.
+        """
+        needs, request = admitted.route.needs, admitted.request
+        if not needs.in_body:
+            self.gate.check(needs, request, admitted.caller, self._warehouse(request))
+
     def queues(self, admitted: Admitted) -> frozenset[tuple[str, ...]]:
         """Return the tables or views for whose latches a request waits, each with its catalog; does not block."""
         try:
@@ -174,9 +189,8 @@ class Api:
     def answer(self, admitted: Admitted) -> Answer:
         """Return the answer to a request, also if it ends in an error. Blocks; may be called from many threads."""
         request = admitted.request
-        name = request.names["prefix"] if "prefix" in request.names else request.query.get("warehouse")
         try:
-            warehouse = self._warehouses.chosen(name)
+            warehouse = self._warehouse(request)
         except NoSuchWarehouse as error:
             return error_answer(error)
         with request_span(warehouse, request, admitted.route.path) as answered:
@@ -187,7 +201,8 @@ class Api:
     def _answered(self, warehouse: Warehouse, admitted: Admitted) -> Answer:
         request, caller = admitted.request, admitted.caller
         try:
-            self.gate.check(admitted.route.needs, request, caller, warehouse)
+            if admitted.route.needs.in_body:
+                self.gate.check(admitted.route.needs, request, caller, warehouse)
             seen = dataclasses.replace(request, client=caller.name, sees=self.gate.sees(caller, warehouse))
             if admitted.route.needs is NOTHING:
                 return admitted.route.handler(warehouse, seen)  # the answer contains a token, which must not be kept
@@ -197,6 +212,11 @@ class Api:
             return error_answer(error)
         except Exception as error:  # noqa: BLE001 - every error is an answer
             return error_answer(error)
+
+    def _warehouse(self, request: Request) -> Warehouse:
+        return self._warehouses.chosen(
+            request.names["prefix"] if "prefix" in request.names else request.query.get("warehouse")
+        )
 
     def _config(self, warehouse: Warehouse, request: Request) -> Answer:
         """Answer with the prefix, the routes and the lifetime of keys: clients ask for them first."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import math
 import os
 import signal
 import socket
 import tempfile
+import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -21,7 +25,11 @@ from commit_coord.rest.tls import Protocol, tls_context
 from commit_coord.rest.warehouses import Warehouses
 from commit_coord.rest.watching import SHARED_METRICS
 
+logger = logging.getLogger(__name__)
+
 _BACKLOG = 2048
+_END_TIMEOUT_S = 10
+"""How long the end of a process may take after its stop timeout: it releases its locks and closes its connections."""
 
 
 def check(serving: Serving) -> None:
@@ -93,12 +101,15 @@ def own_secret(serving: Serving) -> bytes:
 def serve(serving: Serving, ready: Callable[[str], None]) -> None:
     """Serve until SIGTERM or Ctrl-C; then finish the requests that run, refuse others, and release every lock.
 
+    The requests that run have the stop timeout to finish; then their connections are closed.
+
     Args:
         serving: The settings, which :func:`check` has accepted.
         ready: Called with the URL once the port is open.
 
     Raises:
         OSError: The port is in use.
+        ProcessesFailed: One of several processes could not start.
         KeyboardInterrupt: Ctrl-C was pressed.
     """
     listening = _listening(serving)
@@ -111,7 +122,12 @@ def serve(serving: Serving, ready: Callable[[str], None]) -> None:
         return
     with tempfile.TemporaryDirectory(prefix="commit-coord-metrics-") as folder:
         os.environ.setdefault(SHARED_METRICS, folder)  # prometheus_client reads it when it is imported
-        run_processes(serving.processes, work, partial(_forget_gauges, Path(os.environ[SHARED_METRICS])))
+        run_processes(
+            serving.processes,
+            work,
+            patience_s=serving.stop_timeout_ms / 1000 + 2 * _END_TIMEOUT_S,
+            ended=partial(_forget_gauges, Path(os.environ[SHARED_METRICS])),
+        )
 
 
 def _forget_gauges(folder: Path, process: int) -> None:
@@ -125,7 +141,7 @@ def _work(serving: Serving, listening: socket.socket, secret: bytes) -> None:
     tls = serving.tls
     config = uvicorn.Config(
         Application(serving, secret),
-        http=Protocol,
+        http=partial(Protocol, limits=serving.limits),  # type: ignore[arg-type] # uvicorn only calls it
         ssl_context_factory=None if tls is None else lambda _, __: tls_context(tls),
         proxy_headers=False,  # the application decides whether to trust such a header
         loop="uvloop",
@@ -134,21 +150,70 @@ def _work(serving: Serving, listening: socket.socket, secret: bytes) -> None:
         log_config=None,
         access_log=False,
         server_header=False,
+        timeout_keep_alive=math.ceil(serving.keep_alive_ms / 1000),
+        # A connection that is in its TLS handshake is not among those that are closed after the stop timeout.
+        timeout_graceful_shutdown=math.ceil(serving.stop_timeout_ms / 1000) + 1,
     )
-    # uvicorn raises SIGTERM again after its shutdown. Without this, the exit code would be that of a killed process.
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    _Server(config).run(sockets=[listening])
+    server = _Server(config, serving.stop_timeout_ms / 1000)
+    # Also before uvicorn handles the signal: no SIGTERM is lost. And after, because uvicorn then raises it again:
+    # the exit code would be that of a killed process.
+    signal.signal(signal.SIGTERM, server.handle_exit)
+    try:
+        server.run(sockets=[listening])
+    except KeyboardInterrupt:
+        _leave_hanging_threads(128 + signal.SIGINT)
+        raise
+    _leave_hanging_threads(0)
+
+
+def _leave_hanging_threads(code: int) -> None:
+    """End the process now if a thread hangs in a call to a service: Python would wait for it at the end."""
+    others = [each for each in threading.enumerate() if not each.daemon and each is not threading.current_thread()]
+    for each in others:
+        each.join(1)
+    if hanging := [each.name for each in others if each.is_alive()]:
+        logger.error("the process ends although threads have not: %s", ", ".join(hanging))
+        logging.shutdown()
+        os._exit(code)
 
 
 class _Server(uvicorn.Server):
-    """Tells its application that it stops, before it waits for the requests that run."""
+    """Tells its application that it stops, and waits for a limited time only for the requests that run.
 
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept nothing new, and finish the requests that run."""
+    Args:
+        config: Of uvicorn.
+        stop_timeout_s: The limit.
+    """
+
+    def __init__(self, config: uvicorn.Config, stop_timeout_s: float) -> None:
+        super().__init__(config)
+        self._stop_timeout_s = stop_timeout_s
+
+    @property
+    def _application(self) -> Application:
         application = self.config.app
         assert isinstance(application, Application), "it was made with one"
-        application.stop()
+        return application
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept nothing new, and finish the requests that run; those that take too long lose their connections."""
+        self._application.stop()
+        deadline = asyncio.get_running_loop().call_later(self._stop_timeout_s, self._abandon)
         await super().shutdown(sockets)
+        deadline.cancel()
+
+    def _abandon(self) -> None:
+        """Close all connections, and wait for no request any more."""
+        self._application.abandon()
+        logger.error("%d connections are closed: their requests took too long", len(self.server_state.connections))
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+        # Later, because the connections do not know yet that they are closed, and would get an answer.
+        asyncio.get_running_loop().call_soon(self._end_tasks)
+
+    def _end_tasks(self) -> None:
+        for task in list(self.server_state.tasks):
+            task.cancel()
 
 
 def _listening(serving: Serving) -> socket.socket:

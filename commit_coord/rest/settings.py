@@ -54,14 +54,19 @@ class Limits(_Section):
 
     Args:
         max_body_bytes: Size of the body of a request.
+        max_bodies_bytes: Size of the bodies of all requests that arrive, wait or run; None means 4 times the former.
         max_requests: Requests that run or wait for a thread; None means 17 for each thread.
         max_commits_per_table: Commits to one table or view that run or wait.
+        head_timeout_ms: How long a connection may stay open without the complete head of its first request, and how
+            long the head of a later one may take. Then the connection is closed.
         body_timeout_ms: How long the client may take to send the body of a request.
     """
 
     max_body_bytes: Positive = 64 * 1024 * 1024
+    max_bodies_bytes: Positive | None = None
     max_requests: Positive | None = None
     max_commits_per_table: Positive = 256
+    head_timeout_ms: Positive = 10_000
     body_timeout_ms: Positive = 30_000
 
 
@@ -172,6 +177,10 @@ class Serving(_Section):
         port: The port on which the server listens; 0 takes a free one.
         processes: The number of processes.
         threads: The number of requests that each process carries out at once.
+        keep_alive_ms: How long a connection may be idle between two requests. Longer than a proxy in front of the
+            server keeps its connections: else it sends a request on one that the server is closing.
+        stop_timeout_ms: How long the server finishes the requests that run, after SIGTERM. Then it closes their
+            connections, releases every lock and ends.
         access_log: A file to which the server appends a line for each request; ``-`` is the standard output, "" is
             none.
         allow_plain_http: Whether to serve other machines without TLS, because a proxy in front of the server has TLS.
@@ -185,6 +194,8 @@ class Serving(_Section):
     port: Annotated[int, Field(ge=0, le=65535)] = 8181
     processes: Positive = 1
     threads: Positive = 32
+    keep_alive_ms: Positive = 75_000
+    stop_timeout_ms: Positive = 20_000
     access_log: str = ""
     allow_plain_http: bool = False
     limits: Limits = Limits()
@@ -195,6 +206,11 @@ class Serving(_Section):
     def max_requests(self) -> int:
         """See :class:`Limits`."""
         return self.limits.max_requests or self.threads * 17
+
+    @property
+    def max_bodies_bytes(self) -> int:
+        """See :class:`Limits`."""
+        return self.limits.max_bodies_bytes or 4 * self.limits.max_body_bytes
 
 
 def read_settings(path: Path) -> dict[str, Any]:

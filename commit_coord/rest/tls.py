@@ -1,4 +1,4 @@
-"""TLS for uvicorn: certificates from files that may change, and the subject of the client's certificate."""
+"""Connections for uvicorn: TLS with certificates from files that may change, and the limits of strangers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from commit_coord.errors import ConfigError
 from commit_coord.rest.files import Reloaded
-from commit_coord.rest.settings import Tls
+from commit_coord.rest.settings import Limits, Tls
 
 SUBJECT = "commit_coord.subject"
 """The key of the client certificate's subject in the state of a connection."""
@@ -64,7 +64,22 @@ def _no_password() -> str:
 
 
 class Protocol(HttpToolsProtocol):
-    """uvicorn's HTTP; it also passes the client certificate's subject on, and limits the length of a head."""
+    """uvicorn's HTTP; it also passes the client certificate's subject on, and bounds what a stranger may take.
+
+    A head has a length and a time limit. The time counts from the beginning of the connection, or from the first byte
+    after a request. A body that is sent although the request was answered has the time limit of bodies. Between two
+    requests, uvicorn's keep-alive counts.
+
+    Args:
+        given: As for uvicorn's protocol.
+        limits: The limits.
+        named: As for uvicorn's protocol.
+    """
+
+    def __init__(self, *given: Any, limits: Limits, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self._limits = limits
+        self._timer: asyncio.TimerHandle | None = None
 
     _head_bytes: int | None = 0
     """Length of the head so far; None once the head is complete."""
@@ -72,6 +87,7 @@ class Protocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept a connection whose handshake is done."""
         super().connection_made(transport)
+        self._limit_time(self._limits.head_timeout_ms)
         connection = transport.get_extra_info("ssl_object")
         certificate = connection.getpeercert(binary_form=True) if connection is not None else None
         if certificate is not None:
@@ -82,16 +98,52 @@ class Protocol(HttpToolsProtocol):
         """Accept a part of a request."""
         if self._head_bytes is not None:
             self._head_bytes += len(data)
+            self._limit_time(self._limits.head_timeout_ms)
         super().data_received(data)
         if self._head_bytes is not None and self._head_bytes > _MAX_HEAD_BYTES:
             self.transport.abort()  # close() would wait until the client has sent everything
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        self._end_time_limit()
+        super().connection_lost(exc)
+
+    def on_message_begin(self) -> None:
+        """Note the beginning of a request, which may be behind another one in the same packet."""
+        self._limit_time(self._limits.head_timeout_ms)
+        super().on_message_begin()
+
     def on_headers_complete(self) -> None:
         """Note the end of the head."""
         self._head_bytes = None
+        self._end_time_limit()
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
         """Note the end of the request."""
         self._head_bytes = 0
+        self._end_time_limit()
         super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Note the end of the answer."""
+        super().on_response_complete()
+        if self._head_bytes is None:
+            self._limit_time(self._limits.body_timeout_ms)
+
+    def _limit_time(self, limit_ms: int) -> None:
+        """Close the connection after *limit_ms*, unless a time limit runs already."""
+        if self._timer is None:
+            self._timer = self.loop.call_later(limit_ms / 1000, self._expired, limit_ms)
+
+    def _end_time_limit(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _expired(self, limit_ms: int) -> None:
+        self._timer = None
+        if self.cycle is None or self.cycle.response_complete:  # type: ignore[redundant-expr] # None at first
+            self.transport.abort()
+        else:
+            self._limit_time(limit_ms)  # The answer to the request before is due, and nothing is read until then.

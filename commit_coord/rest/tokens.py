@@ -118,6 +118,11 @@ class OidcTokens:
         listed = groups if isinstance(groups, list) else []
         return Subject(name, tuple(group for group in listed if isinstance(group, str)))
 
+    def refresh(self) -> None:
+        """Read the file of keys again if there is one and it has changed; blocks."""
+        if self._file is not None:
+            self._file.get()
+
     def renew(self) -> None:
         """Fetch the keys, unless the last try is too recent. A failure is logged, and the known keys stay in use."""
         with self._fetching:
@@ -135,7 +140,7 @@ class OidcTokens:
 
     def _keys(self) -> KeySet:
         if self._file is not None:
-            return self._file.get()
+            return self._file.value
         too_old = time.monotonic() - self._fetched_at > self._settings.keys_lifetime_ms / 1000
         if too_old and self._may_fetch():
             raise KeysWanted

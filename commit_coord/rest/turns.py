@@ -13,7 +13,7 @@ from typing import TypeVar
 from pyiceberg.typedef import Identifier
 
 from commit_coord.clock import Clock
-from commit_coord.errors import CheckpointInTable, CommitConflict, StaleRead, UpdatesDoNotFit
+from commit_coord.errors import CheckpointInTable, ClientStops, CommitConflict, StaleRead, UpdatesDoNotFit
 from commit_coord.protocol.turns import Stage, Turns
 
 T = TypeVar("T")
@@ -37,6 +37,7 @@ class Lines:
     def __init__(self, clock: Clock, *, reserved_ms: int, most_waiting: int) -> None:
         self._clock = clock
         self._changed = threading.Condition()
+        self._is_stopping = False
         reserve_s = reserved_ms / 1000
         self._turns = Turns(reserve_s=reserve_s, wait_s=reserve_s * _WAITS, most_waiting=most_waiting)
 
@@ -52,13 +53,17 @@ class Lines:
             land: Commits.
 
         Raises:
+            ClientStops: The server stops, and the commit has not begun. Nothing was done.
             Exception: Whatever *land* raises.
         """
         turns = self._turns
         with self._changed:
             ticket = turns.enter(tables, writer, self._clock.now())
-            while ticket.stage is Stage.WAITING:
+            while ticket.stage is Stage.WAITING and not self._is_stopping:
                 self._wait()
+            if self._is_stopping:
+                turns.leave(ticket, self._clock.now())
+                raise ClientStops("the server is stopping; ask another one, or this one when it is back")
         try:
             return land()
         except CommitConflict as refused:
@@ -66,13 +71,19 @@ class Lines:
                 with self._changed:
                     turns.refuse(ticket, self._clock.now())
                     self._changed.notify_all()
-                    while ticket.stage is Stage.REFUSED:
+                    while ticket.stage is Stage.REFUSED and not self._is_stopping:
                         self._wait()
             raise
         finally:
             with self._changed:
                 turns.leave(ticket, self._clock.now())
                 self._changed.notify_all()
+
+    def stop(self) -> None:
+        """Refuse the commits that wait for their turn, and hold no refusal back."""
+        with self._changed:
+            self._is_stopping = True
+            self._changed.notify_all()
 
     def _wait(self) -> None:
         """Block until something may have changed."""

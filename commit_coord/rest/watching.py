@@ -23,6 +23,7 @@ from commit_coord.model import Resource
 from commit_coord.observing.prometheus import Metrics
 from commit_coord.rest.warehouses import Warehouse, Warehouses
 from commit_coord.rest.wire import Answer, Request, json_answer
+from commit_coord.rest.writing import Writer
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +32,8 @@ SHARED_METRICS = "PROMETHEUS_MULTIPROC_DIR"
 
 _READY_FOR_S = 1.0
 """How long an answer about readiness is used again, so that frequent probes do not load the services."""
+_MOST_UNWRITTEN = 10_000
+"""Lines of the access log that may wait to be written."""
 _SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100)
 
 
@@ -90,6 +93,7 @@ class Watch:
     def __init__(self, access_log: str) -> None:
         self._path = access_log
         self._on = _instruments()
+        self._log = Writer("access log", self._append, _MOST_UNWRITTEN, self._tell_dropped)
 
     def attach(self, warehouses: Warehouses) -> None:
         """Measure what happens in the catalogs, and how long requests wait for locks."""
@@ -121,9 +125,14 @@ class Watch:
         self._on.requests.labels(exchange.route, exchange.method, str(status)).inc()
         self._on.seconds.labels(exchange.route, exchange.method).observe(took_s)
         if self._path:
-            self._write(exchange, status, took_s, len(answer.body) if answer else 0)
+            self._log.put(self._line(exchange, status, took_s, len(answer.body) if answer else 0))
 
-    def _write(self, exchange: Exchange, status: int, took_s: float, size: int) -> None:
+    def flush(self, timeout_s: float) -> bool:
+        """Return True once the access log contains all requests that have ended, False after *timeout_s* seconds."""
+        return self._log.flush(timeout_s)
+
+    @staticmethod
+    def _line(exchange: Exchange, status: int, took_s: float, size: int) -> bytes:
         line = {
             "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "request_id": exchange.request_id,
@@ -138,7 +147,10 @@ class Watch:
             "duration_ms": round(took_s * 1000, 3),
             "wait_ms": round(exchange.wait_ms, 3),
         }
-        text = (json.dumps(line, ensure_ascii=False) + "\n").encode(errors="replace")
+        return (json.dumps(line, ensure_ascii=False) + "\n").encode(errors="replace")
+
+    def _append(self, text: bytes) -> None:
+        """Write a line; blocks as long as the file, or the reader of a pipe, is stuck."""
         try:
             if self._path == "-":
                 os.write(1, text)
@@ -151,6 +163,9 @@ class Watch:
                 os.close(file)
         except OSError:
             logger.exception("the access log can't be written: %s", self._path)
+
+    def _tell_dropped(self, count: int) -> None:
+        logger.error("the access log is too slow: %d lines were dropped: %s", count, self._path)
 
 
 def _waited(event: Event) -> None:

@@ -75,11 +75,17 @@ MUTANTS: tuple[Mutant, ...] = (
         _REPEATS + "a_repeat_is_answered_to_a_client_that_may_send_it_alone",
     ),
     Mutant(
+        "access-heads-are-not-checked",
+        "rest/routes.py",
+        "self.gate.check(needs, request, admitted.caller, self._warehouse(request))",
+        "self._warehouse(request)",
+        _ORACLE,
+    ),
+    Mutant(
         "access-keys-go-before-grants",
         "rest/routes.py",
-        "            self.gate.check(admitted.route.needs, request, caller, warehouse)\n",
-        "            if request.idempotency_key is None:\n"
-        "                self.gate.check(admitted.route.needs, request, caller, warehouse)\n",
+        "if admitted.route.needs.in_body:",
+        "if admitted.route.needs.in_body and request.idempotency_key is None:",
         _REPEATS + "a_repeat_is_answered_to_a_client_that_may_send_it_alone",
     ),
     Mutant(

@@ -47,8 +47,11 @@ class InProcess:
         self.application.end()
 
     def ask(self, method: str, path: str, document: Any = None, **options: Any) -> Response:
-        """Return the answer to one request; see :meth:`asked`."""
-        return self._runner.run(self.asked(method, path, document, **options))
+        """Return the answer to one request, see :meth:`asked`. Changed files are in use, and then the logs have it."""
+        self.application.refresh()
+        answer = self._runner.run(self.asked(method, path, document, **options))
+        self.application.flush()
+        return answer
 
     async def asked(
         self,

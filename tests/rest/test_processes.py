@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import http.client
+import multiprocessing
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from typer.testing import CliRunner
@@ -15,10 +20,12 @@ from typer.testing import CliRunner
 from commit_coord.cli import app
 from commit_coord.cli.failures import ExitCode
 from commit_coord.errors import ConfigError
-from commit_coord.model import Resource
 from commit_coord.rest import Serving, check
+from commit_coord.rest.processes import NOT_STARTED, run_processes
 from commit_coord.testing.fleet import holds_within
-from tests.rest.kit import SCHEMA, ids, path_of, row_ids, served
+from tests.processes import until
+from tests.rest.asgi import configure
+from tests.rest.kit import SCHEMA, ids, row_ids, served
 
 
 def test_two_processes_serve_one_port_and_none_outlives_the_first() -> None:
@@ -43,30 +50,74 @@ def test_a_process_that_dies_is_replaced() -> None:
         assert 200 == server.ask("GET", "/v1/config").status
 
 
-def test_a_commit_that_runs_when_the_server_is_stopped_is_finished_and_answered() -> None:
-    with served() as server, server.library() as catalog:
-        client = server.client()
-        client.create_namespace("db")
-        client.create_table(("db", "t"), SCHEMA)
-        statuses: list[int] = []
+def test_a_process_that_can_not_start_is_an_error_of_the_configuration() -> None:
+    with pytest.raises(ConfigError, match="could not start; its log says why"):
+        run_processes(2, partial(sys.exit, NOT_STARTED), patience_s=60)
 
-        def commit() -> None:
-            update = {"action": "set-properties", "updates": {"a": "1"}}
-            document = {"requirements": [], "updates": [update]}
-            statuses.append(server.ask("POST", path_of("db", "t"), document).status)
 
-        committing = threading.Thread(target=commit)
-        with catalog.coordinator.latch(("db", "t"), statement="in the way"):
-            committing.start()
-            assert holds_within(lambda: len(catalog.show_locks(Resource.table(("db", "t")))) == 2, 30, every_s=0.05)
-            server.process.send_signal(signal.SIGTERM)
-            time.sleep(0.5)
-            assert server.process.poll() is None
-        committing.join()
-        assert [200] == statuses
-        assert 0 == server.process.wait(30)
-        assert "1" == catalog.load_table(("db", "t")).properties["a"]
-        assert [] == list(catalog.locks.locks())
+def test_the_more_often_a_process_dies_the_later_it_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[int] = []
+
+    def wait(_: object, attempt: int, __: float) -> float:
+        waits.append(attempt)
+        return 0.0
+
+    monkeypatch.setattr("commit_coord.rest.processes.next_wait", wait)
+
+    def ended(_: int) -> None:
+        if len(waits) == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    run_processes(1, partial(os._exit, 1), patience_s=60, ended=ended)
+    assert [0, 1, 2, 3] == waits
+
+
+def _hang(begun: Path) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    begun.touch()
+    time.sleep(3600)
+
+
+def test_a_process_that_does_not_end_is_killed(tmp_path: Path) -> None:
+    def stop() -> None:
+        until((tmp_path / "begun").exists, "the process runs")
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    stopping = threading.Thread(target=stop)
+    stopping.start()
+    run_processes(1, partial(_hang, tmp_path / "begun"), patience_s=0.5)
+    stopping.join()
+    assert [] == multiprocessing.active_children()
+
+
+def test_a_stop_that_comes_while_the_server_starts_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    configure(monkeypatch, tmp_path, "shop")
+    code = """
+import os, signal, uvicorn
+from commit_coord.rest import Serving, serve
+run = uvicorn.Server.run
+def stopped(self, **given):
+    os.kill(os.getpid(), signal.SIGTERM)
+    run(self, **given)
+uvicorn.Server.run = stopped
+serve(Serving(catalogs=("shop",), port=0), lambda url: None)
+"""
+    assert 0 == subprocess.run([sys.executable, "-c", code], timeout=300, check=False).returncode
+
+
+def test_a_connection_stays_open_for_longer_than_those_of_usual_proxies_are_idle() -> None:
+    assert 60_000 < Serving().keep_alive_ms
+    with served() as server:
+        address = urlsplit(server.url)
+        connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=60)
+        connection.request("GET", "/health")
+        connection.getresponse().read()
+        opened = connection.sock
+        time.sleep(7)  # longer than uvicorn's own 5 s
+        connection.request("GET", "/health")
+        assert b"true" in connection.getresponse().read()
+        assert opened is connection.sock
+        connection.close()
 
 
 def _children(pid: int) -> list[int]:

@@ -35,13 +35,17 @@ host = "127.0.0.1"
 port = 0
 processes = 2
 threads = 8
+keep-alive-ms = 60000
+stop-timeout-ms = 5000
 access-log = "-"
 allow-plain-http = true
 
 [limits]
 max-body-bytes = 1000
+max-bodies-bytes = 4000
 max-requests = 10
 max-commits-per-table = 5
+head-timeout-ms = 1000
 body-timeout-ms = 2000
 
 [tls]
