@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -50,6 +52,7 @@ from commit_coord.rest.routing import MethodNotAllowed, NoRoute, Route, Router
 from commit_coord.rest.server import check
 from commit_coord.rest.settings import Serving
 from commit_coord.rest.wire import Answer, CommitTable, Request, UnsupportedRequest, read_commit
+from tests.rest.asgi import configure
 from tests.rest.kit import SCHEMA
 
 _WIDER = Schema(*SCHEMA.fields, NestedField(3, "more", LongType()), schema_id=1)
@@ -332,7 +335,7 @@ class _Blocking(Application):
     """Answers nothing until it is let."""
 
     def __init__(self, threads: int) -> None:
-        super().__init__(Serving(catalogs=(), threads=threads))
+        super().__init__(Serving(catalogs=("shop",), threads=threads))
         self.go_on = threading.Event()
         self.answered = 0
         self.start()
@@ -344,15 +347,22 @@ class _Blocking(Application):
         return Answer(status=200)
 
 
-def test_more_requests_than_the_server_can_take_are_refused() -> None:
+@pytest.fixture
+def application(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[_Blocking]:
+    """An application with one thread."""
+    configure(monkeypatch, tmp_path, "shop")
     application = _Blocking(threads=1)
+    yield application
+    application.end()
+
+
+def test_more_requests_than_the_server_can_take_are_refused(application: _Blocking) -> None:
     threading.Timer(0.2, application.go_on.set).start()
     statuses = _asked(application, 20)
     assert {200: 17, 429: 3} == {status: statuses.count(status) for status in set(statuses)}
 
 
-def test_half_a_request_is_not_carried_out() -> None:
-    application = _Blocking(threads=1)
+def test_half_a_request_is_not_carried_out(application: _Blocking) -> None:
     application.go_on.set()
     half = {"type": "http.request", "body": b"{}", "more_body": True}
     assert [None] == _asked(application, 1, half, {"type": "http.disconnect"})
@@ -360,9 +370,7 @@ def test_half_a_request_is_not_carried_out() -> None:
     assert 1 == application.answered
 
 
-def test_what_has_not_begun_when_the_server_stops_is_refused() -> None:
-    application = _Blocking(threads=1)
-
+def test_what_has_not_begun_when_the_server_stops_is_refused(application: _Blocking) -> None:
     def stop() -> None:
         application.stop()
         application.go_on.set()

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from commit_coord.catalog.sql import CoordinatedSqlCatalog
 from commit_coord.clock import SYSTEM_CLOCK
 from commit_coord.errors import ClientStops, CommitConflict
 from commit_coord.model import Resource
@@ -69,16 +70,15 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InProces
 def test_a_commit_that_holds_the_latch_is_finished_and_one_behind_it_is_refused(
     server: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    catalog = next(iter(server.application._warehouses)).catalog
     go_on, swapping = threading.Event(), threading.Event()
-    swap = type(catalog).swap
+    swap = CoordinatedSqlCatalog.swap
 
     def slow(*given: object) -> object:
         swapping.set()
         go_on.wait(60)
         return swap(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(type(catalog), "swap", slow)
+    monkeypatch.setattr(CoordinatedSqlCatalog, "swap", slow)
 
     async def ask_all() -> tuple[int, int, int]:
         first = asyncio.ensure_future(server.asked("POST", path_of("db", "t"), _SET))
