@@ -78,7 +78,9 @@ class SameSchema(AssertCurrentSchemaId):
 
 
 class SameLastPartitionId(AssertLastAssignedPartitionId):
-    """No partition field was added."""
+    """No partition field was added. A table of format version 1 may lack the id; clients then send null or nothing."""
+
+    last_assigned_partition_id: int | None = Field(default=None, alias="last-assigned-partition-id")
 
     def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override]
         """Return if the requirement is met."""

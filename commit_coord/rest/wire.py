@@ -21,6 +21,7 @@ from pyiceberg.typedef import IcebergBaseModel, Identifier
 from pyiceberg.view.metadata import ViewVersion
 
 from commit_coord.iceberg.view_metadata import AnyViewUpdate, SameView
+from commit_coord.rest import fields
 from commit_coord.rest.requirements import Requirement
 
 M = TypeVar("M", bound=IcebergBaseModel)
@@ -104,13 +105,17 @@ class Request:
         return any(coding in ("gzip", "*") and weight.replace(" ", "") not in _REFUSED for coding, _, weight in offered)
 
     def parsed(self, model: type[M]) -> M:
-        """Return the body as *model*.
+        """Return the body as *model*. A field that is null has its default.
 
         Raises:
             MalformedRequest: The body does not fit *model*.
         """
         try:
-            return model.model_validate_json(self.body)
+            document = fields.stated(fields.read(self.body))
+        except ValueError as error:
+            raise MalformedRequest(f"Malformed request: Invalid JSON: {error}") from error
+        try:
+            return model.model_validate(document)
         except ValidationError as error:
             raise MalformedRequest(_first_reason(error)) from error
         except (AttributeError, KeyError, TypeError) as error:  # from validators of PyIceberg that expect an object
@@ -220,7 +225,7 @@ def read_commit(request: Request) -> CommitTable:
             for example the key of an encrypted snapshot.
     """
     commit = request.parsed(CommitTable)
-    refuse_lost(orjson.loads(request.body).get("updates") or [], commit.updates)
+    refuse_lost(fields.read(request.body).get("updates") or [], commit.updates)
     return commit
 
 
@@ -290,7 +295,7 @@ def read_view_commit(request: Request) -> CommitView:
         UnsupportedRequest: The commit has a field that the models do not know and would silently drop.
     """
     commit = request.parsed(CommitView)
-    refuse_lost(orjson.loads(request.body)["updates"], commit.updates)
+    refuse_lost(fields.read(request.body)["updates"], commit.updates)
     return commit
 
 
@@ -326,7 +331,7 @@ def read_transaction(request: Request) -> CommitTransaction:
         UnsupportedRequest: The commit has a field that the models do not know and would silently drop.
     """
     commit = request.parsed(CommitTransaction)
-    given = orjson.loads(request.body)["table-changes"]
+    given = fields.read(request.body)["table-changes"]
     for number, (one, change) in enumerate(zip(given, commit.table_changes, strict=True)):
         refuse_lost(one.get("updates") or [], change.updates, f"table-changes.{number}.updates")
     return commit
