@@ -27,7 +27,7 @@ from commit_coord.clock import SYSTEM_CLOCK
 from commit_coord.locks.handover import HandoverLockManager
 from commit_coord.model import JournalEntry
 from commit_coord.rest.errors import error_answer, is_final
-from commit_coord.rest.wire import Answer, Request, UnprocessableRequest
+from commit_coord.rest.wire import Answer, Holder, Request, UnprocessableRequest
 
 logger = logging.getLogger(__name__)
 
@@ -55,10 +55,10 @@ class Answered:
         """Whether all processes see the answers of each other."""
         self._own = _Memory()
 
-    def answer(self, key: str, request: Request) -> tuple[Answer, str | None] | None:
+    def answer(self, key: str, request: Request) -> Answer | None:
         """Return the answer that was given to the request with *key*; None if no answer is kept.
 
-        The second value is the metadata file whose content was in the answer; then the body was not kept.
+        If it contained a metadata file, its body was not kept: only the location of the file, and the table or view.
 
         Raises:
             UnprocessableRequest: The key was used for another request.
@@ -66,7 +66,13 @@ class Answered:
         kept = self._recall(f"{key}:answer", request)
         if kept is None:
             return None
-        return Answer(status=kept["status"], body=(kept["body"] or "").encode()), kept["location"]
+        holder = kept.get("holder")
+        return Answer(
+            status=kept["status"],
+            body=(kept["body"] or "").encode(),
+            location=kept["location"],
+            holder=Holder(tuple(holder["name"]), holder["uuid"], holder["is_view"]) if holder else None,
+        )
 
     def begun_on(self, key: str, request: Request) -> Seen | None:
         """Return the state that the request with *key* found at its start; None if no start is known.
@@ -98,7 +104,7 @@ class Answered:
             return
         try:
             text = None if body is None else body.decode()
-            kept = {"status": ended.status, "location": ended.location, "body": text}
+            kept = {"status": ended.status, "location": ended.location, "body": text, "holder": ended.holder}
             self._remember(f"{key}:answer", request, kept)
         except Exception:
             logger.warning("the answer to the key %s could not be kept", key, exc_info=True)

@@ -17,6 +17,7 @@ from pyiceberg.typedef import IcebergBaseModel, Identifier
 
 from commit_coord.rest import namespaces, tables, views
 from commit_coord.rest.answered import Seen
+from commit_coord.rest.errors import carried_out
 from commit_coord.rest.warehouses import Warehouse
 from commit_coord.rest.wire import (
     NO_CONTENT,
@@ -93,7 +94,8 @@ def _table_made(warehouse: Warehouse, request: Request, before: Seen, now: Seen)
     if now["there"] != request.idempotency_key:
         return None  # a table that a request with a key creates has the key as its UUID
     table = (*request.namespace, request.parsed(CreateTable).name)
-    return warehouse.answers.load(warehouse.catalog.metadata_location(table), request)
+    with carried_out(table):
+        return warehouse.answers.load(warehouse.catalog.metadata_location(table), request).of(table, now["there"])
 
 
 def _table_gone(warehouse: Warehouse, request: Request, before: Seen, now: Seen) -> Answer | None:
@@ -124,10 +126,12 @@ def _registered(warehouse: Warehouse, request: Request, before: Seen, now: Seen)
     location, wanted = now["location"], request.parsed(RegisterTable).metadata_location
     if location in (None, before["location"]):
         return None
-    log = warehouse.catalog.coordinator.read(location).metadata_log
-    if wanted != location and wanted not in (entry.metadata_file for entry in log):
-        return None
-    return warehouse.answers.load(location, request)
+    table = (*request.namespace, request.parsed(RegisterTable).name)
+    with carried_out(table):
+        found = warehouse.catalog.coordinator.read(location)
+        if wanted != location and wanted not in (entry.metadata_file for entry in found.metadata_log):
+            return None
+        return warehouse.answers.load(location, request).of(table, found.table_uuid)
 
 
 def _location(warehouse: Warehouse, table: Identifier) -> str | None:
@@ -168,7 +172,10 @@ def _new_view(warehouse: Warehouse, request: Request) -> Seen:
 def _view_made(warehouse: Warehouse, request: Request, before: Seen, now: Seen) -> Answer | None:
     if before["there"] is not None or now["there"] is None:
         return None
-    return warehouse.answers.load(now["there"], request)
+    view = (*request.namespace, request.parsed(_Named).name)
+    with carried_out(view):
+        made = warehouse.catalog.load_view(view)
+        return warehouse.answers.load(now["there"], request).of(view, made.metadata.view_uuid, is_view=True)
 
 
 def _renamed_views(warehouse: Warehouse, request: Request) -> Seen:

@@ -8,6 +8,8 @@ clients delete the files of a commit that was refused.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from http import HTTPStatus
 
 from pyiceberg.exceptions import (
@@ -23,6 +25,7 @@ from pyiceberg.exceptions import (
     ValidationException,
     ViewAlreadyExistsError,
 )
+from pyiceberg.typedef import Identifier
 
 from commit_coord.errors import (
     CommitConflict,
@@ -71,6 +74,29 @@ class StillRunning(Exception):
     """The first request with the same key still runs, or its outcome is not known. Send it again with the same key."""
 
 
+class AnswerGone(Exception):
+    """The request was carried out, but what its answer would contain does not exist any more.
+
+    A 4xx would say that it was not carried out: a client then deletes the files of its commit.
+    """
+
+
+@contextmanager
+def carried_out(name: Identifier) -> Iterator[None]:
+    """Let the block answer a request that was carried out and that has changed the table or view *name*.
+
+    Raises:
+        AnswerGone: *name* or its metadata file does not exist any more.
+    """
+    try:
+        yield
+    except (FileNotFoundError, NoSuchTableError, NoSuchViewError) as error:
+        raise AnswerGone(
+            f"the request was carried out, but {'.'.join(name)} was changed or dropped since, so its answer can't be "
+            "given any more; look at the catalog"
+        ) from error
+
+
 class BodyTimeout(Exception):
     """The body of the request did not arrive in time. Nothing was done."""
 
@@ -81,6 +107,7 @@ class BodyTooLarge(Exception):
 
 _MEANINGS: tuple[tuple[type[Exception], HTTPStatus, str], ...] = (
     (CommitStateUnknownException, HTTPStatus.INTERNAL_SERVER_ERROR, "CommitStateUnknownException"),
+    (AnswerGone, HTTPStatus.INTERNAL_SERVER_ERROR, "CommitStateUnknownException"),
     (StaleRead, HTTPStatus.BAD_REQUEST, "ValidationException"),  # after a 409 the client would retry
     (UpdatesDoNotFit, HTTPStatus.BAD_REQUEST, "ValidationException"),
     (CommitFailedException, HTTPStatus.CONFLICT, "CommitFailedException"),
@@ -124,7 +151,7 @@ def error_answer(error: Exception) -> Answer:
         meant = cause  # Nothing was sent. This is no conflict, and an immediate retry does not help.
     for expected, status, kind in _MEANINGS:
         if isinstance(meant, expected):
-            if status is HTTPStatus.INTERNAL_SERVER_ERROR:
+            if status is HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(error, AnswerGone):
                 logger.error("a request ended in %s", kind, exc_info=error)
             return _answer(status, kind, _message(error), error)
     logger.error("a request ended in an error that nobody expected", exc_info=error)

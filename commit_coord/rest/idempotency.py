@@ -22,14 +22,16 @@ import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
+from pyiceberg.exceptions import NoSuchTableError
+
 from commit_coord.errors import CommitStateUnknown, LockError
 from commit_coord.model import LockMode, Resource
 from commit_coord.rest import tables, transactions
 from commit_coord.rest.answered import LIFETIME_MS, Answered
 from commit_coord.rest.doubts import DOUBTS, UNSETTLED, Handler
-from commit_coord.rest.errors import StillRunning
+from commit_coord.rest.errors import AnswerGone, StillRunning, carried_out
 from commit_coord.rest.warehouses import Warehouse
-from commit_coord.rest.wire import Answer, Request
+from commit_coord.rest.wire import Answer, Holder, Request
 
 _WAIT_S = 10.0
 """How long a repeat waits for the first request. It occupies a thread of the server meanwhile."""
@@ -124,16 +126,34 @@ def _lifetime_ms(warehouse: Warehouse) -> int:
 
 def _replayed(answered: Answered, key: str, warehouse: Warehouse, request: Request) -> Answer | None:
     found = answered.answer(key, request)
-    if found is None:
-        return None
-    answer, location = found
-    if location is None:
-        return answer
+    if found is None or found.location is None:
+        return found
     try:
-        return warehouse.answers.load(location, request)
-    except FileNotFoundError:
+        return warehouse.answers.load(found.location, request)
+    except FileNotFoundError as error:
         # Later commits have deleted the file. The protocol allows an answer with a newer state.
-        return warehouse.answers.load(warehouse.catalog.metadata_location(request.table), request)
+        if found.holder is None:
+            raise AnswerGone("the request was carried out; its answer can't be given any more") from error
+        return _newer(found.holder, warehouse, request)
+
+
+def _newer(holder: Holder, warehouse: Warehouse, request: Request) -> Answer:
+    """Return the answer with the present metadata of *holder*.
+
+    Raises:
+        AnswerGone: *holder* does not exist any more, or has another name.
+    """
+    catalog = warehouse.catalog
+    with carried_out(holder.name):
+        if holder.is_view:
+            location = catalog.view_location(holder.name)
+            uuid = catalog.load_view(holder.name).metadata.view_uuid
+        else:
+            location = catalog.metadata_location(holder.name)
+            uuid = str(catalog.coordinator.read(location).table_uuid)
+        if uuid != holder.uuid:
+            raise NoSuchTableError(f"another one has the name now: {holder.name}")
+        return warehouse.answers.load(location, request)
 
 
 def _settled_or_carried_out(

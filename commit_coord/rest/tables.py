@@ -13,6 +13,7 @@ from commit_coord.coordinator import Committed
 from commit_coord.errors import CommitConflict
 from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.rest.commits import land
+from commit_coord.rest.errors import carried_out
 from commit_coord.rest.metadata import etag_of, matches
 from commit_coord.rest.namespaces import require_namespace, shown
 from commit_coord.rest.pages import page
@@ -61,7 +62,8 @@ def create_table(warehouse: Warehouse, request: Request) -> Answer:
     except CommitConflict:
         refuse_existing(warehouse, table)
         raise
-    return warehouse.answers.load(made.metadata_location, request)
+    with carried_out(table):
+        return warehouse.answers.load(made.metadata_location, request).of(table, made.metadata.table_uuid)
 
 
 def load_table(warehouse: Warehouse, request: Request) -> Answer:
@@ -96,7 +98,8 @@ def commit_table(warehouse: Warehouse, request: Request) -> Answer:
         if creates and warehouse.catalog.table_exists(table):
             raise CommitFailedException("Requirement failed: table already exists") from error
         raise
-    return warehouse.answers.written(committed.location, _bytes_of(warehouse, committed), request)
+    written = warehouse.answers.written(committed.location, _bytes_of(warehouse, committed), request)
+    return written.of(table, committed.metadata.table_uuid)
 
 
 def drop_table(warehouse: Warehouse, request: Request) -> Answer:
@@ -131,7 +134,8 @@ def register_table(warehouse: Warehouse, request: Request) -> Answer:
     else:
         refuse_existing(warehouse, table)
     made = warehouse.catalog.register_table(table, wanted.metadata_location, wanted.overwrite)
-    return warehouse.answers.load(made.metadata_location, request)
+    with carried_out(table):
+        return warehouse.answers.load(made.metadata_location, request).of(table, made.metadata.table_uuid)
 
 
 def report_metrics(warehouse: Warehouse, request: Request) -> Answer:

@@ -6,6 +6,7 @@ from pyiceberg.exceptions import ViewAlreadyExistsError
 from pyiceberg.typedef import Identifier
 
 from commit_coord.iceberg import view_metadata
+from commit_coord.rest.errors import carried_out
 from commit_coord.rest.namespaces import require_namespace, shown
 from commit_coord.rest.pages import page
 from commit_coord.rest.warehouses import Warehouse
@@ -41,8 +42,9 @@ def create_view(warehouse: Warehouse, request: Request) -> Answer:
     wanted = request.parsed(CreateView)
     view = (*request.namespace, wanted.name)
     require_namespace(warehouse.catalog, request.namespace)
-    warehouse.catalog.create_view(view, wanted.schema_, wanted.view_version, wanted.location, wanted.properties)
-    return _loaded(warehouse, view, request)
+    made = warehouse.catalog.create_view(view, wanted.schema_, wanted.view_version, wanted.location, wanted.properties)
+    with carried_out(view):
+        return _loaded(warehouse, view, request).of(view, made.metadata.view_uuid, is_view=True)
 
 
 def load_view(warehouse: Warehouse, request: Request) -> Answer:
@@ -60,7 +62,8 @@ def commit_view(warehouse: Warehouse, request: Request) -> Answer:
     """Commit to a view."""
     wanted = read_view_commit(request)
     committed = warehouse.catalog.commit_view(request.view, wanted.requirements, wanted.updates)
-    return warehouse.answers.written(committed.location, view_metadata.dump(committed.metadata, ""), request)
+    written = warehouse.answers.written(committed.location, view_metadata.dump(committed.metadata, ""), request)
+    return written.of(request.view, committed.metadata.view_uuid, is_view=True)
 
 
 def drop_view(warehouse: Warehouse, request: Request) -> Answer:
@@ -82,8 +85,9 @@ def register_view(warehouse: Warehouse, request: Request) -> Answer:
     wanted = request.parsed(RegisterView)
     view = (*request.namespace, wanted.name)
     require_namespace(warehouse.catalog, request.namespace)
-    warehouse.catalog.register_view(view, wanted.metadata_location)
-    return _loaded(warehouse, view, request)
+    made = warehouse.catalog.register_view(view, wanted.metadata_location)
+    with carried_out(view):
+        return _loaded(warehouse, view, request).of(view, made.metadata.view_uuid, is_view=True)
 
 
 def refuse_view(warehouse: Warehouse, name: Identifier) -> None:

@@ -5,6 +5,7 @@ Source: Iceberg's ``rest-catalog-open-api.yaml``; the models of schemas, require
 
 from __future__ import annotations
 
+import dataclasses
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -137,6 +138,21 @@ class UnsupportedRequest(Exception):
     """The request is valid, but this server does not do what it asks for. Nothing was done."""
 
 
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The table or view whose metadata an answer contains.
+
+    Args:
+        name: Its name.
+        uuid: Its UUID: another one may get the same name later.
+        is_view: Whether it is a view.
+    """
+
+    name: Identifier
+    uuid: str
+    is_view: bool = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """An HTTP answer.
@@ -147,6 +163,7 @@ class Answer:
         headers: All headers except content type and length.
         content_type: The type of the body.
         location: The metadata file whose content is in the body; None if there is none.
+        holder: The table or view of this file, if the request has changed it.
     """
 
     status: int = 200
@@ -154,6 +171,11 @@ class Answer:
     headers: Mapping[str, str] = field(default_factory=dict)
     content_type: str = "application/json"
     location: str | None = None
+    holder: Holder | None = None
+
+    def of(self, name: Identifier, uuid: object, *, is_view: bool = False) -> Answer:
+        """Return this answer with its holder."""
+        return dataclasses.replace(self, holder=Holder(name, str(uuid), is_view))
 
 
 def json_answer(document: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Answer:

@@ -68,8 +68,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "an-overwrite-is-registered-twice",
         "rest/doubts.py",
-        "        return None\n    log = warehouse.catalog.coordinator.read(location).metadata_log\n",
-        "        return None\n    log = ()\n",
+        "if wanted != location and wanted not in (entry.metadata_file for entry in found.metadata_log):",
+        "if wanted != location:",
         _KEYS + "a_table_is_registered_once[not kept]",
     ),
     Mutant(

@@ -22,6 +22,7 @@ from commit_coord.rest import tables
 from commit_coord.rest.errors import Overloaded, StillRunning, error_answer
 from commit_coord.rest.idempotency import Idempotency
 from commit_coord.rest.metadata import TableAnswers
+from commit_coord.rest.routes import SERVED, TRANSACTIONS, VIEWS
 from commit_coord.rest.turns import Lines
 from commit_coord.rest.warehouses import Warehouse
 from commit_coord.rest.wire import Answer, Request
@@ -291,6 +292,109 @@ def test_a_view_is_made_and_dropped_once(twice: Callable[..., list[int]], named:
     ends = [{"namespace": ["db"], "name": each} for each in (view, f"{view}_new")]
     assert [204, 204] == twice("POST", "/v1/shop/views/rename", {"source": ends[0], "destination": ends[1]})
     assert [204, 204] == twice("DELETE", f"{NAMESPACES}/db/views/{view}_new")
+
+
+# -- the file in the answer is gone --------------------------------------------------------------------------
+
+_TABLE, _VIEW = "/v1/{prefix}/namespaces/{namespace}/tables", "/v1/{prefix}/namespaces/{namespace}/views"
+_WITH_A_FILE = {
+    f"POST {_TABLE}",
+    f"POST {_TABLE}/{{table}}",
+    "POST /v1/{prefix}/namespaces/{namespace}/register",
+    f"POST {_VIEW}",
+    f"POST {_VIEW}/{{view}}",
+    "POST /v1/{prefix}/namespaces/{namespace}/register-view",
+}
+"""Routes that answer with a metadata file. What was answered to a key contains only its location."""
+_WITHOUT_A_FILE = {
+    "POST /v1/{prefix}/namespaces",
+    "POST /v1/{prefix}/namespaces/{namespace}/properties",
+    "POST /v1/{prefix}/tables/rename",
+    "POST /v1/{prefix}/views/rename",
+    "POST /v1/{prefix}/transactions/commit",
+}
+_VERSION = {
+    "version-id": 1,
+    "timestamp-ms": 1,
+    "schema-id": 0,
+    "summary": {},
+    "representations": [{"type": "sql", "sql": "SELECT 1", "dialect": "spark"}],
+    "default-namespace": ["db"],
+}
+
+
+def test_each_route_that_takes_a_key_is_known_here() -> None:
+    routes = {route.endpoint for route in (*SERVED, *VIEWS, *TRANSACTIONS) if route.method == "POST"}
+    assert routes - {f"POST {_TABLE}/{{table}}/metrics"} == _WITH_A_FILE | _WITHOUT_A_FILE
+
+
+class Made:
+    """A table or view that a request with a key has made or changed.
+
+    Args:
+        server: The server.
+        endpoint: The route of the request.
+        name: The name of the table or view.
+    """
+
+    def __init__(self, server: Server, endpoint: str, name: Name) -> None:
+        self.server, self.is_view = server, endpoint.endswith(("view", "views", "{view}"))
+        self.below = f"{NAMESPACES}/{name[0]}"
+        self.path = f"{self.below}/{'views' if self.is_view else 'tables'}/{name[1]}"
+        self.document = {"name": name[1], "schema": SCHEMA_JSON}
+        if self.is_view:
+            self.document["view-version"] = _VERSION
+        self.path_of_request, self.request = self.path.rpartition("/")[0], self.document
+        if endpoint.endswith("}"):
+            self.create()
+            self.path_of_request, self.request = self.path, sets(a="1")
+        elif "register" in endpoint:
+            location = self.create()
+            self.drop()
+            self.path_of_request = f"{self.below}/{endpoint.rpartition('/')[2]}"
+            self.request = {"name": name[1], "metadata-location": location}
+
+    def create(self) -> str:
+        """Create it; return the location of its metadata."""
+        location: str = self._done("POST", self.path.rpartition("/")[0], self.document)["metadata-location"]
+        return location
+
+    def drop(self) -> None:
+        """Drop it; its files stay."""
+        assert 204 == self.server.ask("DELETE", self.path).status
+
+    def change(self) -> str:
+        """Commit to it; return the location of its metadata."""
+        location: str = self._done("POST", self.path, sets(b="2"))["metadata-location"]
+        return location
+
+    def _done(self, method: str, path: str, document: Any) -> Any:
+        answer = self.server.ask(method, path, document)
+        assert 200 == answer.status, answer.body
+        return answer.json
+
+
+@pytest.mark.parametrize("endpoint", sorted(_WITH_A_FILE))
+@pytest.mark.parametrize("since", ["changed", "dropped", "another has the name", "only the file is gone"])
+def test_a_repeat_is_never_told_that_nothing_was_done_because_a_file_is_gone(
+    server: Server, name: Name, endpoint: str, since: str
+) -> None:
+    made, key = Made(server, endpoint, name), new_key()
+    first = sent(server, "POST", made.path_of_request, made.request, key=key)
+    assert 200 == first.status, first.body
+    now = made.change() if since == "changed" else None
+    if since in ("dropped", "another has the name"):
+        made.drop()
+    if since == "another has the name":
+        made.create()
+    Path(first.json["metadata-location"].removeprefix("file://")).unlink()
+    again = sent(server, "POST", made.path_of_request, made.request, key=key)
+    if now is not None:  # the protocol allows a newer state
+        assert (200, now) == (again.status, again.json["metadata-location"]), again.body
+    else:
+        status, kind, message = again.error
+        assert (500, "CommitStateUnknownException") == (status, kind)
+        assert "was carried out" in message
 
 
 def test_another_server_knows_what_the_first_one_answered() -> None:
