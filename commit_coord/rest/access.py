@@ -7,6 +7,7 @@ longest prefix decides, even if it allows less than a shorter one. Where no gran
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -46,7 +47,15 @@ class NotAuthenticated(Exception):
 
 
 class KeysWanted(Exception):
-    """The sender can be identified only after the keys of the issuer have been fetched, which blocks."""
+    """The sender can be identified only after the keys of the issuer have been fetched.
+
+    Args:
+        fetch: The fetch that runs.
+    """
+
+    def __init__(self, fetch: Future[None]) -> None:
+        self.fetch = fetch
+        super().__init__()
 
 
 class IssuerUnavailable(Exception):

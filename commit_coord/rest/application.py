@@ -25,6 +25,7 @@ from commit_coord.rest.access import Forbidden, IssuerUnavailable, KeysWanted, N
 from commit_coord.rest.errors import BodyTimeout, BodyTooLarge, Overloaded, error_answer
 from commit_coord.rest.gate import Gate
 from commit_coord.rest.identities import Identities
+from commit_coord.rest.keys import FETCH_S
 from commit_coord.rest.needs import NOTHING
 from commit_coord.rest.routes import Admitted, Api
 from commit_coord.rest.settings import Serving
@@ -154,11 +155,11 @@ class Application:
             return error_answer(error)
 
     async def _with_keys(self, head: Request, ask: Callable[[Request], T]) -> T:
-        """Return the result of *ask*, which identifies the sender; fetch the keys of the issuer if it needs them."""
+        """Return the result of *ask*, which identifies the sender; wait for the keys of the issuer if it needs them."""
         try:
             return ask(head)
-        except KeysWanted:
-            await asyncio.to_thread(self._api.gate.renew_keys)
+        except KeysWanted as wanted:
+            await asyncio.wait([asyncio.wrap_future(wanted.fetch)], timeout=FETCH_S)
         try:
             return ask(head)
         except KeysWanted:

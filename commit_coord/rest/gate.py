@@ -58,11 +58,6 @@ class Gate:
         """Return the sender of *request*; see :meth:`Identities.caller`."""
         return ANYBODY if self._identities is None else self._identities.caller(request)
 
-    def renew_keys(self) -> None:
-        """Fetch the keys of the issuer; blocks."""
-        if self._identities is not None and self._identities.oidc is not None:
-            self._identities.oidc.renew()
-
     def check(self, needs: Needs, request: Request, caller: Caller, warehouse: Warehouse) -> None:
         """Return if *caller* may do what *request* asks for.
 

@@ -59,7 +59,7 @@ class Identities:
 
         Raises:
             NotAuthenticated: The request contains no proof of its sender, or one that is not accepted.
-            KeysWanted: Call :meth:`OidcTokens.renew` first, then call this again.
+            KeysWanted: The keys of the issuer are being fetched; call this again afterwards.
             IssuerUnavailable: The token cannot be checked now.
         """
         if (authorization := request.headers.get("authorization")) is not None:

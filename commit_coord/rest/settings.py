@@ -144,7 +144,9 @@ class Proxy(_Section):
             address = ipaddress.ip_address(peer)
         except ValueError:
             return False
-        return any(address in network for network in self.addresses)
+        # On a socket for IPv6 and IPv4, the address of an IPv4 client is mapped: ::ffff:10.0.0.1.
+        mapped = getattr(address, "ipv4_mapped", None)
+        return any(each in network for network in self.addresses for each in (address, mapped) if each is not None)
 
 
 class Authentication(_Section):

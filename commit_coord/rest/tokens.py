@@ -6,11 +6,7 @@ The two kinds share no keys and no algorithms, so a token of one kind is never a
 from __future__ import annotations
 
 import hashlib
-import json
-import logging
-import threading
 import time
-import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,17 +17,15 @@ from joserfc.jwk import KeySet, OctKey
 
 from commit_coord.rest.access import IssuerUnavailable, KeysWanted, NotAuthenticated
 from commit_coord.rest.files import Reloaded
+from commit_coord.rest.keys import FetchedKeys, key_set
 from commit_coord.rest.settings import Oidc
-
-logger = logging.getLogger(__name__)
 
 ISSUER = "commit-coord"
 """The issuer in the server's own tokens."""
 
 _OWN = ["HS256"]
-_FETCH_TIMEOUT_S = 5
-_FETCH_AGAIN_S = 10
-_MAX_KEYS_BYTES = 1024 * 1024
+_CLOCKS_DIFFER_S = 60
+"""How far the clocks of servers that share a key may differ: a token that one of them issues is used at once."""
 
 
 class OwnTokens:
@@ -46,7 +40,10 @@ class OwnTokens:
         self._key = OctKey.import_key(hashlib.sha256(secret).digest())  # any file becomes a key of the right length
         self.lifetime_s = max(lifetime_ms // 1000, 1)
         self._claims = jwt.JWTClaimsRegistry(
-            iss={"essential": True, "value": ISSUER}, sub={"essential": True}, exp={"essential": True}
+            leeway=_CLOCKS_DIFFER_S,
+            iss={"essential": True, "value": ISSUER},
+            sub={"essential": True},
+            exp={"essential": True},
         )
 
     def give(self, client: str, secret_sha256: str) -> str:
@@ -62,6 +59,8 @@ class OwnTokens:
             NotAuthenticated: *token* is not one of the server's own, or it has expired.
         """
         claims = _decoded(token, self._key, _OWN, self._claims)
+        if claims["exp"] <= time.time():  # the leeway is for the time of issue alone
+            raise NotAuthenticated("the token has expired", given=True)
         return str(claims["sub"]), str(claims.get("for"))
 
 
@@ -87,9 +86,7 @@ class OidcTokens:
     def __init__(self, settings: Oidc) -> None:
         self._settings = settings
         self._file = None if settings.is_remote else Reloaded([Path(settings.jwks)], self._from_file)
-        self._fetched: KeySet | None = None
-        self._tried_at = self._fetched_at = float("-inf")
-        self._fetching = threading.Lock()
+        self._remote = FetchedKeys(settings.jwks, settings.keys_lifetime_ms) if settings.is_remote else None
         self._claims = jwt.JWTClaimsRegistry(
             leeway=settings.clock_skew_ms // 1000,
             iss={"essential": True, "value": settings.issuer},
@@ -102,15 +99,18 @@ class OidcTokens:
 
         Raises:
             NotAuthenticated: *token* is not from the issuer, not for this server, not valid yet, or expired.
-            KeysWanted: *token* may be signed with a key that has not been fetched yet.
+            KeysWanted: *token* may be signed with a key that is being fetched.
             IssuerUnavailable: No key has been fetched so far.
         """
         keys = self._keys()
         try:
             claims = _decoded(token, keys, list(self._settings.algorithms), self._claims)
         except InvalidKeyIdError as error:
-            if self._may_fetch():
-                raise KeysWanted from error
+            if self._remote is not None and (fetch := self._remote.fetching()) is not None:
+                raise KeysWanted(fetch) from error
+            # 1. These keys are read.   2. A fetch gets newer ones, and ends.   3. None is running any more.
+            if self._remote is not None and self._remote.known is not keys:
+                return self.read(token)
             raise NotAuthenticated("the token is signed with an unknown key", given=True) from error
         name, groups = claims.get(self._settings.subject_claim), claims.get(self._settings.groups_claim, [])
         if not isinstance(name, str) or not name:
@@ -118,48 +118,18 @@ class OidcTokens:
         listed = groups if isinstance(groups, list) else []
         return Subject(name, tuple(group for group in listed if isinstance(group, str)))
 
-    def renew(self) -> None:
-        """Fetch the keys, unless the last try is too recent. A failure is logged, and the known keys stay in use."""
-        with self._fetching:
-            if not self._may_fetch():
-                return
-            try:
-                # The configuration accepts https, and http on loopback.
-                with urllib.request.urlopen(self._settings.jwks, timeout=_FETCH_TIMEOUT_S) as answer:  # noqa: S310 # nosec B310
-                    self._fetched = _key_set(answer.read(_MAX_KEYS_BYTES))
-                self._fetched_at = time.monotonic()
-            except (OSError, ValueError) as error:
-                logger.error("the keys of the issuer can't be fetched: %s: %s", self._settings.jwks, error)
-            finally:
-                self._tried_at = time.monotonic()
-
     def _keys(self) -> KeySet:
         if self._file is not None:
             return self._file.get()
-        too_old = time.monotonic() - self._fetched_at > self._settings.keys_lifetime_ms / 1000
-        if too_old and self._may_fetch():
-            raise KeysWanted
-        if self._fetched is None:
+        assert self._remote is not None, "keys are in a file or behind a URL"
+        if self._remote.known is None and (fetch := self._remote.fetching()) is not None:
+            raise KeysWanted(fetch)
+        if (known := self._remote.known) is None:  # read again: a fetch may have ended in between
             raise IssuerUnavailable(f"the keys of the issuer {self._settings.issuer} can't be fetched now")
-        return self._fetched
-
-    def _may_fetch(self) -> bool:
-        return self._file is None and time.monotonic() - self._tried_at > _FETCH_AGAIN_S
+        return known
 
     def _from_file(self) -> KeySet:
-        return _key_set(Path(self._settings.jwks).read_bytes())
-
-
-def _key_set(text: bytes) -> KeySet:
-    """Return the keys in *text*.
-
-    Raises:
-        ValueError: *text* contains none.
-    """
-    try:
-        return KeySet.import_key_set(json.loads(text))
-    except (JoseError, KeyError, TypeError) as error:
-        raise ValueError(f"this is no JSON Web Key Set: {type(error).__name__}: {error}") from error
+        return key_set(Path(self._settings.jwks).read_bytes())
 
 
 def _decoded(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import hmac
 import http.server
@@ -18,8 +19,11 @@ import pytest
 
 from commit_coord.errors import ConfigError
 from commit_coord.rest import Serving, check
-from commit_coord.rest.settings import OAuth, Oidc
-from commit_coord.rest.tokens import OidcTokens
+from commit_coord.rest.access import NotAuthenticated
+from commit_coord.rest.keys import FetchedKeys
+from commit_coord.rest.settings import OAuth, Oidc, Proxy
+from commit_coord.rest.tokens import OwnTokens
+from commit_coord.testing.fleet import holds_within
 from tests.rest.asgi import InProcess, configure
 from tests.rest.issuer import Issuer
 from tests.rest.kit import Response
@@ -157,6 +161,13 @@ def test_wrong_credentials_are_refused_in_oauths_words_and_audited(
     assert _SECRET not in caplog.text
 
 
+def test_the_open_route_does_not_tell_which_catalogs_there_are(server: InProcess) -> None:
+    for warehouse in ("nope", "shop"):
+        answer = server.ask("POST", f"/v1/oauth/tokens?warehouse={warehouse}", b"")
+        assert (400, "unsupported_grant_type") == (answer.status, answer.json["error"])
+        assert b"shop" not in answer.body
+
+
 def test_a_token_ends_with_the_secret_for_which_it_was_given(server: InProcess, clients: Path) -> None:
     token = _token(server, _credentials()).json["access_token"]
     clients.write_text(_client("another"))
@@ -181,6 +192,31 @@ def test_an_expired_token_of_ours_says_so(clients: Path) -> None:
         answer = server.ask("GET", _LIST, token=token)
         assert 401 == answer.status
         assert 'error_description="the token has expired"' in answer.headers["www-authenticate"]
+
+
+@pytest.mark.parametrize(
+    "ahead_s, lifetime_s, comes_in",
+    [(0, 3600, True), (30, 3600, True), (59, 3600, True), (90, 3600, False), (-30, 20, False), (-30, 40, True)],
+)
+def test_a_token_of_a_server_with_another_clock_comes_in_and_ends_in_time(
+    monkeypatch: pytest.MonkeyPatch, ahead_s: int, lifetime_s: int, comes_in: bool
+) -> None:
+    tokens, now = OwnTokens(b"k" * 32, lifetime_s * 1000), time.time()
+    with monkeypatch.context() as there:
+        there.setattr(time, "time", lambda: now + ahead_s)
+        token = tokens.give("spark", "0" * 64)
+    monkeypatch.setattr(time, "time", lambda: now)
+    if comes_in:
+        assert ("spark", "0" * 16) == tokens.read(token)
+    else:
+        with pytest.raises(NotAuthenticated):
+            tokens.read(token)
+
+
+def test_a_proxy_is_known_in_each_notation_of_its_address() -> None:
+    proxy = Proxy.model_validate({"addresses": ["10.1.0.0/16", "fd00::/8"]})
+    assert all(proxy.has(peer) for peer in ("10.1.2.3", "::ffff:10.1.2.3", "::ffff:a01:203", "fd00::1"))
+    assert not any(proxy.has(peer) for peer in ("10.2.2.3", "::ffff:10.2.2.3", "::10.1.2.3", "fe80::1", "", "x"))
 
 
 def test_without_oauth_there_is_no_such_route(clients: Path) -> None:
@@ -279,15 +315,28 @@ class _Keys:
     """A web server that publishes the keys of an issuer."""
 
     def __init__(self, issuer: Issuer) -> None:
-        self.issuer, self.asked, self.is_up = issuer, 0, True
+        self.issuer, self.asked, self.is_up, self.issuer_is = issuer, 0, True, "well"
+        self.answered, self.ends = threading.Event(), threading.Event()
         outer = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 outer.asked += 1
+                if outer.issuer_is != "well":
+                    outer.answered.clear()
+                    self.stall()
+                    return
                 self.send_response(200 if outer.is_up else 500)
                 self.end_headers()
                 self.wfile.write(outer.issuer.keys.encode() if outer.is_up else b"")
+
+            def stall(self) -> None:
+                """Send nothing; or a byte of a header now and then, so that no read of the client times out."""
+                with contextlib.suppress(OSError):
+                    self.wfile.write(b"HTTP/1.0 200 OK\r\nx-slow: " if outer.issuer_is == "slow" else b"")
+                    while not outer.ends.wait(0.1):
+                        self.wfile.write(b"x" if outer.issuer_is == "slow" else b"")
+                outer.answered.set()
 
             def log_message(self, *_: Any) -> None:
                 """Say nothing."""
@@ -302,6 +351,7 @@ def published(issuer: Issuer) -> Iterator[_Keys]:
     """The issuer's keys behind a URL."""
     made = _Keys(issuer)
     yield made
+    made.ends.set()
     made.server.shutdown()
     made.server.server_close()
 
@@ -316,7 +366,7 @@ def test_the_keys_behind_a_url_are_fetched_once_and_again_for_a_new_one(
         published.issuer = Issuer("k2")
         assert 401 == server.ask("GET", _LIST, token=published.issuer.token("alice")).status
         assert 1 == published.asked  # who sends unknown keys does not make us ask all the time
-        monkeypatch.setattr("commit_coord.rest.tokens._FETCH_AGAIN_S", 2)
+        monkeypatch.setattr("commit_coord.rest.keys._FETCH_AGAIN_S", 2)
         time.sleep(2.1)
         assert 200 == server.ask("GET", _LIST, token=published.issuer.token("alice")).status
         assert 401 == server.ask("GET", _LIST, token=issuer.token("alice")).status
@@ -332,24 +382,60 @@ def test_while_the_issuer_is_down_its_clients_are_told_to_come_back(
         assert (503, "1") == (answer.status, answer.headers["retry-after"])
         assert 200 == server.ask("GET", _LIST, token=_SECRET).status
         published.is_up = True
-        monkeypatch.setattr("commit_coord.rest.tokens._FETCH_AGAIN_S", 0)
+        monkeypatch.setattr("commit_coord.rest.keys._FETCH_AGAIN_S", 0)
         assert 200 == server.ask("GET", _LIST, token=issuer.token("alice")).status
 
 
 def test_old_keys_are_fetched_anew_and_stay_if_that_fails(
     published: _Keys, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("commit_coord.rest.tokens._FETCH_AGAIN_S", 0)
-    tokens = OidcTokens(_oidc(published.url, **{"keys-lifetime-ms": 1}))
-    for is_up in (True, False):
-        published.is_up = is_up
-        tokens.renew()
-        monkeypatch.setattr(tokens, "_may_fetch", lambda: False)
-        time.sleep(0.01)
-        assert "alice" == tokens.read(issuer.token("alice")).name
-        monkeypatch.undo()
-        monkeypatch.setattr("commit_coord.rest.tokens._FETCH_AGAIN_S", 0)
-    assert 2 == published.asked
+    monkeypatch.setattr("commit_coord.rest.keys._FETCH_AGAIN_S", 0)
+    keys = FetchedKeys(published.url, lifetime_ms=1)
+    assert keys.known is None
+
+    def kid() -> str:
+        keys.fetching()
+        known = keys.known
+        return known.keys[0].kid or "" if known is not None else ""
+
+    assert holds_within(lambda: kid() == "k1", 60, every_s=0.01)
+    published.is_up, before = False, published.asked
+    assert holds_within(lambda: kid() == "k1" and published.asked > before + 1, 60, every_s=0.01)
+    published.is_up, published.issuer = True, Issuer("k2")
+    assert holds_within(lambda: kid() == "k2", 60, every_s=0.01)
+
+
+@pytest.mark.parametrize("issuer_is", ["silent", "slow"])
+def test_requests_with_known_keys_do_not_wait_for_the_one_fetch_that_renews_them(
+    clients: Path, published: _Keys, issuer: Issuer, monkeypatch: pytest.MonkeyPatch, issuer_is: str
+) -> None:
+    monkeypatch.setattr("commit_coord.rest.keys.FETCH_S", 600)
+    monkeypatch.setattr("commit_coord.rest.keys._FETCH_AGAIN_S", 0)
+    clients.write_text('[alice]\noidc-subject = "alice"\ngrants = { shop = "read" }\n')
+    with InProcess(serving(clients, oidc=_oidc(published.url, **{"keys-lifetime-ms": 1}))) as server:
+        assert 200 == server.ask("GET", _LIST, token=issuer.token("alice")).status
+        published.issuer_is = issuer_is
+        assert {200} == {server.ask("GET", _LIST, token=issuer.token("alice")).status for _ in range(50)}
+        assert holds_within(lambda: published.asked == 2, 60, every_s=0.01)
+        assert not published.answered.is_set()
+
+
+@pytest.mark.parametrize("issuer_is", ["silent", "slow"])
+def test_a_fetch_ends_in_time_whatever_the_issuer_does_and_the_next_one_gets_the_keys(
+    clients: Path, published: _Keys, issuer: Issuer, monkeypatch: pytest.MonkeyPatch, issuer_is: str
+) -> None:
+    for module in ("keys", "application"):
+        monkeypatch.setattr(f"commit_coord.rest.{module}.FETCH_S", 1)
+    clients.write_text('[alice]\noidc-subject = "alice"\ngrants = { shop = "read" }\n')
+    published.issuer_is = issuer_is
+    with InProcess(serving(clients, oidc=_oidc(published.url))) as server:
+        assert 503 == server.ask("GET", _LIST, token=issuer.token("alice")).status  # an unknown key: it waits
+        assert holds_within(lambda: "issuer-keys" not in {each.name for each in threading.enumerate()}, 60)
+        published.issuer_is = "well"
+        monkeypatch.setattr("commit_coord.rest.keys._FETCH_AGAIN_S", 0)
+        for module in ("keys", "application"):
+            monkeypatch.setattr(f"commit_coord.rest.{module}.FETCH_S", 60)
+        assert 200 == server.ask("GET", _LIST, token=issuer.token("alice")).status
 
 
 # -- browsers ------------------------------------------------------------------------------------------------
