@@ -138,13 +138,19 @@ class Application:
         """Return the answer to a request, also if it is refused before its route is called."""
         caller = None
         try:
-            self._api.gate.refuse_browsers(head)
             if (own := _OWN_ROUTES.get((head.method, head.path))) is not None:
                 exchange.route = head.path
+                self._api.gate.refuse_browsers(head)
                 return await own(self, head)
-            admitted = await self._with_keys(head, self._api.admit)
+            try:
+                # First of all, so that a refusal is recorded under its route, and in the catalog that the path names.
+                route, head = self._api.find(head)
+                _describe(exchange, route.path, head)
+            finally:
+                self._api.gate.refuse_browsers(head)
+            admitted = await self._with_keys(head, partial(self._api.admit, route))
             caller = admitted.caller
-            _describe(exchange, admitted)
+            exchange.client = caller.name
             return await self._answer(admitted, receive, exchange)
         except (Forbidden, NotAuthenticated) as error:
             await asyncio.to_thread(self._api.gate.audit, head, caller, error)
@@ -226,9 +232,12 @@ class Application:
             self._asking = asyncio.ensure_future(asyncio.to_thread(self._readiness.answer))
         try:
             async with asyncio.timeout(_READY_TIMEOUT_S):
-                return await asyncio.shield(self._asking)
+                answer = await asyncio.shield(self._asking)
         except TimeoutError:
             return json_answer({"ready": False, "catalogs": "no answer in time"}, 503)
+        if self._api.gate.sees_all(head):
+            return answer
+        return json_answer({"ready": answer.status == 200}, answer.status)  # probes need no names
 
     async def _metrics(self, head: Request) -> Answer:
         """Answer with the metrics, to any known client."""
@@ -244,10 +253,9 @@ _OWN_ROUTES: dict[tuple[str, str], Callable[[Application, Request], Awaitable[An
 """Routes outside of Iceberg's protocol. They are answered without a thread of the pool."""
 
 
-def _describe(exchange: Exchange, admitted: Admitted) -> None:
-    names = admitted.request.names
-    exchange.client = admitted.caller.name
-    exchange.route = admitted.route.path
+def _describe(exchange: Exchange, route: str, request: Request) -> None:
+    names = request.names
+    exchange.route = route
     exchange.catalog = names.get("prefix", "")
     named = (names.get("namespace"), names.get("table", names.get("view")))
     exchange.table = ".".join(name.replace("\x1f", ".") for name in named if name)

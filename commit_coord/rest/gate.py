@@ -12,7 +12,16 @@ from pyiceberg.typedef import Identifier
 from commit_coord.clock import SYSTEM_CLOCK
 from commit_coord.events import AccessRefused
 from commit_coord.model import Resource
-from commit_coord.rest.access import ANYBODY, Access, Caller, Forbidden, Place
+from commit_coord.rest.access import (
+    ANYBODY,
+    Access,
+    Caller,
+    Forbidden,
+    IssuerUnavailable,
+    KeysWanted,
+    NotAuthenticated,
+    Place,
+)
 from commit_coord.rest.identities import Identities
 from commit_coord.rest.needs import Needs
 from commit_coord.rest.settings import is_loopback
@@ -73,6 +82,14 @@ class Gate:
     def sees(self, caller: Caller, warehouse: Warehouse) -> Callable[[Identifier], bool]:
         """Return a function that tells whether *caller* may know that a namespace exists."""
         return lambda namespace: caller.grants.allow(self.place(warehouse, namespace), Access.SEE)
+
+    def sees_all(self, request: Request) -> bool:
+        """Return whether the sender of *request* is known, and may know that each catalog exists."""
+        try:
+            caller = self.caller(request)
+        except (NotAuthenticated, KeysWanted, IssuerUnavailable):
+            return False
+        return all(self.sees(caller, warehouse)(()) for warehouse in self._warehouses)
 
     @staticmethod
     def place(warehouse: Warehouse, namespace: Identifier) -> Place:

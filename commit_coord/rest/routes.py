@@ -149,17 +149,24 @@ class Api:
             routes.append(Route("POST", "/v1/oauth/tokens", TokenEndpoint(identities, self.gate).give, NOTHING))
         self._router = Router(routes)
 
-    def admit(self, request: Request) -> Admitted:
-        """Return *request*, whose body has not been read, with its route and its sender; does not block.
+    def find(self, request: Request) -> tuple[Route[Handler], Request]:
+        """Return the route of *request*, whose body has not been read, and *request* with the names in its path.
 
         Raises:
             NoRoute: Nothing is served under this path.
             MethodNotAllowed: The path is served with other methods only.
-            NotAuthenticated: As :meth:`Gate.caller`; also KeysWanted and IssuerUnavailable.
         """
         route, names = self._router.find(request.method, request.path)
+        return route, dataclasses.replace(request, names=names)
+
+    def admit(self, route: Route[Handler], request: Request) -> Admitted:
+        """Return *request* with its route and its sender; does not block.
+
+        Raises:
+            NotAuthenticated: As :meth:`Gate.caller`; also KeysWanted and IssuerUnavailable.
+        """
         caller = ANYBODY if route.needs is NOTHING else self.gate.caller(request)
-        return Admitted(route, dataclasses.replace(request, names=names), caller)
+        return Admitted(route, request, caller)
 
     def queues(self, admitted: Admitted) -> frozenset[tuple[str, ...]]:
         """Return the tables or views for whose latches a request waits, each with its catalog; does not block."""
@@ -174,15 +181,29 @@ class Api:
     def answer(self, admitted: Admitted) -> Answer:
         """Return the answer to a request, also if it ends in an error. Blocks; may be called from many threads."""
         request = admitted.request
-        name = request.names["prefix"] if "prefix" in request.names else request.query.get("warehouse")
         try:
-            warehouse = self._warehouses.chosen(name)
+            warehouse = self._chosen(admitted)
         except NoSuchWarehouse as error:
             return error_answer(error)
         with request_span(warehouse, request, admitted.route.path) as answered:
             answer = self._answered(warehouse, admitted)
             answered(answer.status)
             return answer
+
+    def _chosen(self, admitted: Admitted) -> Warehouse:
+        """Return the warehouse that a request names. A route that is open to everybody tells nobody which there are.
+
+        Raises:
+            NoSuchWarehouse: There is none; the message lists those that the sender may see.
+        """
+        name = admitted.request.names.get("prefix") or admitted.request.query.get("warehouse")
+        if admitted.route.needs is NOTHING:
+            return self._warehouses.named(name)
+        try:
+            return self._warehouses.chosen(name)
+        except NoSuchWarehouse as error:
+            seen = [each.catalog.name for each in self._warehouses if self.gate.sees(admitted.caller, each)(())]
+            raise NoSuchWarehouse(f"{error}; served are: {', '.join(seen)}" if seen else str(error)) from None
 
     def _answered(self, warehouse: Warehouse, admitted: Admitted) -> Answer:
         request, caller = admitted.request, admitted.caller

@@ -86,7 +86,7 @@ class Warehouses:
         """
         found = self._opened.get(name or self._names[0])
         if found is None:
-            raise NoSuchWarehouse(f"Warehouse does not exist: {name}; served are: {', '.join(self._names)}")
+            raise NoSuchWarehouse(f"Warehouse does not exist: {name}")
         return found
 
     def named(self, name: str | None) -> Warehouse:

@@ -365,6 +365,57 @@ def test_lists_leave_out_what_a_client_may_not_know_of(server: InProcess, tmp_pa
     assert [["a", "b"]] == page["namespaces"]
 
 
+# -- what refusals say, and where they are recorded ---------------------------------------------------------------
+
+
+def _few_see_shop(tmp_path: Path) -> None:
+    few = {"token-sha256": hashlib.sha256(b"few").hexdigest(), "grants": {"shop/a": "read"}}
+    (tmp_path / "clients.toml").write_text(_toml({"few": few}))
+
+
+@pytest.mark.parametrize(
+    "options, status",
+    [
+        ({}, 401),
+        ({"token": "wrong"}, 401),
+        ({"token": "few"}, 403),
+        ({"token": "few", "headers": {"origin": "https://evil.example.org"}}, 403),
+        ({"headers": {"sec-fetch-site": "cross-site"}}, 403),
+    ],
+)
+@pytest.mark.parametrize("catalog", CATALOGS)
+def test_a_refusal_is_recorded_in_the_catalog_and_under_the_route_that_the_path_names(
+    server: InProcess, tmp_path: Path, caplog: pytest.LogCaptureFixture, catalog: str, options: Any, status: int
+) -> None:
+    _few_see_shop(tmp_path)
+    log = tmp_path / "access.log"
+    server.application._watch._path = str(log)
+    assert status == server.ask("DELETE", f"/v1/{catalog}/namespaces/x/tables/t", **options).status
+    (refusal,) = [record for record in caplog.records if record.name == "commit_coord.audit"]
+    assert catalog == refusal.audit["catalog"]  # type: ignore[attr-defined]
+    line = json.loads(log.read_text())
+    route = "/v1/{prefix}/namespaces/{namespace}/tables/{table}"
+    assert (route, catalog, "x.t", status) == tuple(line[key] for key in ("route", "catalog", "table", "status"))
+
+
+def test_no_answer_names_a_catalog_that_its_reader_may_not_see(tmp_path: Path, server: InProcess) -> None:
+    _few_see_shop(tmp_path)
+    for method, path in (
+        ("GET", "/v1/config?warehouse=nope"),
+        ("GET", "/v1/config"),
+        ("GET", "/v1/nope/namespaces"),
+        ("GET", "/v1/shop/namespaces/x"),
+        ("POST", "/v1/oauth/tokens?warehouse=nope"),
+        ("GET", "/nope"),
+        ("GET", "/ready"),
+    ):
+        for token in ("few", "wrong", None):
+            answer = server.ask(method, path, token=token)
+            assert b"depot" not in answer.body, (path, token)
+            assert token == "few" or b"shop" not in answer.body.replace(path.encode(), b""), (path, token)
+    assert "served are: shop" in server.ask("GET", "/v1/config?warehouse=nope", token="few").error[2]
+
+
 # -- names of a metastore ------------------------------------------------------------------------------------
 
 

@@ -184,7 +184,7 @@ class Server:
 
         def work() -> None:
             try:
-                answer = self._api.answer(self._api.admit(request))
+                answer = self._api.answer(self._api.admit(*self._api.find(request)))
             except Exception as error:  # noqa: BLE001 - it is the answer
                 answer = error_answer(error)
             if request.method == "POST":
