@@ -18,6 +18,7 @@ clients take a 409 as a proof that nothing was done.
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -129,7 +130,7 @@ def _replayed(answered: Answered, key: str, warehouse: Warehouse, request: Reque
     if found is None or found.location is None:
         return found
     try:
-        return warehouse.answers.load(found.location, request)
+        return dataclasses.replace(warehouse.answers.load(found.location, request), holder=found.holder)
     except FileNotFoundError as error:
         # Later commits have deleted the file. The protocol allows an answer with a newer state.
         if found.holder is None:
@@ -153,7 +154,7 @@ def _newer(holder: Holder, warehouse: Warehouse, request: Request) -> Answer:
             uuid = str(catalog.coordinator.read(location).table_uuid)
         if uuid != holder.uuid:
             raise NoSuchTableError(f"another one has the name now: {holder.name}")
-        return warehouse.answers.load(location, request)
+        return dataclasses.replace(warehouse.answers.load(location, request), holder=holder)
 
 
 def _settled_or_carried_out(

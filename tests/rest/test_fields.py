@@ -43,10 +43,11 @@ def _below(annotation: Any) -> Iterator[type[IcebergBaseModel]]:
 def _models() -> list[type[IcebergBaseModel]]:
     """Return the models of bodies, and all models in them."""
     found: list[type[IcebergBaseModel]] = []
-    left = [*_requests(), StructType, ListType, MapType]  # the types are told apart by code and not by annotations
+    # Types are told apart by code, and not by annotations.
+    left: list[type[IcebergBaseModel]] = [*_requests(), StructType, ListType, MapType]
     while left:
         model = left.pop()
-        if model not in found and not issubclass(model, Transform):
+        if model not in found:
             found.append(model)
             left += [each for field in model.model_fields.values() for each in _below(field.annotation)]
     return [model for model in found if "root" not in model.model_fields and model is not IcebergType]
