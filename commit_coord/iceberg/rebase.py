@@ -7,9 +7,10 @@ The rules, in the order in which they are asked:
 3. What it writes depends on data that it read: planned again by its owner.
 4. A requirement fails: planned again where snapshots, schemas or specs are added (their ids and parents must be
    chosen anew), refused otherwise.
-5. A property that it changes was changed to something else meanwhile: refused.
-6. It is of a stream that has already committed the same checkpoint: refused.
-7. Everything else follows: pure appends, changes that touch other things.
+5. A new column has an id that was given to another one: planned again, or refused where the head has not moved.
+6. A property that it changes was changed to something else meanwhile: refused.
+7. It is of a stream that has already committed the same checkpoint: refused.
+8. Everything else follows: pure appends, changes that touch other things.
 """
 
 from __future__ import annotations
@@ -127,9 +128,10 @@ def rebase(
         except CommitFailedException as error:
             replannable = isinstance_any(attempt.updates, AddSchemaUpdate, AddPartitionSpecUpdate, AddSnapshotUpdate)
             return NeedsReplan(reason=str(error)) if moved and replannable else Conflict(reason=str(error))
+    if taken := _taken_column_ids(attempt, head):
+        given = f"the column ids {taken} were given to other columns since the schema was read"
+        return NeedsReplan(reason=given) if moved else Conflict(reason=given)
     if moved:
-        if taken := _taken_column_ids(attempt, head):
-            return NeedsReplan(reason=f"the column ids {taken} were given to other columns since the schema was read")
         if isinstance_any(attempt.updates, AddSortOrderUpdate) and not attempt.requirements:
             return Conflict(reason="the table moved since its sort order was read")
         if reason := _property_conflict(attempt, head):
@@ -220,12 +222,14 @@ def _taken_column_ids(attempt: Attempt, head: TableMetadata) -> list[int]:
 
     1. We read schema 0 and give our new column the id 2.   2. Others add a column with the id 2, write it, and drop it.
     3. The schema is 0 again, as our requirement says. Under the id 2 our column would show what the other one held.
+
+    A schema that *head* has is no new one: its columns come back with what they held.
     """
     there = head.schema().field_ids
     added = {
         field_id
         for update in attempt.updates
-        if isinstance(update, AddSchemaUpdate)
+        if isinstance(update, AddSchemaUpdate) and update.schema_ not in head.schemas
         for field_id in update.schema_.field_ids - there
     }
     return sorted(field_id for field_id in added if field_id <= head.last_column_id)

@@ -19,7 +19,7 @@ from pyiceberg.table.update import (
     SetCurrentSchemaUpdate,
     SetPropertiesUpdate,
 )
-from pyiceberg.types import LongType, NestedField
+from pyiceberg.types import LongType, NestedField, StructType
 
 from commit_coord import CommitLockFailed, CommitStateUnknown, LockError, UpdatesDoNotFit
 from tests.catalog.kit import SCHEMA, Kit, ids, row_ids
@@ -60,6 +60,37 @@ def test_a_schema_gets_the_next_id_of_the_head_that_it_lands_on(memory: Kit, beh
     committed = memory.catalog.commit_request(table.name(), (), updates)
     assert [0, 1, 2] == [schema.schema_id for schema in committed.metadata.schemas]
     assert ["id", "s", "mine"] == committed.metadata.schema().column_names
+
+
+def test_a_new_column_gets_no_id_that_another_one_had(memory: Kit) -> None:
+    """A handle that is an hour old suffices: the schema is what it read."""
+    table = memory.table()
+    stale, requirement = table.metadata, AssertCurrentSchemaId(current_schema_id=table.schema().schema_id)
+    with table.update_schema() as update:
+        update.add_column("dropped", LongType())
+    with table.update_schema() as update:
+        update.delete_column("dropped")
+    assert stale.schema().schema_id == memory.again(table).schema().schema_id
+    nested = StructType(NestedField(stale.last_column_id + 1, "b", LongType()))
+    for mine in (LongType(), nested):
+        column = NestedField(stale.last_column_id + 1 + (mine is nested) * 9, "mine", mine)
+        wider = Schema(*SCHEMA.fields, column, schema_id=1)
+        updates = (AddSchemaUpdate(schema_=wider), SetCurrentSchemaUpdate(schema_id=-1))
+        with pytest.raises(CommitFailedException, match="column ids .* were given to other columns"):
+            memory.catalog.commit_request(table.name(), (requirement,), updates)
+    assert ["id", "s"] == memory.again(table).schema().column_names
+
+
+def test_a_schema_that_the_table_has_brings_its_columns_back(memory: Kit) -> None:
+    table = memory.table()
+    with table.update_schema() as update:
+        update.add_column("dropped", LongType())
+    wider = table.schema()
+    with table.update_schema() as update:
+        update.delete_column("dropped")
+    updates = (AddSchemaUpdate(schema_=wider), SetCurrentSchemaUpdate(schema_id=-1))
+    committed = memory.catalog.commit_request(table.name(), (), updates)
+    assert ["id", "s", "dropped"] == committed.metadata.schema().column_names
 
 
 def test_a_requirement_that_fails_on_the_head_refuses(memory: Kit, behind: Callable[[Any], None]) -> None:
