@@ -21,6 +21,7 @@ from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.iceberg.attempt import NO_SNAPSHOT, Append, Attempt, table_name
 from commit_coord.iceberg.java_updates import as_java_applies
 from commit_coord.iceberg.rebase import Conflict, snapshots_and_branches
+from commit_coord.iceberg.specs import FilesOfSnapshots
 from commit_coord.iceberg.streams import carries_offsets, checkpoint_in_table, offsets_moved
 
 logger = logging.getLogger(__name__)
@@ -54,6 +55,7 @@ class RequestedCommit:
         self._coordinator = coordinator
         self._declared = declared
         self._added = snapshots_and_branches(updates)
+        self._files = FilesOfSnapshots([snapshot for snapshot, _ in self._added])
         self._creates = any(isinstance(requirement, AssertCreate) for requirement in requirements)
         self._asked = Attempt(
             request_id=request_id or str(coordinator.host.new_id()),
@@ -135,7 +137,9 @@ class RequestedCommit:
         """Return the attempt for *head*: a blind append, or the commit if its requirements are met.
 
         Raises:
-            CommitConflict: A requirement is not met. Checking this before the latch is taken saves the wait for it.
+            CommitConflict: A requirement is not met, or the files that it adds are of a partition spec that is gone.
+                Checking this before the latch is taken saves the wait for it.
+            CommitStateUnknown: A file that it names can't be read.
         """
         attempt = replace(
             self._asked,
@@ -155,9 +159,30 @@ class RequestedCommit:
         try:
             for requirement in self._asked.requirements:
                 requirement.validate(head)
-            return replace(attempt, updates=as_java_applies(self._asked.updates, head))
+            updates = as_java_applies(self._asked.updates, head)
+            self._refuse_files_of_other_specs(head, updates)
+            return replace(attempt, updates=updates)
         except CommitFailedException as error:
             raise self._refused(CommitConflict, str(error)) from error
+
+    def _refuse_files_of_other_specs(self, head: TableMetadata, updates: Sequence[TableUpdate]) -> None:
+        """Return if *head* has the partition specs of the files that the commit adds.
+
+        Raises:
+            CommitFailedException: It has not.
+            CommitStateUnknown: A file that the commit names can't be read, see :meth:`_take`.
+        """
+        try:
+            io = partial(self._coordinator.store.file_io, head.properties, head.location)
+            reason = self._files.misfit(head, updates, io)
+        except OSError as error:
+            raise CommitStateUnknown(
+                "a file that the commit names does not exist or can't be read, perhaps because the commit has landed",
+                table=table_name(self._asked.table),
+                file=str(error),
+            ) from error
+        if reason is not None:
+            raise CommitFailedException(reason)
 
     def _is_declared(self, found: blind.Candidate, head: TableMetadata) -> bool:
         summary = found.snapshot.summary

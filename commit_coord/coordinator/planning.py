@@ -13,7 +13,7 @@ from commit_coord.coordinator.payload import Part, Payload
 from commit_coord.coordinator.request_ids import file_name, version_of
 from commit_coord.coordinator.run import Run
 from commit_coord.coordinator.stores import Committed, Replanner, lock_mismatch, published
-from commit_coord.iceberg import manifest_list
+from commit_coord.iceberg import manifest_list, specs
 from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.iceberg.attempt import Attempt
 from commit_coord.iceberg.overwrites import Note
@@ -71,6 +71,8 @@ class Planner:
                 return result if self._replan is not None else Refusal(reason=reason)
             case Rebased() if result.metadata is head:
                 return Answered(payload=Committed(metadata=head, location=pointer, snapshot_ids=()))
+            case Rebased() if (reason := self._spec_in_use(head, result.metadata)) is not None:
+                return Refusal(reason=reason)
             case Rebased():
                 return self._planned(self.prepared(result, head), head, pointer)
             case _:
@@ -140,6 +142,15 @@ class Planner:
             if not attempt.repeatable or own & self._listed(snapshots.by_id(found)):
                 return published(head, pointer, (found,))
         return None
+
+    def _spec_in_use(self, head: TableMetadata, changed: TableMetadata) -> str | None:
+        """Return why *changed* must not be published, see :func:`~commit_coord.iceberg.specs.dropped_in_use`."""
+        if changed.partition_specs == head.partition_specs:
+            return None
+        try:
+            return specs.dropped_in_use(head, changed, self._services.store.file_io(head.properties, head.location))
+        except FileNotFoundError as error:
+            return f"it is not known whether files of the removed partition specs are left: {error}"
 
     def _listed(self, snapshot: Snapshot | None) -> set[str]:
         assert snapshot is not None, "its id was just read from the same metadata"
