@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -67,6 +68,27 @@ class Held:
                 "updates": [json.loads(update.model_dump_json()) for update in updates],
             },
         )
+
+    @classmethod
+    def replacement(cls, table: Table, rows: pa.Table) -> Self:
+        """Write what Java writes to replace all rows of *table* (``CREATE OR REPLACE TABLE … AS SELECT``).
+
+        The snapshot follows none, and nothing is required of main: only that no ids of columns were given meanwhile.
+        """
+        shown = copy.copy(table)
+        shown.metadata = table.metadata.model_copy(update={"refs": {}, "current_snapshot_id": None})
+        held, metadata = cls.append(shown, rows), table.metadata
+        added, moved = held.document["updates"]
+        removed = [{"action": "remove-snapshot-ref", "ref-name": "main"}] if "main" in metadata.refs else []
+        held.document = {
+            "requirements": [
+                {"type": "assert-table-uuid", "uuid": str(metadata.table_uuid)},
+                {"type": "assert-last-assigned-field-id", "last-assigned-field-id": metadata.last_column_id},
+                {"type": "assert-last-assigned-partition-id", "last-assigned-partition-id": metadata.last_partition_id},
+            ],
+            "updates": [added, *removed, moved],
+        }
+        return held
 
     @property
     def snapshot(self) -> dict[str, Any]:

@@ -19,9 +19,11 @@ from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.iceberg.metadata import sequence_number
 from tests.rest.held import BLIND, Held
 from tests.rest.kit import SCHEMA, Server, ids
+from tests.rest.landed import Landed
 
 Name = tuple[str, str]
 
+_KINDS = ("overwrite", "labelled", "fork", "staged", "replace")
 _JOB, _CHECKPOINT = "flink.job-id", "flink.max-committed-checkpoint-id"
 _OFFSETS = "kafka.connect.offsets.control.group"
 
@@ -98,6 +100,7 @@ class Program:
         self._handles: list[Any] = [client.load_table(name) for client in self._clients]
         self._model = Model()
         self._late: list[_Late] = []
+        self._landed = Landed()
         self._next = 0
         self._log: list[str] = []
         self.landed = self.rebased = self.refused = 0
@@ -126,10 +129,10 @@ class Program:
 
     def _prepare(self) -> None:
         chance, table = self._chance, self._chance.choice(self._handles)
-        kind = chance.choice(["fast_append", "fast_append", "merge_append", "overwrite", "labelled", "fork", "staged"])
+        kind = chance.choice(["fast_append", "fast_append", "merge_append", *_KINDS])
         branch: str | None = chance.choice(list(table.refs()) or ["main"])
         properties: dict[str, str] = {}
-        match chance.choice(["plain", "plain", "flink", "kafka"]):
+        match chance.choice(["plain", "plain", "flink", "kafka"]) if kind != "replace" else "plain":
             case "flink":
                 properties = {_JOB: chance.choice("ab"), _CHECKPOINT: str(chance.randrange(1, 6))}
             case "kafka":
@@ -137,6 +140,10 @@ class Program:
         headers, said, declared = self._declaration(kind)
         rows = tuple(range(self._next, self._next + chance.choice([1, 1, 2])))
         self._next += len(rows)
+        if kind == "replace":
+            self._late.append(_Late(Held.replacement(table, ids(*rows)), kind, "main", rows, headers, declared, {}))
+            self._note("writes", len(self._late) - 1, kind, rows)
+            return
         if kind == "staged":
             branch = None
         maker = {"labelled": "overwrite", "fork": "fast_append", "staged": "fast_append"}.get(kind, kind)
@@ -183,6 +190,8 @@ class Program:
         model, branch = self._model, late.branch
         if late.held.snapshot_id in model.snapshots:
             return 200, False
+        if late.kind == "replace":
+            return (200, True) if self._gave_no_ids_since(late) else (409, False)
         head = None if branch is None else model.heads.get(branch, model.heads.get("main"))
         if branch is not None and _JOB in late.properties:
             job, checkpoint = late.properties[_JOB], int(late.properties[_CHECKPOINT])
@@ -205,9 +214,17 @@ class Program:
             return refused, False
         return 200, True
 
+    def _gave_no_ids_since(self, late: _Late) -> bool:
+        metadata = self._clients[0].load_table(self._name).metadata
+        _, columns, fields = late.held.document["requirements"]
+        return (columns["last-assigned-field-id"], fields["last-assigned-partition-id"]) == (
+            metadata.last_column_id,
+            metadata.last_partition_id,
+        )
+
     def _land(self, late: _Late) -> None:
         model = self._model
-        stays = late.kind in ("fork", "staged")
+        stays = late.kind in ("fork", "staged", "replace")
         parent = late.parent if stays or late.branch is None else model.heads.get(late.branch)
         self.landed += 1
         self.rebased += parent != late.parent
@@ -284,6 +301,7 @@ class Program:
 
     def _check(self) -> None:
         table = self._clients[0].load_table(self._name)
+        self._landed.check(table.metadata_location)
         assert {name: ref.snapshot_id for name, ref in table.refs().items()} == self._model.heads, self._story("refs")
         assert self._model.snapshots.keys() == {s.snapshot_id for s in table.metadata.snapshots}, self._story("ids")
         for branch in self._model.heads:

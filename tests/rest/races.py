@@ -21,8 +21,10 @@ from typing import Any
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 
+from commit_coord.testing.rows.read.metadata import faults_of_document
 from tests.rest.held import BLIND, Held
 from tests.rest.kit import SCHEMA, Server, ids, path_of, row_ids, served
+from tests.rest.landed import Landed
 from tests.rest.programs import Name, Program
 
 Sends = Callable[[], int]
@@ -63,6 +65,7 @@ class Race(ABC):
         self.client.create_table(self.name, SCHEMA, properties={"format-version": str(self.version)})
         self.expected: list[int] = []
         """The rows that must be there."""
+        self.landed = Landed()
 
     @property
     def table(self) -> Table:
@@ -75,8 +78,9 @@ class Race(ABC):
         """Have two commits race; raise AssertionError if the wrong one is refused, or both, or none."""
 
     def check(self) -> None:
-        """Raise AssertionError unless the rows of the table are those that must be there."""
+        """Raise AssertionError unless the rows of the table are those that must be there, and its files are right."""
         assert sorted(self.expected) == row_ids(self.table)
+        self.landed.check(self.table.metadata_location)
 
     def sent(self, document: Any) -> Sends:
         """Return what sends a commit, of a client that declares all its appends to be blind."""
@@ -240,6 +244,7 @@ class Version3(Race):
 
     def __init__(self, server: Server, name: Name) -> None:
         super().__init__(server, name)
+        self.landed = Landed(faults_of_document)  # its snapshots have no files
         self._parent: int | None = None
 
     def round(self, number: int) -> None:
@@ -270,13 +275,18 @@ class Version3(Race):
     def check(self) -> None:
         """Raise AssertionError unless each row id was given once."""
         metadata: Any = self.server.ask("GET", path_of(*self.name)).json["metadata"]
+        self.landed.check(self.table.metadata_location)
         given = sorted(snapshot["first-row-id"] for snapshot in metadata["snapshots"])
         assert [number * self._ROWS for number in range(len(given))] == given
         assert len(given) * self._ROWS == metadata["next-row-id"]
 
 
 class DroppedSpecs(Race):
-    """A blind append under a partition spec that another client removes, as it is unused on the head that it saw."""
+    """An append under a partition spec that another client removes, as it is unused on the head that it saw.
+
+    The removal requires what Java's does: nothing of main. The append is declared blind or not, and comes first, last
+    or at the same moment; where it comes last, another spec may have got the id.
+    """
 
     def round(self, number: int) -> None:
         """See :meth:`Race.round`."""
@@ -286,18 +296,58 @@ class DroppedSpecs(Race):
         late, spec_id = Held.append(table, ids(number)), table.spec().spec_id
         with table.update_spec() as update:
             update.remove_field(f"s{number}")
-        head = self.table.current_snapshot()
-        seen = None if head is None else head.snapshot_id
-        document = {
-            "requirements": [{"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": seen}],
-            "updates": [{"action": "remove-partition-specs", "spec-ids": [spec_id]}],
-        }
-        if self.one_lands(self.sent(document), self.held(late, BLIND)) == 1:
+        removal = self.sent(self._removal(spec_id))
+        append = self.held(late, BLIND if number // 4 % 2 else None)
+        match number % 4:
+            case 0:
+                landed = self.one_lands(removal, append) == 1
+            case 1:
+                assert [200, 409] == [append(), removal()]
+                landed = True
+            case _:
+                assert 200 == removal()
+                if number % 4 == 2:
+                    with self.table.update_spec() as update:
+                        update.add_field("id", IdentityTransform(), f"i{number}")
+                    assert spec_id == self.table.spec().spec_id, "the id is given again"
+                assert 409 == append()
+                landed = False
+                if number % 4 == 2:
+                    with self.table.update_spec() as update:
+                        update.remove_field(f"i{number}")
+                    assert 200 == self.sent(self._removal(spec_id))()
+        if landed:
             self.expected.append(number)
             self.count()
 
+    def _removal(self, spec_id: int) -> dict[str, Any]:
+        metadata = self.table.metadata
+        return {
+            "requirements": [
+                {"type": "assert-table-uuid", "uuid": str(metadata.table_uuid)},
+                {"type": "assert-default-spec-id", "default-spec-id": metadata.default_spec_id},
+            ],
+            "updates": [{"action": "remove-partition-specs", "spec-ids": [spec_id]}],
+        }
 
-RACES: tuple[type[Race], ...] = (Merges, Overwrites, Flink, Kafka, Wap, Branches, Version3, DroppedSpecs)
+
+class Replacements(Race):
+    """The table is replaced by a client that read it up to three appends ago, while a blind append arrives."""
+
+    def round(self, number: int) -> None:
+        """See :meth:`Race.round`."""
+        table, first = self.table, 10 * number
+        late, beside = Held.replacement(table, ids(first)), Held.append(table, ids(first + 1))
+        for more in range(number % 4):
+            self.table.append(ids(first + 2 + more))
+        assert [200, 200] == self.at_once(self.held(late), self.held(beside, BLIND))
+        self.expected = row_ids(self.table)
+        assert self.expected in ([first], [first, first + 1]), self.expected
+        self.count()
+        self.landed.check(self.table.metadata_location)
+
+
+RACES: tuple[type[Race], ...] = (Merges, Overwrites, Flink, Kafka, Wap, Branches, Version3, DroppedSpecs, Replacements)
 
 
 def main() -> None:

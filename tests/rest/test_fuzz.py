@@ -9,7 +9,9 @@ import pytest
 from pyiceberg.catalog.rest import RestCatalog
 
 from commit_coord.rest.routes import SERVED, TRANSACTIONS, VIEWS
+from commit_coord.testing.rows.read.metadata import faults_of_document
 from tests.rest.kit import SCHEMA, Server, path_of
+from tests.rest.landed import Landed
 
 _NAMES = (
     *("db", "t", "%00", "%FF", "..", "%2F", "%1F", "a%1F", "%1F%1F", "+", "%20", "a.b", ".a", "a.", "%E2%98%83"),
@@ -89,11 +91,13 @@ def test_no_commit_ends_in_an_unexpected_error(
 ) -> None:
     chance = random.Random(seed)
     client.create_table(name, SCHEMA)
+    landed = Landed(faults_of_document)
     for _ in range(60):
         updates = [_spoilt(chance, update) for update in chance.sample(_UPDATES, chance.randint(1, 5))]
         answer = server.ask("POST", path_of(*name), {"requirements": [], "updates": updates})
-        assert answer.status < 500, (updates, answer.body)
-    assert 200 == server.ask("GET", path_of(*name)).status
+        # A commit whose files are gone may have landed long ago: it is not refused.
+        assert answer.status < 500 or b"a file that the commit names" in answer.body, (updates, answer.body)
+        landed.check(server.ask("GET", path_of(*name)).json["metadata-location"])
     client.load_table(name)
 
 

@@ -14,7 +14,7 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.manifest import ManifestEntryStatus
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table.update import RemovePartitionSpecsUpdate
+from pyiceberg.table.update import RemovePartitionSpecsUpdate, RemoveSnapshotsUpdate
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField
 
@@ -487,8 +487,10 @@ def _overtake_wider(client: RestCatalog, table: Any) -> None:
     found.append(rows)
 
 
-@pytest.mark.parametrize("moved", [False, True])
-def test_an_append_to_a_dropped_spec_is_refused(server: Server, client: RestCatalog, name: Name, moved: bool) -> None:
+@pytest.mark.parametrize("moved, headers", [(False, BLIND), (True, BLIND), (False, None)])
+def test_an_append_to_a_dropped_spec_is_refused(
+    server: Server, client: RestCatalog, name: Name, moved: bool, headers: Mapping[str, str] | None
+) -> None:
     spec = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "id"))
     table = client.create_table(name, SCHEMA, partition_spec=spec)
     late = Held.append(table, ids(1))
@@ -498,13 +500,14 @@ def test_an_append_to_a_dropped_spec_is_refused(server: Server, client: RestCata
     client.commit_table(found, (), (RemovePartitionSpecsUpdate(spec_ids=[0]),))
     if moved:
         client.load_table(name).append(ids(100))
-    status, _, message = late.send(server, BLIND).error
+    status, _, message = late.send(server, headers).error
     assert (409, True) == (status, "partition spec 0 of the written files is gone" in message)
     assert ([100] if moved else []) == _rows(client, table)
 
 
+@pytest.mark.parametrize("headers", [BLIND, None])
 def test_an_append_to_a_spec_whose_id_another_one_got_is_refused(
-    server: Server, client: RestCatalog, name: Name
+    server: Server, client: RestCatalog, name: Name, headers: Mapping[str, str] | None
 ) -> None:
     table = client.create_table(name, SCHEMA)
     with client.load_table(name).update_spec() as update:
@@ -516,9 +519,49 @@ def test_an_append_to_a_spec_whose_id_another_one_got_is_refused(
     with client.load_table(name).update_spec() as update:
         update.add_identity("s")
     assert [0, 1] == sorted(client.load_table(name).specs())
-    status, _, message = late.send(server, BLIND).error
+    status, _, message = late.send(server, headers).error
     assert (409, True) == (status, "partition spec 1 of the written files is gone" in message)
     assert [] == _rows(client, table)
+
+
+def test_a_spec_is_not_removed_as_long_as_a_snapshot_has_files_of_it(
+    server: Server, client: RestCatalog, name: Name
+) -> None:
+    """Java requires nothing of main when it removes specs, and a writer under an old one may come first."""
+    table = client.create_table(
+        name, SCHEMA, partition_spec=PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "id"))
+    )
+    late = Held.append(table, ids(1))
+    with client.load_table(name).update_spec() as update:
+        update.remove_field("id")
+    assert 200 == late.send(server).status
+    client.load_table(name).append(ids(2))
+    removal = {"requirements": [], "updates": [{"action": "remove-partition-specs", "spec-ids": [0]}]}
+    status, _, message = server.ask("POST", path_of(*name), removal).error
+    assert (409, True) == (status, "has files of the partition specs [0]" in message)
+    client.load_table(name).delete("id == 1")
+    assert 409 == server.ask("POST", path_of(*name), removal).status  # an older snapshot has them still
+    client.load_table(name).append(ids(3))  # the list has no manifest of deleted files any more
+    found = client.load_table(name)
+    expired = [s.snapshot_id for s in found.snapshots() if s.snapshot_id != found.current_snapshot().snapshot_id]
+    client.commit_table(found, (), (RemoveSnapshotsUpdate(snapshot_ids=expired),))
+    assert 200 == server.ask("POST", path_of(*name), removal).status
+    assert [2, 3] == _rows(client, found)
+
+
+def test_a_replacement_that_was_read_before_appends_leaves_a_table_that_can_be_read(
+    server: Server, client: RestCatalog, table: Any
+) -> None:
+    late = Held.replacement(table, ids(7))
+    for row in (1, 2):
+        client.load_table(table.name()).append(ids(row))
+    numbers = [s.sequence_number for s in client.load_table(table.name()).metadata.snapshots]
+    answer = late.send(server)
+    assert 200 == answer.status
+    assert max(numbers) == answer.json["metadata"]["last-sequence-number"]
+    client.load_table(table.name()).append(ids(8))
+    assert [7, 8] == _rows(client, table)
+    assert max(numbers) + 1 == client.load_table(table.name()).current_snapshot().sequence_number
 
 
 def test_an_append_under_an_earlier_spec_lands(server: Server, client: RestCatalog, table: Any) -> None:
