@@ -46,7 +46,7 @@ from pyiceberg.utils.properties import property_as_int
 
 from commit_coord.errors import ConfigError
 from commit_coord.iceberg.given import counted, numbered
-from commit_coord.iceberg.unknown import Unknown, of_table, put_back, surviving
+from commit_coord.iceberg.unknown import Place, Unknown, of_schema, of_table, put_back, surviving
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -389,21 +389,30 @@ def parse(data: bytes, location: str, known: TableMetadata | None = None) -> Fas
     metadata_log = LazyModels(raw.pop("metadata-log", None) or [], MetadataLogEntry.model_validate)
     version = raw.get("format-version")
     unknown = of_table(raw, _KNOWN[version] if version in (1, 2, 3) else frozenset())  # now: PyIceberg changes raw
+    below = dict(unknown.below)
     given = raw
     if isinstance(schemas := raw.get("schemas"), list):  # what is none is left to PyIceberg, which refuses it in words
-        given = {**raw, "schemas": [_schema(orjson.dumps(schema)) for schema in schemas]}
+        read = [_schema(orjson.dumps(schema)) for schema in schemas]
+        given = {**raw, "schemas": [schema for schema, _ in read]}
+        for _, found in read:
+            below.update(found)
     metadata = TableMetadataUtil.parse_obj(given)
     fields = dict(metadata.__dict__)
     fields |= {"snapshots": snapshots, "snapshot_log": snapshot_log, "metadata_log": metadata_log}
     made = _CLASSES[metadata.format_version].model_construct(**fields)
-    made._unknown = unknown
+    made._unknown = Unknown(unknown.own, below)
     return made
 
 
 @lru_cache(maxsize=64)
-def _schema(text: bytes) -> Schema:
-    """Return the schema that *text* says; the versions of a table share it, since none can change it."""
-    return Schema.model_validate(orjson.loads(text))
+def _schema(text: bytes) -> tuple[Schema, Mapping[Place, Unknown]]:
+    """Return the schema that *text* says, and what is not known of it.
+
+    The versions of a table share both, since none can change them.
+    """
+    raw = orjson.loads(text)
+    unknown = of_schema(raw)
+    return Schema.model_validate(raw), unknown
 
 
 _SNAPSHOTS, _LOG = b',"snapshots":[', b'],"snapshot-log":['

@@ -21,6 +21,9 @@ from pyiceberg.types import ListType, MapType, NestedField, StructType
 
 Json = dict[str, Any]
 
+Place = tuple[str, Hashable]
+"""A key, and what identifies an object there."""
+
 
 @dataclass(slots=True)
 class _Level:
@@ -72,7 +75,7 @@ class Unknown:
     """
 
     own: Mapping[str, Any] = field(default_factory=dict)
-    below: Mapping[tuple[str, Hashable], Unknown] = field(default_factory=dict)
+    below: Mapping[Place, Unknown] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         """Return whether there is anything."""
@@ -80,8 +83,13 @@ class Unknown:
 
 
 def of_table(raw: Json, known: frozenset[str]) -> Unknown:
-    """Return what is not known in *raw*, a metadata file, of which the top level has the keys *known*."""
-    return _of(raw, _Level(known, _TABLE.below))
+    """Return what is not known in *raw*, a metadata file of which *known* are the keys, without its schemas."""
+    return _of({**raw, "schemas": None}, _Level(known | {"schemas"}, _TABLE.below))
+
+
+def of_schema(raw: Json) -> Mapping[Place, Unknown]:
+    """Return what is not known in *raw*, a schema, as it stands below its table."""
+    return _of({"schemas": [raw]}, _TABLE).below
 
 
 def put_back(body: Json, unknown: Unknown) -> None:
