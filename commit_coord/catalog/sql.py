@@ -165,8 +165,12 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlCatalog):
         elif lease_id is not None:
             self.leases.ensure_live(lease_id)  # one that ends before the swap is not noticed
         ordered = sorted(swaps, key=lambda swap: swap.table)
+        is_sent = False
 
         def swapped(connection: Connection) -> SwapResult:
+            nonlocal is_sent
+            if is_sent:  # The connection broke after its COMMIT: to swap again would find our own swap.
+                return SwapResult.LOST_REPLY
             if fence is not None and lease_id is not None:
                 statement, values = fence
                 if not connection.execute(text(statement), values).all():
@@ -179,6 +183,7 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlCatalog):
                     return SwapResult.MOVED
                 if result.rowcount < 1:
                     return SwapResult.MOVED  # what was swapped before it is rolled back
+            is_sent = True
             try:
                 connection.commit()
             except DBAPIError:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, assert_never
 
-from commit_coord.coordinator.driving import drive, pause
+from commit_coord.coordinator.driving import drive, in_doubt, pause
 from commit_coord.coordinator.groups import Group
-from commit_coord.coordinator.outcome import outcome
+from commit_coord.coordinator.outcome import facts_of, outcome
 from commit_coord.coordinator.payload import Payload, carried
 from commit_coord.coordinator.planning import Planner
 from commit_coord.coordinator.publishing import Publisher
@@ -77,9 +77,14 @@ class Commit:
         self._group = Group(self._run, self._planner, operation_locked=operation_lease is not None)
         self._publisher = Publisher(self._run)
         self._waited_s = self._held_s = self._acquired_at = 0.0
+        self._is_swapping = False
 
     def run(self) -> Committed:
         """Execute the attempt; see :meth:`Coordinator.commit`."""
+        with in_doubt(lambda: facts_of(self._run), lambda: self._is_swapping or self._run.may_be_carried):
+            return self._executed()
+
+    def _executed(self) -> Committed:
         run, events = self._run, self._services.events
         if events.heard:
             events.emit(CommitBegan(table=table_name(run.attempt.table), request_id=run.attempt.request_id))
@@ -129,6 +134,7 @@ class Commit:
                 self._ensure_operation()
                 return self._run.latch.ensure_active()
             case Swap(plan=plan):
+                self._is_swapping = True
                 return self._publisher.swap(plan)
             case Locate(plan=plan):
                 return self._publisher.locate(plan)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from commit_coord.clock import Clock
+from commit_coord.errors import CommitError, CommitStateUnknown, StatementError
 from commit_coord.protocol.backoff import Backoff, next_wait
 from commit_coord.protocol.commit import Effect, Steps, Verdict
 
@@ -27,6 +29,26 @@ def drive(steps: Steps, perform: Callable[[Effect], Any]) -> Verdict:
     except StopIteration as end:
         verdict: Verdict = end.value
         return verdict
+
+
+@contextmanager
+def in_doubt(facts: Callable[[], Mapping[str, str]], is_sent: Callable[[], bool]) -> Iterator[None]:
+    """Turn an error that nobody expects into ``CommitStateUnknown``, once the swap is sent: it proves no failure.
+
+    Args:
+        facts: Table and request id, for the error.
+        is_sent: Whether a store was asked for the swap.
+    """
+    try:
+        yield
+    except (CommitError, StatementError):
+        raise
+    except Exception as error:
+        if not is_sent():
+            raise
+        raise CommitStateUnknown(
+            "an error that nobody expected came after the swap was sent; every file is kept", **facts()
+        ) from error
 
 
 def pause(clock: Clock, check: int) -> None:

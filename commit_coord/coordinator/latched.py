@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, assert_never
 
 from pyiceberg.typedef import Identifier
 
-from commit_coord.coordinator.driving import drive, pause
+from commit_coord.coordinator.driving import drive, in_doubt, pause
 from commit_coord.coordinator.services import Services
 from commit_coord.errors import CommitNotApplied
 from commit_coord.events import CommitBegan, CommitEnded, SwapEnded
@@ -54,6 +55,7 @@ class LatchedCommit(ABC):
         self._request_id = request_id
         self._lease: HandoverLease | None = None
         self._waited_s = self._held_s = self._acquired_at = 0.0
+        self._is_swapping = False
         self.rebased = False
         """Whether the head of a table was not the base of its attempt."""
 
@@ -67,6 +69,11 @@ class LatchedCommit(ABC):
         """The latches; the protocol uses them only while it holds them."""
         assert self._lease is not None, "the protocol uses the latch only while it holds it"
         return self._lease
+
+    def in_doubt(self) -> AbstractContextManager[None]:
+        """Return what turns an error that nobody expects into ``CommitStateUnknown`` once the swap is sent."""
+        facts = {"table": self.shown, "request_id": self._request_id}
+        return in_doubt(lambda: facts, lambda: self._is_swapping)
 
     def drive(self) -> Verdict:
         """Run the protocol and return the verdict. No latch is held afterwards, also after an error."""
@@ -114,6 +121,7 @@ class LatchedCommit(ABC):
             case EnsureActive():
                 return self._ensure_active()
             case Swap(plan=plan):
+                self._is_swapping = True
                 return self._swap(plan)
             case Locate(plan=plan):
                 return self._locate(plan)

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Set
 from dataclasses import replace
 
 from pyiceberg.utils.concurrent import ExecutorFactory
-from pyiceberg.utils.properties import property_as_bool
 
 from commit_coord.coordinator.payload import Payload, journal_entry
 from commit_coord.coordinator.run import Run
@@ -39,7 +38,7 @@ def outcome(run: Run, verdict: Verdict, heads_without_request: Set[str | None]) 
         CommitError: As :meth:`~commit_coord.coordinator.Coordinator.commit`.
         StatementError: The attempt was planned again, and planning refused it with this error.
     """
-    raise_unless_landed(verdict, _facts(run), doubt=doubt(run, verdict, heads_without_request))
+    raise_unless_landed(verdict, facts_of(run), doubt=doubt(run, verdict, heads_without_request))
     if verdict.answered is not None:
         return _answered(run, verdict.answered)
     assert verdict.plan is not None, "a success without a plan is an answer"
@@ -174,7 +173,8 @@ def _remember(run: Run, entry: JournalEntry) -> None:
         logger.warning("request %s could not be written to the journal", entry.request_id, exc_info=True)
 
 
-def _facts(run: Run) -> dict[str, str]:
+def facts_of(run: Run) -> dict[str, str]:
+    """Return the table and the request id, for errors."""
     return {"table": table_name(run.attempt.table), "request_id": run.attempt.request_id}
 
 
@@ -185,9 +185,9 @@ def _delete_old_metadata(payload: Payload) -> None:
     history takes a sixth of the time of an append, and with an object store each deletion is a round trip.
     """
     metadata = payload.metadata
-    if payload.base is None or not property_as_bool(
-        metadata.properties, "write.metadata.delete-after-commit.enabled", False
-    ):
+    # As Iceberg Java reads it: what is neither true nor false is false, and no error after the commit has landed.
+    asked = metadata.properties.get("write.metadata.delete-after-commit.enabled", "false")
+    if payload.base is None or asked.strip().lower() != "true":
         return
 
     kept = {entry.metadata_file for entry in metadata.metadata_log}

@@ -94,6 +94,10 @@ class CommitOfSeveral(LatchedCommit):
         Raises:
             CommitError: As :meth:`~commit_coord.coordinator.Coordinator.commit_several`.
         """
+        with self.in_doubt():
+            return self._executed()
+
+    def _executed(self) -> dict[Identifier, Committed]:
         verdict = self.drive()
         heads = max((member.planner.heads_without_request for member in self._members), key=len)
         facts = {"table": self._refused or self.shown, "request_id": self._request_id}

@@ -110,7 +110,8 @@ class ViewCommit(LatchedCommit):
             NoSuchViewError: The view does not exist. Or another error with which *change* refused. Nothing landed.
             CommitError: As :meth:`~commit_coord.coordinator.Coordinator.commit`.
         """
-        verdict = self.drive()
+        with self.in_doubt():
+            verdict = self.drive()
         if verdict.status is CommitStatus.FAILURE and isinstance(verdict.error, _REFUSED_WITH):
             raise verdict.error
         raise_unless_landed(verdict, {"table": self.shown, "request_id": self._request_id})

@@ -426,9 +426,11 @@ def _under_latch(limits: Limits, replans: int) -> Generator[Effect, Any, Verdict
         try:
             status = yield from _swap(limits, planned)
         except Exception as error:  # noqa: BLE001
-            # The store says that this swap was not carried out.
-            yield Discard(planned)
-            return _not_swapped(error, tries)
+            # The store says that this swap was not carried out. It may be wrong, and files that are gone stay gone.
+            if (yield Locate(planned)) is not Where.IN_LOG:
+                yield Discard(planned)
+                return _not_swapped(error, tries)
+            status = CommitStatus.SUCCESS
         if status is CommitStatus.SUCCESS:
             status = yield from _confirmed(limits, planned)
         if status is not CommitStatus.FAILURE:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import AssertTableUUID
 
 from commit_coord.coordinator import Change, Committed
-from commit_coord.errors import CommitNotApplied, StatementError
+from commit_coord.errors import CommitNotApplied, CommitStateUnknown, StatementError
 from commit_coord.iceberg import metadata as fast_metadata
-from commit_coord.iceberg.attempt import Attempt
+from commit_coord.iceberg.attempt import Attempt, table_name
 from commit_coord.table.calls import Calls
 from commit_coord.table.commit_request import CommitRequest
 from commit_coord.table.ports import TableCatalog
@@ -90,12 +93,13 @@ class Committing:
             if self._basis.has_moved:
                 self._basis.show(*self._basis.planned_on)
             return
-        self._basis.show(committed.metadata, committed.location)
-        self._request.answered = committed.answered
-        if committed.answered:
-            transaction.created.delete(self._draft.table.io)
-        else:
-            transaction._cleanup_uncommitted_manifests()  # of earlier plans
+        with self._landed():
+            self._basis.show(committed.metadata, committed.location)
+            self._request.answered = committed.answered
+            if committed.answered:
+                transaction.created.delete(self._draft.table.io)
+            else:
+                transaction._cleanup_uncommitted_manifests()  # of earlier plans
 
     def give_up(self, transaction: StagingTransaction, error: BaseException) -> None:
         """End the transaction after *error*; delete its files if the error proves that nothing landed."""
@@ -107,11 +111,24 @@ class Committing:
 
     def begin_anew(self, transaction: StagingTransaction) -> None:
         """Begin a new transaction after this one has landed."""
-        self._calls.lock.release()
-        self._draft.staged = Staged()
-        transaction.created.forget()
-        self._basis.begin_anew()
-        self._request.renew()
+        with self._landed():
+            self._calls.lock.release()
+            self._draft.staged = Staged()
+            transaction.created.forget()
+            self._basis.begin_anew()
+            self._request.renew()
+
+    @contextmanager
+    def _landed(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            raise CommitStateUnknown(
+                "the commit landed, and an error that nobody expected came after it; load the table again, do not "
+                "repeat the commit",
+                table=table_name(self._request.table),
+                request_id=self._request.id,
+            ) from error
 
     def attempt(self) -> Attempt:
         """Return what the staged changes ask for."""
