@@ -25,7 +25,7 @@ from pyiceberg.typedef import EMPTY_DICT, Identifier
 
 from commit_coord.catalog.committing import CommittingCatalog
 from commit_coord.catalog.maintenance import MaintainedCatalog
-from commit_coord.catalog.purging import files_of, refuse_shared_files
+from commit_coord.catalog.purging import files_of, refuse_another, refuse_shared_files
 from commit_coord.catalog.storing import StoringCatalog
 from commit_coord.catalog.views import ViewedCatalog
 from commit_coord.clock import SYSTEM_CLOCK
@@ -262,13 +262,22 @@ class CoordinatedCatalog(CommittingCatalog, ViewedCatalog, StoringCatalog, Maint
         refuse_location(resolved, () if location is not None else (database_name, table_name))
         return resolved
 
-    def drop_table(self, identifier: str | Identifier) -> None:
-        """Drop the table when nobody works on it: X on the table, then its latch."""
+    def drop_table(self, identifier: str | Identifier, *, expected: str | None = None) -> None:
+        """Drop the table when nobody works on it: X on the table, then its latch.
+
+        Args:
+            identifier: The table.
+            expected: Its UUID, or its metadata location if nobody can read its metadata; None drops any table.
+
+        Raises:
+            NoSuchTableError: No table has this name, or another table than *expected* has it by now.
+        """
         table = self._table_identifier(identifier)
         with (
             self.operating(Operation.DROP_TABLE, table),
             self._latch(table, statement="drop table") as latch,
         ):
+            refuse_another(self.coordinator, table, expected)
             super().drop_table(identifier)  # type: ignore[safe-super]
             _take_note(latch)
 
@@ -285,11 +294,15 @@ class CoordinatedCatalog(CommittingCatalog, ViewedCatalog, StoringCatalog, Maint
                 )
             return super().rename_table(from_identifier, to_identifier)  # type: ignore[safe-super]
 
-    def purge_table(self, identifier: str | Identifier) -> None:
+    def purge_table(self, identifier: str | Identifier, *, expected: str | None = None) -> None:
         """Drop the table and delete its files, each manifest read once (PyIceberg reads it for every snapshot).
 
+        Args:
+            identifier: The table.
+            expected: As for :meth:`drop_table`.
+
         Raises:
-            NoSuchTableError: There is none of that name.
+            NoSuchTableError: As for :meth:`drop_table`.
             ValidationException: ``gc.enabled`` is false: other tables may need its files. Nothing was dropped.
         """
         name = self._table_identifier(identifier)
@@ -297,6 +310,7 @@ class CoordinatedCatalog(CommittingCatalog, ViewedCatalog, StoringCatalog, Maint
             self.operating(Operation.DROP_TABLE, name, "purge table"),
             self._latch(name, statement="purge table") as latch,
         ):
+            refuse_another(self.coordinator, name, expected)
             table = self.load_table(name)  # under the latch: files of a commit in between would stay behind
             refuse_shared_files(table)
             super().drop_table(identifier)  # type: ignore[safe-super]

@@ -86,6 +86,7 @@ class RequestedCommit:
             CheckpointInTable: Its stream has already committed this checkpoint.
             StaleRead: The offsets of Kafka Connect have moved since its coordinator read them.
             CommitError: As :meth:`~commit_coord.coordinator.Coordinator.commit`.
+            CommitStateUnknown: As :meth:`SentBefore.head` and :meth:`SentBefore.landed_in`.
             NoSuchTableError: The table does not exist, and the commit does not create it.
             ValueError: The declaration is not known.
         """
@@ -110,7 +111,7 @@ class RequestedCommit:
             self._sent = True
             (committed,) = self._land([self._asked])
             return committed
-        head, location = self._coordinator.load(self._asked.table)
+        head, location = self.before.head()
         if (landed := self.before.landed_in(head, location)) is not None:
             return landed
         attempt = self._on(head, location)
@@ -123,13 +124,14 @@ class RequestedCommit:
 
         Raises:
             CommitConflict: A requirement is not met.
+            CommitStateUnknown: As :meth:`SentBefore.head`.
             NoSuchTableError: The table does not exist, and the commit does not create it.
         """
         self._candidate = None
         self._asked = replace(self._asked, request_id=request_id)
         if self._creates:
             return Change(attempt=self._asked)
-        return Change(attempt=self._on(*self._coordinator.load(self._asked.table)), replan=self._on)
+        return Change(attempt=self._on(*self.before.head()), replan=self._on)
 
     def _on(self, head: TableMetadata, location: str) -> Attempt:
         """Return the attempt for *head*: a blind append, or the commit if its requirements are met.
@@ -331,6 +333,6 @@ class RequestedCommits:
         for part in self._parts:
             table = part.before.table
             if table not in landed:
-                metadata, location = self._coordinator.load(table)
+                metadata, location = part.before.head()
                 landed[table] = Committed(metadata=metadata, location=location, snapshot_ids=(), answered=True)
         return landed

@@ -3,6 +3,9 @@
 A client keeps the id of its snapshot when it sends a commit again, and the table contains this id. So a commit is
 recognized by its snapshots; one that creates a table, by the table's UUID; and any commit by its request id, if the
 client has chosen one. Only the table's metadata is read, because the manifest lists of a repeat may be deleted.
+
+A commit lands as a whole. So a table that contains only some of its snapshots proves neither that it landed nor that it
+did not: the others may have expired, or another commit may have used the same ids.
 """
 
 from __future__ import annotations
@@ -38,13 +41,43 @@ class SentBefore:
     creates: bool
     request_id: str | None
 
+    def head(self) -> tuple[TableMetadata, str]:
+        """Return the metadata of the table and its location.
+
+        Raises:
+            NoSuchTableError: The table does not exist.
+            CommitStateUnknown: Its metadata file does not exist. An earlier copy of the commit may have landed in it.
+        """
+        try:
+            return self.coordinator.load(self.table)
+        except FileNotFoundError as error:
+            raise CommitStateUnknown(
+                "the metadata file of the table does not exist, so it is not known whether the commit has landed",
+                table=table_name(self.table),
+                file=str(error),
+                request_id=self.request_id,
+            ) from error
+
     def landed_in(self, head: TableMetadata, location: str) -> Committed | None:
-        """Return the commit as it has landed, if *head* contains it; None if it does not."""
+        """Return the commit as it has landed, if *head* contains it; None if it does not.
+
+        Raises:
+            CommitStateUnknown: *head* contains some of its snapshots, and others not.
+        """
         ids = self._snapshot_ids
-        if not any(head.snapshot_by_id(snapshot_id) is not None for snapshot_id in ids) and not self._made(head):
-            if self.request_id is None:
-                return None
-            entry = self.coordinator.recall(self.table, head, location, self.request_id)
+        found = [snapshot_id for snapshot_id in ids if head.snapshot_by_id(snapshot_id) is not None]
+        if not (found and len(found) == len(ids)) and not self._made(head):
+            entry = None
+            if self.request_id is not None:
+                entry = self.coordinator.recall(self.table, head, location, self.request_id)
+            if entry is None and found:
+                raise CommitStateUnknown(
+                    "the table contains some of the snapshots of the commit and others not; they may have expired, or "
+                    "be of another commit; look for them before you send the commit again, with new snapshot ids",
+                    table=table_name(self.table),
+                    snapshots=", ".join(map(str, found)),
+                    request_id=self.request_id,
+                )
             if entry is None:
                 return None
             ids = entry.snapshot_ids
@@ -58,9 +91,13 @@ class SentBefore:
         return found is not None
 
     def landed_now(self) -> Committed | None:
-        """Return the commit as it has landed; None if it has not, or if the table does not exist."""
+        """Return the commit as it has landed; None if it has not, or if the table does not exist.
+
+        Raises:
+            CommitStateUnknown: As :meth:`landed_in` and :meth:`head`.
+        """
         try:
-            return self.landed_in(*self.coordinator.load(self.table))
+            return self.landed_in(*self.head())
         except NoSuchTableError:
             return None
 

@@ -33,11 +33,21 @@ class MetadataReader:
 
         Raises:
             NoSuchTableError: There is no such table.
+            FileNotFoundError: The metadata file to which the pointer leads does not exist.
         """
-        location = self._pointer(table)
-        if location is None:
-            raise NoSuchTableError(f"Table does not exist: {table_name(table)}")
-        return self.read(location), location
+        missing = None
+        while True:
+            location = self._pointer(table)
+            if location is None:
+                raise NoSuchTableError(f"Table does not exist: {table_name(table)}")
+            try:
+                return self.read(location), location
+            except FileNotFoundError:
+                # 1. We read the pointer.   2. Other commits land, and the last one deletes that file, since it is older
+                # than `write.metadata.previous-versions-max` allows.   3. We read the file. Then the pointer has moved.
+                if location == missing:
+                    raise
+                missing = location
 
     def read(self, location: str) -> TableMetadata:
         """Return the metadata in the file at *location*."""

@@ -360,7 +360,7 @@ def _appended(
         timestamp_ms=now_ms,
         manifest_list=plan.location,
         summary=update_snapshot_summaries(
-            Summary(Operation.APPEND, **append.summary, **_marks(attempt, generation)),
+            Summary(Operation.APPEND, **{**append.summary, **_marks(attempt, generation)}),
             parent.summary if parent is not None else None,
         ),
         schema_id=head.current_schema_id,

@@ -4,18 +4,26 @@
 table" would be wrong. To drop a table that was created under this name in between would be wrong, too.
 
 So the server keeps the state of the store before it carries a request out. If the request is sent again, the server
-compares that state with the present one. A commit does not need this: the table's history contains its request id.
+compares that state with the present one.
+
+A commit is recognized in its table, whose history contains the request id. So only the UUID of the table is kept:
+
+1. A commit lands in the table t, and the server is killed.   2. t is renamed, and perhaps another table gets its name.
+3. The client sends the request again. No history contains the id, but the commit is not refused: its
+outcome is unknown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyiceberg.exceptions import NoSuchTableError, NoSuchViewError
 from pyiceberg.typedef import IcebergBaseModel, Identifier
 
-from commit_coord.rest import namespaces, tables, views
+from commit_coord.errors import CommitStateUnknown
+from commit_coord.iceberg.attempt import table_name
+from commit_coord.rest import namespaces, tables, transactions, views
 from commit_coord.rest.answered import Seen
 from commit_coord.rest.warehouses import Warehouse
 from commit_coord.rest.wire import (
@@ -26,6 +34,7 @@ from commit_coord.rest.wire import (
     RegisterTable,
     RenameTable,
     Request,
+    changed_tables,
     json_answer,
 )
 
@@ -40,10 +49,12 @@ class Doubt:
         look: Returns the state of the object that the request names.
         settle: Returns the answer, given the state when the request began and the state now; None if the request was
             not carried out, or if the states do not show it.
+        guesses: Whether the change of another client may look like that of the request. Then only a repeat is settled.
     """
 
     look: Callable[[Warehouse, Request], Seen]
     settle: Callable[[Warehouse, Request, Seen, Seen], Answer | None]
+    guesses: bool = False
 
 
 # Namespaces.
@@ -82,7 +93,8 @@ _UNREADABLE = ""
 
 
 def _old_table(warehouse: Warehouse, request: Request) -> Seen:
-    return {"there": _uuid(warehouse, request.table)}
+    location = _location(warehouse, request.table)
+    return {"there": _uuid_at(warehouse, location), "location": location}
 
 
 def _new_table(warehouse: Warehouse, request: Request) -> Seen:
@@ -138,13 +150,56 @@ def _location(warehouse: Warehouse, table: Identifier) -> str | None:
 
 
 def _uuid(warehouse: Warehouse, table: Identifier) -> str | None:
-    location = _location(warehouse, table)
+    return _uuid_at(warehouse, _location(warehouse, table))
+
+
+def _uuid_at(warehouse: Warehouse, location: str | None) -> str | None:
     if location is None:
         return None
     try:
         return str(warehouse.catalog.coordinator.read(location).table_uuid)
     except Exception:  # noqa: BLE001 - missing or damaged; the handler reports it if it needs the metadata
         return _UNREADABLE
+
+
+# Commits.
+
+COMMITS: Mapping[Handler, Callable[[Request], Sequence[Identifier]]] = {
+    tables.commit_table: lambda request: (request.table,),
+    transactions.commit_transaction: lambda request: changed_tables(request.body),
+}
+"""The routes whose tables contain the key after the commit, and how to find the names of these tables."""
+
+
+def commit_tables(handler: Handler, warehouse: Warehouse, request: Request) -> Seen:
+    """Return the UUID of each table that a commit names; None for a table that does not exist."""
+    try:
+        named = COMMITS[handler](request)
+    except ValueError:
+        return {}  # the handler refuses the request
+    return {table_name(table): _uuid(warehouse, table) for table in named}
+
+
+def refuse_other_tables(before: Seen, now: Seen, key: str, *, may_be_new: bool) -> None:
+    """Return if the tables of a commit are still those that its first copy found.
+
+    Args:
+        before: What :func:`commit_tables` returned for the first copy.
+        now: What it returns now.
+        key: The key of the request.
+        may_be_new: Whether a table that did not exist may exist now: this or another request has created it.
+
+    Raises:
+        CommitStateUnknown: A table is gone, cannot be read, or is another one.
+    """
+    for name, uuid in before.items():
+        if now.get(name) != uuid and not (uuid is None and may_be_new):
+            raise CommitStateUnknown(
+                "the table is not the one that the request found when it began, so it is not known whether the commit "
+                "has landed; look for the request id in the table that was renamed or dropped",
+                table=name,
+                request_id=key,
+            )
 
 
 # Views. The state is the location of the metadata. Each change moves it, so a view that was created again looks like
@@ -187,14 +242,14 @@ def _view_location(warehouse: Warehouse, view: Identifier) -> str | None:
 
 
 DOUBTS: Mapping[Handler, Doubt] = {
-    namespaces.create_namespace: Doubt(_new_namespace, _namespace_made),
+    namespaces.create_namespace: Doubt(_new_namespace, _namespace_made, guesses=True),
     namespaces.drop_namespace: Doubt(_old_namespace, _gone),
     tables.create_table: Doubt(_new_table, _table_made),
     tables.drop_table: Doubt(_old_table, _table_gone),
     tables.rename_table: Doubt(_renamed_tables, _renamed),
     tables.register_table: Doubt(_registered_table, _registered),
-    views.create_view: Doubt(_new_view, _view_made),
-    views.register_view: Doubt(_new_view, _view_made),
+    views.create_view: Doubt(_new_view, _view_made, guesses=True),
+    views.register_view: Doubt(_new_view, _view_made, guesses=True),
     views.drop_view: Doubt(_old_view, _gone),
     views.rename_view: Doubt(_renamed_views, _renamed),
 }

@@ -119,17 +119,20 @@ _MEANINGS: tuple[tuple[type[Exception], HTTPStatus, str], ...] = (
 
 def error_answer(error: Exception) -> Answer:
     """Return the answer for *error*. An unexpected error is logged, and the client does not see its text."""
-    meant, cause = error, error.__cause__
-    if isinstance(error, CommitNotApplied) and isinstance(cause, LockServiceUnavailable | MetastoreUnavailable):
-        meant = cause  # Nothing was sent. This is no conflict, and an immediate retry does not help.
-    for expected, status, kind in _MEANINGS:
-        if isinstance(meant, expected):
-            if status is HTTPStatus.INTERNAL_SERVER_ERROR:
-                logger.error("a request ended in %s", kind, exc_info=error)
-            return _answer(status, kind, _message(error), error)
+    if (meaning := _meaning(error)) is not None:
+        status, kind = meaning
+        if status is HTTPStatus.INTERNAL_SERVER_ERROR:
+            logger.error("a request ended in %s", kind, exc_info=error)
+        return _answer(status, kind, _message(error), error)
     logger.error("a request ended in an error that nobody expected", exc_info=error)
     text = f"{type(error).__name__}; the server's log says more"
     return _answer(HTTPStatus.INTERNAL_SERVER_ERROR, "InternalServerError", text, error)
+
+
+def is_refusal(error: Exception) -> bool:
+    """Return whether the answer for *error* is a 4xx: it tells the client that nothing was done."""
+    meaning = _meaning(error)
+    return meaning is not None and meaning[0] < HTTPStatus.INTERNAL_SERVER_ERROR
 
 
 def is_final(error: Exception) -> bool:
@@ -138,7 +141,15 @@ def is_final(error: Exception) -> bool:
         return False
     if isinstance(error, CommitNotApplied) and not isinstance(error, CommitConflict):
         return False  # a service failed, or the latch was not granted
-    return error_answer(error).status < HTTPStatus.INTERNAL_SERVER_ERROR
+    return is_refusal(error)
+
+
+def _meaning(error: Exception) -> tuple[HTTPStatus, str] | None:
+    """Return the status and the type of the answer for *error*; None if nobody expects this error."""
+    meant, cause = error, error.__cause__
+    if isinstance(error, CommitNotApplied) and isinstance(cause, LockServiceUnavailable | MetastoreUnavailable):
+        meant = cause  # Nothing was sent. This is no conflict, and an immediate retry does not help.
+    return next(((status, kind) for expected, status, kind in _MEANINGS if isinstance(meant, expected)), None)
 
 
 def _message(error: Exception) -> str:

@@ -6,10 +6,12 @@ or may never have arrived. The server takes these steps:
 1. If this process still carries the first request out, the repeat waits for it.
 2. If an answer is kept, it is given again. Kept are 200, 201, 204, and each 4xx that a repeat would get, too; no 5xx.
 3. A commit uses the key as its request id, and lands once: the table's history contains the id, and the latch separates
-   two requests with one key, even at different servers.
+   two requests with one key, even at different servers. A repeat is refused only if the table is still the one that the
+   first request found, and its sender is still allowed to commit. Otherwise the outcome is unknown.
 4. Any other request takes a lock on its key, so it waits for a first request at another server. If that request began
    and its answer is not known, the states of the store tell whether it was carried out
-   (:mod:`commit_coord.rest.doubts`).
+   (:mod:`commit_coord.rest.doubts`). They are compared once more before the request is refused, because the change of
+   the first request may come late.
 
 Source: Iceberg's ``rest-catalog-open-api.yaml``, ``idempotency-key``. It leaves two answers open. A key that was used
 for another request gets 422, as in the IETF's draft of the header. A repeat that has waited too long gets 503, because
@@ -21,21 +23,20 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 
 from commit_coord.errors import CommitStateUnknown, LockError
 from commit_coord.model import LockMode, Resource
-from commit_coord.rest import tables, transactions
+from commit_coord.rest import tables
+from commit_coord.rest.access import Forbidden
 from commit_coord.rest.answered import LIFETIME_MS, Answered
-from commit_coord.rest.doubts import DOUBTS, UNSETTLED, Handler
-from commit_coord.rest.errors import StillRunning
+from commit_coord.rest.doubts import COMMITS, DOUBTS, UNSETTLED, Handler, commit_tables, refuse_other_tables
+from commit_coord.rest.errors import StillRunning, is_final, is_refusal
 from commit_coord.rest.warehouses import Warehouse
-from commit_coord.rest.wire import Answer, Request
+from commit_coord.rest.wire import Answer, MalformedRequest, Request, UnprocessableRequest
 
 _WAIT_S = 10.0
 """How long a repeat waits for the first request. It occupies a thread of the server meanwhile."""
-
-_COMMITS = frozenset({tables.commit_table, transactions.commit_transaction})
-"""Routes whose tables contain the key after the commit."""
 
 _NO_CHANGES = frozenset({tables.report_metrics})
 """POST routes that change nothing; they ignore keys."""
@@ -81,11 +82,36 @@ class Idempotency:
             answered = self._of(warehouse)
             if (found := _replayed(answered, key, warehouse, request)) is not None:
                 return found
-            if handler in _COMMITS:
-                return _carried_out(answered, key, handler, warehouse, request)
+            if handler in COMMITS:
+                return _committed(answered, key, handler, warehouse, request)
             with self._locked(answered, key, warehouse):
                 found = _replayed(answered, key, warehouse, request) if answered.shared else None
                 return found or _settled_or_carried_out(answered, key, handler, warehouse, request)
+
+    def forbidden(self, error: Forbidden, handler: Handler, warehouse: Warehouse, request: Request) -> Exception:
+        """Return what to answer to a known sender that may not send *request*: *error*, unless it may have landed.
+
+        1. A commit lands, and its reply is lost.   2. The grants of the client are taken away.   3. It sends the commit
+        again. After a 403 it would delete the files of its commit, which the table uses.
+        """
+        if handler not in COMMITS:
+            return error
+        try:
+            key = request.idempotency_key
+            if key is None or (answered := self._of(warehouse)).begun_on(key, request) is None:
+                return error
+            kept = answered.answer(key, request)
+        except (MalformedRequest, UnprocessableRequest):
+            return error
+        except LockError as unavailable:
+            return unavailable
+        if kept is not None and kept[0].status >= 400:
+            return error
+        return CommitStateUnknown(
+            "the request was begun when its sender was allowed to commit, and now it is not; so the server does not "
+            "say whether the commit has landed",
+            request_id=key,
+        )
 
     def _of(self, warehouse: Warehouse) -> Answered:
         with self._changed:
@@ -141,14 +167,52 @@ def _settled_or_carried_out(
 ) -> Answer:
     doubt = DOUBTS.get(handler, UNSETTLED)
     now = doubt.look(warehouse, request)
-    before = answered.begun_on(key, request)
-    if before is None:
+    found = answered.begun_on(key, request)
+    if found is None:
         answered.begin(key, request, now)
-    settled = doubt.settle(warehouse, request, now if before is None else before, now)
-    if settled is None:
-        return _carried_out(answered, key, handler, warehouse, request)
-    answered.end(key, request, settled)
-    return settled
+    before = now if found is None else found
+    settled = doubt.settle(warehouse, request, before, now)
+    if settled is not None:
+        answered.end(key, request, settled)
+        return settled
+
+    def settled_if_refused(warehouse: Warehouse, request: Request) -> Answer:
+        try:
+            return handler(warehouse, replace(request, found=before))
+        except Exception as refused:
+            # 1. We look, and the change of an earlier copy is still under way to the store.   2. It is carried out.
+            # 3. Our own change is refused because of it: the table exists already, or does not exist any more.
+            if not is_final(refused) or (found is None and doubt.guesses):
+                raise
+            late = doubt.settle(warehouse, request, before, doubt.look(warehouse, request))
+            if late is None:
+                raise
+            return late
+
+    return _carried_out(answered, key, settled_if_refused, warehouse, request)
+
+
+def _committed(answered: Answered, key: str, handler: Handler, warehouse: Warehouse, request: Request) -> Answer:
+    # The look comes before the question whether another copy has begun. If it has not, we see the tables as they were
+    # before any copy landed.
+    now = commit_tables(handler, warehouse, request)
+    found = answered.begun_on(key, request)
+    if found is None:
+        answered.begin(key, request, now)
+    else:
+        refuse_other_tables(found, now, key, may_be_new=True)
+    before = now if found is None else found
+
+    def refused_if_same(warehouse: Warehouse, request: Request) -> Answer:
+        try:
+            return handler(warehouse, request)
+        except Exception as refused:
+            if is_refusal(refused):
+                tables_now = commit_tables(handler, warehouse, request)
+                refuse_other_tables(before, tables_now, key, may_be_new=found is None)
+            raise
+
+    return _carried_out(answered, key, refused_if_same, warehouse, request)
 
 
 def _carried_out(answered: Answered, key: str, handler: Handler, warehouse: Warehouse, request: Request) -> Answer:

@@ -115,6 +115,10 @@ class TableAnswers:
         body = self._put(location, refs_only=False, metadata=metadata)
         return self._answer(body, location, request, refs_only=False)
 
+    def unkept(self, location: str, metadata: bytes, request: Request) -> Answer:
+        """Return the answer with *metadata*, which may differ from the file at *location*: not cached, and no ETag."""
+        return self._answer(_Body(_spliced(location, metadata)), None, request, refs_only=False)
+
     def staged(self, metadata: bytes, request: Request) -> Answer:
         """Return the answer with *metadata*, which is not in a file yet."""
         return self._answer(_Body(_spliced(None, metadata)), None, request, refs_only=False)

@@ -186,15 +186,15 @@ class Api:
 
     def _answered(self, warehouse: Warehouse, admitted: Admitted) -> Answer:
         request, caller = admitted.request, admitted.caller
+        seen = dataclasses.replace(request, client=caller.name, sees=self.gate.sees(caller, warehouse))
         try:
             self.gate.check(admitted.route.needs, request, caller, warehouse)
-            seen = dataclasses.replace(request, client=caller.name, sees=self.gate.sees(caller, warehouse))
             if admitted.route.needs is NOTHING:
                 return admitted.route.handler(warehouse, seen)  # the answer contains a token, which must not be kept
             return self._keys.answer(admitted.route.handler, warehouse, seen)
         except Forbidden as error:
             self.gate.audit(request, caller, error)
-            return error_answer(error)
+            return error_answer(self._keys.forbidden(error, admitted.route.handler, warehouse, seen))
         except Exception as error:  # noqa: BLE001 - every error is an answer
             return error_answer(error)
 

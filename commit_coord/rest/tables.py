@@ -96,16 +96,16 @@ def commit_table(warehouse: Warehouse, request: Request) -> Answer:
         if creates and warehouse.catalog.table_exists(table):
             raise CommitFailedException("Requirement failed: table already exists") from error
         raise
-    return warehouse.answers.written(committed.location, _bytes_of(warehouse, committed), request)
+    return _answer(warehouse, committed, request)
 
 
 def drop_table(warehouse: Warehouse, request: Request) -> Answer:
-    """Drop a table, and delete its files if the client asks for that."""
-    warehouse.catalog.metadata_location(request.table)
+    """Drop a table, and delete its files if the client asks for that; never one that was created since it was seen."""
+    seen = _seen(warehouse, request)
     if request.purges:
-        warehouse.catalog.purge_table(request.table)
+        warehouse.catalog.purge_table(request.table, expected=seen)
     else:
-        warehouse.catalog.drop_table(request.table)
+        warehouse.catalog.drop_table(request.table, expected=seen)
     return NO_CONTENT
 
 
@@ -154,14 +154,34 @@ def refuse_existing(warehouse: Warehouse, table: Identifier) -> None:
     raise TableAlreadyExistsError(f"Table already exists: {shown(table)}")
 
 
-def _bytes_of(warehouse: Warehouse, committed: Committed) -> bytes:
-    """Return the content of the metadata file that *committed* published; it may contain commits of other writers, too.
+def _seen(warehouse: Warehouse, request: Request) -> str:
+    """Return the UUID of the table that the request, or its first copy, has found; its location if it is unreadable.
+
+    Raises:
+        NoSuchTableError: It has found no table.
+    """
+    if request.found:
+        location = request.found.get("location")
+        if location is None:
+            raise NoSuchTableError(f"Table does not exist: {shown(request.table)}")
+        return str(request.found["there"] or location)
+    location = warehouse.catalog.metadata_location(request.table)
+    try:
+        return str(warehouse.catalog.coordinator.read(location).table_uuid)
+    except Exception:
+        logger.info("the metadata of a table that is dropped cannot be read: %s", location, exc_info=True)
+        return location
+
+
+def _answer(warehouse: Warehouse, committed: Committed, request: Request) -> Answer:
+    """Return the answer with the metadata file that *committed* published; it may contain later commits, too.
 
     Usually the reader still has it in memory. The commit has landed, so a failure here must not become an error.
     """
     try:
         metadata = warehouse.catalog.coordinator.read(committed.location)
     except Exception:  # the file may already be deleted, for example
-        logger.info("the metadata file of a commit is gone: %s", committed.location, exc_info=True)
-        metadata = committed.metadata
-    return fast_metadata.dump(metadata, "")
+        # What the commit knows may lack commits that the file contains, so nobody else gets it.
+        logger.info("the metadata file of a commit cannot be read: %s", committed.location, exc_info=True)
+        return warehouse.answers.unkept(committed.location, fast_metadata.dump(committed.metadata, ""), request)
+    return warehouse.answers.written(committed.location, fast_metadata.dump(metadata, ""), request)

@@ -42,6 +42,7 @@ class Request:
         request_id: Identifies the request in logs.
         client: The name of the sender; "" if it is not known.
         sees: Tells whether the client may know that a namespace exists: lists leave the others out.
+        found: The state of the store when the first copy of a request with a key began; empty without a key.
     """
 
     method: str
@@ -55,6 +56,7 @@ class Request:
     request_id: str = ""
     client: str = ""
     sees: Callable[[Identifier], bool] = lambda _: True
+    found: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def namespace(self) -> Identifier:

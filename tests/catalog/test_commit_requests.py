@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,7 +23,8 @@ from pyiceberg.table.update import (
 from pyiceberg.types import LongType, NestedField
 
 from commit_coord import CommitLockFailed, CommitStateUnknown, LockError, UpdatesDoNotFit
-from tests.catalog.kit import SCHEMA, Kit, ids, row_ids
+from commit_coord.iceberg.rebase import REQUEST_ID
+from tests.catalog.kit import SCHEMA, Kit, ids, local, row_ids
 
 
 @pytest.fixture
@@ -265,6 +267,87 @@ def test_several_commits_of_which_one_leaves_no_snapshot(memory: Kit, named: boo
         with pytest.raises(CommitStateUnknown, match="some tables contain their part of the commit"):
             memory.catalog.commit_requests(requests)
     assert ([1], "2") == (row_ids(memory.again(one)), memory.again(two).properties["a"])
+
+
+def appended_in_pieces(table: Any, *numbers: int) -> tuple[Any, Any]:
+    """Return a commit request that appends each row in a snapshot of its own."""
+    tx = Transaction(table)
+    for number in numbers:
+        tx.append(ids(number))
+    return tx._requirements, tx._updates
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["with an id", "without"])
+@pytest.mark.parametrize("there", [0, 1, 2, 3])
+def test_a_commit_has_landed_only_if_all_its_snapshots_are_there(memory: Kit, there: int, named: bool) -> None:
+    table = memory.table()
+    _, updates = appended_in_pieces(table, 1, 2, 3)
+    at = [number for number, update in enumerate(updates) if isinstance(update, AddSnapshotUpdate)]
+    assert 3 == len(at)
+    if there:  # another commit brings some of the same snapshots
+        memory.catalog.commit_request(table.name(), (), updates[: [*at, len(updates)][there]])
+    request_id = str(uuid.uuid4()) if named else None
+    if there in (1, 2):
+        with pytest.raises(CommitStateUnknown, match="some of the snapshots of the commit and others not"):
+            memory.catalog.commit_request(table.name(), (), updates, request_id=request_id)
+    else:
+        assert (there > 0) == memory.catalog.commit_request(table.name(), (), updates, request_id=request_id).answered
+        assert [1, 2, 3] == row_ids(memory.again(table))
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["with an id", "without"])
+def test_a_commit_whose_snapshots_have_expired_in_part_is_known_by_its_id_only(memory: Kit, named: bool) -> None:
+    table = memory.table()
+    _, updates = appended_in_pieces(table, 1, 2)
+    request_id = str(uuid.uuid4()) if named else None
+    landed = memory.catalog.commit_request(table.name(), (), updates, request_id=request_id)
+    memory.again(table).maintenance.expire_snapshots().by_id(landed.snapshot_ids[0]).commit()
+    if named:
+        assert memory.catalog.commit_request(table.name(), (), updates, request_id=request_id).answered
+    else:
+        with pytest.raises(CommitStateUnknown, match="they may have expired"):
+            memory.catalog.commit_request(table.name(), (), updates)
+    assert [1, 2] == row_ids(memory.again(table))
+
+
+@pytest.mark.parametrize("declared", ["blind", "checked"])
+def test_a_summary_that_was_copied_from_another_commit_gets_an_id_of_its_own(memory: Kit, declared: str) -> None:
+    other, table = memory.table(), memory.table()
+    other.append(ids(1))
+    copied = other.current_snapshot().summary
+    tx = Transaction(table)
+    tx.append(ids(2))
+    for update in tx._updates:
+        if isinstance(update, AddSnapshotUpdate) and update.snapshot.summary is not None:
+            update.snapshot.summary[REQUEST_ID] = copied[REQUEST_ID]
+    memory.catalog.commit_request(table.name(), tx._requirements, tx._updates, declared=declared)
+    found = memory.again(table)
+    assert [2] == row_ids(found)
+    assert found.current_snapshot().summary[REQUEST_ID] != copied[REQUEST_ID]
+
+
+@pytest.mark.parametrize("moves", [True, False], ids=["the pointer has moved", "the table is damaged"])
+def test_a_commit_whose_head_is_deleted_under_it_reads_the_pointer_again(
+    memory: Kit, monkeypatch: pytest.MonkeyPatch, moves: bool
+) -> None:
+    table = memory.table()
+    deleted = table.metadata_location
+    table.append(ids(1))
+    now = memory.again(table).metadata_location
+    reader, stale = memory.catalog.coordinator.metadata, [deleted] if moves else []
+    pointer = reader._pointer
+    monkeypatch.setattr(reader, "_pointer", lambda name: stale.pop() if stale else pointer(name))
+    Path(local(deleted if moves else now)).unlink()
+    memory.catalog.coordinator.cache.drop(deleted if moves else now)
+    sets = (SetPropertiesUpdate(updates={"a": "1"}),)
+    if moves:
+        assert not memory.catalog.commit_request(table.name(), (), sets).answered
+        assert ([1], "1") == (row_ids(memory.again(table)), memory.again(table).properties["a"])
+        return
+    with pytest.raises(CommitStateUnknown, match="the metadata file of the table does not exist"):
+        memory.catalog.commit_request(table.name(), (), sets)
+    with pytest.raises(CommitStateUnknown, match="the metadata file of the table does not exist"):
+        memory.catalog.commit_requests([(table.name(), (), sets)])
 
 
 def test_updates_that_never_fit_say_so(memory: Kit) -> None:

@@ -116,7 +116,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-repeat-is-a-new-commit",
         "catalog/sent_before.py",
-        "if not any(head.snapshot_by_id(snapshot_id) is not None for snapshot_id in ids) and not self._made(head):",
+        "if not (found and len(found) == len(ids)) and not self._made(head):",
         "if not self._made(head):",
         _REBASED + "a_commit_that_is_sent_twice_lands_once",
     ),

@@ -3,29 +3,40 @@
 from __future__ import annotations
 
 import json
+import random
 import sqlite3
 import threading
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.table import Transaction
 
 import commit_coord
 from commit_coord.clock import SYSTEM_CLOCK
-from commit_coord.errors import CommitStateUnknown, LockTimeout
+from commit_coord.errors import CommitConflict, CommitStateUnknown, LockTimeout
 from commit_coord.model import Resource
-from commit_coord.rest import tables
+from commit_coord.rest import Serving, commits, namespaces, tables, transactions
+from commit_coord.rest.access import Forbidden
+from commit_coord.rest.answered import Answered
+from commit_coord.rest.doubts import Handler
 from commit_coord.rest.errors import Overloaded, StillRunning, error_answer
+from commit_coord.rest.gate import Gate
 from commit_coord.rest.idempotency import Idempotency
 from commit_coord.rest.metadata import TableAnswers
 from commit_coord.rest.turns import Lines
 from commit_coord.rest.warehouses import Warehouse
-from commit_coord.rest.wire import Answer, Request
+from commit_coord.rest.wire import Answer, MalformedRequest, Request
 from commit_coord.testing.fleet import holds_within
+from tests.rest.asgi import InProcess, configure
 from tests.rest.kit import SCHEMA, Response, Server, ids, path_of, row_ids, served
 from tests.rest.lost_replies import appended, new_key
 
@@ -412,6 +423,286 @@ def test_a_commit_that_got_no_latch_is_sent_again_with_its_key(warehouse: Wareho
     assert isinstance(refused, StillRunning)
     assert (503, "1") == (error_answer(refused).status, error_answer(refused).headers["retry-after"])
     assert 200 == keys.answer(tables.commit_table, warehouse, commit).status
+
+
+# -- what happened to the table between two copies of a request ----------------------------------------------
+
+
+def commit_of(table: Any, number: int) -> dict[str, Any]:
+    """Return a commit that appends a row to *table*; its files are written, it is not sent."""
+    tx = Transaction(table)
+    tx.append(ids(number))
+    return {
+        "requirements": [each.model_dump(mode="json", exclude_none=True) for each in tx._requirements],
+        "updates": [each.model_dump(mode="json", exclude_none=True) for each in tx._updates],
+    }
+
+
+def both(first: Callable[..., Any], second: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that calls both; it returns what the second one returns."""
+
+    def called(*arguments: Any) -> Any:
+        first(*arguments)
+        return second(*arguments)
+
+    return called
+
+
+def _carry_out(handler: Handler, warehouse: Warehouse, request: Request, *_: Any) -> None:
+    handler(warehouse, request)
+
+
+def in_a_transaction(commit: dict[str, Any]) -> dict[str, Any]:
+    """Return *commit* to the table db.t as a transaction."""
+    return {"table-changes": [{"identifier": {"namespace": ["db"], "name": "t"}, **commit}]}
+
+
+def _replaced(catalog: Any) -> None:
+    catalog.rename_table(("db", "t"), ("db", "u"))
+    catalog.create_table(("db", "t"), SCHEMA).append(ids(100))
+
+
+def _damaged(catalog: Any) -> None:
+    location = catalog.metadata_location(("db", "t"))
+    Path(location.removeprefix("file://")).unlink()
+    catalog.coordinator.cache.drop(location)
+
+
+_HAPPENED: dict[str, Callable[[Any], object]] = {
+    "renamed": lambda catalog: catalog.rename_table(("db", "t"), ("db", "u")),
+    "dropped": lambda catalog: catalog.drop_table(("db", "t")),
+    "replaced": _replaced,
+    "damaged": _damaged,
+}
+
+
+@pytest.fixture
+def killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has every server be killed before it can keep an answer."""
+    monkeypatch.setattr(Answered, "end", lambda *_: None)
+
+
+@pytest.mark.usefixtures("killed")
+@pytest.mark.parametrize("several", [False, True], ids=["one", "several"])
+@pytest.mark.parametrize("happened", _HAPPENED)
+def test_a_repeat_that_does_not_find_its_table_is_unknown_and_not_refused(
+    warehouse: Warehouse, happened: str, several: bool
+) -> None:
+    """After a 4xx the client would delete the files of its commit, which the renamed table uses."""
+    keys, commit = Idempotency(), commit_of(warehouse.catalog.create_table(("db", "t"), SCHEMA), 1)
+    handler = transactions.commit_transaction if several else tables.commit_table
+    request = asks("POST", in_a_transaction(commit) if several else commit, namespace="db", table="t")
+    assert keys.answer(handler, warehouse, request).status in (200, 204)
+    _HAPPENED[happened](warehouse.catalog)
+    with pytest.raises(CommitStateUnknown) as unknown:
+        keys.answer(handler, warehouse, request)
+    answer = error_answer(unknown.value)
+    assert 500 == answer.status
+    assert str(request.idempotency_key).encode() in answer.body
+    if happened == "replaced":
+        assert [100] == row_ids(warehouse.catalog.load_table(("db", "t")))
+
+
+@pytest.mark.usefixtures("killed")
+@pytest.mark.parametrize("happened", ["renamed", "replaced"])
+def test_a_commit_whose_table_is_taken_away_under_it_is_unknown(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, happened: str
+) -> None:
+    """The first copy, too, may have a twin at another server."""
+    commit = commit_of(warehouse.catalog.create_table(("db", "t"), SCHEMA), 1)
+    request = asks("POST", commit, namespace="db", table="t")
+
+    def twin(*_: Any) -> None:
+        tables.commit_table(warehouse, request)
+        _HAPPENED[happened](warehouse.catalog)
+
+    monkeypatch.setattr(Answered, "begin", both(Answered.begin, twin))
+    with pytest.raises(CommitStateUnknown):
+        Idempotency().answer(tables.commit_table, warehouse, request)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_no_live_file_is_deleted_by_a_client_that_sends_its_commit_again(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """The oracle is a client as Iceberg Java: after a 4xx it deletes the files of its commit, and only then."""
+    chance, catalog, keys = random.Random(seed), warehouse.catalog, Idempotency()
+    table = catalog.create_table(("db", "t"), SCHEMA)
+    commit = commit_of(table, 1)
+    if chance.random() < 0.3:  # a commit that is refused: the table has moved
+        table.append(ids(2))
+    request = asks("POST", commit, namespace="db", table="t")
+    if chance.random() < 0.7:
+        monkeypatch.setattr(Answered, "end", lambda *_: None)
+    statuses, may = [], True
+    for copy in range(3):
+        if copy and (happened := chance.choice((None, "renamed", "dropped", "replaced", "revoked"))) == "revoked":
+            may = False
+        elif copy and happened is not None and catalog.table_exists(("db", "t")):
+            with suppress(TableAlreadyExistsError):
+                _HAPPENED[happened](catalog)
+        try:
+            if not may:
+                raise keys.forbidden(Forbidden("no"), tables.commit_table, warehouse, request)
+            statuses.append(keys.answer(tables.commit_table, warehouse, request).status)
+        except Exception as error:  # noqa: BLE001 - every error is an answer
+            statuses.append(error_answer(error).status)
+        if 400 <= statuses[-1] < 500:
+            for update in commit["updates"]:
+                if "snapshot" in update:
+                    Path(update["snapshot"]["manifest-list"].removeprefix("file://")).unlink(missing_ok=True)
+    found = {name[-1]: row_ids(catalog.load_table(name)) for name in catalog.list_tables("db")}
+    assert 1 >= sum(rows.count(1) for rows in found.values()), (statuses, found)
+
+
+@pytest.mark.usefixtures("killed")
+def test_what_was_never_there_or_never_fits_is_refused_to_a_repeat_too(warehouse: Warehouse) -> None:
+    keys = Idempotency()
+    missing = asks("POST", sets(a="1"), namespace="db", table="t")
+    for _ in range(2):
+        with pytest.raises(NoSuchTableError):
+            keys.answer(tables.commit_table, warehouse, missing)
+    warehouse.catalog.create_table(("db", "t"), SCHEMA)
+    late = {**sets(a="1"), "requirements": [{"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": 7}]}
+    for handler, document, status in (
+        (tables.commit_table, late, 409),
+        (tables.commit_table, {"updates": 1}, 400),
+        (transactions.commit_transaction, in_a_transaction(late), 409),
+        (transactions.commit_transaction, {"table-changes": 1}, 400),
+    ):
+        request = asks("POST", document, namespace="db", table="t")
+        for _ in range(2):
+            with pytest.raises((CommitConflict, MalformedRequest)) as refused:
+                keys.answer(handler, warehouse, request)
+            assert status == error_answer(refused.value).status
+
+
+@pytest.mark.parametrize("answer_is_kept", [True, False])
+def test_a_repeat_whose_sender_may_not_commit_any_more_is_unknown(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, answer_is_kept: bool
+) -> None:
+    if not answer_is_kept:
+        monkeypatch.setattr(Answered, "end", lambda *_: None)
+    keys, commit = Idempotency(), commit_of(warehouse.catalog.create_table(("db", "t"), SCHEMA), 1)
+    request, forbidden = asks("POST", commit, namespace="db", table="t"), Forbidden("no")
+    assert forbidden is keys.forbidden(forbidden, tables.commit_table, warehouse, request)
+    keys.answer(tables.commit_table, warehouse, request)
+    assert isinstance(keys.forbidden(forbidden, tables.commit_table, warehouse, request), CommitStateUnknown)
+    assert forbidden is keys.forbidden(forbidden, tables.drop_table, warehouse, request)
+    other = replace(request, body=b"{}")
+    assert forbidden is keys.forbidden(forbidden, tables.commit_table, warehouse, other)
+
+
+def test_a_repeat_of_a_refused_commit_whose_sender_may_not_commit_any_more_is_forbidden(warehouse: Warehouse) -> None:
+    keys, forbidden = Idempotency(), Forbidden("no")
+    missing = asks("POST", sets(a="1"), namespace="db", table="t")
+    with pytest.raises(NoSuchTableError):
+        keys.answer(tables.commit_table, warehouse, missing)
+    assert forbidden is keys.forbidden(forbidden, tables.commit_table, warehouse, missing)
+
+
+def test_a_client_that_lost_its_grants_after_its_commit_gets_no_4xx(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    configure(monkeypatch, tmp_path, "shop")
+    with InProcess(Serving(catalogs=("shop",))) as server:
+        server.ask("POST", NAMESPACES, {"namespace": ["db"]})
+        server.ask("POST", f"{NAMESPACES}/db/tables", {"name": "t", "schema": SCHEMA_JSON})
+        headers = {"idempotency-key": new_key()}
+        assert 200 == server.ask("POST", path_of("db", "t"), sets(a="1"), headers=headers).status
+
+        def refuse(*_: object) -> None:
+            raise Forbidden("not any more")
+
+        monkeypatch.setattr(Gate, "check", refuse)
+        assert 500 == server.ask("POST", path_of("db", "t"), sets(a="1"), headers=headers).status
+        fresh = {"idempotency-key": new_key()}
+        assert 403 == server.ask("POST", path_of("db", "t"), sets(a="1"), headers=fresh).status
+
+
+@pytest.mark.parametrize("purges", [False, True])
+@pytest.mark.parametrize("keyed", [False, True])
+def test_a_drop_that_was_paused_spares_a_table_that_was_created_since(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, purges: bool, keyed: bool
+) -> None:
+    catalog = warehouse.catalog
+    catalog.create_table(("db", "t"), SCHEMA)
+    drop = replace(asks("DELETE", None, namespace="db", table="t"), query={"purgeRequested": str(purges)})
+    operating = catalog.operating
+
+    def pause(*_: Any) -> None:
+        monkeypatch.setattr(catalog, "operating", operating)
+        catalog.drop_table(("db", "t"))
+        catalog.create_table(("db", "t"), SCHEMA).append(ids(1))
+
+    if keyed:
+        monkeypatch.setattr(Answered, "begin", both(Answered.begin, pause))
+        assert 204 == Idempotency().answer(tables.drop_table, warehouse, drop).status  # its own table is gone
+    else:
+        monkeypatch.setattr(catalog, "operating", both(pause, operating))
+        with pytest.raises(NoSuchTableError):
+            tables.drop_table(warehouse, replace(drop, headers={}))
+    assert [1] == row_ids(catalog.load_table(("db", "t")))
+
+
+def test_a_table_whose_metadata_cannot_be_read_can_be_dropped(warehouse: Warehouse) -> None:
+    for headers in ({}, {"idempotency-key": new_key()}):
+        warehouse.catalog.create_table(("db", "t"), SCHEMA)
+        _damaged(warehouse.catalog)
+        drop = replace(asks("DELETE", None, namespace="db", table="t"), headers=headers)
+        assert 204 == Idempotency().answer(tables.drop_table, warehouse, drop).status
+
+
+def test_a_repeat_is_not_refused_for_what_its_first_copy_did_late(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1. The server looks.  2. The change of the first copy is carried out.  3. The handler meets it."""
+    begin = Answered.begin
+    ends = [{"namespace": ["db"], "name": name} for name in ("t", "u")]
+    for handler, request in (
+        (tables.create_table, asks("POST", {"name": "t", "schema": SCHEMA_JSON}, namespace="db")),
+        (tables.rename_table, asks("POST", {"source": ends[0], "destination": ends[1]})),
+        (tables.drop_table, asks("DELETE", None, namespace="db", table="u")),
+    ):
+        monkeypatch.setattr(Answered, "begin", both(begin, partial(_carry_out, handler, warehouse, request)))
+        assert Idempotency().answer(handler, warehouse, request).status in (200, 204)
+
+
+def test_a_namespace_that_another_client_created_meanwhile_is_refused(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = asks("POST", {"namespace": ["space"]})
+    take = both(Answered.begin, lambda *_: warehouse.catalog.create_namespace("space"))
+    monkeypatch.setattr(Answered, "begin", take)
+    with pytest.raises(NamespaceAlreadyExistsError):
+        Idempotency().answer(namespaces.create_namespace, warehouse, request)
+
+
+def test_metadata_that_is_not_that_of_the_file_is_given_to_nobody_else(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1. A commit lands in a group, and knows the table as of its own snapshot.  2. The file cannot be read, once."""
+    catalog = warehouse.catalog
+    table = catalog.create_table(("db", "t"), SCHEMA)
+    request = asks("POST", commit_of(table, 1), namespace="db", table="t")
+    read = catalog.coordinator.read
+
+    def cut(*arguments: Any) -> Any:
+        landed = commits.land(*arguments)
+        monkeypatch.setattr(catalog.coordinator, "read", unreadable)
+        return replace(landed, metadata=table.metadata)
+
+    def unreadable(location: str) -> Any:
+        monkeypatch.setattr(catalog.coordinator, "read", read)
+        raise OSError("busy")
+
+    monkeypatch.setattr(tables, "land", cut)
+    answer = tables.commit_table(warehouse, request)
+    assert (200, None) == (answer.status, answer.headers.get("etag"))
+    assert [] == json.loads(answer.body)["metadata"]["snapshots"]
+    loaded = tables.load_table(warehouse, asks("GET", None, namespace="db", table="t"))
+    assert 1 == len(json.loads(loaded.body)["metadata"]["snapshots"])
+    assert "etag" in loaded.headers
 
 
 def test_what_ends_in_an_error_of_the_server_is_tried_again(warehouse: Warehouse) -> None:
