@@ -160,7 +160,7 @@ class Service:
         self._clients.append(manager)
         if self.name == "zookeeper":
             # Its first call opens a session, and a call that lists locks waits for that only briefly.
-            until(lambda: _answers(manager), "a session")
+            until(lambda: answers(manager), "a session")
         return manager
 
     def fork(self, work: Callable[[HandoverLockManager], object]) -> int:
@@ -204,7 +204,8 @@ class Service:
             manager.unlock(request_id=entry.request_id)
 
 
-def _answers(manager: HandoverLockManager) -> bool:
+def answers(manager: HandoverLockManager) -> bool:
+    """Return whether the service of *manager* answers."""
     try:
         manager.locks()
     except LockServiceUnavailable:

@@ -132,7 +132,7 @@ def test_a_call_that_changes_the_catalog_ends_in_an_outage_as_a_commit_does(worl
         catalog.create_namespace(namespace)
     catalog.create_table(("db", "t"), SCHEMA)
     there = world.files()
-    world.cut()
+    world.proxy.cut()
     for name, call in CALLS.items():
         with pytest.raises(CommitLockFailed, match="nothing was changed|did not land"):
             call(catalog)
@@ -162,7 +162,7 @@ def test_a_statement_ends_in_an_outage_as_a_commit_does(world: World) -> None:
     catalog.create_namespace("db")
     catalog.create_table(("db", "t"), SCHEMA).append(ids(1))
     there = world.files()
-    world.cut()
+    world.proxy.cut()
     for statement in STATEMENTS:
         with pytest.raises(CommitLockFailed, match="nothing was changed|did not land"):
             Session(catalog, database="db").run(statement)

@@ -35,6 +35,7 @@ from commit_coord.testing.contract import (
     Contender,
     Interrupt,
     Service,
+    answers,
     latch,
     request,
     soon,
@@ -333,7 +334,7 @@ def test_cut_connections_cost_nothing_but_time(on_postgres: Service) -> None:
             b"SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
             b"WHERE application_name = 'commit_coord' AND pid <> pg_backend_pid()"
         )
-    until(lambda: _answers(manager), "an answer")
+    until(lambda: answers(manager), "an answer")
     held.ensure_active(0)
     assert not waiter.granted.is_set()
     held.release()
@@ -433,7 +434,7 @@ def test_locks_survive_a_restart_and_a_failed_release_is_repeated(
     assert LeaseState.RELEASED is given_back.state
     assert any(isinstance(event, LockReleaseFailed) for event in on_postgres.seen)
     postgres.start()
-    until(lambda: _answers(manager), "an answer")
+    until(lambda: answers(manager), "an answer")
     until(lambda: {kept.request.request_id} == set(standing(manager)), "the repeated release")
     kept.ensure_active(0)
     kept.release()
@@ -454,11 +455,3 @@ def test_what_a_server_refuses_for_good_is_not_asked_again(on_postgres: Service)
     with pytest.raises(LockServiceUnavailable, match="target list"):
         manager.requests.retries.until(soon(), too_many_columns)
     assert len(tries) == 1
-
-
-def _answers(manager: HandoverLockManager) -> bool:
-    try:
-        manager.locks()
-    except LockServiceUnavailable:
-        return False
-    return True
