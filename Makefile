@@ -22,8 +22,8 @@ test test-all: export TMPDIR ?= $(in_memory)
 endif
 
 .PHONY: demo
-demo: ## A dozen concurrent PySpark and PyIceberg writers load real data, and the result is proved (BACKEND=hive: on HMS and ZooKeeper)
-	$(with) python java -- commit-coord demo $(if $(BACKEND),--backend $(BACKEND)) $(ARGS)
+demo: ## A dozen concurrent PySpark and PyIceberg writers load real data, and the result is proved (BACKEND=hive: on HMS and ZooKeeper; BACKEND=rest: Spark SQL through the REST server)
+	$(with) python java $(if $(filter rest,$(BACKEND)),maven) -- commit-coord demo $(if $(BACKEND),--backend $(BACKEND)) $(ARGS)
 
 .PHONY: test
 test: ## The tests, without those that take minutes or need the Iceberg JVM runtime
@@ -43,7 +43,7 @@ etcd: ## The lock manager for etcd in examples/: the contract, and eight process
 integration: ## The tests on real servers of every version: in containers where Docker answers, else natively
 # COMMITS=1000 has the three kinds of writers make so many commits on one table instead of 60; SERVERS=native and
 # SERVERS=containers choose. ARGS="-k pyiceberg-java" picks the cases with both kinds of unmodified writers.
-	$(with) python java postgres maven docker kerberos -- pytest integration $(ARGS)
+	$(with) python java postgres maven docker kerberos go -- pytest integration $(ARGS)
 
 .PHONY: check
 check: fmt-check lint layers types security test ## Everything that CI checks
@@ -58,7 +58,7 @@ model: ## Check the protocols as models, each also without one of its guards, an
 
 .PHONY: faults
 faults: ## Break real servers, disks, clocks and networks under writers, and write docs/faults.md (ARGS="--only F --on C": one cell)
-	$(with) python java postgres cuts -- python -m tests.proof.faults --results bench/results/faults.json \
+	$(with) python java postgres maven cuts -- python -m tests.proof.faults --results bench/results/faults.json \
 		--page docs/faults.md $(ARGS)
 
 SEED ?= 1
@@ -76,6 +76,18 @@ rows: ## Random programs on one table, compared with a model of its rows: RUNS p
 rows-readers: ## Tables that random programs leave behind, read by PyIceberg, DuckDB, Iceberg's JVM reader and Spark: RUNS programs
 	$(with) python java maven -- python -m commit_coord.testing.rows.kept dist/rows-$(SEED)-$(RUNS) --seed $(SEED) \
 		--runs $(RUNS) $(ARGS)
+
+.PHONY: rck
+rck: ## Iceberg's REST Compatibility Kit against `commit-coord serve` (ARGS="sqlite postgres hms-2.3.10 hms-4.0.1")
+	$(with) python java maven postgres -- python -m integration.rck $(ARGS)
+
+.PHONY: rest-programs
+rest-programs: ## Clients of a REST server that race, 200 rounds of each kind, and random programs; no row may be wrong
+	$(with) python -- python -m tests.rest.races $(ARGS)
+
+.PHONY: rest-fuzz
+rest-fuzz: ## Requests made from Iceberg's specification (SPEC=its rest-catalog-open-api.yaml): no server error, no traceback
+	$(with) python tools -- python -m tests.rest.specified $(SPEC) $(ARGS)
 
 .PHONY: rows-servers
 rows-servers: ## The same programs on a Hive Metastore and ZooKeeper, each client in a process of its own

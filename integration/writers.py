@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
+from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, ValidationException
 
 import commit_coord
@@ -32,7 +33,8 @@ from commit_coord.testing.fleet import ForkedWriter, SyncedLog, holds_within, wh
 from commit_coord.testing.plain import open_plain
 from integration.conftest import Java
 
-Kind = Literal["commit_coord", "pyiceberg", "java"]
+Kind = Literal["commit_coord", "pyiceberg", "rest", "java", "spark"]
+"""The library; PyIceberg's own catalog, and its REST client; Java's HiveCatalog, and its REST client in Spark SQL."""
 
 SCHEMA = pa.schema([("key", pa.string()), ("value", pa.int64())])
 
@@ -194,7 +196,7 @@ def start_python(
     rest_s: float | None = None,
     gives_up: bool = False,
 ) -> ForkedWriter:
-    """Start a process that writes with our catalog or PyIceberg's own; see :func:`write`."""
+    """Start a process that writes with our catalog or one of PyIceberg's own; see :func:`write`."""
     imported = ["integration.writers", "commit_coord.catalog.hive", "pyiceberg.io.pyarrow"]
     return ForkedWriter(
         _write_python, kind, journal, table, dict(properties), steps, rest_s, gives_up, imported=imported
@@ -212,6 +214,8 @@ def _write_python(
 ) -> None:
     if kind == "commit_coord":
         catalog: Any = commit_coord.load_catalog(journal.stem, **properties)
+    elif kind == "rest":
+        catalog = RestCatalog(journal.stem, **properties)
     else:
         catalog = open_plain(properties["uri"], **_TUNED)
     table = catalog.load_table(name)
@@ -253,7 +257,7 @@ def write_java(
     rest_s: float | None = None,
     turn: AbstractContextManager[object] | None = None,
 ) -> None:
-    """Write with Java's HiveCatalog through Spark SQL, in this thread; each step within *turn*."""
+    """Write with a catalog of Java through Spark SQL, in this thread; each step within *turn*."""
     full = f"{catalog}.{table}"
 
     def apply(step: str, change: Change) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import hypothesis
@@ -16,6 +17,7 @@ hypothesis.settings.register_profile("repeated", derandomize=True)
 hypothesis.settings.load_profile("repeated")
 
 LONGEST = (
+    *("sim/test_rest", "rest/test_idempotency", "hive/test_answers", "rest/test_repeats", "rest/test_rebase"),
     *("contract/test_lock_managers", "sim/test_simulation", "rows/test_rows", "catalog/test_outages"),
     *("spark/test_rows", "spark/test_write", "catalog/test_pyiceberg_behaviour", "contract/test_zookeeper"),
     *("hive/test_catalog", "sql/test_statements", "cli/test_cli", "catalog/test_serial_pairs"),
@@ -28,6 +30,20 @@ LONGEST = (
     *("catalog/test_filters_agree",),
 )
 """The files whose tests take longest, the longest first."""
+
+
+GENERATED = {"test_repeats.py": 5, "test_answers.py": 2, "test_fuzz.py": 2}
+"""Files whose generators make more cases than a run of CI has time for. Of so many cases, one is not slow."""
+
+_seen: Counter[str] = Counter()
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Call a part of the generated cases slow; ``make test-all`` runs them too."""
+    if (every := GENERATED.get(item.path.name)) is not None:
+        if _seen[item.path.name] % every:
+            item.add_marker(pytest.mark.slow)
+        _seen[item.path.name] += 1
 
 
 @pytest.hookimpl(trylast=True)

@@ -143,6 +143,21 @@ def test_configuration_names_no_registry() -> None:
     assert [line for line in found if Path(line.split(":")[0]) in configuration] == []
 
 
+_HEED_TABLES = {
+    r"\b(load_location_provider|load_file_io|_import_location_provider|_import_file_io)\b": "iceberg/storage.py",
+    r"\b(_dataframe_to_data_files|write_file)\b": "table/data_files.py",
+}
+"""Functions of PyIceberg that import the classes and ask the hosts that properties name, and who may call them."""
+
+
+@pytest.mark.parametrize("functions, place", _HEED_TABLES.items(), ids=_HEED_TABLES.values())
+def test_the_properties_of_a_table_are_heeded_in_one_place(functions: str, place: str) -> None:
+    """Whoever may write to a table can set them, so code that heeds them runs code of that client."""
+    found = {line.split(":")[0] for line in matches(functions) if line.startswith("commit_coord/")}
+    measured = "commit_coord/bench/phases.py"  # names what it times, and calls nothing
+    assert {f"commit_coord/{place}"} == found - {measured}
+
+
 def test_nothing_of_a_machine() -> None:
     """No home directory, no checkout path and no host name."""
     assert matches(r"(?<![\w.$}])/(root|home/(?!USER)\w+|Users/\w+|work|workspace)/\w") == []

@@ -18,6 +18,7 @@ TREE: dict[str, tuple[type[BaseException], ...]] = {
     "LockRefused": (errors.LockError,),
     "LockReentered": (errors.LockRefused,),
     "LockDeadlock": (errors.LockRefused,),
+    "ClientStops": (errors.LockRefused,),
     "OfferLost": (errors.LockError,),
     "LockLost": (errors.LockError,),
     "LockServiceUnavailable": (errors.LockError,),
@@ -25,6 +26,8 @@ TREE: dict[str, tuple[type[BaseException], ...]] = {
     "CommitNotApplied": (errors.CommitError, CommitFailedException),
     "CommitConflict": (errors.CommitNotApplied,),
     "StaleRead": (errors.CommitConflict, ValidationException),
+    "CheckpointInTable": (errors.CommitConflict,),
+    "UpdatesDoNotFit": (errors.CommitConflict, ValueError),
     "NoSuchProperty": (errors.CommitConflict, KeyError),
     "CommitLockFailed": (errors.CommitNotApplied,),
     "CommitStateUnknown": (errors.CommitError, CommitStateUnknownException),
@@ -106,4 +109,12 @@ def test_pickle_round_trip(cls: type[CommitCoordError]) -> None:
 def test_only_a_proven_failure_lets_pyiceberg_delete_files() -> None:
     """PyIceberg deletes a commit's manifests on these two, so nothing that may have landed is one of them."""
     deletes = {cls.__name__ for cls in CLASSES if issubclass(cls, CommitFailedException | ValidationException)}
-    assert deletes == {"CommitNotApplied", "CommitConflict", "StaleRead", "NoSuchProperty", "CommitLockFailed"}
+    assert deletes == {
+        "CommitNotApplied",
+        "CommitConflict",
+        "StaleRead",
+        "CheckpointInTable",
+        "UpdatesDoNotFit",
+        "NoSuchProperty",
+        "CommitLockFailed",
+    }

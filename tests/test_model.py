@@ -18,7 +18,19 @@ BY_NAME = {variant.name: variant for variant in VARIANTS}
 
 
 @pytest.mark.parametrize(
-    "name", ["commit-2", "lease", "lease-from-answer", "no-cas", "no-ensure-active", "lost-is-refused", "no-retract"]
+    "name",
+    [
+        "commit-2",
+        "lease",
+        "lease-from-answer",
+        "no-cas",
+        "no-ensure-active",
+        "lost-is-refused",
+        "no-retract",
+        "rest-turns",
+        "rest-no-turns",
+        "rest-no-checkpoints",
+    ],
 )
 def test_a_protocol_holds_and_breaks_without_a_guard(name: str) -> None:
     """The slice of `make model` that takes seconds."""

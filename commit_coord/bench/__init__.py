@@ -34,7 +34,7 @@ from commit_coord.local import NotInstalled
 from commit_coord.local.maven import maven_jar
 from commit_coord.protocol.migration import Phase
 
-SUITES = ("commits", "hive", "groups", "migration", "steady", "cost", "locks", "kill", "spark")
+SUITES = ("commits", "hive", "rest", "groups", "migration", "steady", "cost", "locks", "kill", "spark")
 ICEBERG_RUNTIME = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
 
 
@@ -92,13 +92,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--quick", action="store_true", help="small and short: to see that it works")
     parser.add_argument(
-        "--seconds", type=float, help="of a cell: commits, hive, migration 20, groups, locks 5, profile 10"
+        "--seconds", type=float, help="of a cell: commits, hive, migration 20, rest 120, groups, locks 5, profile 10"
     )
     parser.add_argument(
         "--writers",
         type=_counts,
         metavar="N,N",
-        help="numbers of writers (1,2,4,8,16; of groups 1,4,16,32; of migration 1,4,16)",
+        help="numbers of writers (1,2,4,8,16; of rest 16; of groups 1,4,16,32; of migration 1,4,16)",
     )
     parser.add_argument("--more", action="store_true", help="groups also on PostgreSQL and HMS 4.0.1")
     parser.add_argument("--results", type=Path, default=Path("bench/results"), help="default: %(default)s")
@@ -172,6 +172,28 @@ def _hive(folder: Path, given: argparse.Namespace) -> dict[str, Any] | None:
             writers=writers,
             snapshots=20,
             java=_java(given),
+            say=_say,
+        )
+    except (ModuleNotFoundError, NotInstalled) as error:
+        _say(f"NOT measured: {error}; pip install 'commit-coord[local]', and Java 17 or later")
+        return None
+
+
+def _rest(folder: Path, given: argparse.Namespace) -> dict[str, Any] | None:
+    java = _java(given)
+    if java is None or find_spec("uvicorn") is None:
+        _say("NOT measured: Iceberg's JVM runtime and the server are needed; pip install 'commit-coord[local]'")
+        return None
+    from commit_coord.bench import rest
+
+    try:
+        return rest.run(
+            folder,
+            seconds=given.seconds or (3.0 if given.quick else 120.0),
+            writers=given.writers or ([4] if given.quick else [16]),
+            snapshots=20,
+            requests=50 if given.quick else 500,
+            java=java,
             say=_say,
         )
     except (ModuleNotFoundError, NotInstalled) as error:
@@ -274,6 +296,7 @@ def _spark(folder: Path, given: argparse.Namespace) -> dict[str, Any] | None:
 _RUN: dict[str, Callable[[Path, argparse.Namespace], dict[str, Any] | None]] = {
     "commits": _commits,
     "hive": _hive,
+    "rest": _rest,
     "groups": _groups,
     "migration": _migration,
     "steady": _steady,
@@ -286,15 +309,15 @@ _RUN: dict[str, Callable[[Path, argparse.Namespace], dict[str, Any] | None]] = {
 
 def _broken(name: str, found: dict[str, Any]) -> list[str]:
     """Return what does not hold that must, whatever the speed."""
-    if name in ("commits", "hive", "groups", "migration"):
+    if name in ("commits", "hive", "rest", "groups", "migration"):
         unproved = [
             f"{cell['layout']}, {cell['writers']} writers, {cell['kind']}: {cell['acknowledged']} acknowledged, "
             f"{cell['snapshots_added']} added, unbroken {cell['unbroken']}, {cell['missing_files']} files missing, "
             f"{cell['locks_left']} locks left"
             for cell in found["cells"]
-            if cell["kind"].startswith(("commit_coord", *groups.OURS, *Phase)) and not cell["proved"]
+            if cell["kind"].startswith(("commit_coord", "rest", *groups.OURS, *Phase)) and not cell["proved"]
         ]
-        return unproved + [what for what in found.get("gave_up", {}) if what.startswith("commit_coord")]
+        return unproved + [what for what in found.get("gave_up", {}) if what.startswith(("commit_coord", "rest"))]
     if name == "cost" and found["locks_left"]:
         return [f"cost: {found['locks_left']} locks left"]
     if name == "kill":

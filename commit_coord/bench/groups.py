@@ -7,7 +7,6 @@ anything else.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +18,7 @@ from typing import Any
 from commit_coord.bench.cells import Contender, measure, ratio, summary
 from commit_coord.bench.fleet import WarmWorkers
 from commit_coord.bench.hive import JAVA, PYICEBERG, contenders, locks_left_in
+from commit_coord.bench.machine import cpu_s
 from commit_coord.bench.tables import NAMESPACE, History, catalog_of, locks_left, make_histories, sql_properties
 from commit_coord.config import COORDINATED_URI_PREFIX
 from commit_coord.hms.client import MetastoreClient
@@ -202,7 +202,7 @@ class _Bench:
         self._number += 1
         place = f"g{self._number}_"
         locks = self._locks
-        before = {name: _cpu_s(pid) for name, pid in servers.items()}
+        before = {name: cpu_s(pid) for name, pid in servers.items()}
         try:
             cell = measure(
                 self._folder / place,
@@ -225,7 +225,7 @@ class _Bench:
             return {}
         # With the writers' warming up and the look at the tables, which is little beside their appends.
         for name, pid in servers.items():
-            cell[f"{name}_cpu_ms_each"] = round((_cpu_s(pid) - before[name]) * 1000 / max(1, cell["acknowledged"]), 2)
+            cell[f"{name}_cpu_ms_each"] = round((cpu_s(pid) - before[name]) * 1000 / max(1, cell["acknowledged"]), 2)
         cell |= {"where": where, "how": how}
         self._say(f"{where}, {how}: {summary(cell)}")
         if kept:
@@ -265,12 +265,6 @@ def _alters(uri: str, names: Sequence[str], seconds: float) -> float:
     for thread in threads:
         thread.join()
     return round(sum(done) / seconds, 2)
-
-
-def _cpu_s(pid: int) -> float:
-    """Return the processor seconds of a process so far. Source: proc(5), ``utime`` and ``stime``."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _bars(found: Sequence[dict[str, Any]], alters: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:

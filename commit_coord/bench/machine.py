@@ -31,6 +31,17 @@ def describe() -> dict[str, str | int | float]:
     }
 
 
+def cpu_s(pid: int) -> float:
+    """Return the processor seconds that a process and its children have used so far.
+
+    Source: proc(5), ``utime`` and ``stime``.
+    """
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    own = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    children = [child for file in Path(f"/proc/{pid}/task").glob("*/children") for child in file.read_text().split()]
+    return own + sum(cpu_s(int(child)) for child in children)
+
+
 def _processor() -> str:
     try:
         found = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)

@@ -40,6 +40,7 @@ def render(results: Results) -> str:
     sections: dict[str, tuple[str, Callable[[dict[str, Any]], list[str]]]] = {
         "commits": ("Commits a second", _commits),
         "hive": ("Commits a second on a Hive Metastore", _hive),
+        "rest": ("Through the REST server", _rest),
         "groups": ("One swap for all that wait", _groups),
         "migration": ("Before and after a move", _migration),
         "steady": ("Appends in a row", _steady),
@@ -122,6 +123,44 @@ def _hive(found: dict[str, Any]) -> list[str]:
     ]
     missing = [f"NOT measured: {', '.join(found['missing'])}.", ""] if found["missing"] else []
     return [text, "", *_grid(head, rows), *missing, *_gave_up(found), *_bars(found["bars"]), "![hive](hive.png)", ""]
+
+
+def _rest(found: dict[str, Any]) -> list[str]:
+    text = (
+        f"{found['seconds']:g} s a cell on one table with {found['snapshots_before']} snapshots, on HMS 2.3.10 on "
+        "Derby; the server and the library lock in ZooKeeper. *tries each*: commits that were sent, by acknowledged "
+        "append. *server CPU ms*: of the REST server, by acknowledged append. *proved*: as for *hive*."
+    )
+    head = (
+        *("writers", "catalog", "acknowledged/s", "p50 ms", "p99 ms", "max ms", "tries each", "409", "failed"),
+        *("CPU ms each", "server CPU ms", "proved"),
+    )
+    rows = [
+        (
+            cell["writers"],
+            cell["kind"],
+            *(cell[name] for name in ("per_second", "p50_ms", "p99_ms", "max_ms", "attempts_each")),
+            cell["statuses"].get("409", 0) if "statuses" in cell else None,
+            ", ".join(f"{count} {error}" for error, count in cell["errors"].items()) or 0,
+            cell["cpu_ms_each"],
+            cell.get("server_cpu_ms_each"),
+            "yes" if cell["proved"] else "NO",
+        )
+        for cell in sorted(found["cells"], key=lambda c: (c["writers"], c["kind"]))
+    ]
+    costs = found["costs"]
+    asked = (
+        f"Processor milliseconds of the server for one request, over {costs['requests']} of each; the metadata that is "
+        f"loaded has {costs['metadata_bytes']} bytes."
+    )
+    kinds = {
+        "load": "load, gzip",
+        "load_without_gzip": "load, without gzip",
+        "not_modified": "load, 304",
+        "append": "commit of an append (PyIceberg)",
+    }
+    table = _grid(("request", "CPU ms"), [(text, costs[name]) for name, text in kinds.items()])
+    return [text, "", *_grid(head, rows), asked, "", *table, *_gave_up(found), *_bars(found["bars"])]
 
 
 def _groups(found: dict[str, Any]) -> list[str]:

@@ -7,41 +7,45 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Self
 
-from pyiceberg.catalog import Catalog, MetastoreCatalog
-from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, TableAlreadyExistsError, ValidationException
+from pyiceberg.catalog import MetastoreCatalog
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NamespaceNotEmptyError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import ManifestFile
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
-from pyiceberg.table import CommitTableResponse, Table
+from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
-from pyiceberg.table.update import AssertCreate, TableRequirement, TableUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier
 
-from commit_coord.catalog.locking import LockingCatalog
+from commit_coord.catalog.committing import CommittingCatalog
 from commit_coord.catalog.maintenance import MaintainedCatalog
-from commit_coord.catalog.names import NoSuchName
+from commit_coord.catalog.purging import files_of, refuse_another, refuse_shared_files
 from commit_coord.catalog.storing import StoringCatalog
+from commit_coord.catalog.views import ViewedCatalog
 from commit_coord.clock import SYSTEM_CLOCK
 from commit_coord.config import Configuration
 from commit_coord.coordinator import Coordinator, PointerStore, delete_quietly
 from commit_coord.errors import CommitStateUnknown
 from commit_coord.events import Events
-from commit_coord.iceberg import manifest_list
-from commit_coord.iceberg import metadata as fast_metadata
-from commit_coord.iceberg.attempt import Attempt
+from commit_coord.iceberg.attempt import table_name
+from commit_coord.iceberg.new_table import new_metadata, refuse_location
 from commit_coord.iceberg.reader import MetadataReader
-from commit_coord.iceberg.rebase import GC_ENABLED, shares_files
-from commit_coord.locks.base import LockSettings
+from commit_coord.iceberg.storage import FileIOs, foreign_classes, metadata_places
 from commit_coord.locks.handover import HandoverLease, HandoverLockManager
-from commit_coord.locks.registry import create_lock_manager
 from commit_coord.observing import observe
 from commit_coord.observing.audit import AuditLog
+from commit_coord.protocol.commit import SwapResult
 from commit_coord.protocol.hierarchy import Operation
-from commit_coord.table import CoordinatedCreation, CoordinatedTable
+from commit_coord.table import CoordinatedCreation, CoordinatedStagedTable, CoordinatedTable
+from commit_coord.table.writable import refuse_unwritable
 
 
-class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, MetastoreCatalog):
+class CoordinatedCatalog(CommittingCatalog, ViewedCatalog, StoringCatalog, MaintainedCatalog, MetastoreCatalog):
     """Goes in front of a PyIceberg catalog class; that class keeps the pointers and everything else.
 
     ``super()`` is that class in the methods below, which mypy can't know of a mixin. A subclass is a
@@ -55,34 +59,10 @@ class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, Meta
         self.configuration, self.settings, self.events = configuration, settings, Events()
         observe(self.events, settings, catalog=self.name)
         self._audit = AuditLog(settings.commit_coord_audit_log, catalog=self.name, lock_manager=settings.lock_impl)
-        self._file_ios: dict[tuple[Any, ...], FileIO] = {}
+        self._file_ios = FileIOs(self.properties)
         # PyIceberg's ``create_table`` chooses the file's path itself, and passes it to ``_write_metadata`` alone, whose
         # signature is PyIceberg's: only the thread connects that call with ours.
         self._writing = threading.local()
-        self._lock_settings = LockSettings(
-            acquire_timeout_ms=settings.lock_acquire_timeout_ms,
-            lease_ms=settings.lock_heartbeat_timeout_ms,
-            heartbeat_interval_ms=settings.lock_heartbeat_interval_ms,
-            check_min_wait_ms=settings.lock_check_min_wait_ms,
-            check_max_wait_ms=settings.lock_check_max_wait_ms,
-        )
-
-    def _open_locks(self, space: str) -> HandoverLockManager:
-        """Return the lock manager that the settings name.
-
-        Args:
-            space: Tells this catalog's tables from others of the same names at the same lock service.
-        """
-        settings = self.settings
-        return create_lock_manager(
-            settings.lock_impl,
-            settings.lock_uri,
-            self._lock_settings,
-            SYSTEM_CLOCK,
-            self.events,
-            space=space,
-            options=settings.lock_options,
-        )
 
     def _coordinate(
         self, store: PointerStore, locks: HandoverLockManager, metadata: MetadataReader | None = None
@@ -117,9 +97,21 @@ class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, Meta
             identifier=table,
             metadata=metadata.model_copy(deep=True),  # a caller may change its properties; the cache must not
             metadata_location=location,
-            io=self.file_io(metadata.properties, location),
+            io=self.file_io(location),
             catalog=self,
         )
+
+    def metadata_location(self, identifier: str | Identifier) -> str:
+        """Return where the metadata of the table is now, without reading it.
+
+        Raises:
+            NoSuchTableError: There is none of that name.
+        """
+        table = self._table_identifier(identifier)
+        location = self.coordinator.store.pointer(table)
+        if location is None:
+            raise NoSuchTableError(f"Table does not exist: {table_name(table)}")
+        return location
 
     def table_exists(self, identifier: str | Identifier) -> bool:
         """Return whether there is a table of that name, without reading its metadata."""
@@ -127,26 +119,6 @@ class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, Meta
             return self.coordinator.store.pointer(self._table_identifier(identifier)) is not None
         except NoSuchTableError:
             return False
-
-    def commit_table(
-        self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
-    ) -> CommitTableResponse:
-        """Commit *updates* to the table as it is now, if it meets *requirements*.
-
-        The entry for callers that speak PyIceberg's own protocol; tables of this catalog say more (see ``Attempt``).
-        """
-        creates = any(isinstance(requirement, AssertCreate) for requirement in requirements)
-        attempt = Attempt(
-            request_id=str(self.host.new_id()),
-            table=self._table_identifier(tuple(table.name())),
-            table_uuid=None if creates else str(table.metadata.table_uuid),
-            base_location=None if creates else table.metadata_location,
-            base_sequence_number=fast_metadata.sequence_number(table.metadata),
-            requirements=requirements,
-            updates=updates,
-        )
-        (committed,) = self.coordinator.commit([attempt])
-        return CommitTableResponse.model_construct(metadata=committed.metadata, metadata_location=committed.location)
 
     def create_table(
         self,
@@ -164,11 +136,14 @@ class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, Meta
         """
         table = self._table_identifier(identifier, NoSuchNamespaceError)
         with self.operating(Operation.CREATE_TABLE, table), self._latch(table, statement="create table"):
-            _refuse_existing(self.coordinator.store, table)
+            self._refuse_existing_table(table)
             self._writing.file = None
             given = self._properties(table, {}, properties, changes_phase=False)
+            # PyIceberg would import and call the classes; the table gets these properties when it is written.
+            self._writing.classes = foreign_classes(given, self.properties)
+            heeded = {key: value for key, value in given.items() if key not in self._writing.classes}
             try:
-                return super().create_table(identifier, schema, location, partition_spec, sort_order, given)  # type: ignore[safe-super]
+                return super().create_table(identifier, schema, location, partition_spec, sort_order, heeded)  # type: ignore[safe-super]
             except CommitStateUnknown:
                 raise  # The table may have the file.
             except Exception:
@@ -185,29 +160,90 @@ class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, Meta
         properties: dict[str, Any] = EMPTY_DICT,
     ) -> CoordinatedCreation:
         """Return a transaction that creates a table, and makes its further changes, in one commit."""
-        self._table_identifier(identifier)  # a name that no table can have is refused before a file is written
-        return CoordinatedCreation(
-            self._create_staged_table(identifier, schema, location, partition_spec, sort_order, properties)
+        staged = self.stage_table(identifier, schema, location, partition_spec, sort_order, properties)
+        refuse_unwritable(staged)
+        return CoordinatedCreation(staged)
+
+    def stage_table(
+        self,
+        identifier: str | Identifier,
+        schema: Any,
+        location: str | None = None,
+        partition_spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
+        sort_order: SortOrder = UNSORTED_SORT_ORDER,
+        properties: dict[str, Any] = EMPTY_DICT,
+    ) -> CoordinatedStagedTable:
+        """Return a table that does not exist yet, with its metadata. Nothing is written.
+
+        PyIceberg's own method supports only namespaces of one level.
+
+        Raises:
+            NoSuchNamespaceError: The default location depends on a namespace that does not exist.
+            ValueError: No table can have this name, location, or schema.
+        """
+        table = self._table_identifier(identifier)
+        version = int(properties.get(TableProperties.FORMAT_VERSION, TableProperties.DEFAULT_FORMAT_VERSION))
+        columns = self._convert_schema_if_needed(schema, version)  # type: ignore[arg-type]  # another one is refused
+        place = self._resolve_table_location(location, table_name(table[:-1]), table[-1])
+        metadata = new_metadata(place, columns, partition_spec, sort_order, properties)
+        metadata_location = metadata_places(metadata).new_table_metadata_file_location()
+        return CoordinatedStagedTable(
+            identifier=table,
+            metadata=metadata,
+            metadata_location=metadata_location,
+            io=self.file_io(metadata_location),
+            catalog=self,
         )
 
     def register_table(self, identifier: str | Identifier, metadata_location: str, overwrite: bool = False) -> Table:
         """Register the table whose metadata file is at *metadata_location*, under its latch.
 
+        Args:
+            identifier: The table.
+            metadata_location: The metadata file.
+            overwrite: Replace an existing table of this name. The files of the old table stay.
+
         Raises:
-            TableAlreadyExistsError: There is one of that name.
-            FileNotFoundError: There is no such file; nothing was registered.
+            TableAlreadyExistsError: There is a table of this name, and *overwrite* is false; or there is a view.
+            FileNotFoundError: The file does not exist; nothing was registered.
+            CommitFailedException: The table was not replaced: a writer that takes no latch changed it at the same time.
+            CommitStateUnknown: It is not known whether the table was replaced.
         """
         table = self._table_identifier(identifier)
-        registering = self.operating(Operation.CREATE_TABLE, table, "register table")
-        with registering, self._latch(table, statement="register table"):
-            _refuse_existing(self.coordinator.store, table)
+        operation = Operation.DROP_TABLE if overwrite else Operation.CREATE_TABLE
+        registering = self.operating(operation, table, "register table")
+        with registering, self._latch(table, statement="register table") as latch:
+            if not overwrite:
+                self._refuse_existing_table(table)
+            store = self.coordinator.store
+            pointer = store.pointer(table)
             self.coordinator.read(metadata_location)
-            return super().register_table(identifier, metadata_location, overwrite)  # type: ignore[safe-super]
+            if pointer is None:
+                return super().register_table(identifier, metadata_location)  # type: ignore[safe-super]
+            _take_note(latch)
+            self.coordinator.overwrites.forget(table)
+            match store.swap(table, pointer, metadata_location):
+                case SwapResult.MOVED:
+                    raise CommitFailedException(f"Table {table_name(table)} was changed by another writer")
+                case SwapResult.LOST_REPLY if store.pointer(table) != metadata_location:
+                    raise CommitStateUnknown(
+                        "it is not known whether the table was registered",
+                        table=table_name(table),
+                        location=metadata_location,
+                    )
+            return self.load_table(table)
+
+    def _refuse_existing_table(self, table: Identifier) -> None:
+        if self.view_exists(table):
+            raise TableAlreadyExistsError(f"View with same name already exists: {table_name(table)}")
+        if self.coordinator.store.pointer(table) is not None:
+            raise TableAlreadyExistsError(f"Table {table_name(table)} already exists")
 
     def _write_metadata(self, metadata: TableMetadata, io: FileIO, metadata_path: str) -> None:  # type: ignore[override]
         """Write the metadata of a new table, and remember where for the case that the table can't be created."""
         self._writing.file = (io, metadata_path)
-        super()._write_metadata(metadata, io, metadata_path)
+        whole = metadata.model_copy(update={"properties": {**metadata.properties, **self._writing.classes}})
+        super()._write_metadata(whole, io, metadata_path)
 
     def _delete_unless_created(self, table: Identifier) -> None:
         """Delete the metadata file that was written for *table*, if it is certain that no table has it."""
@@ -223,26 +259,29 @@ class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, Meta
 
         Raises:
             NoSuchNamespaceError: The location is asked of a namespace that is not there.
-            ValueError: The default location would hold ``?`` or ``#``: file stores cut a location off there, so all
-                files of the table would become one. Or a name is a way out of the warehouse: ``../../etc``.
+            ValueError: As :func:`refuse_location`.
         """
         # First, since it says whether there is such a namespace: a metastore has no other look before that.
         resolved: str = super()._resolve_table_location(location, database_name, table_name)
-        if location is None and not {".", ".."}.isdisjoint((*database_name.split("/"), *table_name.split("/"))):
-            raise ValueError(
-                f"a location can't hold '.' or '..', choose another with location=: {database_name}.{table_name}"
-            )
-        if "?" in resolved or "#" in resolved:
-            raise ValueError(f"a table location can't hold '?' or '#', choose another with location=: {resolved!r}")
+        refuse_location(resolved, () if location is not None else (database_name, table_name))
         return resolved
 
-    def drop_table(self, identifier: str | Identifier) -> None:
-        """Drop the table when nobody works on it: X on the table, then its latch."""
+    def drop_table(self, identifier: str | Identifier, *, expected: str | None = None) -> None:
+        """Drop the table when nobody works on it: X on the table, then its latch.
+
+        Args:
+            identifier: The table.
+            expected: Its UUID, or its metadata location if nobody can read its metadata; None drops any table.
+
+        Raises:
+            NoSuchTableError: No table has this name, or another table than *expected* has it by now.
+        """
         table = self._table_identifier(identifier)
         with (
             self.operating(Operation.DROP_TABLE, table),
             self._latch(table, statement="drop table") as latch,
         ):
+            refuse_another(self.coordinator, table, expected)
             super().drop_table(identifier)  # type: ignore[safe-super]
             _take_note(latch)
 
@@ -253,13 +292,21 @@ class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, Meta
             raise TableAlreadyExistsError(f"Table {'.'.join(new)} already exists")
         renaming = self.operating(Operation.RENAME, old, f"rename to {'.'.join(new)}")
         with renaming, self._latch(old, new, statement="rename"):
+            if self.view_exists(new):
+                raise TableAlreadyExistsError(
+                    f"Cannot rename {table_name(old)} to {table_name(new)}. View already exists"
+                )
             return super().rename_table(from_identifier, to_identifier)  # type: ignore[safe-super]
 
-    def purge_table(self, identifier: str | Identifier) -> None:
+    def purge_table(self, identifier: str | Identifier, *, expected: str | None = None) -> None:
         """Drop the table and delete its files, each manifest read once (PyIceberg reads it for every snapshot).
 
+        Args:
+            identifier: The table.
+            expected: As for :meth:`drop_table`.
+
         Raises:
-            NoSuchTableError: There is none of that name.
+            NoSuchTableError: As for :meth:`drop_table`.
             ValidationException: ``gc.enabled`` is false: other tables may need its files. Nothing was dropped.
         """
         name = self._table_identifier(identifier)
@@ -267,11 +314,12 @@ class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, Meta
             self.operating(Operation.DROP_TABLE, name, "purge table"),
             self._latch(name, statement="purge table") as latch,
         ):
+            refuse_another(self.coordinator, name, expected)
             table = self.load_table(name)  # under the latch: files of a commit in between would stay behind
-            _refuse_shared_files(table)
+            refuse_shared_files(table)
             super().drop_table(identifier)  # type: ignore[safe-super]
             _take_note(latch)
-        for path in _files_of(table):
+        for path in files_of(table):
             delete_quietly(table.io, path)
 
     def create_namespace(self, namespace: str | Identifier, properties: dict[str, str] = EMPTY_DICT) -> None:
@@ -289,9 +337,13 @@ class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, Meta
 
         Raises:
             NoSuchNamespaceError: There is none of that name.
-            NamespaceNotEmptyError: It has tables.
+            NamespaceNotEmptyError: It has tables or views.
         """
         with self.operating(Operation.DROP_DATABASE, self._namespace_identifier(namespace)):
+            if views := self.list_views(namespace):
+                raise NamespaceNotEmptyError(
+                    f"Namespace {table_name(views[0][:-1])} is not empty. {len(views)} views exist."
+                )
             super().drop_namespace(namespace)  # type: ignore[safe-super]
 
     # Other processes, and copies.
@@ -325,73 +377,6 @@ class CoordinatedCatalog(LockingCatalog, StoringCatalog, MaintainedCatalog, Meta
             self.locks.close()
         finally:
             super().close()
-
-    @staticmethod
-    def _table_identifier(
-        identifier: str | Identifier, error: type[ValueError] | type[NoSuchNamespaceError] = ValueError
-    ) -> Identifier:
-        """Return namespace levels and name as PyIceberg's SQL catalog stores them.
-
-        It joins the levels with dots, so ``("a.b", "t")`` is ``("a", "b", "t")``, strips the blanks around each, and
-        refuses a table without a namespace, with *error*. A table without a name has no lock, so it is refused too.
-        """
-        namespace = Catalog.namespace_to_string(Catalog.namespace_from(identifier), error)
-        name = Catalog.table_name_from(identifier)
-        if not name:
-            raise NoSuchName(f"a table needs a name behind its namespace: {identifier!r}")
-        return (*_levels(namespace), name)
-
-    @staticmethod
-    def _namespace_identifier(namespace: str | Identifier) -> Identifier:
-        """Return the levels of *namespace* as PyIceberg's SQL catalog stores them.
-
-        Raises:
-            NoSuchNamespaceError: There is no level, or an empty one.
-        """
-        return _levels(Catalog.namespace_to_string(namespace, NoSuchNamespaceError))
-
-
-def _refuse_existing(store: PointerStore, table: Identifier) -> None:
-    if store.pointer(table) is not None:
-        raise TableAlreadyExistsError(f"Table {'.'.join(table)} already exists")
-
-
-def _levels(namespace: str) -> Identifier:
-    """Return the levels of a namespace that is stored as *namespace*.
-
-    Raises:
-        NoSuchName: One is empty. PyIceberg stores the level ``..``, lists it as three empty ones, and finds none.
-    """
-    levels = Catalog.identifier_to_tuple(namespace)
-    if not all(level.strip() for level in levels):
-        raise NoSuchName(f"a level of a namespace can't begin or end with a dot: {namespace!r}")
-    return levels
-
-
-def _files_of(table: Table) -> set[str]:
-    """Return all files of *table*, each manifest read once."""
-    manifests: dict[str, ManifestFile] = {}
-    for snapshot in table.metadata.snapshots:
-        listed = manifest_list.read(table.io, snapshot.manifest_list)
-        manifests.update((manifest.manifest_path, manifest) for manifest in listed)
-    files = {
-        entry.data_file.file_path
-        for manifest in manifests.values()
-        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=False)
-    }
-    files |= manifests.keys() | {snapshot.manifest_list for snapshot in table.metadata.snapshots}
-    files |= {entry.metadata_file for entry in table.metadata.metadata_log} | {table.metadata_location}
-    files |= {each.statistics_path for each in (*table.metadata.statistics, *table.metadata.partition_statistics)}
-    return files
-
-
-def _refuse_shared_files(table: Table) -> None:
-    """Refuse to delete the files of a table that says that they are not its own alone."""
-    if shares_files(table.metadata):
-        raise ValidationException(
-            f"{'.'.join(table.name())} was not purged, and is still there: {GC_ENABLED}=false says that other tables "
-            f"may need its files. drop_table() drops it and keeps them; set {GC_ENABLED}=true to purge it"
-        )
 
 
 def _opened_anew(cls: type[CoordinatedCatalog], name: str, given: Mapping[str, str]) -> CoordinatedCatalog:

@@ -25,8 +25,8 @@ Beside writers that know nothing of us
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 from pyiceberg.catalog import Catalog
@@ -38,10 +38,9 @@ from pyiceberg.utils.properties import property_as_bool
 
 from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.catalog.metastore.administration import Administration
-from commit_coord.catalog.metastore.common_lock import CommonLock
 from commit_coord.catalog.metastore.declarations import COMMON_LOCK
-from commit_coord.catalog.metastore.guards import GuardedTables, GuardLocks, Guards
 from commit_coord.catalog.metastore.hive_table import TableFormat
+from commit_coord.catalog.metastore.locks import MetastoreLocks
 from commit_coord.catalog.metastore.names import folded
 from commit_coord.catalog.metastore.phases import PhaseChanges, Phases
 from commit_coord.catalog.metastore.pointers import Pointers
@@ -50,28 +49,22 @@ from commit_coord.catalog.metastore.protection import Protection
 from commit_coord.catalog.metastore.servers import Servers
 from commit_coord.catalog.metastore.swaps import Swaps
 from commit_coord.catalog.metastore.tables import MetastoreTables
+from commit_coord.catalog.metastore.views import MetastoreViews, ViewPointers
 from commit_coord.catalog.metastore.writers import UnconditionalWriters
 from commit_coord.catalog.names import NoSuchName
 from commit_coord.clock import SYSTEM_CLOCK
-from commit_coord.config import Settings, configure
+from commit_coord.config import configure
 from commit_coord.events import PhaseChange
-from commit_coord.hms.client import MetastoreClient, client_of
+from commit_coord.hms.client import client_of
 from commit_coord.hms.probe import Capabilities, Probe, assumed
+from commit_coord.iceberg import view_metadata
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.iceberg.reader import MetadataReader
 from commit_coord.locks.base import Lease, LockManager
-from commit_coord.locks.handover import HandoverLockManager
-from commit_coord.locks.hms.guard import HmsGuards
 from commit_coord.locks.hms.manager import HmsLockManager
-from commit_coord.locks.migration.lease import holds_common_lock
-from commit_coord.locks.migration.manager import MigratingLockManager
-from commit_coord.locks.migration.sides import Sides
-from commit_coord.locks.migration.writers import Writers
-from commit_coord.locks.none import NoneLockManager
 from commit_coord.model import LockEntry, LockScope, Resource
-from commit_coord.process import Host
 from commit_coord.protocol.commit import SwapResult
-from commit_coord.protocol.migration import LOCK_IMPL, MIGRATING, Phase, State
+from commit_coord.protocol.migration import LOCK_IMPL, State
 
 
 class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
@@ -98,70 +91,21 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
         self.pointers = Pointers(self.metastore, SYSTEM_CLOCK)
         self._metadata = MetadataReader(self.pointers.location, self.file_io)
         self.phases = Phases(self.metastore, self._metadata)
-        self._coordinate(self, self._open_all_locks(), self._metadata)
-        self.overwrites = self.coordinator.overwrites
-        self._prepare_changes()
-
-    def _open_all_locks(self) -> HandoverLockManager:
-        """Open the lock manager and return it, once there is what keeps unmodified writers out."""
-        self.migrating: MigratingLockManager | None = None
-        """The lock manager, if it is the one that supports all phases."""
-        impl = self.settings.lock_impl
-        # No space of this catalog's own: on one metastore, one name is one table, whatever clients call the catalog.
-        if impl == MIGRATING:
-            sides = Sides.open(
-                self.settings.lock_uri,
-                metastore=self.metastore.service,
-                space="",
-                settings=self._lock_settings,
-                clock=SYSTEM_CLOCK,
-                events=self.events,
-                **self.settings.lock_options,
-            )
-            self._set_guards(sides.hms, holds_common_lock, impl=Phase.ZOOKEEPER.lock_impl)
-            self.migrating = MigratingLockManager(
-                sides,
-                state_of=self.phases.of,
-                guards=self.guards,
-                writers=Writers.of(sides, SYSTEM_CLOCK),
-                clock=SYSTEM_CLOCK,
-            )
-            return self.migrating
-        if impl == HmsLockManager.name:
-            hms = self._open_hms(self.settings.lock_uri)
-            self._set_guards(hms, lambda _: True, impl=impl)
-            return hms
-        self._set_guards(None, lambda _: False, impl=impl)
-        return self._open_locks(space="")
-
-    def _set_guards(self, own: HmsLockManager | None, is_common: Callable[[Lease], bool], *, impl: str) -> None:
-        """Make what keeps writers out that know the metastore's lock alone.
-
-        Args:
-            own: As for :class:`CommonLock`.
-            is_common: Likewise.
-            impl: Tables are guarded that declare this lock manager.
-        """
-        timeout_ms = self.settings.lock_acquire_timeout_ms
-        self.common_lock = CommonLock(
-            own,
-            open_another=lambda: self._open_hms(self.metastore.service),
-            is_common=is_common,
-            clock=SYSTEM_CLOCK,
-            acquire_timeout_ms=timeout_ms,
+        self._opened = MetastoreLocks(
+            settings,
+            self.metastore,
+            servers=self.servers,
+            pointers=self.pointers,
+            metadata=self._metadata,
+            phases=self.phases,
+            events=self.events,
             host=self.host,
         )
-        guarded = GuardedTables(self.pointers, self._metadata, impl)
-        self.guards = Guards(
-            _standing_guards(self.metastore, self.settings, guarded, impl, self.host),
-            impl=impl,
-            metadata=self._metadata,
-            common_lock=self.common_lock,
-            servers=self.servers,
-            clock=SYSTEM_CLOCK,
-            acquire_timeout_ms=timeout_ms,
-        )
-        self._guard_locks = GuardLocks(self.common_lock, guarded)
+        self.migrating, self.common_lock = self._opened.migrating, self._opened.common_lock
+        self.guards, self._guard_locks = self._opened.guards, self._opened.guard_locks
+        self._coordinate(self, self._opened.manager, self._metadata)
+        self.overwrites = self.coordinator.overwrites
+        self._prepare_changes()
 
     def _prepare_changes(self) -> None:
         """Make what changes tables and their pointers."""
@@ -173,6 +117,19 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
         self.table_format = TableFormat(
             longest=self.settings.hive_table_property_max_size,
             hive2_compatible=property_as_bool(self.properties, HIVE2_COMPATIBLE, False),
+        )
+        view_pointers = ViewPointers(self.metastore, SYSTEM_CLOCK)
+        self.view_store = MetastoreViews(
+            self.metastore,
+            servers=self.servers,
+            pointers=view_pointers,
+            administration=Administration(
+                self.metastore, view_pointers, self.servers, self._writer_properties, SYSTEM_CLOCK
+            ),
+            common_lock=self.common_lock,
+            table_format=self.table_format,
+            read=lambda location: view_metadata.read(self.file_io(location), location),
+            clock=SYSTEM_CLOCK,
         )
         self._writers = UnconditionalWriters(self.common_lock)
         self._swaps = Swaps(
@@ -186,9 +143,6 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
             table_format=self.table_format,
             overwrites=self.overwrites,
         )
-
-    def _open_hms(self, uri: str) -> HmsLockManager:
-        return HmsLockManager(uri, settings=self._lock_settings, clock=SYSTEM_CLOCK, events=self.events)
 
     def capabilities(self) -> Capabilities:
         """Return what the metastore in use can do; warn once for each server that can't compare and set.
@@ -230,7 +184,7 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
         if base is not None:
             return self._swaps.swap(table, base, location)
         metadata = self.coordinator.read(location)
-        io = self.file_io(metadata.properties, location)
+        io = self.file_io(location)
         new = self._convert_iceberg_into_hive(Table(table, metadata, location, io, self))
         result = self.pointers.create(new, location)
         if result is SwapResult.SWAPPED:
@@ -246,6 +200,12 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
     ) -> dict[str, Any]:
         """See :meth:`CoordinatedCatalog._properties`: a table declares the lock manager that its writers use."""
         return self._writer_properties.prepare(table, before, after, changes_phase=changes_phase)
+
+    def metadata_location(self, identifier: str | Identifier) -> str:
+        """See :meth:`CoordinatedCatalog.metadata_location`; what was overwritten is noticed here, too."""
+        location = super().metadata_location(identifier)
+        self.overwrites.loaded(self._table_identifier(identifier), location)
+        return location
 
     def load_table(self, identifier: str | Identifier) -> Table:
         """Return the table as it is now; its commits are coordinated.
@@ -290,24 +250,19 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
     def show_locks(self, resource: Resource | None = None) -> Sequence[LockEntry]:
         """See :meth:`CoordinatedCatalog.show_locks`; where tables are guarded, with what meets the guards."""
         found = super().show_locks(resource)
-        if (beside := self._locks_beside()) is None:
+        if (beside := self._opened.beside) is None:
             return found
         return [*found, *beside.locks(self._spelled(resource), scope=LockScope.COMMIT)]
 
     def lock_pages(self, resource: Resource | None = None) -> Iterator[Sequence[LockEntry]]:
         """See :meth:`CoordinatedCatalog.lock_pages`; what meets the guards comes last."""
         yield from super().lock_pages(resource)
-        if (beside := self._locks_beside()) is not None:
+        if (beside := self._opened.beside) is not None:
             yield from beside.pages(self._spelled(resource), scope=LockScope.COMMIT)
-
-    def _locks_beside(self) -> HmsLockManager | None:
-        """Return the metastore's locks where tables are guarded there, and locked elsewhere alone; else None."""
-        is_beside = self.guards.standing is not None and self.common_lock.own is None
-        return self.common_lock.manager if is_beside else None
 
     def _lock_managers(self) -> Sequence[LockManager]:
         """Return also the metastore's locks where tables are guarded; a guard is freed by its request id alone."""
-        beside = self._locks_beside()
+        beside = self._opened.beside
         return [self.locks] if beside is None else [self.locks, beside]
 
     def protection(self, identifier: str | Identifier) -> Protection:
@@ -353,24 +308,5 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
 
     def close(self) -> None:
         """Give back every lock of this client and close every connection, also where one fails to close."""
-        with closing(self.metastore), ExitStack() as ending:
-            ending.callback(self.common_lock.close)
-            ending.callback(self.guards.close)
+        with closing(self.metastore), closing(self._opened):
             super().close()
-
-
-def _standing_guards(
-    metastore: MetastoreClient, settings: Settings, tables: GuardedTables, impl: str, host: Host
-) -> HmsGuards | None:
-    """Return the guards of tables that declare *impl*; None where none are needed, or wanted."""
-    if not settings.hive_guard or settings.lock_impl in (*COMMON_LOCK, NoneLockManager.name):
-        return None
-    return HmsGuards(
-        metastore,
-        statement=f"the writers lock in {impl}",
-        interval_ms=settings.lock_heartbeat_timeout_ms,
-        clock=SYSTEM_CLOCK,
-        host=host,
-        wanted=tables.wants_guard,
-        left=tables.has_left,
-    )

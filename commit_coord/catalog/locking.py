@@ -10,7 +10,7 @@ from pyiceberg.typedef import Identifier
 from commit_coord.config import Configuration, Settings
 from commit_coord.coordinator import Coordinator
 from commit_coord.errors import CommitLockFailed, LockServiceUnavailable
-from commit_coord.events import Events, LocksForced
+from commit_coord.events import AccessRefused, Events, LocksForced
 from commit_coord.locks.base import DenyPolicy, Lease, LockManager, Policy, WaitPolicy
 from commit_coord.locks.handover import HandoverLease, HandoverLockManager
 from commit_coord.locks.hive_lease import Leases
@@ -192,6 +192,11 @@ class LockingCatalog:
             event = LocksForced(how=how, by=self.host.owner(), at_ms=at_ms, why=why, freed=tuple(freed))
             self._audit.record(event)
             self.events.emit(event)
+
+    def tell_access_refused(self, event: AccessRefused) -> None:
+        """Write *event* down, and tell who listens."""
+        self._audit.refused(event)
+        self.events.emit(event)
 
     # Leases.
 

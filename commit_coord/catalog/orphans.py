@@ -167,7 +167,7 @@ def find(
     metadata, location = coordinator.load(table)
     _refuse_shared_files(table, metadata)
     _refuse_shared(catalog, table, metadata.location)
-    io = coordinator.store.file_io(metadata.properties, location)
+    io = coordinator.store.file_io(location)
     now_ms = coordinator.clock.wall_ms()
     listed = list(_listed(io, metadata.location))
     began_ms = _at_work_since(catalog, table)
@@ -200,7 +200,7 @@ def delete(catalog: SearchedCatalog, found: Orphans) -> Orphans:
     if metadata.location != found.location:
         raise NoSuchTableError(f"{table_name(found.table)} has another location now: {metadata.location}")
     _refuse_shared_files(found.table, metadata)
-    io = coordinator.store.file_io(metadata.properties, location)
+    io = coordinator.store.file_io(location)
     spared = _referenced(coordinator, found.table)
     doomed = tuple(one for one in found.files if _key(one.path) not in spared)
     list(ExecutorFactory.get_or_create().map(lambda one: delete_quietly(io, one.path), doomed))
@@ -287,7 +287,7 @@ def _referenced(coordinator: Coordinator, table: Identifier) -> set[str]:
     with coordinator.latch(table, statement="look for orphans") as latch:
         note = Note.parse(latch.handover_note or "")
         metadata, location = coordinator.load(table)
-    io = coordinator.store.file_io(metadata.properties, location)
+    io = coordinator.store.file_io(location)
     found = set(_versions(coordinator, location))
     tables = [metadata]
     for lost in (*note.lost, *([note.head] if note.head is not None else [])):

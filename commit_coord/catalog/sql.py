@@ -9,14 +9,14 @@ from __future__ import annotations
 import logging
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import TableAlreadyExistsError
 from sqlalchemy import Connection, Engine, event, make_url, text
 from sqlalchemy.exc import (
     DataError,
-    DBAPIError,
     IntegrityError,
     InterfaceError,
     OperationalError,
@@ -25,7 +25,11 @@ from sqlalchemy.exc import (
 )
 
 from commit_coord.catalog.base import CoordinatedCatalog
+from commit_coord.catalog.opening import open_locks
+from commit_coord.catalog.sql_changes import send_once
+from commit_coord.catalog.sql_views import SqlViews
 from commit_coord.config import Configuration, Settings, configure
+from commit_coord.coordinator import Swap
 from commit_coord.errors import ConfigError
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.locks.hive_lease import not_live
@@ -97,15 +101,17 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlCatalog):
                 value=_service(configuration.properties["uri"]),
                 cause=getattr(error, "orig", error),
             ) from error
+        self.view_store: SqlViews | None = None
         if self._schema_version == "v1":
             self._type_filter = _TABLES_ONLY
+            self.view_store = SqlViews(name, self._connected)
         self._pointer_statement = text(_POINTER + self._type_filter)
         _close_connections_before_fork(self.engine)
         # Also of a catalog that nobody closed: a connection that is collected while it is open warns.
         weakref.finalize(self, self.engine.dispose).atexit = False
         self._declare_locks(configuration)
         self._configure(configuration)
-        self._coordinate(self, self._open_locks(space=name))
+        self._coordinate(self, open_locks(self.settings, self.events, space=name))
 
     def _init_catalog(self) -> None:
         """Make the catalog's tables, also when several processes start at once."""
@@ -137,47 +143,46 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlCatalog):
         An error before COMMIT was sent is raised, or the swap is tried again: the transaction is rolled back whatever
         happens. An error of COMMIT itself is a lost reply.
         """
-        return self._swap(table, base, location)
+        return self.swap_all([Swap(table=table, base=base, location=location)])
 
     def swap_under_lease(self, lease_id: int, table: tuple[str, ...], base: str | None, location: str) -> SwapResult:
         """Swap if the lease is live: in one transaction, where both are in one database."""
-        if self.settings.lock_uri != self.configuration.properties["uri"]:
+        if not self._leases_are_here:
             return super().swap_under_lease(lease_id, table, base, location)
-        leases = self.leases
+        return self.swap_all([Swap(table=table, base=base, location=location)], lease_id)
 
-        def check(connection: Connection) -> None:
-            statement, values = leases.fence(lease_id)
-            if not connection.execute(text(statement), values).all():
-                raise not_live(lease_id)
+    def swap_all(self, swaps: Sequence[Swap], lease_id: int | None = None) -> SwapResult:
+        """Swap all pointers in one transaction, or none; see :meth:`swap`.
 
-        return self._swap(table, base, location, check)
+        Rows are taken in the order of their names, so two transactions never wait for each other.
+        """
+        for swap in swaps:
+            if swap.base is None and self.view_exists(swap.table):
+                raise TableAlreadyExistsError(f"View with same name already exists: {table_name(swap.table)}")
+        fence = None
+        if lease_id is not None and self._leases_are_here:
+            fence = self.leases.fence(lease_id)
+        elif lease_id is not None:
+            self.leases.ensure_live(lease_id)  # one that ends before the swap is not noticed
+        ordered = sorted(swaps, key=lambda swap: swap.table)
 
-    def _swap(
-        self,
-        table: tuple[str, ...],
-        base: str | None,
-        location: str,
-        check: Callable[[Connection], None] | None = None,
-    ) -> SwapResult:
-        values = {**self._key(table), "base": base, "location": location}
+        def swapped(connection: Connection) -> bool:
+            if fence is not None and lease_id is not None:
+                statement, values = fence
+                if not connection.execute(text(statement), values).all():
+                    raise not_live(lease_id)
+            for swap in ordered:
+                values = {**self._key(swap.table), "base": swap.base, "location": swap.location}
+                if connection.execute(_CREATE if swap.base is None else _SWAP, values).rowcount < 1:
+                    return False  # what was swapped before it is rolled back
+            return True
 
-        def swapped(connection: Connection) -> SwapResult:
-            if check is not None:
-                check(connection)
-            try:
-                result = connection.execute(_CREATE if base is None else _SWAP, values)
-            except IntegrityError:
-                return SwapResult.MOVED
-            if result.rowcount < 1:
-                return SwapResult.MOVED
-            try:
-                connection.commit()
-            except DBAPIError:
-                logger.warning("the reply to a swap of %s was lost", table_name(table), exc_info=True)
-                return SwapResult.LOST_REPLY
-            return SwapResult.SWAPPED
+        return send_once(self._connected, swapped, ", ".join(table_name(swap.table) for swap in ordered))
 
-        return self._connected(swapped)
+    @property
+    def _leases_are_here(self) -> bool:
+        """Whether the leases are in the database of the pointers."""
+        return bool(self.settings.lock_uri == self.configuration.properties["uri"])
 
     def _connected(self, work: Callable[[Connection], T]) -> T:
         """Return what *work* returns; while the server cuts its connection or takes none, try again for one lease.

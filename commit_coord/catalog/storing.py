@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.io import FileIO
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.typedef import EMPTY_DICT
 
+from commit_coord.iceberg.storage import FileIOs
 from commit_coord.locks.base import Lease
 
 
@@ -17,8 +19,7 @@ class StoringCatalog:
     A subclass sets the attributes before the first call.
     """
 
-    properties: dict[str, Any]
-    _file_ios: dict[tuple[Any, ...], FileIO]
+    _file_ios: FileIOs
 
     def wait_for_unconditional_writers(self, table: tuple[str, ...], location: str, lease: Lease) -> bool:
         """See :class:`~commit_coord.coordinator.PointerStore`: nobody swaps without comparing."""
@@ -42,9 +43,10 @@ class StoringCatalog:
         """
         return dict(after)
 
-    def file_io(self, properties: dict[str, str], location: str) -> FileIO:
-        """Return the file store for *location*, one for each set of properties: making one may open connections."""
-        key = (location.split(":", 1)[0], *sorted(properties.items()))
-        if key not in self._file_ios:
-            self._file_ios[key] = load_file_io({**self.properties, **properties}, location)
-        return self._file_ios[key]
+    def file_io(self, location: str) -> FileIO:
+        """Return the file store for *location*; no property of a table changes it."""
+        return self._file_ios.at(location)
+
+    def _load_file_io(self, properties: dict[str, str] = EMPTY_DICT, location: str | None = None) -> FileIO:
+        """Return it to PyIceberg's own code, which would heed the *properties* of the table."""
+        return self.file_io(location or "")

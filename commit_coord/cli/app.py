@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from commit_coord.cli import commits, locks, programs, repairs, settings, statements
+from commit_coord.cli import commits, locks, programs, repairs, serving, settings, statements
 from commit_coord.cli.failures import ExitCode, explain
 from commit_coord.cli.local import local
 from commit_coord.cli.migrate import migrate
@@ -68,7 +68,7 @@ app = typer.Typer(
     name="commit-coord",
     cls=_Commands,
     help="Show and release the locks of a catalog, show its commits and its settings, move its tables to another lock "
-    "service, run the demo and the bench.",
+    "service, serve a catalog through Iceberg's REST protocol, run the demo and the bench.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -91,6 +91,7 @@ app.command()(repairs.repair)
 app.command()(repairs.orphans)
 app.command()(settings.config)
 app.add_typer(migrate)
+app.command()(serving.serve)
 app.command(**_PASSES_ALL)(programs.pyiceberg)
 app.add_typer(local)
 app.command()(programs.demo)

@@ -32,7 +32,8 @@ def demo(
     backend: Annotated[
         str,
         typer.Option(
-            help="`embedded`: one SQLite file. `hive`: a real Hive Metastore and a real ZooKeeper, started for it.",
+            help="`embedded`: one SQLite file. `hive`: a real Hive Metastore and a real ZooKeeper, started for it. "
+            "`rest`: PySpark writes with SQL through `commit-coord serve`, on a real Hive Metastore.",
             metavar="BACKEND",
         ),
     ] = "embedded",

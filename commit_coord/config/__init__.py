@@ -6,7 +6,7 @@ and Iceberg, ``settings`` the values for one catalog and what they must fulfil t
 """
 
 from commit_coord.config.page import render
-from commit_coord.config.properties import COALESCE, PROPERTIES, TABLE_PROPERTIES
+from commit_coord.config.properties import BLIND_APPENDS, COALESCE, PROPERTIES, TABLE_PROPERTIES
 from commit_coord.config.property import Property
 from commit_coord.config.reading import COORDINATED_URI_PREFIX, configure, default_catalog_name, given_properties
 from commit_coord.config.settings import Configuration, Settings
@@ -22,6 +22,7 @@ from commit_coord.config.values import (
 )
 
 __all__ = [
+    "BLIND_APPENDS",
     "COALESCE",
     "COORDINATED_URI_PREFIX",
     "PROPERTIES",

@@ -24,6 +24,11 @@ def render() -> str:
         "the library as an argument; PyIceberg ignores that key in `.pyiceberg.yaml` and in the environment.",
         "`commit-coord pyiceberg …` is PyIceberg's command line for such catalogs.",
         "",
+        "Files are opened with the properties of the catalog alone: `s3.*`, `gcs.*`, `adls.*`, `hdfs.*` and",
+        "`py-io-impl` in the properties of a table are ignored. `write.py-location-provider.impl` in the properties of",
+        "the catalog allows a class; it is used for the tables that name the same class",
+        "([security.md](security.md#properties-of-tables)).",
+        "",
         "| property | value | default | meaning | also called |",
         "| --- | --- | --- | --- | --- |",
     ]

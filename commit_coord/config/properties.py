@@ -175,6 +175,15 @@ PROPERTIES: tuple[Property, ...] = (
         at_least(1),
     ),
     row(
+        "commit.reserved-turn-ms",
+        "milliseconds, a whole number",
+        "2000",
+        "How long `commit-coord serve` keeps a table free for a client whose commit was refused because the table had "
+        "moved, and that will try it again; other commits wait meanwhile, each for ten times as long at most. 0 keeps "
+        "it free for nobody.",
+        at_least(0),
+    ),
+    row(
         "lease.max-duration-ms",
         "milliseconds, a whole number, at least 1",
         "86400000",
@@ -304,6 +313,9 @@ PROPERTIES: tuple[Property, ...] = (
 COALESCE = "commit.group.coalesce"
 """Property of a table: the appends that one commit publishes share a snapshot."""
 
+BLIND_APPENDS = "commit.append.blind"
+"""Property of a table: the appends of other engines depend on nothing that they have read."""
+
 TABLE_PROPERTIES: tuple[Property, ...] = (
     row(
         COALESCE,
@@ -312,6 +324,17 @@ TABLE_PROPERTIES: tuple[Property, ...] = (
         "Whether the appends that one commit publishes share one snapshot, whose summary lists all their request ids "
         "in `commit-coord.request-id`. Use it for a table that would otherwise have too many snapshots. Appends to "
         "other branches, and appends with different snapshot properties, have snapshots of their own.",
+        strtobool,
+    ),
+    row(
+        BLIND_APPENDS,
+        "true or false",
+        "false",
+        "The appends that other engines send to `commit-coord serve` depend on nothing that they have read, so they "
+        "follow any head instead of being refused. Only for tables that nobody changes with `MERGE`, or with an "
+        "overwrite that may remove nothing: on the wire these look like appends. A client says it of all its appends "
+        "by the catalog property `header.X-Commit-Coord-Append`, or of one by the snapshot property "
+        "`commit-coord.append`; both are `blind` or `checked`, and go before this one.",
         strtobool,
     ),
 )

@@ -44,6 +44,7 @@ class Settings:
     commit_journal_lifetime_ms: int
     commit_group_max_size: int
     commit_group_max_bytes: int
+    commit_reserved_turn_ms: int
     lease_max_duration_ms: int
     hive_client_timeout_ms: int
     hive_compare_and_set: CompareAndSetSetting

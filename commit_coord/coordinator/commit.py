@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, assert_never
 
+from commit_coord.coordinator.driving import drive, in_doubt, pause
 from commit_coord.coordinator.groups import Group
-from commit_coord.coordinator.outcome import outcome
+from commit_coord.coordinator.outcome import facts_of, outcome
 from commit_coord.coordinator.payload import Payload, carried
 from commit_coord.coordinator.planning import Planner
 from commit_coord.coordinator.publishing import Publisher
@@ -23,7 +24,6 @@ from commit_coord.iceberg.overwrites import Acknowledged
 from commit_coord.locks.base import Lease
 from commit_coord.locks.handover import HandoverLease
 from commit_coord.model import CommitStatus
-from commit_coord.protocol.backoff import Backoff, next_wait
 from commit_coord.protocol.commit import (
     Acquire,
     Answered,
@@ -45,9 +45,6 @@ from commit_coord.protocol.commit import (
     commit,
 )
 
-_STATUS_CHECK = Backoff(initial_ms=50, maximum_ms=5_000)
-"""Waits between the checks whether a swap with a lost reply has landed: half a minute in total."""
-
 
 class Commit:
     """One run of the protocol.
@@ -58,6 +55,7 @@ class Commit:
         replan: Plans the attempt again when the head has moved; with None the attempt is then refused.
         operation_lease: The locks of the operation; the attempt must not land without them. None if there are none.
         is_repair: The attempt has the request id of a commit that landed and was overwritten.
+        remembered: The journal keeps the request id of a repeatable attempt.
     """
 
     def __init__(
@@ -68,22 +66,30 @@ class Commit:
         operation_lease: Lease | None,
         *,
         is_repair: bool,
+        remembered: bool,
     ) -> None:
         self._services = services
-        self._run = Run(services=services, attempt=attempt, fence=services.fence, is_repair=is_repair)
+        self._run = Run(
+            services=services, attempt=attempt, fence=services.fence, is_repair=is_repair, remembered=remembered
+        )
         self._operation_lease = operation_lease
         self._planner = Planner(self._run, replan)
         self._group = Group(self._run, self._planner, operation_locked=operation_lease is not None)
         self._publisher = Publisher(self._run)
         self._waited_s = self._held_s = self._acquired_at = 0.0
+        self._is_swapping = False
 
     def run(self) -> Committed:
         """Execute the attempt; see :meth:`Coordinator.commit`."""
+        with in_doubt(lambda: facts_of(self._run), lambda: self._is_swapping or self._run.may_be_carried):
+            return self._executed()
+
+    def _executed(self) -> Committed:
         run, events = self._run, self._services.events
         if events.heard:
             events.emit(CommitBegan(table=table_name(run.attempt.table), request_id=run.attempt.request_id))
         try:
-            verdict = self._drive()
+            verdict = drive(commit(self._services.limits), self._perform)
         except BaseException as error:
             not_applied = isinstance(error, CommitNotApplied)
             self._ended(CommitStatus.FAILURE if not_applied else CommitStatus.UNKNOWN)
@@ -93,7 +99,7 @@ class Commit:
                 run.lease.release()  # an interrupt came during an effect
             self._group.delete_offer()
         self._ended(verdict.status, tries=verdict.tries, carried_along=len(carried(verdict)))
-        return outcome(run, verdict, self._planner.heads_without_request)
+        return outcome(run, verdict, looked_up=self._planner.looked_up)
 
     def _ended(self, status: CommitStatus, *, tries: int = 0, carried_along: int = 0) -> None:
         attempt = self._run.attempt
@@ -109,22 +115,6 @@ class Commit:
                 carried=carried_along,
             )
         )
-
-    def _drive(self) -> Verdict:
-        """Perform the effects until the protocol returns."""
-        steps = commit(self._services.limits)
-        try:
-            effect = next(steps)
-            while True:
-                try:
-                    result = self._perform(effect)
-                except BaseException as error:  # noqa: BLE001 - the protocol decides what it means
-                    effect = steps.throw(error)
-                else:
-                    effect = steps.send(result)
-        except StopIteration as end:
-            verdict: Verdict = end.value
-            return verdict
 
     def _perform(self, effect: Effect) -> Any:
         match effect:
@@ -144,14 +134,14 @@ class Commit:
                 self._ensure_operation()
                 return self._run.latch.ensure_active()
             case Swap(plan=plan):
+                self._is_swapping = True
                 return self._publisher.swap(plan)
             case Locate(plan=plan):
                 return self._publisher.locate(plan)
             case Confirm(plan=plan):
                 return self._publisher.confirm(plan)
             case Pause(check=check):
-                clock = self._services.clock
-                return clock.sleep(next_wait(_STATUS_CHECK, check, clock.random()))
+                return pause(self._services.clock, check)
             case Discard(plan=plan):
                 return self._publisher.discard(plan)
             case Release(verdict=verdict):

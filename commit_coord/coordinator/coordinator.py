@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from pyiceberg.typedef import Identifier
+
 from commit_coord.coordinator.commit import Commit
 from commit_coord.coordinator.services import Services
-from commit_coord.coordinator.stores import Committed, Replanner
-from commit_coord.errors import InternalError
+from commit_coord.coordinator.several import Change, CommitOfSeveral
+from commit_coord.coordinator.stores import Committed, Replanner, SeveralPointersStore
+from commit_coord.errors import ConfigError, InternalError
 from commit_coord.iceberg.attempt import Attempt
 from commit_coord.locks.base import Lease
 
@@ -22,6 +25,7 @@ class Coordinator(Services):
         *,
         replan: Replanner | None = None,
         repeatable: bool = False,
+        remembered: bool = True,
         operation_lease: Lease | None = None,
         is_repair: bool = False,
     ) -> list[Committed]:
@@ -36,6 +40,8 @@ class Coordinator(Services):
             replan: Plans the attempt again when the head has moved; with None the attempt is then refused.
             repeatable: The caller has chosen the request id and may use it again: look the id up first, and keep it in
                 the journal.
+            remembered: False for a caller that itself keeps the outcomes of its requests: the journal then does not
+                keep the request id, only the table's history contains it.
             operation_lease: The locks of the operation; the attempt must not land without them, so the lock service
                 is asked for them directly before the swap.
             is_repair: The attempt has the request id of a commit that landed and was overwritten, so files with the
@@ -51,4 +57,45 @@ class Coordinator(Services):
         if len(attempts) != 1:
             raise InternalError("a commit takes one attempt", attempts=len(attempts))
         attempt = replace(attempts[0], repeatable=repeatable)
-        return [Commit(self, attempt, replan, operation_lease, is_repair=is_repair).run()]
+        commit = Commit(self, attempt, replan, operation_lease, is_repair=is_repair, remembered=remembered)
+        return [commit.run()]
+
+    def commit_several(
+        self, changes: Sequence[Change], *, repeatable: bool = False, remembered: bool = True
+    ) -> dict[Identifier, Committed]:
+        """Land *changes*, each of another table, in one swap of all pointers.
+
+        Guarantee: as for :meth:`commit`, and either all changes land or none.
+
+        Args:
+            changes: All of them have the same request id.
+            repeatable: As for :meth:`commit`.
+            remembered: As for :meth:`commit`.
+
+        Returns:
+            For each table, its state after the commit. A table that was dropped since an earlier commit with the
+            request id has landed is left out.
+
+        Raises:
+            ConfigError: The store can swap only one pointer at a time. Nothing was done.
+            CommitError: As :meth:`commit`.
+        """
+        store = self.require_several()
+        if not changes:
+            return {}
+        named = [replace(each, attempt=replace(each.attempt, repeatable=repeatable)) for each in changes]
+        return CommitOfSeveral(self, store, named, remembered=remembered).run()
+
+    def require_several(self) -> SeveralPointersStore:
+        """Return the store if it swaps the pointers of several tables at once.
+
+        Raises:
+            ConfigError: It does not.
+        """
+        if not isinstance(self.store, SeveralPointersStore):
+            raise ConfigError(
+                "the catalog swaps the pointer of one table at a time, so a commit to several could be seen half done",
+                key="uri",
+                accepted="a SQL catalog",
+            )
+        return self.store

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Set
+from collections.abc import Mapping
 from dataclasses import replace
 
 from pyiceberg.utils.concurrent import ExecutorFactory
-from pyiceberg.utils.properties import property_as_bool
 
 from commit_coord.coordinator.payload import Payload, journal_entry
 from commit_coord.coordinator.run import Run
@@ -18,6 +17,7 @@ from commit_coord.errors import (
     CommitNotApplied,
     CommitStateUnknown,
     StatementError,
+    UpdatesDoNotFit,
 )
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.model import CommitStatus, JournalEntry
@@ -26,13 +26,33 @@ from commit_coord.protocol.commit import Answered, Cause, Planned, Verdict
 logger = logging.getLogger(__name__)
 
 
-def outcome(run: Run, verdict: Verdict, heads_without_request: Set[str | None]) -> Committed:
+def outcome(run: Run, verdict: Verdict, *, looked_up: bool) -> Committed:
     """Return the result of the commit for its caller.
 
     Args:
         run: The run that has ended.
         verdict: How the run has ended.
-        heads_without_request: The heads in which the request id was looked up and not found.
+        looked_up: Whether the request id was looked up in a head, and not found.
+
+    Raises:
+        CommitError: As :meth:`~commit_coord.coordinator.Coordinator.commit`.
+        StatementError: The attempt was planned again, and planning refused it with this error.
+    """
+    raise_unless_landed(verdict, facts_of(run), doubt=doubt(run, verdict, looked_up=looked_up))
+    if verdict.answered is not None:
+        return _answered(run, verdict.answered)
+    assert verdict.plan is not None, "a success without a plan is an answer"
+    return _swapped(run, verdict, verdict.plan)
+
+
+def raise_unless_landed(verdict: Verdict, facts: Mapping[str, str], *, doubt: str | None = None) -> None:
+    """Return if the commit landed.
+
+    Args:
+        verdict: How the commit ended.
+        facts: Table and request id, for the error.
+        doubt: Why a failure of this commit does not prove that an earlier one with its request id failed; None if it
+            does.
 
     Raises:
         CommitError: As :meth:`~commit_coord.coordinator.Coordinator.commit`.
@@ -42,53 +62,58 @@ def outcome(run: Run, verdict: Verdict, heads_without_request: Set[str | None]) 
         case CommitStatus.UNKNOWN:
             raise CommitStateUnknown(
                 "it is not known whether the commit landed; every file is kept",
-                **_facts(run),
+                **facts,
                 location=verdict.plan.location if verdict.plan else None,
                 reason=verdict.reason or None,
             ) from verdict.error
         case CommitStatus.FAILURE:
-            error = _failure(run, verdict, heads_without_request)
+            if doubt is not None:
+                raise CommitStateUnknown(f"{doubt}: {verdict.reason}", **facts) from verdict.error
+            error = _failure(verdict, facts)
             if error is verdict.error:
                 raise error  # with the cause that it has
             raise error from verdict.error
-    if verdict.answered is not None:
-        return _answered(run, verdict.answered)
-    assert verdict.plan is not None, "a success without a plan is an answer"
-    return _swapped(run, verdict, verdict.plan)
 
 
-def _failure(run: Run, verdict: Verdict, heads_without_request: Set[str | None]) -> Exception:
-    facts = _facts(run)
-    if run.attempt.repeatable and not _is_the_last(verdict, heads_without_request):
-        doubt = (
-            "this commit did not land, but an earlier commit with this request id may still land"
-            if heads_without_request
-            else "it is not known whether an earlier commit with this request id landed"
-        )
-        return CommitStateUnknown(f"{doubt}: {verdict.reason}", **facts)
+def _failure(verdict: Verdict, facts: Mapping[str, str]) -> Exception:
     if verdict.cause in (Cause.LOCK, Cause.PHASE):
         return CommitLockFailed(f"the commit did not land: {verdict.reason}", **facts)
     if isinstance(verdict.error, StatementError):  # its message says which files to keep
         return verdict.error
     if verdict.cause is Cause.CONFLICT:
-        return CommitConflict(f"the commit did not land: {verdict.reason}", **facts)
+        kind = UpdatesDoNotFit if isinstance(verdict.error, ValueError) else CommitConflict
+        return kind(f"the commit did not land: {verdict.reason}", **facts)
     return CommitNotApplied(f"the commit did not land: {verdict.reason}", **facts)
 
 
-def _is_the_last(verdict: Verdict, heads_without_request: Set[str | None]) -> bool:
-    """Return whether it is certain that no earlier commit with our request id has landed or will land.
+def doubt(run: Run, verdict: Verdict, *, looked_up: bool) -> str | None:
+    """Return why our failure does not prove that an earlier commit with our request id failed; None if it does.
 
-    A late swap of an earlier commit is possible:
-
-    1. The earlier commit sends its swap and is interrupted; the swap is delayed.
-    2. We look for the request id in the head, and do not find it.   3. We fail, because the disk is full.
-    4. The delayed swap finds the head that it was planned on, and lands.
-
-    The earlier commit was planned on the first head that we looked into, or on an earlier one. So its swap can't land
-    any more if we have seen a second head without the request id. Nor was it planned on a head that refuses it.
+    Args:
+        run: The run that has ended.
+        verdict: How it has ended.
+        looked_up: Whether our request id was looked up in a head, and not found.
     """
-    refused = verdict.cause is Cause.CONFLICT and verdict.plan is None
-    return refused or len(heads_without_request) > 1
+    if not run.attempt.repeatable or _is_the_last(verdict):
+        return None
+    if looked_up:
+        return "this commit did not land, but an earlier commit with this request id may still land"
+    return "it is not known whether an earlier commit with this request id landed"
+
+
+def _is_the_last(verdict: Verdict) -> bool:
+    """Return whether it is certain that no other commit with our request id has landed or will land.
+
+    A late swap of another one is possible, whatever heads we have looked into:
+
+    1. We are planned on a head, and give the latch back.   2. Another commit with our request id is planned on the next
+    head, sends its swap and is interrupted; the swap is delayed.
+    3. We look for the request id in that head, too, and do not find it.   4. We fail, because the disk is full.
+    5. The delayed swap finds the head that it was planned on, and lands.
+
+    But no commit with our request id was planned on a head that refuses it, and the pointer has left every earlier one.
+    """
+    return verdict.cause is Cause.CONFLICT and verdict.plan is None
 
 
 def _answered(run: Run, answered: Answered) -> Committed:
@@ -138,7 +163,7 @@ def _swapped(run: Run, verdict: Verdict, plan: Planned) -> Committed:
 
 def _remember(run: Run, entry: JournalEntry) -> None:
     locks = run.services.locks
-    if not locks.guarantees.journal:
+    if not (run.remembered and locks.guarantees.journal):
         return
     try:
         locks.remember(entry, lifetime_ms=run.services.journal_lifetime_ms)
@@ -147,7 +172,8 @@ def _remember(run: Run, entry: JournalEntry) -> None:
         logger.warning("request %s could not be written to the journal", entry.request_id, exc_info=True)
 
 
-def _facts(run: Run) -> dict[str, str]:
+def facts_of(run: Run) -> dict[str, str]:
+    """Return the table and the request id, for errors."""
     return {"table": table_name(run.attempt.table), "request_id": run.attempt.request_id}
 
 
@@ -158,9 +184,9 @@ def _delete_old_metadata(payload: Payload) -> None:
     history takes a sixth of the time of an append, and with an object store each deletion is a round trip.
     """
     metadata = payload.metadata
-    if payload.base is None or not property_as_bool(
-        metadata.properties, "write.metadata.delete-after-commit.enabled", False
-    ):
+    # As Iceberg Java reads it: what is neither true nor false is false, and no error after the commit has landed.
+    asked = metadata.properties.get("write.metadata.delete-after-commit.enabled", "false")
+    if payload.base is None or asked.strip().lower() != "true":
         return
 
     kept = {entry.metadata_file for entry in metadata.metadata_log}

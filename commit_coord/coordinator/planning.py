@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import assert_never
 
-from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
@@ -13,11 +12,12 @@ from commit_coord.coordinator.payload import Part, Payload
 from commit_coord.coordinator.request_ids import file_name, version_of
 from commit_coord.coordinator.run import Run
 from commit_coord.coordinator.stores import Committed, Replanner, lock_mismatch, published
-from commit_coord.iceberg import manifest_list
+from commit_coord.iceberg import manifest_list, specs
 from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.iceberg.attempt import Attempt
 from commit_coord.iceberg.overwrites import Note
 from commit_coord.iceberg.rebase import REQUEST_ID, Conflict, Rebased, created, rebase
+from commit_coord.iceberg.storage import metadata_places
 from commit_coord.protocol.commit import Answered, NeedsReplan, Planned, PlanResult, Refusal, WrongLatch
 
 
@@ -35,8 +35,8 @@ class Planner:
         self._replan = replan
         self._used_plain_name = run.is_repair
         """Whether a metadata file with the plain name (only the request id) may exist already."""
-        self.heads_without_request: set[str | None] = set()
-        """The heads in which the request id was looked up and not found."""
+        self.looked_up = False
+        """Whether the request id was looked up in a head, and not found."""
         self.note = Note()
         """The note for the next commit of the table, without the entry that this commit adds."""
 
@@ -51,7 +51,7 @@ class Planner:
             return Answered(payload=own)
         if attempt.repeatable and (entry := self.landed_before(attempt, pointer)):
             return Answered(payload=entry)
-        self.heads_without_request.add(pointer)
+        self.looked_up = True
         if attempt.base_location is None:
             return self._plan_creation(pointer)
         if pointer is None:
@@ -65,12 +65,14 @@ class Planner:
             self.check_manifests(attempt, head)
         result = self.rebase(attempt, head, pointer)
         match result:
-            case Conflict(reason=reason):
-                return Refusal(reason=reason)
+            case Conflict(reason=reason, misfit=misfit):
+                return Refusal(reason=reason, misfit=misfit)
             case NeedsReplan(reason=reason):
                 return result if self._replan is not None else Refusal(reason=reason)
             case Rebased() if result.metadata is head:
                 return Answered(payload=Committed(metadata=head, location=pointer, snapshot_ids=()))
+            case Rebased() if (reason := self._spec_in_use(head, result.metadata)) is not None:
+                return Refusal(reason=reason)
             case Rebased():
                 return self._planned(self.prepared(result, head), head, pointer)
             case _:
@@ -119,9 +121,7 @@ class Planner:
             Exception: A manifest can't be read.
         """
         assert attempt.append is not None, "only appends are offered"
-        manifest_list.check_whole(
-            self._services.store.file_io(head.properties, head.location), attempt.append.manifests
-        )
+        manifest_list.check_whole(self._services.store.file_io(head.location), attempt.append.manifests)
 
     def _own_snapshot(self, pointer: str | None) -> Committed | None:
         """Return our append if another latch holder has published it, else None."""
@@ -140,6 +140,22 @@ class Planner:
             if not attempt.repeatable or own & self._listed(snapshots.by_id(found)):
                 return published(head, pointer, (found,))
         return None
+
+    def _spec_in_use(self, head: TableMetadata, changed: TableMetadata) -> str | None:
+        """Return why *changed* must not be published, see :func:`~commit_coord.iceberg.specs.dropped_in_use`.
+
+        Raises:
+            FileNotFoundError: A manifest list of *head* is missing.
+        """
+        if changed.partition_specs == head.partition_specs:
+            return None
+        try:
+            return specs.dropped_in_use(head, changed, self._services.store.file_io(head.location))
+        except FileNotFoundError as error:
+            # Not a reason: another copy of the commit may have read the file on this head, before it was deleted.
+            raise FileNotFoundError(
+                f"it is not known whether files of the removed partition specs are left: {error}"
+            ) from error
 
     def _listed(self, snapshot: Snapshot | None) -> set[str]:
         assert snapshot is not None, "its id was just read from the same metadata"
@@ -161,13 +177,12 @@ class Planner:
         attempt = self._run.attempt
         alone = Part(attempt=attempt, head=head, location=base, rebased=rebased)
         metadata = rebased.metadata
-        provider = load_location_provider(metadata.location, metadata.properties)
         suffix = ".gz" if metadata.properties.get("write.metadata.compression-codec", "none") == "gzip" else ""
         version = version_of(base) + 1
         host = self._services.host
         name = file_name(attempt.request_id, host, fresh=not (self._used_plain_name or attempt.repeatable))
         self._used_plain_name = True
-        location = provider.new_metadata_location(f"{version:05d}-{name}{suffix}.metadata.json")
-        io = self._services.store.file_io(metadata.properties, location)
+        location = metadata_places(metadata).new_metadata_location(f"{version:05d}-{name}{suffix}.metadata.json")
+        io = self._services.store.file_io(location)
         payload = Payload(parts=[alone], alone=alone, io=io, base=head, written=[], unused=[])
         return Planned(base=base, location=location, payload=payload)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -78,8 +78,33 @@ class PointerStore(Protocol):
         """
         ...
 
-    def file_io(self, properties: dict[str, str], location: str) -> FileIO:
-        """Return the file store for *location*."""
+    def file_io(self, location: str) -> FileIO:
+        """Return the file store for *location*; no property of a table changes it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swap:
+    """The pointer of *table* is to go from *base* (None: the table does not exist) to *location*."""
+
+    table: Identifier
+    base: str | None
+    location: str
+
+
+@runtime_checkable
+class SeveralPointersStore(Protocol):
+    """A store that swaps the pointers of several tables at once."""
+
+    def swap_all(self, swaps: Sequence[Swap], lease_id: int | None = None) -> SwapResult:
+        """Swap all pointers if each is its base, or none.
+
+        As :meth:`PointerStore.swap`.
+
+        Args:
+            swaps: Of different tables.
+            lease_id: The lease that must be live; None asks for none.
+        """
         ...
 
 

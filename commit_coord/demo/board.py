@@ -50,6 +50,11 @@ class WriterState:
     seen: set[str] = field(default_factory=set)
 
     @property
+    def is_done(self) -> bool:
+        """Whether all its commits are acknowledged."""
+        return len(self.commits) >= self.expected
+
+    @property
     def waits(self) -> list[float]:
         """How long each commit waited for its latch, in ms."""
         return [wait for _, wait in self.commits if wait is not None]
@@ -63,7 +68,8 @@ class Kill:
         process: Whom.
         pid: Its process id.
         at: When, in seconds.
-        acknowledged: How many of its months were acknowledged, by its synced notes.
+        acknowledged: How many of its commits were acknowledged, by its synced notes.
+        of: How many it had to make.
         started_again: When it was ready again.
     """
 
@@ -71,6 +77,7 @@ class Kill:
     pid: int
     at: float
     acknowledged: int
+    of: int
     started_again: float | None = None
 
 
@@ -135,7 +142,7 @@ class Board:
 
     def months_done(self, process: str) -> int:
         """Return how many of the months of a driver are acknowledged."""
-        return sum(bool(self.writers[name].commits) for name in writers_of(process))
+        return sum(self.writers[name].is_done for name in writers_of(process))
 
     def rate(self, now: float) -> float:
         """Return commits a second of late."""
@@ -174,7 +181,7 @@ class Board:
 
     def line(self, now: float) -> str:
         """Return one plain line of progress, for logs and pipes."""
-        months = sum(bool(state.commits) for name, state in self.writers.items() if table_of(name) == "flights")
+        months = sum(state.is_done for name, state in self.writers.items() if table_of(name) == "flights")
         return (
             f"{now:6.1f} s  {self.commits:5,} commits ({self.rate(now):.0f}/s)  {self.rows:7,} rows  "
             f"months {months}/12  locks {self.held} held, {self.waiting} waiting  refused {self.refused}"
@@ -186,7 +193,7 @@ class Board:
         kill = self.kill
         text = (
             f"SIGKILL to {kill.process} (pid {kill.pid}) at {kill.at:.1f} s, with {kill.acknowledged} of "
-            f"{len(DRIVERS[kill.process])} months acknowledged"
+            f"{kill.of} commits acknowledged"
         )
         again = f"running again at {kill.started_again:.1f} s" if kill.started_again else "starting it again"
         return f"{text}; {again}"
@@ -199,7 +206,7 @@ class Board:
         restarting = self.kill is not None and self.kill.process == process and self.kill.started_again is None
         for month, state in zip(DRIVERS[process], states, strict=True):
             name = _MONTHS[month - 1]
-            if state.commits:
+            if state.is_done:
                 text.append(f"✔{name}  ", "green")
             elif restarting:
                 text.append(f"✖{name}  ", "red")

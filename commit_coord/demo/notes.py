@@ -91,10 +91,10 @@ class Notebook:
         }
 
 
-def noted(run: Run, kind: str) -> list[tuple[str, str]]:
-    """Return (request id, table) of every note of *kind*, of all processes and all their starts."""
+def noted(run: Run, kind: str, process: str = "*") -> list[tuple[str, str]]:
+    """Return (request id, table) of every note of *kind*, of all starts of *process*, or of all processes."""
     found = []
-    for path in sorted((run.folder / kind).glob("*.log")):
+    for path in sorted((run.folder / kind).glob(f"{process}.*.log")):
         found += [(line.split()[0], line.split()[1]) for line in whole_lines(path)]
     return found
 

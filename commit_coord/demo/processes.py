@@ -13,20 +13,28 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import commit_coord
+from commit_coord.demo.backend import Backend
 from commit_coord.demo.run import Run
+from commit_coord.errors import ConfigError
 from commit_coord.local import NotInstalled
 from commit_coord.local.java import java_version
+from commit_coord.local.maven import maven_jar
 from commit_coord.testing.fleet import CommandWriter, Fleet
 
 _JAVA = 17
 """Spark 4.1 runs on Java 17 and later."""
 
+ICEBERG_RUNTIME = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
+
+_SERVE = ("uvicorn", "msgspec", "joserfc", "prometheus_client")
+"""What the extra ``serve`` installs."""
+
 _PATIENCE_S = 3.0
 """Between SIGTERM and SIGKILL, when the parent gives up."""
 
 
-def check_installed() -> None:
-    """Return if everything that the demo needs is there.
+def check_installed(backend: Backend) -> None:
+    """Return if everything that the demo needs on *backend* is there.
 
     Raises:
         NotInstalled: What is missing, and how to get it.
@@ -42,6 +50,26 @@ def check_installed() -> None:
         raise NotInstalled(
             f"PySpark needs Java {_JAVA} or later, and {f'JAVA_HOME={home}' if home else 'PATH'} {found}: {install}"
         )
+    if backend is Backend.REST:
+        if missing := [name for name in _SERVE if find_spec(name) is None]:
+            raise NotInstalled(f"the REST server needs {', '.join(missing)}: pip install 'commit-coord[local]'")
+        iceberg_runtime()
+
+
+def iceberg_runtime() -> Path:
+    """Return the jar of Iceberg's runtime for PySpark; the first call fetches it.
+
+    Raises:
+        NotInstalled: Maven is missing, or did not get it.
+    """
+    try:
+        return maven_jar(ICEBERG_RUNTIME)
+    except ConfigError as error:
+        detail = " ".join(str(error).split())[-300:]
+        raise NotInstalled(
+            f"Spark SQL on Iceberg tables needs {ICEBERG_RUNTIME}, which Maven fetches "
+            f"(Debian: sudo apt-get install maven): {detail}"
+        ) from error
 
 
 class Writer(CommandWriter):

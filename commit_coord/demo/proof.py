@@ -131,9 +131,15 @@ def never(tables: Mapping[str, Body], refused: Iterable[tuple[str, str]], files:
     return Proof(name="refused-never", text=text, differences=_few(differences))
 
 
-def unbroken(tables: Mapping[str, Body]) -> Proof:
-    """Show that each table's snapshots are one line from the first to the current, numbered without a gap."""
+def unbroken(tables: Mapping[str, Body], broken: Iterable[str] = ()) -> Proof:
+    """Show that each table's snapshots are one line from the first to the current, numbered without a gap.
+
+    Args:
+        tables: The metadata of each.
+        broken: What is wrong with the lines of their metadata files.
+    """
     differences = [f"{name}: {what}" for name, body in tables.items() for what in check_snapshots(body)]
+    differences += broken
     total = sum(len(body["snapshots"]) for body in tables.values())
     text = f"{total:,} snapshots in {len(tables)} tables: each table's are one unbroken line, without a gap"
     return Proof(name="unbroken", text=text, differences=_few(differences))
@@ -146,22 +152,24 @@ def no_lock_left(entries: Sequence[LockEntry], waited_seconds: float) -> Proof:
     return Proof(name="no-lock-left", text=text, differences=_few(differences))
 
 
-def resumed(killed: str, before: int, months: int, table: Body, requests: Mapping[str, str]) -> Proof:
+def resumed(killed: str, before: int, commits: int, table: Body, requests: Mapping[str, str]) -> Proof:
     """Show that the killed driver had done a part of its work, and that all of it is there, once.
 
     Args:
         killed: The process.
-        before: Months whose commit was acknowledged when it was killed.
-        months: Months that it had to write.
+        before: Its commits that were acknowledged when it was killed.
+        commits: Commits that it had to make.
         table: The metadata of the table.
-        requests: Writer → request id, of its months.
+        requests: Name → request id, of its commits.
     """
     places = places_of(table, REQUEST_ID)
     times = {writer: len(places.get(request_id, ())) for writer, request_id in requests.items()}
     differences = [f"{writer} is {found} times in the history" for writer, found in times.items() if found != 1]
-    if not 0 < before < months:
-        differences.append(f"it was killed with {before} of {months} months acknowledged: not in the middle")
-    text = f"{killed} was killed with {before} of {months} months acknowledged, started again, and doubled nothing"
+    if len(requests) != commits:
+        differences.append(f"{len(requests)} of its {commits} commits were acknowledged")
+    if not 0 < before < commits:
+        differences.append(f"it was killed with {before} of {commits} commits acknowledged: not in the middle")
+    text = f"{killed} was killed with {before} of {commits} commits acknowledged, started again, and doubled nothing"
     return Proof(name="resumed", text=text, differences=_few(differences))
 
 

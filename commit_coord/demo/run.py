@@ -12,9 +12,8 @@ from typing import Any
 
 from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.catalog.load import load_catalog
-from commit_coord.demo.backend import Backend
+from commit_coord.demo.backend import CATALOG, Backend
 
-CATALOG = "demo"
 NAMESPACE = "nyc"
 DRIVERS: Mapping[str, tuple[int, ...]] = MappingProxyType(
     {"spark-1": (1, 2, 3, 4), "spark-2": (5, 6, 7, 8), "spark-3": (9, 10, 11, 12)}
@@ -32,6 +31,10 @@ IMPATIENT = "feed-4"
 
 FEED_BATCHES = 150
 FEED_ROWS = 20
+REST_FEEDS: Mapping[str, int] = MappingProxyType({"feed-1": 10, "feed-2": 5, "feed-3": 10, "feed-4": 1})
+"""Batches of a commit where PySpark writes through the REST server: ``feed-1`` is a stream of Spark, ``feed-2``
+PyIceberg's REST client, ``feed-3`` PyIceberg's own catalog on the metastore."""
+
 SPAN_SECONDS = 15.0
 """The pauses of a PyIceberg writer, all of them together: it writes about as long as the PySpark writers do."""
 
@@ -39,7 +42,13 @@ HEAD_START, FOLLOW = 0.25, 0.6
 """PyIceberg writers slow down (four times) when they have done more than ``HEAD_START + FOLLOW × share of months
 done`` of their work: so the last month, too, meets somebody, however slow the machine is."""
 
+STATEMENTS = ("INSERT", "MERGE", "UPDATE", "DELETE")
+"""What a month of flights is written with where PySpark writes with SQL."""
+
 READER = "reader"
+MARK = "demo.request-id"
+"""Summary property of a commit that does not go through the library; see :meth:`Run.request_id`."""
+
 TABLES = ("flights", "weather", "planes", "airports", "departures")
 
 _NAMESPACE = uuid.UUID("6f2a1c1e-5f4e-5b57-8a55-1d3a1d0c9b6e")
@@ -63,6 +72,7 @@ class Run:
         run_id: Makes the request ids of this run its own.
         backend: What it runs on.
         properties: Of the catalog.
+        url: Of the REST server; empty where there is none.
     """
 
     folder: Path
@@ -70,6 +80,7 @@ class Run:
     run_id: str
     backend: Backend
     properties: Mapping[str, str]
+    url: str = ""
 
     @classmethod
     def load(cls, folder: Path) -> Run:
@@ -113,6 +124,38 @@ class Run:
     def request_id(self, writer: str, number: int = 0, tries: int = 0) -> str:
         """Return the request id of a piece of work: the same in every process, also in one that starts again."""
         return str(uuid.uuid5(_NAMESPACE, f"{self.run_id}/{writer}/{number}/{tries}"))
+
+
+def commits_of_a_month(backend: Backend) -> int:
+    """Return in how many commits a month of flights is written."""
+    return len(STATEMENTS) if backend is Backend.REST else 1
+
+
+def mark_of(snapshot: Mapping[str, Any]) -> str | None:
+    """Return what its writer calls a snapshot that did not come through the library; None where it says nothing."""
+    summary = snapshot["summary"]
+    if (query := summary.get("spark.sql.streaming.queryId")) is not None:
+        return epoch_mark(query, summary["spark.sql.streaming.epochId"])
+    return summary.get(MARK) or (
+        compaction_mark(snapshot["snapshot-id"]) if summary["operation"] == "replace" else None
+    )
+
+
+def epoch_mark(query: str, epoch: int | str) -> str:
+    """Return what an epoch of a Spark stream is called."""
+    return f"{query}/{epoch}"
+
+
+def compaction_mark(snapshot_id: int) -> str:
+    """Return what a compaction is called: Spark's procedures take no properties."""
+    return f"compaction/{snapshot_id}"
+
+
+def commit_rows(backend: Backend, writer: str) -> int:
+    """Return how many rows a PyIceberg writer, or a feed, appends at once."""
+    if writer in FEEDS:
+        return FEED_ROWS * (REST_FEEDS[writer] if backend is Backend.REST else 1)
+    return REFERENCE[writer]
 
 
 def month_writer(month: int) -> str:

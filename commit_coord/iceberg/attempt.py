@@ -14,6 +14,12 @@ from pyiceberg.table.snapshots import (
     CHANGED_PARTITION_COUNT_PROP,
     CHANGED_PARTITION_PREFIX,
     PARTITION_SUMMARY_PROP,
+    TOTAL_DATA_FILES,
+    TOTAL_DELETE_FILES,
+    TOTAL_EQUALITY_DELETES,
+    TOTAL_FILE_SIZE,
+    TOTAL_POSITION_DELETES,
+    TOTAL_RECORDS,
 )
 from pyiceberg.table.update import TableRequirement, TableUpdate
 
@@ -22,6 +28,18 @@ from commit_coord.iceberg import manifest_list
 _REQUIREMENTS: TypeAdapter[tuple[TableRequirement, ...]] = TypeAdapter(tuple[TableRequirement, ...])
 _UPDATES: TypeAdapter[tuple[TableUpdate, ...]] = TypeAdapter(tuple[TableUpdate, ...])
 
+
+TOTALS = frozenset(
+    {
+        TOTAL_DATA_FILES,
+        TOTAL_DELETE_FILES,
+        TOTAL_EQUALITY_DELETES,
+        TOTAL_FILE_SIZE,
+        TOTAL_POSITION_DELETES,
+        TOTAL_RECORDS,
+    }
+)
+"""What a summary says of the whole table: known when the head is."""
 
 _NAMESPACE = uuid.UUID("9d0c6b57-2d0b-5a9e-9a51-0f6c6f1f4c5e")
 
@@ -50,6 +68,8 @@ class Append:
             used only if all of them are still in the head's list.
         inherits: The entries of its manifests leave the snapshot's id open: others may share the snapshot.
         makes_branch: Whether *branch* may be missing in the head; not so when its caller saw it.
+        follows: The snapshot of *branch* that its writer has seen, ``NO_SNAPSHOT`` where there was none; None when that
+            is not known. Matters to streams alone, which tell by it what they have committed (``iceberg/streams``).
     """
 
     snapshot_id: int
@@ -62,6 +82,11 @@ class Append:
     merge: Merge | None = None
     inherits: bool = False
     makes_branch: bool = True
+    follows: int | None = None
+
+
+NO_SNAPSHOT = -1
+"""Of :attr:`Append.follows`: the branch was empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +163,7 @@ class Attempt:
             },
             "inherits": self.append.inherits,
             "makes-branch": self.append.makes_branch,
+            "follows": self.append.follows,
         }
         return orjson.dumps(
             {
@@ -186,6 +212,7 @@ class Attempt:
                 ),
                 inherits=append["inherits"],
                 makes_branch=append.get("makes-branch", True),  # an older version of the writer does not say it
+                follows=append.get("follows"),  # an older version of the writer does not say it
             ),
             reads_data=raw["reads-data"],
             properties_read=raw["properties-read"],

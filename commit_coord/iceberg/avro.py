@@ -56,13 +56,19 @@ def header(data: bytes) -> tuple[dict[str, bytes], int]:
 
 
 def blocks(data: bytes, at: int) -> Iterator[Block]:
-    """Yield the blocks of the file *data*, whose first begins at *at*; nothing is decoded."""
+    """Yield the blocks of the file *data*, whose first begins at *at*; nothing is decoded.
+
+    Raises:
+        ValueError: The file was cut. PyIceberg's decoder would read on behind the end, in whatever the memory holds.
+    """
     while at < len(data):
         count, payload = _read_long(data, at)
         size, payload = _read_long(data, payload)
         found = Block(at, count, payload, size)
         yield found
         at = found.end
+    if at > len(data):
+        raise ValueError(f"an Avro file was cut: it has {len(data)} bytes, and its last block ends after {at}")
 
 
 def without_empty_blocks(data: bytes) -> bytes:

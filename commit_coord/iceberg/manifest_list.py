@@ -82,6 +82,13 @@ def numbered(manifest: ManifestFile, sequence_number: int) -> ManifestFile:
     return copied
 
 
+def unnumbered(manifest: ManifestFile) -> ManifestFile:
+    """Return *manifest*, whose entries are all added ones, as if no commit had given it a sequence number."""
+    copied = ManifestFile(*manifest._data)
+    copied.sequence_number = copied.min_sequence_number = UNASSIGNED_SEQ
+    return copied
+
+
 def added_by(manifest: ManifestFile, snapshot_id: int) -> ManifestFile:
     """Return *manifest* as one that the snapshot *snapshot_id* adds: its entries must leave theirs open."""
     data = list(manifest._data)
@@ -97,11 +104,17 @@ def check_whole(io: FileIO, manifests: Iterable[ManifestFile]) -> None:
         ValueError: One is no whole Avro file, or not as long as it was. Its entries are not decoded.
     """
     for manifest in manifests:
-        with io.new_input(manifest.manifest_path).open() as stream:
-            data = stream.read()
-        sync = data[-16:]
-        if len(data) != manifest.manifest_length or not data.startswith(avro.MAGIC) or data.count(sync) < 2:
-            raise ValueError(f"the manifest {manifest.manifest_path} is damaged")
+        whole(io, manifest)
+
+
+def whole(io: FileIO, manifest: ManifestFile) -> bytes:
+    """Return the content of *manifest*; raise as :func:`check_whole` does."""
+    with io.new_input(manifest.manifest_path).open() as stream:
+        data: bytes = stream.read()
+    sync = data[-16:]
+    if len(data) != manifest.manifest_length or not data.startswith(avro.MAGIC) or data.count(sync) < 2:
+        raise ValueError(f"the manifest {manifest.manifest_path} is damaged")
+    return data
 
 
 class Written:

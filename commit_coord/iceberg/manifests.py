@@ -39,7 +39,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import StructType
 
-from commit_coord.iceberg import avro
+from commit_coord.iceberg import avro, manifest_list
 from commit_coord.iceberg.manifest_list import schema_and_names
 from commit_coord.iceberg.written import partition_schema, text_of
 
@@ -198,6 +198,20 @@ def merge(
         entries += _live_entries(data, start, read, manifest)
     if not entries:
         return None
+    partitions = _summaries(manifests, spec.partition_type(partition_schema(metadata, spec)))
+    return _write_entries(io, location, meta, entries, manifests[0].partition_spec_id, partitions, snapshot_id)
+
+
+def _write_entries(
+    io: FileIO,
+    location: str,
+    meta: dict[str, bytes],
+    entries: Sequence[dict[str, Any]],
+    spec_id: int,
+    partitions: list[PartitionFieldSummary] | None,
+    snapshot_id: int,
+) -> ManifestFile:
+    """Write at *location* a manifest of data files with *entries*, decoded from files of the Avro metadata *meta*."""
     codec, sync = meta.get("avro.codec", b"null"), os.urandom(16)
     schema, _ = schema_and_names(meta["avro.schema"])
     records = stdio.BytesIO()
@@ -206,22 +220,70 @@ def merge(
     data = avro.put_together(meta, sync, avro.block(len(entries), avro.CODECS[codec][0](records.getvalue()), sync))
     with io.new_output(location).create() as output:
         output.write(data)
+    added = [entry for entry in entries if entry["status"] == ManifestEntryStatus.ADDED]
+    existing = [entry for entry in entries if entry["status"] == ManifestEntryStatus.EXISTING]
     return ManifestFile.from_args(
         manifest_path=location,
         manifest_length=len(data),
-        partition_spec_id=manifests[0].partition_spec_id,
+        partition_spec_id=spec_id,
         content=ManifestContent.DATA,
         sequence_number=UNASSIGNED_SEQ,
-        min_sequence_number=min((entry.get("sequence_number", 0) for entry in entries), default=0),
+        min_sequence_number=min((entry.get("sequence_number", 0) for entry in existing), default=UNASSIGNED_SEQ),
         added_snapshot_id=snapshot_id,
-        added_files_count=0,
-        existing_files_count=len(entries),
+        added_files_count=len(added),
+        existing_files_count=len(existing),
         deleted_files_count=0,
-        added_rows_count=0,
-        existing_rows_count=sum(entry["data_file"]["record_count"] for entry in entries),
+        added_rows_count=sum(entry["data_file"]["record_count"] for entry in added),
+        existing_rows_count=sum(entry["data_file"]["record_count"] for entry in existing),
         deleted_rows_count=0,
-        partitions=_summaries(manifests, spec.partition_type(partition_schema(metadata, spec))),
+        partitions=partitions,
         key_metadata=None,
+    )
+
+
+class Entries(NamedTuple):
+    """The entries of a manifest, decoded, by their status."""
+
+    meta: dict[str, bytes]
+    """Of its Avro file."""
+    added: list[dict[str, Any]]
+    existing: list[dict[str, Any]]
+    deleted: list[dict[str, Any]]
+
+    def write(
+        self, io: FileIO, location: str, entries: Sequence[dict[str, Any]], like: ManifestFile, snapshot_id: int
+    ) -> ManifestFile:
+        """Write at *location* a manifest with some of the *entries*.
+
+        Args:
+            io: Writes.
+            location: Where; must not exist.
+            entries: Some of these.
+            like: The manifest that they are of. What it says of its partitions is true of some of its files, too.
+            snapshot_id: Who adds the new one.
+        """
+        return _write_entries(io, location, self.meta, entries, like.partition_spec_id, like.partitions, snapshot_id)
+
+
+def entries_of(io: FileIO, manifest: ManifestFile) -> Entries:
+    """Return the entries of *manifest*, as they are written there.
+
+    Raises:
+        OSError: It is missing.
+        ValueError: It is no whole Avro file, or compressed in a way that is not known here.
+    """
+    data = manifest_list.whole(io, manifest)
+    meta, start = avro.header(data)
+    if meta.get("avro.codec", b"null") not in avro.CODECS:
+        raise ValueError(f"the manifest {manifest.manifest_path} is compressed with {meta['avro.codec']!r}")
+    found: dict[int, list[dict[str, Any]]] = {int(status): [] for status in ManifestEntryStatus}
+    for entry in _decoded(data, start, meta):
+        found[entry["status"]].append(entry)
+    return Entries(
+        meta,
+        found[ManifestEntryStatus.ADDED],
+        found[ManifestEntryStatus.EXISTING],
+        found[ManifestEntryStatus.DELETED],
     )
 
 
@@ -240,20 +302,25 @@ def lacks_sequence_numbers(io: FileIO, manifest: ManifestFile) -> bool:
 
 def _live_entries(data: bytes, start: int, meta: dict[str, bytes], manifest: ManifestFile) -> Iterator[dict[str, Any]]:
     """Yield the entries of a manifest as existing ones, with what they inherit. Source: specification, "Manifests"."""
+    for entry in _decoded(data, start, meta):
+        if entry["status"] == ManifestEntryStatus.DELETED:
+            continue
+        if entry["snapshot_id"] is None:
+            entry["snapshot_id"] = manifest.added_snapshot_id
+        for name in ("sequence_number", "file_sequence_number"):
+            if name in entry and entry[name] is None:
+                entry[name] = manifest.sequence_number
+        entry["status"] = int(ManifestEntryStatus.EXISTING)
+        yield entry
+
+
+def _decoded(data: bytes, start: int, meta: dict[str, bytes]) -> Iterator[dict[str, Any]]:
     schema, _ = schema_and_names(meta["avro.schema"])
     decompress = avro.CODECS[meta.get("avro.codec", b"null")][1]
     for block in avro.blocks(data, start):
         records = stdio.BytesIO(decompress(data[block.payload : block.payload + block.size]))
         for _ in range(block.records):
             entry: Any = fastavro.schemaless_reader(records, schema, None)
-            if entry["status"] == ManifestEntryStatus.DELETED:
-                continue
-            if entry["snapshot_id"] is None:
-                entry["snapshot_id"] = manifest.added_snapshot_id
-            for name in ("sequence_number", "file_sequence_number"):
-                if name in entry and entry[name] is None:
-                    entry[name] = manifest.sequence_number
-            entry["status"] = int(ManifestEntryStatus.EXISTING)
             yield entry
 
 

@@ -19,12 +19,10 @@ class MetadataReader:
 
     Args:
         pointer: Returns the metadata location of a table, None when there is no such table.
-        file_io: Returns the file store for a table with these properties at that location.
+        file_io: Returns the file store for a location.
     """
 
-    def __init__(
-        self, pointer: Callable[[Identifier], str | None], file_io: Callable[[dict[str, str], str], FileIO]
-    ) -> None:
+    def __init__(self, pointer: Callable[[Identifier], str | None], file_io: Callable[[str], FileIO]) -> None:
         self._pointer, self._file_io = pointer, file_io
         self.cache = MetadataCache()
 
@@ -33,12 +31,22 @@ class MetadataReader:
 
         Raises:
             NoSuchTableError: There is no such table.
+            FileNotFoundError: The metadata file to which the pointer leads does not exist.
         """
-        location = self._pointer(table)
-        if location is None:
-            raise NoSuchTableError(f"Table does not exist: {table_name(table)}")
-        return self.read(location), location
+        missing = None
+        while True:
+            location = self._pointer(table)
+            if location is None:
+                raise NoSuchTableError(f"Table does not exist: {table_name(table)}")
+            try:
+                return self.read(location), location
+            except FileNotFoundError:
+                # 1. We read the pointer.   2. Other commits land, and the last one deletes that file, since it is older
+                # than `write.metadata.previous-versions-max` allows.   3. We read the file. Then the pointer has moved.
+                if location == missing:
+                    raise
+                missing = location
 
     def read(self, location: str) -> TableMetadata:
         """Return the metadata in the file at *location*."""
-        return self.cache.get(location, lambda known: fast_metadata.read(self._file_io({}, location), location, known))
+        return self.cache.get(location, lambda known: fast_metadata.read(self._file_io(location), location, known))

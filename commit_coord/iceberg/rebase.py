@@ -7,8 +7,10 @@ The rules, in the order in which they are asked:
 3. What it writes depends on data that it read: planned again by its owner.
 4. A requirement fails: planned again where snapshots, schemas or specs are added (their ids and parents must be
    chosen anew), refused otherwise.
-5. A property that it changes was changed to something else meanwhile: refused.
-6. Everything else follows: pure appends, changes that touch other things.
+5. A new column has an id that was given to another one: planned again, or refused where the head has not moved.
+6. A property that it changes was changed to something else meanwhile: refused.
+7. It is of a stream that has already committed the same checkpoint: refused.
+8. Everything else follows: pure appends, changes that touch other things.
 """
 
 from __future__ import annotations
@@ -20,7 +22,6 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema, index_by_id, index_name_by_id
-from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary, update_snapshot_summaries
@@ -29,6 +30,7 @@ from pyiceberg.table.update import (
     AddSchemaUpdate,
     AddSnapshotUpdate,
     AddSortOrderUpdate,
+    RemoveSnapshotRefUpdate,
     RemoveSnapshotsUpdate,
     SetSnapshotRefUpdate,
     TableUpdate,
@@ -37,6 +39,8 @@ from pyiceberg.utils.properties import property_as_bool
 
 from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.iceberg.attempt import Append, Attempt, Merge
+from commit_coord.iceberg.storage import metadata_places
+from commit_coord.iceberg.streams import checkpoint_in_table, offsets_moved
 from commit_coord.iceberg.written import digest, rows_misfit
 from commit_coord.protocol.commit import NeedsReplan
 
@@ -80,9 +84,15 @@ class Rebased:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conflict:
-    """The attempt can't be carried out; nothing of it may be published."""
+    """The attempt can't be carried out; nothing of it may be published.
+
+    Args:
+        reason: Why.
+        misfit: Set if the updates do not fit even the head for which they were made: a retry is refused, too.
+    """
 
     reason: str
+    misfit: ValueError | None = None
 
 
 def rebase(
@@ -118,13 +128,16 @@ def rebase(
         except CommitFailedException as error:
             replannable = isinstance_any(attempt.updates, AddSchemaUpdate, AddPartitionSpecUpdate, AddSnapshotUpdate)
             return NeedsReplan(reason=str(error)) if moved and replannable else Conflict(reason=str(error))
+    if taken := _taken_column_ids(attempt, head):
+        given = f"the column ids {taken} were given to other columns since the schema was read"
+        return NeedsReplan(reason=given) if moved else Conflict(reason=given)
     if moved:
-        if taken := _taken_column_ids(attempt, head):
-            return NeedsReplan(reason=f"the column ids {taken} were given to other columns since the schema was read")
         if isinstance_any(attempt.updates, AddSortOrderUpdate) and not attempt.requirements:
             return Conflict(reason="the table moved since its sort order was read")
         if reason := _property_conflict(attempt, head):
             return Conflict(reason=reason)
+    if reason := _late_checkpoint(attempt, head):
+        return Conflict(reason=reason)
     now_ms = fast_metadata.not_before(head, now_ms)
     updates = [_fitted(update, attempt, head, generation, now_ms) for update in attempt.updates]
     try:
@@ -132,7 +145,8 @@ def rebase(
     except KeyError as error:
         return Conflict(reason=f"the property {error} is not set")
     except ValueError as error:
-        return Conflict(reason=str(error))
+        fits_another_head = moved or any(_given_by_now(update.snapshot, head) for update in adds)
+        return Conflict(reason=str(error), misfit=None if fits_another_head else error)
     expires = any(isinstance(update, RemoveSnapshotsUpdate) and update.snapshot_ids for update in updates)
     if expires and shares_files(changed):
         # Iceberg Java refuses it too: files that only the removed snapshots name would be taken for orphans.
@@ -160,9 +174,47 @@ def rebase(
     return Rebased(metadata=changed, manifest_list=plan, snapshot_ids=snapshot_ids)
 
 
+def _given_by_now(snapshot: Snapshot, head: TableMetadata) -> bool:
+    """Return whether *head* has given the row ids or the sequence number of *snapshot* to others."""
+    next_row_id = getattr(head, "next_row_id", None) or 0
+    rows_given = snapshot.first_row_id is not None and snapshot.first_row_id < next_row_id
+    return rows_given or (snapshot.sequence_number or 0) <= fast_metadata.sequence_number(head)
+
+
 def isinstance_any(updates: Sequence[TableUpdate], *kinds: type) -> bool:
     """Return whether any update is of one of *kinds*."""
     return any(isinstance(update, kinds) for update in updates)
+
+
+def _late_checkpoint(attempt: Attempt, head: TableMetadata) -> str | None:
+    """Return why a snapshot of *attempt* comes too late: its stream has already committed the same checkpoint."""
+    for snapshot, branch in snapshots_and_branches(attempt.updates):
+        if snapshot.summary is not None and (
+            reason := checkpoint_in_table(snapshot.summary.additional_properties, branch, head)
+        ):
+            return reason
+    return None
+
+
+def snapshots_and_branches(updates: Sequence[TableUpdate]) -> list[tuple[Snapshot, str | None]]:
+    """Return the snapshots that *updates* add, each with the branch that it goes to, None where it is staged.
+
+    Of several that go to one branch the last is named as its head, and the others are its ancestors.
+    """
+    heads = {
+        update.snapshot_id: update.ref_name
+        for update in updates
+        if isinstance(update, SetSnapshotRefUpdate) and update.type == SnapshotRefType.BRANCH
+    }
+    found: list[tuple[Snapshot, str | None]] = []
+    for update in reversed(updates):
+        if isinstance(update, AddSnapshotUpdate):
+            snapshot = update.snapshot
+            branch = heads.get(snapshot.snapshot_id)
+            if branch is not None and snapshot.parent_snapshot_id is not None:
+                heads.setdefault(snapshot.parent_snapshot_id, branch)
+            found.append((snapshot, branch))
+    return found[::-1]
 
 
 def _taken_column_ids(attempt: Attempt, head: TableMetadata) -> list[int]:
@@ -170,12 +222,14 @@ def _taken_column_ids(attempt: Attempt, head: TableMetadata) -> list[int]:
 
     1. We read schema 0 and give our new column the id 2.   2. Others add a column with the id 2, write it, and drop it.
     3. The schema is 0 again, as our requirement says. Under the id 2 our column would show what the other one held.
+
+    A schema that *head* has is no new one: its columns come back with what they held.
     """
     there = head.schema().field_ids
     added = {
         field_id
         for update in attempt.updates
-        if isinstance(update, AddSchemaUpdate)
+        if isinstance(update, AddSchemaUpdate) and update.schema_ not in head.schemas
         for field_id in update.schema_.field_ids - there
     }
     return sorted(field_id for field_id in added if field_id <= head.last_column_id)
@@ -210,7 +264,8 @@ def _fitted(
         return _ref_update(update.ref_name, update.snapshot_id, head.refs.get(update.ref_name))
     if isinstance(update, RemoveSnapshotsUpdate):
         # Without this a branch or tag that was set meanwhile would be removed along with its snapshot.
-        protected = {ref.snapshot_id for ref in head.refs.values()}
+        removed = {each.ref_name for each in attempt.updates if isinstance(each, RemoveSnapshotRefUpdate)}
+        protected = {ref.snapshot_id for name, ref in head.refs.items() if name not in removed}
         kept = [i for i in update.snapshot_ids if i not in protected]
         return RemoveSnapshotsUpdate(snapshot_ids=kept)
     return update
@@ -259,10 +314,16 @@ def _append_conflict(append: Append, head: TableMetadata) -> str | None:
         return "appends to version 3 tables need row ids, which are not supported yet"
     if "encryption-keys" in fast_metadata.extras(head):
         return "the table is encrypted, which is not supported"
+    if head.snapshot_by_id(append.snapshot_id) is not None:
+        return "it has landed already"  # with a twin that was sent at the same time; its owner finds it there
     if append.branch in head.refs and head.refs[append.branch].snapshot_ref_type != SnapshotRefType.BRANCH:
         return f"{append.branch!r} is a tag"
     if append.branch not in head.refs and not append.makes_branch:
         return f"the branch {append.branch!r} was removed by another commit"
+    if reason := checkpoint_in_table(append.summary, append.branch, head) or offsets_moved(
+        append.summary, append.branch, head, append.follows
+    ):
+        return reason
     if not append.manifests:
         return None  # no row can fail to fit
     specs = head.specs()
@@ -285,9 +346,8 @@ def _appended(
     Source: Iceberg specification, "Snapshots", "Manifest Lists"; Java ``FastAppend.apply``.
     """
     parent = head.snapshot_by_name(append.branch)
-    provider = load_location_provider(head.location, head.properties)
     plan = ManifestListPlan(
-        location=provider.new_metadata_location(f"snap-{append.snapshot_id}-0-{file_id}.avro"),
+        location=metadata_places(head).new_metadata_location(f"snap-{append.snapshot_id}-0-{file_id}.avro"),
         head=parent.manifest_list if parent is not None else None,
         added=append.manifests,
         merge=append.merge,
@@ -303,7 +363,7 @@ def _appended(
         timestamp_ms=now_ms,
         manifest_list=plan.location,
         summary=update_snapshot_summaries(
-            Summary(Operation.APPEND, **append.summary, **_marks(attempt, generation)),
+            Summary(Operation.APPEND, **{**append.summary, **_marks(attempt, generation)}),
             parent.summary if parent is not None else None,
         ),
         schema_id=head.current_schema_id,

@@ -58,6 +58,20 @@ def maven_jars(*coordinates: str) -> Sequence[Path]:
     return [folder / f"{artifact}-{version}.jar" for _, artifact, version in parts]
 
 
+def maven_class_path(pom: Path) -> Sequence[Path]:
+    """Return the jars of the dependencies of *pom*, and of what they need in turn; the first call fetches them.
+
+    Raises:
+        ConfigError: As for :func:`maven_jar`.
+    """
+
+    def fetch(partial: Path) -> None:
+        _maven(str(pom), f"{_PLUGIN}:copy-dependencies", f"-DoutputDirectory={partial}", "-f", str(pom))
+
+    folder = _cached(f"class-path/{hashlib.sha256(pom.read_bytes()).hexdigest()[:16]}", fetch)
+    return sorted(folder.glob("*.jar"))
+
+
 def maven_archive(coordinates: str) -> Path:
     """Return the folder that the archive *coordinates*, ``group:artifact:version:tar.gz:classifier``, unpacks to.
 

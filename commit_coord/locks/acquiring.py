@@ -23,6 +23,7 @@ from typing import Protocol
 
 from commit_coord.clock import Clock
 from commit_coord.errors import (
+    ClientStops,
     LockDeadlock,
     LockError,
     LockRefused,
@@ -44,6 +45,9 @@ ANSWER_LEASES = 10
 
 _LEAVING = 0.005
 """Seconds between two checks whether all waiting threads have left."""
+
+_NOTICED = 1.0
+"""Seconds after which a request that sleeps between two tries notices that its client stops."""
 
 _LOOKS = Backoff(initial_ms=1_000, maximum_ms=8_000)
 """Waits between two checks for a deadlock."""
@@ -71,7 +75,8 @@ class Acquire:
         watch: Called now and then during a wait; an error that it raises ends the wait.
         began: The time of ``Clock.now`` when the call began.
         thread: The calling thread.
-        is_closed: Whether the client was closed since the call began.
+        is_closed: Whether the wait is to end: the client was closed since the call began, or stops.
+        is_stopping: Whether the client only stops. A request whose offer another holder has taken then goes on.
     """
 
     request: LockRequest
@@ -81,6 +86,7 @@ class Acquire:
     began: float = 0.0
     thread: int = field(default_factory=threading.get_ident)
     is_closed: bool = False
+    is_stopping: bool = False
 
 
 class Queue(Protocol):
@@ -191,7 +197,9 @@ class Acquirer:
                     return lease
                 assert isinstance(acquire.policy, DenyPolicy)
                 assert refused is not None
-                attempt = pause_before_retry(self._clock, acquire.policy, attempt, acquire.deadline, refused)
+                attempt = pause_before_retry(
+                    self._clock, acquire.policy, attempt, acquire.deadline, refused, lambda: acquire.is_closed
+                )
                 self._refuse_closed(acquire)
         except Carried:
             self._emitter.not_granted(request, acquire.began, "carried")
@@ -222,11 +230,16 @@ class Acquirer:
         """
         ending = list(self.under_way.values())
         for one in ending:
-            one.is_closed = True
+            one.is_closed, one.is_stopping = True, False
         own, until = threading.get_ident(), self._clock.now() + BRIEFLY
         others = [one for one in ending if one.thread != own]
         while self._clock.now() < until and any(one in others for one in list(self.under_way.values())):
             self._clock.sleep(_LEAVING)
+
+    def refuse_waits(self) -> None:
+        """See :meth:`LockManager.refuse_waits`."""
+        for one in list(self.under_way.values()):
+            one.is_stopping = one.is_closed = True
 
     def _try(self, acquire: Acquire, attempt: int) -> tuple[HandoverLease | None, LockRefused | None]:
         """Return a lease, or the refusal of the deny policy; leave nothing behind on any other end than a lease."""
@@ -316,7 +329,13 @@ class Acquirer:
         if not acquire.is_closed:
             return
         request = acquire.request
-        if request.offer and not self.queue.retract(request):
+        retracted = not request.offer or self.queue.retract(request)
+        if acquire.is_stopping:
+            if retracted:
+                raise ClientStops("the client stops, and waits for no lock any more", locks=request)
+            acquire.is_closed = False  # the holder that took the offer carries it out, and answers soon
+            return
+        if not retracted:
             raise OfferLost("the client was closed, and the holder that took the offer did not answer", locks=request)
         raise LockRefused("the client was closed while the request waited", locks=request)
 
@@ -327,8 +346,15 @@ class Acquirer:
         return lease
 
 
-def pause_before_retry(clock: Clock, policy: DenyPolicy, attempt: int, deadline: float, refused: LockRefused) -> int:
-    """Sleep between two tries of the deny policy and return the number of the next one.
+def pause_before_retry(
+    clock: Clock,
+    policy: DenyPolicy,
+    attempt: int,
+    deadline: float,
+    refused: LockRefused,
+    ends: Callable[[], bool] = lambda: False,
+) -> int:
+    """Sleep between two tries of the deny policy and return the number of the next one; no longer once *ends* is true.
 
     Raises:
         LockRefused: There is no other try; it is *refused*.
@@ -345,5 +371,7 @@ def pause_before_retry(clock: Clock, policy: DenyPolicy, attempt: int, deadline:
             **refused.details,
             accepted=f"a longer lock.acquire-timeout-ms; lock.num-retries allows {policy.numretries + 1} tries",
         )
-    clock.sleep(max(0.0, min(next_wait(pause, attempt, clock.random()), deadline - now)))
+    until = min(now + next_wait(pause, attempt, clock.random()), deadline)
+    while (left := until - clock.now()) > 0 and not ends():
+        clock.sleep(min(left, _NOTICED))
     return attempt + 1

@@ -322,6 +322,13 @@ class LockManager(ABC):
         """Raise TypeError: locks belong to this process. Send the catalog, which opens its own lock manager."""
         raise TypeError("a lock manager can't be pickled or copied: send its catalog, which opens another one")
 
+    def refuse_waits(self) -> None:
+        """Have the requests that wait now leave their queues and end with ClientStops; return before they have.
+
+        What is held stays held, and a request that comes later waits as ever. By default nothing waits.
+        """
+        return
+
     @abstractmethod
     def close(self) -> None:
         """Release every lease of this client that is not explicit, and close every connection. Idempotent.

@@ -44,6 +44,10 @@ class Acquires(Protocol):
         """Have every other thread's request end that is under way, and return once they have left the queues."""
         ...
 
+    def refuse_waits(self) -> None:
+        """See :meth:`LockManager.refuse_waits`."""
+        ...
+
 
 class Keeping(Protocol):
     """Keeps the leases of one client."""
@@ -202,6 +206,10 @@ class QueueLockManager(HandoverLockManager, Generic[QueueT]):
         """See :meth:`HandoverLockManager.recall`."""
         journal = self.parts.journal
         return journal.recall(request_id) if journal is not None else None
+
+    def refuse_waits(self) -> None:
+        """See :meth:`LockManager.refuse_waits`."""
+        self.parts.acquirer.refuse_waits()
 
     def close(self) -> None:
         """See :meth:`LockManager.close`."""

@@ -1,4 +1,6 @@
-"""The audit log: who released which locks by force, and who moved tables to another lock service, when and why.
+"""The audit log: who released which locks by force, who moved tables to another lock service, when and why.
+
+It also lists the requests that the REST server refused because of who sent them.
 
 To a logger, and to a file of JSON lines where one is configured.
 """
@@ -12,7 +14,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from commit_coord.events import LocksForced, PhaseChange
+from commit_coord.events import AccessRefused, LocksForced, PhaseChange
 from commit_coord.model import LockEntry, Owner
 
 logger = logging.getLogger("commit_coord.audit")
@@ -22,7 +24,9 @@ _SHOWN = 3
 
 
 class AuditLog:
-    """Records every lock request that was released by force, and every change of a table's phase, one line each.
+    """Records each lock request released by force, each change of a table's phase, and each refused request.
+
+    Each of them is one line.
 
     Args:
         path: A file that is appended to; "" for none. Processes may share it: a line is written in one piece.
@@ -71,6 +75,29 @@ class AuditLog:
             event.after,
             event.epoch,
             event.why or "no reason given",
+            extra={"audit": line},
+        )
+        self._append([line])
+
+    def refused(self, event: AccessRefused) -> None:
+        """Write down *event*; as :meth:`record`, it is no error if that fails."""
+        line = self._common | {
+            "at": _moment(event.at_ms),
+            "how": "access refused" if event.known else "not authenticated",
+            "client": event.client,
+            "address": event.address,
+            "request": event.request,
+            "request_id": event.request_id,
+            "why": event.why,
+        }
+        logger.warning(
+            "%s: %s from %s, %r, request %s: %s",
+            line["how"],
+            event.client or "nobody",
+            event.address,
+            event.request,
+            event.request_id,
+            event.why,
             extra={"audit": line},
         )
         self._append([line])

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import Token
 from dataclasses import dataclass
 
 from opentelemetry import context, trace
 from opentelemetry.context import Context
+from opentelemetry.propagate import extract
 from opentelemetry.trace import Span, SpanKind, StatusCode
 from opentelemetry.util.types import AttributeValue
 
@@ -120,3 +123,29 @@ def _end(span: Span | None, *, failed: bool = False, end_ns: int | None = None, 
 
 def _named(facts: dict[str, AttributeValue]) -> dict[str, AttributeValue]:
     return {f"commit_coord.{name}": value for name, value in facts.items()}
+
+
+@contextmanager
+def serving_span(
+    headers: Mapping[str, str], *, method: str, route: str, catalog: str
+) -> Iterator[Callable[[int], None]]:
+    """Make a request to a server the current span of the thread in the block; yield what takes its status.
+
+    Args:
+        headers: Of the request; ``traceparent`` names the client's span.
+        method: Of the request.
+        route: Likewise.
+        catalog: That it is for.
+    """
+    facts = {"http.request.method": method, "http.route": route, "commit_coord.catalog": catalog}
+    tracer = trace.get_tracer("commit_coord")
+    with tracer.start_as_current_span(
+        "commit_coord.request", context=extract(headers), kind=SpanKind.SERVER, attributes=facts
+    ) as span:
+
+        def answered(status: int) -> None:
+            span.set_attribute("http.response.status_code", status)
+            if status >= 500:
+                span.set_status(StatusCode.ERROR)
+
+        yield answered

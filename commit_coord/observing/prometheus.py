@@ -10,6 +10,7 @@ from functools import cache
 from prometheus_client import Counter, Gauge, Histogram
 
 from commit_coord.events import (
+    AccessRefused,
     CommitEnded,
     CommitOverwritten,
     Event,
@@ -45,10 +46,19 @@ class _Instruments:
             (*_CATALOG, "scope"),
             buckets=_SECONDS,
         )
+        # If several processes share their metrics, these two are summed over the processes that run.
         self.waiting = Gauge(
-            "commit_coord_lock_requests_waiting", "Requests of this process that wait now", (*_CATALOG, "scope")
+            "commit_coord_lock_requests_waiting",
+            "Requests of this process that wait now",
+            (*_CATALOG, "scope"),
+            multiprocess_mode="livesum",
         )
-        self.held = Gauge("commit_coord_leases_held", "Leases that this process holds now", (*_CATALOG, "scope"))
+        self.held = Gauge(
+            "commit_coord_leases_held",
+            "Leases that this process holds now",
+            (*_CATALOG, "scope"),
+            multiprocess_mode="livesum",
+        )
         self.lost = Counter("commit_coord_leases_lost", "Leases that expired or were released by force", _CATALOG)
         self.unreleased = Counter(
             "commit_coord_release_failures", "Releases that were not confirmed at once and are tried again", _CATALOG
@@ -65,6 +75,11 @@ class _Instruments:
             "commit_coord_commits_overwritten",
             "Commits that had landed and that a writer without our rules replaced",
             _CATALOG,
+        )
+        self.refused = Counter(
+            "commit_coord_access_refused",
+            "Requests to the REST server that were refused, by whether it is known who sent them",
+            (*_CATALOG, "known"),
         )
         self.swap = Histogram(
             "commit_coord_swap_seconds",
@@ -114,6 +129,8 @@ class Metrics:
                 on.unreleased.labels(*labels).inc()
             case LocksForced(how=how, freed=freed):
                 on.forced.labels(*labels, how).inc(len({entry.request_id for entry in freed}))
+            case AccessRefused(known=known):
+                on.refused.labels(*labels, str(known).lower()).inc()
             case SwapEnded(result=result, took_ms=took_ms):
                 on.swap.labels(*labels, result).observe(took_ms / 1000)
             case CommitEnded(status=status, rebased=rebased, carried=carried):

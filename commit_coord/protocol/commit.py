@@ -238,9 +238,15 @@ class NeedsReplan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """The attempt can't be carried out."""
+    """The attempt can't be carried out.
+
+    Args:
+        reason: Why.
+        misfit: Set if a retry is refused, too: what the attempt asks for does not fit the table.
+    """
 
     reason: str
+    misfit: ValueError | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -386,8 +392,10 @@ def _under_latch(limits: Limits, replans: int) -> Generator[Effect, Any, Verdict
         except Exception as error:  # noqa: BLE001
             return _not_swapped(error, tries)
         match planned:
-            case Refusal(reason=reason):
-                return Verdict(status=CommitStatus.FAILURE, cause=Cause.CONFLICT, reason=reason, tries=tries)
+            case Refusal(reason=reason, misfit=misfit):
+                return Verdict(
+                    status=CommitStatus.FAILURE, cause=Cause.CONFLICT, reason=reason, error=misfit, tries=tries
+                )
             case Answered():
                 return Verdict(status=CommitStatus.SUCCESS, answered=planned, tries=tries)
             case WrongLatch(reason=reason):
@@ -418,9 +426,11 @@ def _under_latch(limits: Limits, replans: int) -> Generator[Effect, Any, Verdict
         try:
             status = yield from _swap(limits, planned)
         except Exception as error:  # noqa: BLE001
-            # The store says that this swap was not carried out.
-            yield Discard(planned)
-            return _not_swapped(error, tries)
+            # The store says that this swap was not carried out. It may be wrong, and files that are gone stay gone.
+            if (yield Locate(planned)) is not Where.IN_LOG:
+                yield Discard(planned)
+                return _not_swapped(error, tries)
+            status = CommitStatus.SUCCESS
         if status is CommitStatus.SUCCESS:
             status = yield from _confirmed(limits, planned)
         if status is not CommitStatus.FAILURE:

@@ -117,7 +117,9 @@ COMMANDS: Mapping[Operation, Command] = MappingProxyType(
         Operation.SELECT: Command(Level.TARGET, S, Calls.NONE, "SELECT … FROM t [WHERE p = …]"),
         # Rows 2 and 3 of the manual: a full partition, and a prefix P.Q whose parent P is held in S.
         Operation.INSERT: Command(Level.TARGET, X, Calls.NONE, "INSERT INTO t [PARTITION (…)] …"),
-        Operation.RENAME: Command(Level.TABLE, X, Calls.ICEBERG, "ALTER TABLE t RENAME TO u", "catalog.rename_table"),
+        Operation.RENAME: Command(
+            Level.TABLE, X, Calls.ICEBERG, "ALTER TABLE t RENAME TO u", "catalog.rename_table, rename_view"
+        ),
         Operation.ADD_COLUMNS: Command(Level.TABLE, X, Calls.NONE, "ALTER TABLE t ADD COLUMNS (…)"),
         Operation.REPLACE_COLUMNS: Command(Level.TABLE, X, Calls.NONE, "ALTER TABLE t REPLACE COLUMNS (…)"),
         Operation.CHANGE_COLUMNS: Command(Level.TABLE, X, Calls.NONE, "ALTER TABLE t CHANGE [COLUMN] …"),
@@ -139,7 +141,9 @@ COMMANDS: Mapping[Operation, Command] = MappingProxyType(
         Operation.CONCATENATE_PARTITION: Command(
             Level.PARTITION, X, Calls.ICEBERG, "ALTER TABLE t PARTITION (…) CONCATENATE", "table.compact({…})"
         ),
-        Operation.DROP_TABLE: Command(Level.TABLE, X, Calls.ICEBERG, "DROP TABLE t", "catalog.drop_table, purge_table"),
+        Operation.DROP_TABLE: Command(
+            Level.TABLE, X, Calls.ICEBERG, "DROP TABLE t", "catalog.drop_table, purge_table, drop_view"
+        ),
         # An append looks at nothing but its own rows and lands on any head: Iceberg needs no lock for it.
         Operation.APPEND: Command(Level.TARGET, X, Calls.HIVE, "", "table.append, add_files, spark.write_table"),
         Operation.OVERWRITE: Command(
@@ -179,7 +183,11 @@ COMMANDS: Mapping[Operation, Command] = MappingProxyType(
         Operation.SET_WRITE_ORDER: Command(Level.TABLE, S, Calls.HIVE, "", "table.update_sort_order"),
         Operation.SET_STATISTICS: Command(Level.TABLE, S, Calls.HIVE, "", "table.update_statistics"),
         Operation.CREATE_TABLE: Command(
-            Level.NAME, X, Calls.HIVE, "CREATE TABLE t (…)", "catalog.create_table, register_table"
+            Level.NAME,
+            X,
+            Calls.HIVE,
+            "CREATE TABLE t (…)",
+            "catalog.create_table, register_table, create_view, register_view",
         ),
         Operation.CREATE_DATABASE: Command(
             Level.DATABASE, X, Calls.HIVE, "CREATE DATABASE d", "catalog.create_namespace"

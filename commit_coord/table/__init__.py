@@ -17,7 +17,18 @@ Theory of operation
 
 from commit_coord.table.compaction import Compacted, rewrite_here
 from commit_coord.table.creation import CoordinatedCreation
+from commit_coord.table.placed import CoordinatedStagedTable
+from commit_coord.table.several import CatalogTransaction
 from commit_coord.table.table import CoordinatedTable, Rewriter
 from commit_coord.table.transaction import CoordinatedTransaction
 
-__all__ = ["Compacted", "CoordinatedCreation", "CoordinatedTable", "CoordinatedTransaction", "Rewriter", "rewrite_here"]
+__all__ = [
+    "CatalogTransaction",
+    "Compacted",
+    "CoordinatedCreation",
+    "CoordinatedStagedTable",
+    "CoordinatedTable",
+    "CoordinatedTransaction",
+    "Rewriter",
+    "rewrite_here",
+]

@@ -9,34 +9,16 @@ from pyiceberg.manifest import ManifestContent, ManifestFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
-from pyiceberg.table.snapshots import (
-    TOTAL_DATA_FILES,
-    TOTAL_DELETE_FILES,
-    TOTAL_EQUALITY_DELETES,
-    TOTAL_FILE_SIZE,
-    TOTAL_POSITION_DELETES,
-    TOTAL_RECORDS,
-    Operation,
-)
+from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update.snapshot import UpdateSnapshot, _MergeAppendFiles
 from pyiceberg.utils.properties import property_as_bool
 
 from commit_coord.config import COALESCE
 from commit_coord.coordinator import delete_quietly
 from commit_coord.iceberg import manifest_list, manifests
-from commit_coord.iceberg.attempt import Append, Merge
+from commit_coord.iceberg.attempt import TOTALS, Append, Merge
 from commit_coord.iceberg.written import Written, digest
 from commit_coord.table.producers import BySpec, Delete, Overwrite, Rewrite, by_spec
-
-_TOTALS = {
-    TOTAL_DATA_FILES,
-    TOTAL_DELETE_FILES,
-    TOTAL_EQUALITY_DELETES,
-    TOTAL_FILE_SIZE,
-    TOTAL_POSITION_DELETES,
-    TOTAL_RECORDS,
-}
-
 
 P = TypeVar("P", bound=BySpec)
 
@@ -116,7 +98,7 @@ class PureAppend(BySpec, _MergeAppendFiles):
             snapshot_id=self._snapshot_id,
             branch=self._target_branch,
             manifests=tuple(own),
-            summary={key: value for key, value in summary.items() if key not in _TOTALS},
+            summary={key: value for key, value in summary.items() if key not in TOTALS},
             schema_id=written.schema.schema_id,
             schema=digest(written.schema),
             specs={spec_id: digest(spec) for spec_id, spec in written.specs.items()},

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import AssertTableUUID
 
-from commit_coord.errors import CommitNotApplied, StatementError
+from commit_coord.coordinator import Change, Committed
+from commit_coord.errors import CommitNotApplied, CommitStateUnknown, StatementError
 from commit_coord.iceberg import metadata as fast_metadata
-from commit_coord.iceberg.attempt import Attempt
+from commit_coord.iceberg.attempt import Attempt, table_name
 from commit_coord.table.calls import Calls
 from commit_coord.table.commit_request import CommitRequest
 from commit_coord.table.ports import TableCatalog
@@ -38,6 +42,29 @@ class Committing:
         Raises:
             RuntimeError: The transaction has failed before.
         """
+        change = self.prepare(transaction)
+        try:
+            committed = None
+            if change is not None:
+                (committed,) = self._catalog.coordinator.commit(
+                    [change.attempt],
+                    replan=change.replan,
+                    repeatable=self._request.repeatable,
+                    operation_lease=change.operation_lease,
+                )
+            self.show(transaction, committed)
+        except BaseException as error:
+            self.give_up(transaction, error)
+            raise
+        self.begin_anew(transaction)
+
+    def prepare(self, transaction: StagingTransaction) -> Change | None:
+        """Return the staged changes for a commit, None if there are none. On an error, they are abandoned.
+
+        Raises:
+            RuntimeError: The transaction has failed before.
+            CommitConflict: The base shows that the changes cannot land.
+        """
         draft, basis, calls = self._draft, self._basis, self._calls
         if transaction._failed:
             raise RuntimeError("This transaction failed to commit and cannot be reused; create a new transaction.")
@@ -48,23 +75,60 @@ class Committing:
         except BaseException:
             calls.abandon(transaction)
             raise
-        try:
-            if attempt is not None:
-                self._land(transaction, attempt)
-            elif basis.has_moved:
-                basis.show(*basis.planned_on)
-        except (CommitNotApplied, StatementError):  # the second one while it was planned again
-            calls.abandon(transaction)
-            raise
-        except BaseException:
+        if attempt is None:
+            return None
+
+        def replan(head: TableMetadata, location: str) -> Attempt:
+            """Plan the staged changes again on *head*, and return what they ask for there."""
+            with basis.files_may_be_gone():
+                self._replanner.follow(transaction, head, location)
+                return self.attempt()
+
+        self._request.sent = True
+        return Change(attempt=attempt, replan=replan, operation_lease=self._request.operation_lease)
+
+    def show(self, transaction: StagingTransaction, committed: Committed | None) -> None:
+        """Let the caller's table object show *committed*; None if there was nothing to commit."""
+        if committed is None:
+            if self._basis.has_moved:
+                self._basis.show(*self._basis.planned_on)
+            return
+        with self._landed():
+            self._basis.show(committed.metadata, committed.location)
+            self._request.answered = committed.answered
+            if committed.answered:
+                transaction.created.delete(self._draft.table.io)
+            else:
+                transaction._cleanup_uncommitted_manifests()  # of earlier plans
+
+    def give_up(self, transaction: StagingTransaction, error: BaseException) -> None:
+        """End the transaction after *error*; delete its files if the error proves that nothing landed."""
+        if isinstance(error, CommitNotApplied | StatementError):  # the second one while it was planned again
+            self._calls.abandon(transaction)
+        else:
             transaction._failed = True
-            calls.lock.release()
-            raise
-        calls.lock.release()
-        draft.staged = Staged()
-        transaction.created.forget()
-        basis.begin_anew()
-        self._request.renew()
+            self._calls.lock.release()
+
+    def begin_anew(self, transaction: StagingTransaction) -> None:
+        """Begin a new transaction after this one has landed."""
+        with self._landed():
+            self._calls.lock.release()
+            self._draft.staged = Staged()
+            transaction.created.forget()
+            self._basis.begin_anew()
+            self._request.renew()
+
+    @contextmanager
+    def _landed(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            raise CommitStateUnknown(
+                "the commit landed, and an error that nobody expected came after it; load the table again, do not "
+                "repeat the commit",
+                table=table_name(self._request.table),
+                request_id=self._request.id,
+            ) from error
 
     def attempt(self) -> Attempt:
         """Return what the staged changes ask for."""
@@ -106,22 +170,3 @@ class Committing:
         """
         if (newer := self._basis.newer_head()) is not None:
             self._replanner.follow(transaction, *newer)
-
-    def _land(self, transaction: StagingTransaction, attempt: Attempt) -> None:
-        def replan(head: TableMetadata, location: str) -> Attempt:
-            """Plan the staged changes again on *head*, and return what they ask for there."""
-            with self._basis.files_may_be_gone():
-                self._replanner.follow(transaction, head, location)
-                return self.attempt()
-
-        request = self._request
-        request.sent = True
-        (committed,) = self._catalog.coordinator.commit(
-            [attempt], replan=replan, repeatable=request.repeatable, operation_lease=request.operation_lease
-        )
-        self._basis.show(committed.metadata, committed.location)
-        request.answered = committed.answered
-        if committed.answered:
-            transaction.created.delete(self._draft.table.io)
-        else:
-            transaction._cleanup_uncommitted_manifests()  # of earlier plans

@@ -21,6 +21,7 @@ from pyiceberg.utils.properties import property_as_int
 
 from commit_coord.iceberg.partitioned_rows import split
 from commit_coord.iceberg.required import complete
+from commit_coord.iceberg.storage import heeded
 from commit_coord.iceberg.written import partition_schema, text_of
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ def data_files(
     import pyarrow as pa
     from pyiceberg.io.pyarrow import _dataframe_to_data_files, write_file
 
+    metadata = heeded(metadata, io.properties)
     rows = complete(rows, metadata.schema().as_struct())
     if not isinstance(rows, pa.Table):
         return _dataframe_to_data_files(metadata, rows, io, write_uuid, counter)

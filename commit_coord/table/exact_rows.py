@@ -15,7 +15,6 @@ from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update.snapshot import UpdateSnapshot, _FastAppendFiles
 from pyiceberg.typedef import EMPTY_DICT, Record
 
-from commit_coord.iceberg.required import complete
 from commit_coord.iceberg.written import mark
 from commit_coord.table import partition_filters
 from commit_coord.table.append import CoordinatedUpdateSnapshot
@@ -33,7 +32,7 @@ class ExactRows(Transaction):
     PyIceberg splits rows by partition itself: it doubles those of 0.0 and -0.0, and loses those of NaN.
     """
 
-    _unwritten: pa.Table | None = None
+    _unwritten: pa.Table | pa.RecordBatchReader | None = None
     """Rows that the next append adds."""
 
     def append(
@@ -108,13 +107,14 @@ class ExactRows(Transaction):
 
     @contextmanager
     def _splitting(self, df: Any) -> Iterator[Any]:
-        """Yield what PyIceberg writes of *df*: no row of a table, as its next producer adds them."""
-        if _no_row_of(df) is df:
-            yield complete(df, self.table_metadata.schema().as_struct()) if hasattr(df, "read_next_batch") else df
+        """Yield what PyIceberg writes of *df*: no row of it, as its next producer adds them."""
+        rowless = df.schema.empty_table() if hasattr(df, "read_next_batch") else _no_row_of(df)
+        if rowless is df:
+            yield df
             return
         self._unwritten = df
         try:
-            yield _no_row_of(df)
+            yield rowless
         finally:
             self._unwritten = None
 
@@ -123,7 +123,7 @@ class ExactRows(Transaction):
     ) -> _FastAppendFiles:
         producer = super()._append_snapshot_producer(snapshot_properties, branch)
         rows, self._unwritten = self._unwritten, None
-        if rows is not None and rows.num_rows:
+        if rows is not None and (hasattr(rows, "read_next_batch") or rows.num_rows):
             for data_file in data_files(self.table_metadata, rows, self._table.io, producer.commit_uuid):
                 producer.append_data_file(data_file)
         return producer

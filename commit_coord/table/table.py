@@ -10,7 +10,6 @@ from pyiceberg.exceptions import CommitFailedException, ValidationException
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.expressions.parser import parse
 from pyiceberg.manifest import DataFile
-from pyiceberg.table import Table
 from pyiceberg.table.maintenance import MaintenanceTable
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation
@@ -34,6 +33,7 @@ from commit_coord.table.compaction import Compacted, Group, compact, rewrite_her
 from commit_coord.table.earlier_commit import EarlierCommit
 from commit_coord.table.isolation import NOTHING
 from commit_coord.table.operation_locks import acquire, acquire_unless_held, needed_locks
+from commit_coord.table.placed import PlacedTable
 from commit_coord.table.ports import catalog_of
 from commit_coord.table.transaction import CoordinatedTransaction
 from commit_coord.table.writable import refuse_unwritable
@@ -46,7 +46,7 @@ Rewriter = Callable[["CoordinatedTable", Sequence[Group]], list[DataFile]]
 """Writes the rows of groups of files as new files of the table, and returns these. When it raises, it leaves none."""
 
 
-class CoordinatedTable(Table):
+class CoordinatedTable(PlacedTable):
     """A PyIceberg table whose commits go through the coordinator of its catalog."""
 
     @property

@@ -37,6 +37,7 @@ import pytest
 
 from commit_coord.clock import SYSTEM_CLOCK, SystemClock
 from commit_coord.errors import (
+    ClientStops,
     LockDeadlock,
     LockError,
     LockLost,
@@ -47,7 +48,7 @@ from commit_coord.errors import (
 )
 from commit_coord.events import Event, Events, LockAcquired, LockEnded, LockLeaseLost
 from commit_coord.local.server import by_load
-from commit_coord.locks.base import DenyPolicy, Lease, LockSettings, Policy
+from commit_coord.locks.base import DenyPolicy, Lease, LockManager, LockSettings, Policy
 from commit_coord.locks.handover import HandoverLease, HandoverLockManager
 from commit_coord.locks.registry import create_lock_manager
 from commit_coord.model import (
@@ -159,7 +160,7 @@ class Service:
         )
         self._clients.append(manager)
         if self.name == "zookeeper":
-            # Its first call opens a session, and a call that lists locks waits for that only briefly.
+            # The deadlines of the tests do not include the time that a new session takes.
             until(lambda: answers(manager), "a session")
         return manager
 
@@ -864,6 +865,29 @@ class LockContract:
             until(lambda: any(seconds >= 0.05 for seconds in service.clock.slept), "a pause between two tries")
             manager.close()
         assert isinstance(denied.ended().error, LockRefused), denied.error
+        assert {} == standing(other)
+
+    @pytest.mark.parametrize("policy", [None, DenyPolicy(numretries=1000, sleep_between_retries_ms=600_000)])
+    def test_a_client_that_stops_waits_for_nothing_and_keeps_what_it_holds(
+        self, service: Service, manager: HandoverLockManager, other: HandoverLockManager, policy: DenyPolicy | None
+    ) -> None:
+        """Also between two tries of the deny policy. A manager may leave the waits of its clients alone, by default."""
+        manager.refuse_waits()
+        if not manager.guarantees.mutual_exclusion or type(manager).refuse_waits is LockManager.refuse_waits:
+            return
+        with (
+            manager.acquire(request((S, Resource(("db", "other")))), deadline=soon()) as own,
+            other.acquire(request((X, TABLE)), deadline=soon()),
+        ):
+            waiter = Contender(manager, request((X, TABLE)), policy=policy)
+            if policy is None:
+                waiter.queued()
+            else:
+                until(lambda: any(seconds >= 0.5 for seconds in service.clock.slept), "a pause between two tries")
+            manager.refuse_waits()
+            assert isinstance(waiter.ended().error, ClientStops), waiter.error
+            own.ensure_active(0)
+            assert own.request.request_id in standing(other)
         assert {} == standing(other)
 
     def test_close_at_any_moment_leaves_nothing(self, service: Service) -> None:

@@ -199,11 +199,6 @@ class CatalogCalls(RuleBasedStateMachine):
         else:
             assert mine == theirs
 
-    @rule(name=TABLES)
-    def views_are_refused(self, name: Name) -> None:
-        for call in ("load_view", "view_exists", "drop_view", "list_views"):
-            self.both(call, name)
-
 
 _NO_SPEC = (UNPARTITIONED_PARTITION_SPEC, UNSORTED_SORT_ORDER)
 

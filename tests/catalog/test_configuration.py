@@ -153,6 +153,7 @@ def test_every_documented_property_can_be_set_in_the_environment(tmp_path: Path)
         "commit.journal-lifetime-ms": "777",
         "commit.group.max-size": "7",
         "commit.group.max-bytes": "70000",
+        "commit.reserved-turn-ms": "77",
         "lease.max-duration-ms": "7777",
         "hive.client-timeout-ms": "777777",
         "hive.compare-and-set": "ignored",

@@ -126,15 +126,14 @@ def test_a_spec_or_schema_of_another_content_is_another_one(memory: Kit) -> None
     assert was.misfit(table.metadata) is None
     assert was.misfit(head) == "partition spec 0 of the written files is gone"
     assert digest(other) != digest(BY_BUCKET)
+    before = table.metadata
     with table.transaction() as transaction:
         transaction.append(ids(1))
         append = transaction.committing.attempt().append
     assert append is not None
     assert append.specs == {0: digest(BY_BUCKET)}
     assert _append_conflict(append, head) == "partition spec 0 of the written files is gone"
-    assert (
-        _append_conflict(replace(append, schema="another"), table.metadata) == "schema 0 of the written files is gone"
-    )
+    assert _append_conflict(replace(append, schema="another"), before) == "schema 0 of the written files is gone"
 
 
 def test_a_dynamic_overwrite_replaces_a_partition_of_nan(memory: Kit) -> None:

@@ -24,6 +24,7 @@ from pyiceberg.exceptions import (
     NamespaceNotEmptyError,
     NoSuchNamespaceError,
     NoSuchTableError,
+    NoSuchViewError,
     TableAlreadyExistsError,
 )
 from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -47,6 +48,7 @@ from pyiceberg.types import (
     TimestampType,
 )
 
+from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.testing.contract import until
 from tests.catalog.kit import ARROW, NO_MATCH, SCHEMA, Kit, files_in, frame, ids, kit, local, row_ids, rows
 
@@ -297,8 +299,18 @@ def test_registering_is_refused_for_names_and_namespaces_that_do_not_fit(coord: 
         coord.catalog.register_table(table.name(), table.metadata_location)
     with pytest.raises(NoSuchNamespaceError):
         coord.catalog.register_table("nowhere.t", table.metadata_location)
-    with pytest.raises(NotImplementedError):
-        coord.catalog.register_table(coord.identifier(), table.metadata_location, overwrite=True)
+
+
+def test_a_table_is_registered_over_another_one(coord: Kit) -> None:
+    table, other = coord.table(ids(1)), coord.table(ids(2))
+    if not coord.coordinated:  # PyIceberg's own does not
+        with pytest.raises(NotImplementedError):
+            coord.catalog.register_table(other.name(), table.metadata_location, overwrite=True)
+        return
+    assert [1] == row_ids(coord.catalog.register_table(other.name(), table.metadata_location, overwrite=True))
+    coord.again(other).append(ids(3))
+    assert [1, 3] == row_ids(coord.again(other))
+    assert [1] == row_ids(coord.catalog.register_table(coord.identifier(), table.metadata_location, overwrite=True))
 
 
 def test_registering_a_bad_location_fails(coord: Kit) -> None:
@@ -338,13 +350,17 @@ def test_dropping_keeps_the_files_and_purging_deletes_them(coord: Kit) -> None:
     assert files_in(purged.location()) == set()
 
 
-def test_views_are_where_pyiceberg_has_them(coord: Kit) -> None:
+def test_a_view_that_does_not_exist_is_named_in_the_error_although_pyiceberg_has_no_views_here(coord: Kit) -> None:
     name = (coord.namespace, "view")
-    for call in (coord.catalog.drop_view, coord.catalog.view_exists, coord.catalog.load_view):
+    if not isinstance(coord.catalog, CoordinatedCatalog):
         with pytest.raises(NotImplementedError):
+            coord.catalog.view_exists(name)
+        return
+    assert not coord.catalog.view_exists(name)
+    assert [] == coord.catalog.list_views(coord.namespace)
+    for call in (coord.catalog.drop_view, coord.catalog.load_view):
+        with pytest.raises(NoSuchViewError, match="view"):
             call(name)
-    with pytest.raises(NotImplementedError):
-        coord.catalog.list_views(coord.namespace)
 
 
 # Rows.

@@ -103,6 +103,8 @@ def test_every_name_that_is_imported_from_pyiceberg_is_there() -> None:
         (spec.UpdateSpec.__init__, ["self", "transaction", "case_sensitive"]),
         (sorting.UpdateSortOrder.__init__, ["self", "transaction", "case_sensitive"]),
         (statistics.UpdateStatistics.__init__, ["self", "transaction"]),
+        (Table.location_provider, ["self"]),
+        (MetastoreCatalog._load_file_io, ["self", "properties", "location"]),
         (MetastoreCatalog._write_metadata, ["metadata", "io", "metadata_path"]),
         (MetastoreCatalog._resolve_table_location, ["self", "location", "database_name", "table_name"]),
         (MetastoreCatalog._empty_table_metadata, []),

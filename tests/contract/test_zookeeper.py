@@ -27,7 +27,7 @@ from commit_coord.events import LockLeaseLost, LockReleaseFailed
 from commit_coord.local import ZooKeeperEnsemble
 from commit_coord.local.server import by_load
 from commit_coord.local.zookeeper import ZooKeeperServer
-from commit_coord.locks.base import DenyPolicy, Extension, Interrupted, LockSettings
+from commit_coord.locks.base import BRIEFLY, DenyPolicy, Extension, Interrupted, LockSettings
 from commit_coord.locks.handover import HandoverLease, HandoverLockManager
 from commit_coord.locks.registry import create_lock_manager
 from commit_coord.locks.zookeeper import layout as zookeeper_layout
@@ -1236,6 +1236,19 @@ def test_a_server_that_stops_answering_keeps_nobody_for_long() -> None:
             zookeeper.servers[0].resume()
         until(lambda: _free(manager), "a server that answers")
         until(lambda: not manager.locks(), "an empty queue")
+
+
+@pytest.mark.zookeeper
+def test_the_first_listing_waits_for_servers_that_are_busy() -> None:
+    """A new session takes seconds on a machine with much to do; a listing by a client that has one does not wait."""
+    with ZooKeeperEnsemble(size=1) as zookeeper, opened(zookeeper.connect_string) as manager:
+        zookeeper.servers[0].pause()
+        busy = threading.Timer(BRIEFLY + 1, zookeeper.servers[0].resume)
+        busy.start()
+        try:
+            assert [] == list(manager.locks())
+        finally:
+            busy.join()
 
 
 @contextmanager

@@ -98,6 +98,24 @@ def test_a_commit_lands_while_its_lease_is_live(made: Kit) -> None:
     assert leases.confirm_lease(lease_id)
 
 
+def test_a_commit_to_several_tables_lands_only_while_its_lease_is_live(made: Kit) -> None:
+    if made.on_hive:
+        pytest.skip("a metastore swaps the pointer of one table at a time")
+    tables, leases = [made.table(ids(1)), made.table(ids(1))], made.catalog.leases
+    lease_id = leases.grab_lease(leased(tables[0]), LONG)
+    for number, is_live in ((2, True), (3, False)):
+        with made.catalog.fenced(lease_id), made.catalog.transaction() as tx:
+            for table in tables:
+                tx.table(table).append(ids(number))
+            if not is_live:
+                leases.force_drop_lease()
+                with pytest.raises(CommitLockFailed, match="the lease has ended"):
+                    tx.commit_transaction()
+                break
+    assert [[1, 2], [1, 2]] == [row_ids(made.again(table)) for table in tables]
+    assert not [file for table in tables for file in orphans(made.again(table))]
+
+
 @pytest.mark.parametrize("change", ["append", "overwrite", "properties"])
 def test_a_commit_whose_lease_ended_after_it_was_planned_does_not_land(
     made: Kit, monkeypatch: pytest.MonkeyPatch, change: str

@@ -61,8 +61,8 @@ class Counting:
     def prepare_metadata(self, table: tuple[str, ...], head: Any, made: Any, *, changes_phase: bool) -> Any:
         return self._real.prepare_metadata(table, head, made, changes_phase=changes_phase)
 
-    def file_io(self, properties: dict[str, str], location: str) -> Any:
-        return self._real.file_io(properties, location)
+    def file_io(self, location: str) -> Any:
+        return self._real.file_io(location)
 
 
 def number(value: int) -> pa.Table:

@@ -203,7 +203,8 @@ def test_a_carried_request_whose_holder_was_gone_keeps_its_files(catalog: Any, m
     with monkeypatch.context() as patch:
         patch.setattr(groups, "journal_entry", settle)
         first, landed = in_line(catalog, appending(1), repeatable(catalog, 2, str(uuid.uuid4())))
-    assert isinstance(first, OSError)
+    assert isinstance(first, CommitStateUnknown)
+    assert isinstance(first.__cause__, OSError)
     assert landed is True
     assert [0, 1, 2] == ids(catalog)
     assert [1, 2] == [len(found) for found in request_ids(catalog)]

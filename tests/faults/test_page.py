@@ -56,7 +56,7 @@ def test_the_page_is_that_of_the_results() -> None:
 def test_a_cell_that_was_not_run_says_so() -> None:
     left_out = {"not_run": "needs namespaces"}
     shown = row(page({"cells": {"hms/cut-both": left_out}}), "cut-both")
-    assert ["–", "not run", "not run", "not run: needs namespaces", "–", "not run", "not run"] == shown
+    assert ["–", *["not run"] * 2, "not run: needs namespaces", "not run", "–", *["not run"] * 2] == shown
 
 
 @pytest.mark.parametrize("what", ["lost", "doubled", "refused_present", "leaked", "missing", "wrong_rows"])

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from hive_metastore.ttypes import LockComponent, LockRequest, MetaException, NoSuchObjectException, UnlockRequest
 from pyiceberg.catalog.hive import HiveCatalog
-from pyiceberg.exceptions import NoSuchNamespaceError
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchViewError
+from pyiceberg.table.update import SetPropertiesUpdate
 
 import commit_coord
 from commit_coord import LockTimeout
@@ -162,13 +163,15 @@ def test_another_name_that_the_metastore_takes_for_a_table_is_refused_before_any
     other = (database.format(world.db), table)
     with catalog.coordinator.latch((world.db, "t"), statement="in the way"):
         held = [entry.request_id for entry in catalog.show_locks()]
-        for call in (catalog.load_table, catalog.drop_table, catalog.purge_table):
-            with pytest.raises(NoSuchName):
+        for call in (catalog.load_table, catalog.drop_table, catalog.purge_table, catalog.drop_view):
+            with pytest.raises((NoSuchName, NoSuchViewError)):
                 elsewhere(lambda call=call: call(other))  # type: ignore[misc]
         with pytest.raises(NoSuchName):
             elsewhere(lambda: catalog.rename_table((world.db, "t"), other))
         with pytest.raises(NoSuchName):
             elsewhere(lambda: catalog.create_table(other, SCHEMA))
+        with pytest.raises(NoSuchName):
+            elsewhere(lambda: catalog.commit_request(other, (), (SetPropertiesUpdate(updates={"a": "1"}),)))
         with pytest.raises(NoSuchName):
             elsewhere(lambda: catalog.lock_operation({Resource.table(other): X}))
         assert held == [entry.request_id for entry in catalog.show_locks()]

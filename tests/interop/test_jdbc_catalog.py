@@ -15,9 +15,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import LongType
+from pyiceberg.types import LongType, NestedField
+from pyiceberg.view.metadata import SQLViewRepresentation, ViewRepresentation, ViewVersion
 
+from commit_coord.iceberg.view_metadata import AddViewVersion, SetCurrentViewVersion
 from commit_coord.local.maven import maven_jar
 from tests import limits
 from tests.catalog.kit import Kit, frame, ids, kit, row_ids, rows
@@ -163,6 +166,37 @@ def test_java_reads_what_we_write(shared: Kit, java: Java) -> None:
         snapshot.snapshot_id for snapshot in table.snapshots()
     )
     assert java.sql(f"SELECT count(*) FROM {name}.entries")[0][0] == len(table.inspect.entries())
+
+
+def test_java_and_we_create_replace_and_read_each_others_views(shared: Kit, java: Java) -> None:
+    table = shared.table(ids(1, 2, 3))
+    ours, theirs = (table.name()[0], "ours"), (table.name()[0], "theirs")
+    query = f"SELECT id FROM {sql_name(shared, table)} WHERE id >"
+    schema = Schema(NestedField(1, "id", LongType()))
+
+    def version(sql: str) -> ViewVersion:
+        representation = ViewRepresentation(SQLViewRepresentation(type="sql", sql=sql, dialect="spark"))
+        return ViewVersion(
+            schema_id=0, representations=[representation], default_catalog=shared.name, default_namespace=ours[:1]
+        )
+
+    shared.catalog.create_view(ours, schema, version(f"{query} 1"))
+    name = f"{shared.name}.{'.'.join(ours)}"
+    assert [[2], [3]] == java.sql(f"SELECT * FROM {name} ORDER BY id")
+    java.sql(f"CREATE OR REPLACE VIEW {name} AS {query} 2")
+    assert [f"{query} 1", f"{query} 2"] == [
+        v.representations[0].root.sql for v in shared.catalog.load_view(ours).versions
+    ]
+    java.sql(f"CREATE VIEW {shared.name}.{'.'.join(theirs)} COMMENT 'of Java' AS {query} 0")
+    assert [ours, theirs] == sorted(shared.catalog.list_views(ours[0]))
+    assert "of Java" == shared.catalog.load_view(theirs).properties["comment"]
+    updates = [AddViewVersion(view_version=version(f"{query} 2")), SetCurrentViewVersion(view_version_id=-1)]
+    shared.catalog.commit_view(theirs, [], updates)
+    assert [[3]] == java.sql(f"SELECT id FROM {shared.name}.{'.'.join(theirs)}")
+    shared.catalog.drop_view(theirs)
+    java.sql(f"DROP VIEW {name}")
+    assert [] == shared.catalog.list_views(ours[0])
+    assert [] == java.sql(f"SHOW VIEWS IN {shared.name}.{ours[0]}")
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,18 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
-from tests.mutants import of_catalogs, of_files, of_locks, of_rows, of_spark, of_sql, of_transactions
+from tests.mutants import (
+    of_access,
+    of_catalogs,
+    of_files,
+    of_locks,
+    of_requests,
+    of_rest,
+    of_rows,
+    of_spark,
+    of_sql,
+    of_transactions,
+)
 from tests.mutants.mutant import ROOT, Mutant
 
 if TYPE_CHECKING:
@@ -256,8 +267,8 @@ MUTANTS = (
     Mutant(
         "a-repeat-that-was-not-looked-up-is-in-doubt",
         "coordinator/outcome.py",
-        "    if run.attempt.repeatable and not _is_the_last(verdict, heads_without_request):\n",
-        "    if False:\n",
+        "    if not run.attempt.repeatable or _is_the_last(verdict):\n",
+        "    if True:\n",
         "tests/catalog/test_request_ids.py::test_a_repeat_that_cannot_look_its_request_up_promises_nothing",
     ),
     Mutant(
@@ -418,8 +429,8 @@ MUTANTS = (
     Mutant(
         "a-repeat-does-not-deny-what-is-on-its-way",
         "coordinator/outcome.py",
-        "    return refused or len(heads_without_request) > 1\n",
-        "    return refused or bool(heads_without_request)\n",
+        "    return verdict.cause is Cause.CONFLICT and verdict.plan is None\n",
+        "    return True\n",
         "tests/coordinator/test_lost_replies.py::test_a_repeat_that_fails_does_not_deny_what_is_on_its_way",
     ),
     # What follows what.
@@ -509,13 +520,16 @@ MUTANTS = (
         "properties_read={},",
         _MOVES,
     ),
+    *of_access.MUTANTS,
     *of_files.MUTANTS,
     *of_transactions.MUTANTS,
     *of_sql.MUTANTS,
+    *of_rest.MUTANTS,
     *of_rows.MUTANTS,
     *of_spark.MUTANTS,
     *of_catalogs.MUTANTS,
     *of_locks.MUTANTS,
+    *of_requests.MUTANTS,
 )
 
 CONTROL = Mutant("nothing", "errors.py", "class LockError(", "class LockError(", f"{_SIM}[stalls]")

@@ -70,8 +70,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "column-ids-that-were-taken",
         "iceberg/rebase.py",
-        "        if taken := _taken_column_ids(attempt, head):\n",
-        "        if taken := []:\n",
+        "    if taken := _taken_column_ids(attempt, head):\n",
+        "    if taken := []:\n",
         f"{_EVOLVED}test_a_new_column_does_not_show_what_a_dropped_one_held",
     ),
     Mutant(
@@ -274,8 +274,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "rows-of-a-table-that-is-made-split-by-pyiceberg",
         "table/exact_rows.py",
-        "        if _no_row_of(df) is df:\n",
-        "        if not hasattr(self, '_target') or _no_row_of(df) is df:\n",
+        "        if rowless is df:\n",
+        "        if not hasattr(self, '_target') or rowless is df:\n",
         "tests/catalog/test_tables_made_with_rows.py::"
         "test_zeros_of_both_signs_and_nan_are_written_once_into_a_table_that_is_made",
     ),

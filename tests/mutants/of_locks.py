@@ -36,6 +36,14 @@ _LOCKS = (
         f"{_PROCESS}test_a_command_name_is_any_bytes",
     ),
     Mutant(
+        "names-are-not-trimmed-by-the-metastore",
+        "catalog/metastore/names.py",
+        "        if name != name.strip(_TRIMMED):\n",
+        "        if not name:\n",
+        "tests/hive/test_names.py::"
+        "test_another_name_that_the_metastore_takes_for_a_table_is_refused_before_anything_is_locked[{}-t\\t]",
+    ),
+    Mutant(
         "names-lock-as-they-are-typed",
         "catalog/hive.py",
         "Resource((*folded(*names), *(key.lower() + equals + value for key, equals, value in levels)))",
@@ -253,6 +261,13 @@ _ZOOKEEPER = (
         "                    self.opening.ends_with(self)\n",
         "",
         "tests/contract/test_zookeeper.py::test_a_client_that_nobody_closed_ends_its_session_and_its_threads",
+    ),
+    Mutant(
+        "zookeeper-a-first-listing-waits-briefly",
+        "locks/zookeeper/table.py",
+        "        self._session.begin()\n        depth",
+        "        depth",
+        "tests/contract/test_zookeeper.py::test_the_first_listing_waits_for_servers_that_are_busy",
     ),
     Mutant(
         "names-that-a-metastore-trims-have-locks-of-their-own",

@@ -293,6 +293,7 @@ def test_the_document_lists_every_metric_and_span(opened: Open) -> None:
     opened(commit__coord_metrics="prometheus")
     listed = set(re.findall(r"^\| `(commit_coord[\w.]+)", DOCS.read_text(), re.MULTILINE))
     metrics = {metric.name for metric in REGISTRY.collect() if metric.name.startswith("commit_coord_")}
+    metrics = {name for name in metrics if not name.startswith("commit_coord_rest_")}  # in docs/rest.md
     totals = {name.removesuffix("_total") for name in listed if "." not in name}
     assert metrics == totals
     assert {f"commit_coord.{span}" for span in ("commit", "acquire", "hold", "swap")} == {n for n in listed if "." in n}

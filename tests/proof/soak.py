@@ -1,10 +1,10 @@
 """Many writers work for a long time, and whatever could grow is measured.
 
 Theory of operation
-    For one lock manager after the other, two processes with half of the writers each (`memory`: one with all) append,
-    take operation locks, read, and now and then empty a table and expire its snapshots, so that the tables themselves
-    stay as they are. Every few seconds the parent reads from the kernel and from the services what there is: memory,
-    threads, file handles, connections, nodes, rows.
+    For one lock manager after the other, and for the REST server, two processes with half of the writers each
+    (`memory`: one with all) append, take operation locks, read, and now and then empty a table and expire its
+    snapshots, so that the tables themselves stay as they are. Every few seconds the parent reads from the
+    kernel and from the services what there is: memory, threads, file handles, connections, nodes, rows.
 
     What grows is told from noise by a line through the samples behind the warm-up. Neighbouring samples are alike, so
     they are first put together in ten blocks, and the line goes through the means of these: its slope is given with
@@ -43,14 +43,18 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyiceberg.catalog
 
 import commit_coord
 from commit_coord.local import HiveMetastore, PostgresServer, ZooKeeperEnsemble
+from commit_coord.local.rest import RestServer
 from commit_coord.model import LockMode, Resource
 from commit_coord.testing.contract import PATIENCE
 from commit_coord.testing.fleet import PipeWriter
 
-MANAGERS = ("memory", "lease-sqlite", "lease-postgresql", "zookeeper", "hms")
+REST = "rest"
+"""No lock manager: PyIceberg's clients of a REST server, whose process is measured in place of theirs."""
+MANAGERS = ("memory", "lease-sqlite", "lease-postgresql", "zookeeper", "hms", REST)
 TABLES = 4
 _EMPTIED_AFTER = 40
 """Appends of one writer until it empties its table."""
@@ -149,7 +153,8 @@ def _work() -> None:
     failed: dict[str, int] = {}
     first: dict[str, str] = {}
     mutex = threading.Lock()
-    catalog: Any = commit_coord.load_catalog("soak", **spec["properties"])
+    catalog = _open(spec["properties"])
+    has_locks = hasattr(catalog, "lock_operation")
 
     def write(number: int) -> None:
         dice = random.Random(number)
@@ -165,7 +170,7 @@ def _work() -> None:
                 table = catalog.load_table(name)
                 table.append(rows)
                 done += 1
-                if done % 10 == 0:
+                if done % 10 == 0 and has_locks:
                     with catalog.lock_operation({Resource((*name, f"day={dice.randrange(5)}")): LockMode.SHARED}):
                         catalog.show_locks()
                 if done % _EMPTIED_AFTER == 0:
@@ -195,6 +200,11 @@ def _work() -> None:
         thread.join(PATIENCE)
     catalog.close()
     print(json.dumps({**counts, "failed": failed, "first": first}), flush=True)
+
+
+def _open(properties: Mapping[str, str]) -> Any:
+    opened = pyiceberg.catalog.load_catalog if properties.get("type") == "rest" else commit_coord.load_catalog
+    return opened("soak", **properties)
 
 
 def _empty(table: Any) -> None:
@@ -255,8 +265,29 @@ _LEASE_TABLES = ("requests", "locks", "journal", "offers", "leases", "notes", "p
 
 
 @contextmanager
-def _service(manager: str, folder: Path) -> Iterator[tuple[dict[str, str], Callable[[], Sample]]]:
-    """Start what *manager* needs; yield the properties of a catalog on it, and what counts the service's own."""
+def _service(manager: str, folder: Path) -> Iterator[tuple[dict[str, str], Callable[[], Sample], int | None]]:
+    """Start what *manager* needs.
+
+    Yields:
+        The properties of a catalog on it, what counts the service's own, and the process that is measured in place of
+        the writers; None for the writers.
+    """
+    if manager == REST:
+        os.environ |= _ENVIRONMENT
+        place = {"uri": f"coord+sqlite:///{folder}/catalog.db", "warehouse": folder.joinpath("warehouse").as_uri()}
+        with RestServer("soak", place, folder / "rest") as server:
+            yield (
+                {"type": "rest", "uri": server.url, "warehouse": "soak", "header.X-Commit-Coord-Append": "blind"},
+                dict,
+                server.pid,
+            )
+        return
+    with _lock_service(manager, folder) as (properties, service):
+        yield {**properties, "warehouse": folder.joinpath("warehouse").as_uri()}, service, None
+
+
+@contextmanager
+def _lock_service(manager: str, folder: Path) -> Iterator[tuple[dict[str, str], Callable[[], Sample]]]:
     with ExitStack() as stack:
         place = {"uri": f"coord+sqlite:///{folder}/catalog.db", "lock-impl": manager.partition("-")[0]}
         if manager == "hms":
@@ -335,13 +366,12 @@ def soak(
     )
     with tempfile.TemporaryDirectory(prefix="commit-coord-soak-") as name:
         folder = Path(name)
-        with _service(manager, folder) as (place, service):
-            properties = {**place, "warehouse": folder.joinpath("warehouse").as_uri()}
+        with _service(manager, folder) as (properties, service, measured):
             _make_tables(properties)
             blocks = [folder / f"blocks-{part}" for part in range(1 if manager == "memory" else 2)]
             with _writers(properties, writers, blocks, pace) as processes:
                 started = time.monotonic()
-                pids = [one.pid for one in processes]
+                pids = [one.pid for one in processes] if measured is None else [measured]
                 while (at := time.monotonic() - started) < seconds:
                     sample = _sample(pids, service)
                     in_use = sum(int(one.read_text()) for one in blocks)
@@ -359,13 +389,13 @@ def soak(
 
 
 def _make_tables(properties: Mapping[str, str]) -> None:
-    catalog: Any = commit_coord.load_catalog("soak", **properties)
+    catalog = _open(properties)
     catalog.create_namespace("soak")
     schema = pa.schema([("id", pa.int64()), ("value", pa.float64())])
     for number in range(TABLES):
         catalog.create_table(("soak", f"t{number}"), schema, properties=_PROPERTIES)
     catalog.close()
-    if properties["lock-impl"] == "memory":
+    if properties.get("lock-impl") == "memory":
         # Declared by this process, which ends no sooner than the writer that is about to use it.
         with closing(sqlite3.connect(properties["uri"].removeprefix("coord+sqlite:///"))) as db:
             db.execute("DELETE FROM commit_coord_catalogs")
@@ -385,7 +415,9 @@ def page(runs: Sequence[Run]) -> str:
         "a line through what was measured after the warm-up, with an interval around it; *flat* means that the",
         "interval reaches down to 0. The intervals are so wide that in 19 of 20 runs in which nothing grows none of",
         "all the figures is said to grow. What is meant to grow at first: the answer to an append that was carried",
-        "along stays for ten leases (150 s) in the journal.",
+        "along stays for ten leases (150 s) in the journal. `rest`: the writers are PyIceberg's clients of",
+        "`commit-coord serve`, without operation locks, and the server's process is measured in their place; *Python",
+        "blocks* are the clients'.",
         "",
         "The writers run with `MALLOC_ARENA_MAX=2`, as a service of many threads should: else the C library gives",
         "every thread a heap of its own, whose holes fill up for an hour or longer. *Memory* is what a process ever",
@@ -440,9 +472,7 @@ def plot(runs: Sequence[Run], path: Path) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run from the command line; return 1 if something grew."""
     parser = argparse.ArgumentParser(prog="python -m tests.proof.soak", description=__doc__.partition("\n")[0])
-    parser.add_argument(
-        "--minutes", type=float, default=60.0, help="of all five managers together (default: %(default)s)"
-    )
+    parser.add_argument("--minutes", type=float, default=60.0, help="of all of them together (default: %(default)s)")
     parser.add_argument("--warm-up", type=float, default=None, help="minutes of each; default: five, at most half")
     parser.add_argument("--writers", type=int, default=16)
     parser.add_argument("--managers", default="all", help=f"all, or some of {', '.join(MANAGERS)}")

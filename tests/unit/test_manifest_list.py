@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +13,7 @@ import pytest
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import ManifestContent, ManifestFile, PartitionFieldSummary, read_manifest_list
 
-from commit_coord.iceberg import manifest_list
+from commit_coord.iceberg import avro, manifest_list
 
 IO = PyArrowFileIO()
 
@@ -68,6 +70,23 @@ def test_a_list_of_two_hundred_appends_holds_each_manifest_with_its_sequence_num
     assert found[150].partitions == manifest(150).partitions
     with open(str(head), "rb") as stream:
         assert fastavro.reader(stream).metadata["snapshot-id"] == "200"
+
+
+def test_a_list_that_was_cut_is_neither_read_nor_grown(tmp_path: Path) -> None:
+    """Only a cut between two blocks is not noticed: then the file is a whole one."""
+    head = None
+    for number in (1, 2, 3):
+        head, _ = grow(tmp_path, head, number)
+    path = Path(str(head))
+    data = path.read_bytes()
+    _, start = avro.header(data)
+    ends = [start, *(block.end for block in avro.blocks(data, start))]
+    for length in set(range(len(data))) - set(ends):
+        path.write_bytes(data[:length])
+        for use in (partial(manifest_list.read, IO, str(head)), partial(grow, tmp_path, head, 4)):
+            with pytest.raises((EOFError, IndexError, ValueError, zlib.error)):
+                use()
+        assert not (tmp_path / "list-4.avro").exists()
 
 
 def test_small_blocks_are_folded_so_that_the_file_stays_small(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import org.apache.iceberg.FileFormat;
 import org.apache.iceberg.Schema;
 import org.apache.iceberg.Table;
 import org.apache.iceberg.TableOperations;
+import org.apache.iceberg.catalog.Catalog;
 import org.apache.iceberg.catalog.Namespace;
 import org.apache.iceberg.catalog.TableIdentifier;
 import org.apache.iceberg.data.GenericFileWriterFactory;
@@ -20,9 +21,10 @@ import org.apache.iceberg.data.Record;
 import org.apache.iceberg.hive.HiveCatalog;
 import org.apache.iceberg.io.DataWriter;
 import org.apache.iceberg.io.OutputFileFactory;
+import org.apache.iceberg.rest.RESTCatalog;
 import org.apache.iceberg.shaded.com.fasterxml.jackson.databind.JsonNode;
 
-/** append_for_a_while of tasks.py on Iceberg Java's HiveCatalog: the same rows, in real data files, the same figures. */
+/** append_for_a_while of tasks.py on Iceberg Java's HiveCatalog or RESTCatalog: the same rows in real data files, the same figures. */
 class Appender extends Worker {
     /** More than in Python: the JVM compiles what is used often. */
     private static final int WARM_APPENDS = 10;
@@ -35,11 +37,23 @@ class Appender extends Worker {
     Appender(JsonNode spec) throws Exception {
         this.spec = spec;
         Configuration conf = new Configuration();
-        Iterator settings = spec.get("conf").fields();
+        Iterator settings = texts(spec.get("conf")).entrySet().iterator();
         while (settings.hasNext()) {
             Map.Entry setting = (Map.Entry) settings.next();
-            conf.set((String) setting.getKey(), ((JsonNode) setting.getValue()).asText());
+            conf.set((String) setting.getKey(), (String) setting.getValue());
         }
+        Catalog catalog = spec.has("rest") ? served(conf) : ofMetastore(conf);
+        Namespace namespace = Namespace.of(new String[] {spec.get("namespace").asText()});
+        table = catalog.loadTable(TableIdentifier.of(namespace, spec.at("/tables/0").asText()));
+        TableIdentifier scratch = TableIdentifier.of(namespace, spec.get("scratch").asText());
+        Table warm = catalog.createTable(scratch, new Schema(table.schema().columns()), table.spec(), table.properties());
+        for (int number = 0; number < WARM_APPENDS; number++) {
+            append(warm);
+        }
+        attempts = 0;
+    }
+
+    private Catalog ofMetastore(Configuration conf) {
         HiveCatalog catalog = new HiveCatalog() {
             public TableOperations newTableOps(TableIdentifier name) {
                 return counted(super.newTableOps(name));
@@ -50,14 +64,27 @@ class Appender extends Worker {
         properties.put("uri", spec.get("catalog").get("uri").asText());
         properties.put("warehouse", spec.get("catalog").get("warehouse").asText());
         catalog.initialize("bench", properties);
-        Namespace namespace = Namespace.of(new String[] {spec.get("namespace").asText()});
-        table = catalog.loadTable(TableIdentifier.of(namespace, spec.at("/tables/0").asText()));
-        TableIdentifier scratch = TableIdentifier.of(namespace, spec.get("scratch").asText());
-        Table warm = catalog.createTable(scratch, new Schema(table.schema().columns()), table.spec(), table.properties());
-        for (int number = 0; number < WARM_APPENDS; number++) {
-            append(warm);
+        return catalog;
+    }
+
+    /** Attempts to commit are counted by the server. */
+    private Catalog served(Configuration conf) {
+        RESTCatalog catalog = new RESTCatalog();
+        catalog.setConf(conf);
+        Map properties = texts(spec.get("rest"));
+        properties.put("io-impl", "org.apache.iceberg.hadoop.HadoopFileIO");
+        catalog.initialize("bench", properties);
+        return catalog;
+    }
+
+    private static Map texts(JsonNode object) {
+        Map found = new HashMap();
+        Iterator fields = object.fields();
+        while (fields.hasNext()) {
+            Map.Entry field = (Map.Entry) fields.next();
+            found.put(field.getKey(), ((JsonNode) field.getValue()).asText());
         }
-        attempts = 0;
+        return found;
     }
 
     Map perform(JsonNode request) throws Exception {

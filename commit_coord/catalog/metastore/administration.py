@@ -13,10 +13,10 @@ from commit_coord.catalog.metastore.pointers import AGAIN, MODIFIED, Pointers
 from commit_coord.catalog.metastore.properties import WriterProperties
 from commit_coord.catalog.metastore.servers import Servers
 from commit_coord.clock import Clock
-from commit_coord.errors import CommitStateUnknown
+from commit_coord.errors import CommitStateUnknown, MetastoreUnavailable
 from commit_coord.hms.calls import FailedOver
 from commit_coord.hms.client import MetastoreClient
-from commit_coord.hms.connection import InvalidOperation, LostReply, MetaError, ServerFailed
+from commit_coord.hms.connection import InvalidOperation, LostReply, MetaError, NoSuchObject, ServerFailed
 from commit_coord.hms.probe import CompareAndSet
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.protocol.backoff import next_wait
@@ -57,17 +57,22 @@ class Administration:
             TableAlreadyExistsError: There is one, and it is not this.
             CommitStateUnknown: It is not known whether the table was created; its metadata file is kept.
         """
-        table = (new.dbName, new.tableName)
+        table, in_doubt = (new.dbName, new.tableName), False
         for check in range(_TRIES):
             try:
                 if self._pointers.create(new, location) is SwapResult.SWAPPED:
                     return
+                in_doubt = True
                 if (pointer := self._pointers.location(table)) is not None:
                     if pointer == location:
                         return
                     raise TableAlreadyExistsError(f"Table {table_name(table)} already exists")
-            except LostReply:
-                logger.warning("the creation of %s could not be looked up yet", table_name(table), exc_info=True)
+            except (MetastoreUnavailable, MetaError, ServerFailed):
+                # 1. We send the creation, and its reply is lost.   2. The next call fails.   3. The metastore carries
+                # the creation out.   So a failure is one only before anything is in doubt.
+                if not in_doubt:
+                    raise
+                logger.warning("it is not known yet whether %s was created", table_name(table), exc_info=True)
             self._clock.sleep(next_wait(AGAIN, check, self._clock.random()))
         raise CommitStateUnknown(
             "it is not known whether the table was created; its metadata file is kept",
@@ -85,11 +90,19 @@ class Administration:
             ConfigError: Its writers use another lock manager than this catalog.
             CommitStateUnknown: It is not known whether the table was renamed.
         """
+        sent: set[str] = set()  # the pointers in the alters whose replies were lost; each may still be carried out
         for check in range(_TRIES):
             able = self._servers.capabilities()
-            found = self._pointers.found(old)
+            found = self._pointers.find(old) if sent else self._pointers.found(old)
+            there = self._pointers.location(new)
+            # 1. We send the alter, and its reply is lost.   2. The new name does not exist yet, so we wait.   3. The
+            # metastore carries the alter out, also between the two calls above.   4. We meet our own table.
+            if there in sent:
+                return
+            if found is None or (there is not None and sent and self._pointers.find(old) is None):
+                break  # others have changed or dropped the table since, under the old name or under the new one
             self._properties.refuse_others(old, found.parameters)
-            if self._pointers.location(new) is not None:
+            if there is not None:
                 raise TableAlreadyExistsError(f"Table {table_name(new)} already exists")
             location = found.parameters[METADATA_LOCATION]
             found.dbName, found.tableName = new
@@ -97,13 +110,15 @@ class Administration:
             try:
                 database, name = old
                 self._client.alter_table(database, name, found, expected=expected, server=able.server)
-            except (FailedOver, MetaError, InvalidOperation, ServerFailed, LostReply) as error:
+            except (FailedOver, MetaError, InvalidOperation, NoSuchObject, ServerFailed, LostReply) as error:
                 if new[0] not in self._client.get_all_databases():
                     raise NoSuchNamespaceError(f"Namespace does not exist: {new[0]}") from error
                 if self._pointers.location(new) == location:
                     return
-                if not isinstance(error, FailedOver | LostReply) and MODIFIED not in str(error):
+                if not sent and not isinstance(error, FailedOver | LostReply) and MODIFIED not in str(error):
                     raise
+                if not isinstance(error, FailedOver):
+                    sent.add(location)
                 logger.warning("the rename of %s is tried again", table_name(old), exc_info=True)
             else:
                 return

@@ -15,7 +15,7 @@ from commit_coord.catalog.metastore.hive_table import METADATA_LOCATION
 from commit_coord.catalog.metastore.pointers import Pointers
 from commit_coord.catalog.metastore.servers import Servers
 from commit_coord.clock import Clock
-from commit_coord.errors import LockError, LockServiceUnavailable, MetastoreUnavailable
+from commit_coord.errors import LockServiceUnavailable
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.iceberg.reader import MetadataReader
 from commit_coord.model import LockEntry, LockScope, Resource
@@ -147,13 +147,16 @@ class Guards:
         self.stand(table)
 
     def stand_for_new(self, table: Identifier, location: str) -> None:
-        """Guard a table that has this name from now on; if that fails, its next commit does it."""
+        """Guard a table that has this name from now on; if that fails, its next commit does it.
+
+        It raises nothing: the table is there, and an error would say that it is not.
+        """
         if self.standing is None:
             return
         try:
             if self._servers.compare_and_set():
                 self.stand_for_swap(table, location)
-        except (LockError, MetastoreUnavailable):
+        except Exception:
             logger.warning("%s could not be guarded; its next commit tries again", table_name(table), exc_info=True)
 
     def remove(self, table: Identifier) -> None:

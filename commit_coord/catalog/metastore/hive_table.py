@@ -29,6 +29,15 @@ SERDE_LIB = "hive.serde.lib"
 SERDE_PROPERTY = "hive.serde.property."
 """Prefix of the table properties that are parameters of that class."""
 
+ICEBERG_VIEW = "ICEBERG-VIEW"
+"""The table type of a view."""
+
+VIRTUAL_VIEW = "VIRTUAL_VIEW"
+"""How Hive itself calls it."""
+
+OWNER = "hive.metastore.table.owner"
+"""The property that names the owner in the metastore; it is no parameter there."""
+
 LONGEST_KEY = 256
 """``TABLE_PARAMS.PARAM_KEY`` in the schemas of all versions. A server tries for twenty seconds before it says so."""
 
@@ -38,7 +47,6 @@ LONGEST_VALUE = 4000
 _HMS_NAMES = {"gc.enabled": "external.table.purge"}
 """Iceberg's properties that have another name in Hive."""
 
-_OWNER = "hive.metastore.table.owner"
 _ENGINE = "engine.hive.enabled"
 _STATISTICS = {
     "total-data-files": "numFiles",
@@ -84,7 +92,7 @@ def parameters(
     made = dict(found or {})
     for key in (base.properties.keys() - metadata.properties.keys()) if base is not None else ():
         made.pop(_HMS_NAMES.get(key, key), None)
-    made |= {_HMS_NAMES.get(k, k): str(v) for k, v in metadata.properties.items() if k.lower() != _OWNER}
+    made |= {_HMS_NAMES.get(k, k): str(v) for k, v in metadata.properties.items() if k.lower() != OWNER}
     made |= {
         "EXTERNAL": "TRUE",
         TABLE_TYPE: "ICEBERG",

@@ -10,8 +10,9 @@ from pyiceberg.exceptions import NoSuchIcebergTableError, NoSuchNamespaceError, 
 from pyiceberg.typedef import Identifier
 
 from commit_coord.catalog.metastore import hive_table
-from commit_coord.catalog.metastore.hive_table import METADATA_LOCATION, TABLE_TYPE
+from commit_coord.catalog.metastore.hive_table import ICEBERG_VIEW, METADATA_LOCATION, TABLE_TYPE
 from commit_coord.clock import Clock
+from commit_coord.errors import MetastoreUnavailable
 from commit_coord.hms.client import MetastoreClient
 from commit_coord.hms.connection import (
     AlreadyExists,
@@ -20,6 +21,7 @@ from commit_coord.hms.connection import (
     LostReply,
     MetaError,
     NoSuchObject,
+    NotSent,
     ServerFailed,
 )
 from commit_coord.iceberg.attempt import table_name
@@ -61,6 +63,8 @@ class Pointers:
         except NoSuchObject:
             return None
         kind = (found.parameters or {}).get(TABLE_TYPE, "")
+        if kind.upper() == ICEBERG_VIEW:
+            raise NoSuchIcebergTableError(f"Table does not exist: {database}.{name} is a view")
         if kind.lower() != "iceberg" or not found.parameters.get(METADATA_LOCATION):
             raise NoSuchIcebergTableError(
                 f"{database}.{name} is not an Iceberg table: {TABLE_TYPE}={kind!r}, tableType={found.tableType!r}, "
@@ -122,6 +126,10 @@ class Pointers:
             except LostReply:
                 logger.warning("the reply to a swap of %s was lost", table_name(table), exc_info=True)
                 return SwapResult.LOST_REPLY
+            except NotSent:
+                if refusals:  # Of the change that was refused before this one, nothing is proven.
+                    return SwapResult.LOST_REPLY
+                raise
             except NoSuchObject as error:
                 raise NoSuchTableError(f"Table does not exist: {table_name(table)}") from error
             except (MetaError, InvalidOperation, ServerFailed) as error:
@@ -140,8 +148,8 @@ class Pointers:
             else:
                 return SwapResult.SWAPPED
 
-    def _is_still(self, table: Identifier, base: str) -> bool:
-        """Return whether the pointer is seen to be *base*."""
+    def _is_still(self, table: Identifier, base: str | None) -> bool:
+        """Return whether the pointer is seen to be *base*; None: whether there is seen to be no table."""
         try:
             return self.location(table) == base
         except Exception:
@@ -152,30 +160,46 @@ class Pointers:
         """Send the creation of the table *new* with the pointer *location*, and say what its answer proves.
 
         Raises:
+            NotSent: Nothing was sent.
             NoSuchNamespaceError: There is no such database.
+            NoSuchIcebergTableError: The object with this name is not an Iceberg table.
             InvalidOperation: The metastore refuses the table; the message says what to change.
         """
         table = (new.dbName, new.tableName)
-        try:
-            self._client.create_table(new)
-        except LostReply:
-            logger.warning("the reply to the creation of %s was lost", table_name(table), exc_info=True)
-            return SwapResult.LOST_REPLY
-        except AlreadyExists:
-            return SwapResult.SWAPPED if self.location(table) == location else SwapResult.LOST_REPLY
-        except InvalidObject as error:
-            if table[0] not in self._client.get_all_databases():
-                raise NoSuchNamespaceError(f"Namespace does not exist: {table[0]}") from error
-            raise
-        except (MetaError, ServerFailed) as error:
-            if self.location(table) == location:
+        refusals: list[str] = []
+        while True:
+            try:
+                self._client.create_table(new)
+            except LostReply:
+                logger.warning("the reply to the creation of %s was lost", table_name(table), exc_info=True)
+                return SwapResult.LOST_REPLY
+            except NotSent:
+                if refusals:  # Of the creation that was refused before this one, nothing is proven.
+                    return SwapResult.LOST_REPLY
+                raise
+            except AlreadyExists:
+                try:
+                    return SwapResult.SWAPPED if self.location(table) == location else SwapResult.LOST_REPLY
+                except (MetastoreUnavailable, MetaError, ServerFailed):
+                    logger.warning("the pointer of %s could not be read", table_name(table), exc_info=True)
+                    return SwapResult.LOST_REPLY
+            except InvalidObject as error:
+                if table[0] not in self._client.get_all_databases():
+                    raise NoSuchNamespaceError(f"Namespace does not exist: {table[0]}") from error
+                raise
+            except (MetaError, ServerFailed) as error:
+                if not self._is_still(table, None):
+                    return SwapResult.LOST_REPLY
+                refusals.append(str(error))
+                if len(refusals) > 1:  # as in :meth:`alter`
+                    reason = hive_table.folder_refused(new.sd.location, str(error))
+                    reason = reason or hive_table.value_refused(new.parameters, str(error))
+                    if reason is not None:
+                        raise InvalidOperation(reason) from error
+                    raise
+                self._clock.sleep(next_wait(AGAIN, 0, self._clock.random()))
+            else:
                 return SwapResult.SWAPPED
-            reason = hive_table.folder_refused(new.sd.location, str(error))
-            reason = reason or hive_table.value_refused(new.parameters, str(error))
-            if reason is not None:
-                raise InvalidOperation(reason) from error
-            raise
-        return SwapResult.SWAPPED
 
 
 def _column_change_refused(error: Exception) -> InvalidOperation:

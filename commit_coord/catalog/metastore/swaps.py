@@ -68,6 +68,7 @@ class Swaps:
             NoSuchTableError: There is no such table.
         """
         self._overwrites.check(table, base)
+        is_handed_back = self._is_handed_back(base, location)  # Once the swap is sent, nothing may fail.
         for _ in range(_TRIES):
             able = self._servers.capabilities()
             try:
@@ -78,10 +79,13 @@ class Swaps:
                     result = self._check_and_set(table, base, location, able.server)
             except FailedOver:
                 continue  # Nothing was sent; what the other server can do is another question.
-            if result is SwapResult.SWAPPED:
-                self._overwrites.landed(table, location)
-            if result is not SwapResult.MOVED and self._is_handed_back(base, location):
-                self._guards.remove(table)
+            try:
+                if result is SwapResult.SWAPPED:
+                    self._overwrites.landed(table, location)
+                if result is not SwapResult.MOVED and is_handed_back:
+                    self._guards.remove(table)
+            except Exception:
+                logger.warning("a swap of %s could not be looked after", table_name(table), exc_info=True)
             return result
         raise FailedOver("the client failed over between metastores again and again", uris=self._client.addresses)
 

@@ -16,7 +16,6 @@ from pyiceberg.manifest import (
     ManifestFile,
     write_manifest,
 )
-from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.typedef import Identifier
@@ -38,6 +37,7 @@ from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.iceberg.attempt import Append, Attempt, request_uuid, table_name
 from commit_coord.iceberg.overwrites import versions
 from commit_coord.iceberg.rebase import GENERATION, REQUEST_ID
+from commit_coord.iceberg.storage import metadata_places
 from commit_coord.iceberg.written import partition_schema
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class LostHistories:
         self._table = table
         self._head = head
         self._location = location
-        self._io: FileIO = coordinator.store.file_io(head.properties, location)
+        self._io: FileIO = coordinator.store.file_io(location)
         self._history = set(self._readable(location))
 
     def _readable(self, location: str) -> Iterator[str]:
@@ -227,9 +227,8 @@ class LostHistories:
                 again.sequence_number = again.min_sequence_number = UNASSIGNED_SEQ
                 yield again
                 continue
-            provider = load_location_provider(self._head.location, self._head.properties)
             name = f"{request_uuid(f'{manifest.manifest_path} {snapshot.snapshot_id}')}-restored.avro"
-            output = self._io.new_output(provider.new_metadata_location(name))
+            output = self._io.new_output(metadata_places(self._head).new_metadata_location(name))
             with write_manifest(
                 self._head.format_version,
                 after.specs()[manifest.partition_spec_id],

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestFile, write_manifest
-from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
@@ -17,6 +16,7 @@ from commit_coord.catalog.repair.commits import LostCommit
 from commit_coord.iceberg import manifest_list, manifests
 from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.iceberg.attempt import Append, Attempt, Merge, request_uuid
+from commit_coord.iceberg.storage import metadata_places
 from commit_coord.iceberg.written import partition_schema
 
 
@@ -112,12 +112,11 @@ class UnreadableManifests:
     def _numbered(self, manifest: ManifestFile, snapshot_id: int) -> Merge:
         """Write the live entries of *manifest*, which is of version 1, as files of sequence number 0."""
         spec = self._head.specs()[manifest.partition_spec_id]
-        provider = load_location_provider(self._head.location, self._head.properties)
         with write_manifest(
             self._head.format_version,
             spec,
             partition_schema(self._head, spec),
-            self._io.new_output(provider.new_metadata_location(f"{uuid.uuid4()}-numbered.avro")),
+            self._io.new_output(metadata_places(self._head).new_metadata_location(f"{uuid.uuid4()}-numbered.avro")),
             snapshot_id,
             self._head.properties.get("write.avro.compression-codec", "gzip"),  # type: ignore[arg-type]
         ) as writer:

@@ -76,6 +76,11 @@ class HmsAcquirer:
         self._turns.end_waits()
         self._inner.end_waits()
 
+    def refuse_waits(self) -> None:
+        """See :meth:`LockManager.refuse_waits`."""
+        self._turns.refuse_waits()
+        self._inner.refuse_waits()
+
 
 class HmsLockManager(QueueLockManager[HmsQueue]):
     """Locks in a Hive Metastore, of which the commit latch is the one that unmodified writers take too.

@@ -60,6 +60,10 @@ class Turns:
         """See :meth:`Acquirer.end_waits`."""
         self._queues.parts.acquirer.end_waits()
 
+    def refuse_waits(self) -> None:
+        """See :meth:`LockManager.refuse_waits`."""
+        self._queues.refuse_waits()
+
     def look(self, resource: Resource | None, scope: LockScope | None) -> Sequence[LockEntry]:
         """Return the waiting requests."""
         return _waiting(self._queues.locks(resource, scope=scope))

@@ -199,6 +199,12 @@ class MigratingLockManager(HandoverLockManager):
         """See :meth:`HandoverLockManager.recall`."""
         return self.zookeeper.recall(request_id)
 
+    def refuse_waits(self) -> None:
+        """See :meth:`LockManager.refuse_waits`."""
+        self._taking.refuse_waiters()
+        self.zookeeper.refuse_waits()
+        self.hms.refuse_waits()
+
     def close(self) -> None:
         """See :meth:`LockManager.close`."""
         with ExitStack() as ending:

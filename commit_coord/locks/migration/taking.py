@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import count
 
 from commit_coord.clock import Clock
-from commit_coord.errors import LockRefused, OfferLost
+from commit_coord.errors import ClientStops, LockRefused, OfferLost
 from commit_coord.locks.acquiring import pause_before_retry
 from commit_coord.locks.base import DenyPolicy, Interrupted, Policy
 from commit_coord.locks.handover import HandoverLease
@@ -103,7 +103,7 @@ class Taking:
         closings = self._closings
         while True:
             if closings != self._closings:
-                raise LockRefused("the client was closed while the request waited", locks=request)
+                raise ClientStops("the client stops, and waits for no lock any more", locks=request)
             phases = self._beliefs.of(request)
             try:
                 return self._take_all(request, next(names), phases, deadline, policy)
@@ -111,7 +111,9 @@ class Taking:
                 continue
             except _Denied as denied:
                 assert isinstance(policy, DenyPolicy)
-                denials = pause_before_retry(self._clock, policy, denials, deadline, denied.refused)
+                denials = pause_before_retry(
+                    self._clock, policy, denials, deadline, denied.refused, lambda: closings != self._closings
+                )
             except Guarded:
                 may_go_on = self._beliefs.have_changed(phases, request) or self._sweep(request, phases, deadline)
                 if not may_go_on or self._clock.now() >= deadline:
@@ -176,6 +178,8 @@ class Taking:
             if self._clock.now() - started >= self._sides.hms.settings.lease_ms / 1000:
                 raise
             raise _StepBack from error
+        except ClientStops:
+            raise
         except LockRefused as refused:
             if at_once is None:
                 raise

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from itertools import groupby
 from typing import Any
 
 from commit_coord.clock import Clock
+from commit_coord.errors import LockError
 from commit_coord.locks.base import BRIEFLY, Interrupted
 from commit_coord.locks.zookeeper import queries
 from commit_coord.locks.zookeeper.access import Access
@@ -33,6 +35,10 @@ _FAMILY = 32
 
 _FEW = 16
 """Up to so many reads are sent one by one."""
+
+
+_BEGINNING = 10.0
+"""Seconds for which a call of a person waits for the first session."""
 
 
 class Session:
@@ -109,6 +115,15 @@ class Session:
             LockServiceUnavailable: There is no connection within *patience*.
         """
         self.connection.connected(self._clock.now() + patience)
+
+    def begin(self) -> None:
+        """Return when the session has begun, or could not; for the calls of people, who would rather wait than retry.
+
+        A first session takes seconds where the servers have much to do. A client that has one does not wait here.
+        """
+        if not self.connection.id:
+            with suppress(LockError):  # the call finds the same, and says it
+                self.reach(_BEGINNING)
 
     def multi(
         self,

@@ -52,6 +52,7 @@ class ZooKeeperLockTable:
 
     def look(self, resource: Resource | None, scope: LockScope | None) -> Sequence[LockEntry]:
         """See :meth:`LockTable.look`."""
+        self._session.begin()
         depth = len(resource.path) if resource else 0
         return [
             entry
@@ -61,6 +62,7 @@ class ZooKeeperLockTable:
 
     def pages(self, resource: Resource | None, scope: LockScope | None) -> Iterator[Sequence[LockEntry]]:
         """See :meth:`LockTable.pages`."""
+        self._session.begin()
         known = Known()
         for one in (scope,) if scope else LockScope:
             left = self._view.top(one, resource)
@@ -94,6 +96,7 @@ class ZooKeeperLockTable:
 
     def _free(self, chosen: Callable[[LockEntry], bool]) -> Sequence[LockEntry]:
         """Remove every request with at least one *chosen* entry; return all entries of the removed requests."""
+        self._session.begin()
         standing = self._retries.briefly(self._view.standing)
         entries = self._retries.briefly(partial(self._view.entries, standing))
         wanted = list(dict.fromkeys(entry.request_id for entry in entries if chosen(entry)))

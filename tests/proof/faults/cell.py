@@ -26,7 +26,7 @@ from tests.proof.faults.crews import Crews
 from tests.proof.faults.injuries import Cell, Injury
 from tests.proof.faults.judge import Findings, image_of, judge, recovered_s, stalled_s
 from tests.proof.faults.rigs import LEASE_S, Rig
-from tests.proof.faults.writers import KINDS, TABLE, Place, one_process, processes
+from tests.proof.faults.writers import CLIENTS, KINDS, TABLE, Place, one_process, processes
 
 RECOVERY_S = LEASE_S + 5
 """The bar: after the end of a fault, something is acknowledged within one lease and 5 s."""
@@ -82,7 +82,13 @@ class Result:
 
 
 def run(
-    rig: Rig, injury: Injury, folder: Path, *, seed: int, kinds: tuple[str, ...] = KINDS, seconds: float | None = None
+    rig: Rig,
+    injury: Injury,
+    folder: Path,
+    *,
+    seed: int,
+    kinds: tuple[str, ...] | None = None,
+    seconds: float | None = None,
 ) -> Result:
     """Run the cell of *rig* and *injury*.
 
@@ -91,20 +97,22 @@ def run(
         injury: The fault.
         folder: New; the logs go there.
         seed: Of its choices.
-        kinds: Of the writers.
+        kinds: Of the writers; None for those of the configuration.
         seconds: How long the fault lasts, where that is free.
     """
     began, load, at = time.monotonic(), os.getloadavg()[0], time.strftime("%Y-%m-%dT%H:%M:%S%z")
     folder.mkdir(parents=True)
     shutil.rmtree(rig.warehouse / "t", ignore_errors=True)
     proxies = rig.proxies(seed) if injury.proxied else {}
+    kinds = kinds or (CLIENTS if rig.configuration.rest else KINDS) * injury.crowd
     if injury.spark:
         kinds = (*kinds[:-1], "spark")
     name = f"cell_{injury.name.replace('-', '_')}_{seed}"
-    place = Place(folder=folder, catalog=name, properties=rig.properties(proxies), ours=rig.configuration.ours)
+    direct = Place(folder=folder, catalog=name, properties=rig.properties(proxies), ours=rig.configuration.ours)
+    place = replace(direct, properties=rig.client(proxies), ours=False, java=rig.java) if rig.rest else direct
     slots = one_process(kinds) if rig.configuration.threads else processes(kinds)
     try:
-        _new_table(place, rig)
+        _new_table(direct, rig)
         crews = Crews(place, slots)
         cell = Cell(rig, crews, proxies, seed, injury.seconds if seconds is None else seconds)
         crews.start()
@@ -122,7 +130,7 @@ def run(
                 proxy.heal()
         logs = crews.outcomes()
         patience = {"lock.acquire-timeout-ms": str(int(RECOVERY_S * 1000))}
-        with closing(replace(place, properties={**place.properties, **patience}).open()) as catalog:
+        with closing(replace(direct, properties={**direct.properties, **patience}).open()) as catalog:
             leaked = _leaked(catalog, rig)
             location = catalog.load_table(TABLE).metadata_location
         findings = judge(logs, image_of(location), leaked)

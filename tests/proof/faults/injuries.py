@@ -15,7 +15,7 @@ from commit_coord.local import LocalServer, ServerFailed
 from commit_coord.testing.fleet import holds_within
 from tests.proof.faults.crews import Crews
 from tests.proof.faults.proxy import Proxy
-from tests.proof.faults.rigs import CLIENT_TIMEOUT_S, LEASE_S, Configuration, Rig
+from tests.proof.faults.rigs import CLIENT_TIMEOUT_S, CONFIGURATIONS, LEASE_S, Configuration, Rig
 from tests.proof.faults.world import fill, forget_memory_groups, memory_group
 from tests.proof.faults.writers import STEPS, Order
 
@@ -231,6 +231,18 @@ def lose_answers(cell: Cell) -> None:
     cell.over()
 
 
+def lose_replies(cell: Cell) -> None:
+    """A fifth of the REST servers' replies is lost, while each service in turn is killed with -9 and started again."""
+    for proxy in cell.proxies.values():
+        proxy.loses = 1 / 5
+    kill_servers(cell)
+    cell.wait(cell.seconds)
+    for proxy in cell.proxies.values():
+        proxy.heal()
+        cell.done["replies lost"] = proxy.lost
+    cell.over()
+
+
 def answer_late(cell: Cell) -> None:
     """The metastore does what it is asked, and answers when its client has given up."""
     assert cell.rig.metastore is not None
@@ -376,6 +388,7 @@ class Injury:
         proxied: Whether writers reach the servers through proxies.
         world: Whether it needs namespaces.
         spark: Whether one of the writers is a Spark application.
+        crowd: How many times the usual number of writers.
         not_on: Configuration → why the cell makes no sense.
     """
 
@@ -385,6 +398,7 @@ class Injury:
     proxied: bool = False
     world: bool = False
     spark: bool = False
+    crowd: int = 1
     not_on: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -401,6 +415,9 @@ def _except(reason: str, names: Iterable[str]) -> dict[str, str]:
     return dict.fromkeys(names, reason)
 
 
+_STEPS_OF_SERVERS = {"rest": "the steps are those of the servers, which lose-replies kills"}
+_NO_CLIENT_OF_SERVERS = {"rest": "its writer is no client of the servers"}
+
 _SERVERLESS = _except(_NO_SERVER, ["lease-sqlite", "memory"])
 _ZOOKEEPER_ONLY = _except(
     "there is no ZooKeeper", ["lease-sqlite", "lease-postgres", "hms", "memory", "pyiceberg-hive", "pyiceberg-sql"]
@@ -413,14 +430,19 @@ INJURIES = {
         Injury(name="none-with-spark", inflict=nothing, seconds=12, spark=True, not_on={
             "memory": "Spark's driver is another process",
             **_except("its writer is ours", ["pyiceberg-hive", "pyiceberg-sql"]),
+            **_NO_CLIENT_OF_SERVERS,
         }),
         Injury(name="kill-writer", inflict=kill_writers, seconds=10),
-        Injury(name="kill-at-step", inflict=kill_at_steps, seconds=60),
-        Injury(name="stop-holder", inflict=stop_holders, not_on={"memory": _ONE_PROCESS}),
+        Injury(name="kill-at-step", inflict=kill_at_steps, seconds=60, not_on=_STEPS_OF_SERVERS),
+        Injury(name="stop-holder", inflict=stop_holders, not_on={
+            "memory": _ONE_PROCESS, **_STEPS_OF_SERVERS,
+        }),
         Injury(name="restart-server", inflict=restart_servers, not_on=_SERVERLESS),
         Injury(name="kill-server", inflict=kill_servers, not_on=_SERVERLESS),
         Injury(name="kill-server-with-spark", inflict=kill_servers, spark=True, not_on={
-            **_SERVERLESS, **_except("its writer is ours", ["pyiceberg-hive", "pyiceberg-sql"]),
+            **_SERVERLESS,
+            **_except("its writer is ours", ["pyiceberg-hive", "pyiceberg-sql"]),
+            **_NO_CLIENT_OF_SERVERS,
         }),
         Injury(name="lose-follower", inflict=lose_follower, seconds=5, not_on=_ZOOKEEPER_ONLY),
         Injury(name="lose-leader", inflict=lose_leader, seconds=5, not_on=_ZOOKEEPER_ONLY),
@@ -430,8 +452,11 @@ INJURIES = {
         Injury(name="slow-to-server", inflict=slow_to_server, proxied=True, not_on=_SERVERLESS),
         Injury(name="slow-both", inflict=slow_both, proxied=True, not_on=_SERVERLESS),
         Injury(name="lose-answers", inflict=lose_answers, seconds=10, proxied=True, not_on=_SERVERLESS),
+        Injury(name="lose-replies", inflict=lose_replies, seconds=10, proxied=True, crowd=2, not_on=_except(
+            "there is no REST server", [name for name in CONFIGURATIONS if name != "rest"]
+        )),
         Injury(name="answer-late", inflict=answer_late, proxied=True, not_on=_except(
-            "there is no metastore", ["lease-sqlite", "lease-postgres", "memory", "pyiceberg-sql"]
+            "writers do not ask a metastore", ["lease-sqlite", "lease-postgres", "rest", "memory", "pyiceberg-sql"]
         )),
         Injury(name="full-warehouse", inflict=fill_warehouse, world=True, seconds=5),
         Injury(name="full-server-disk", inflict=fill_servers, world=True, seconds=5),
@@ -441,8 +466,9 @@ INJURIES = {
             **_SERVERLESS, **_except(
                 "its limit is threads; a client beyond it waits, as for a late answer", ["hms", "pyiceberg-hive"]
             ),
+            "rest": "writers have no connection to ZooKeeper",
         }),
-        Injury(name="out-of-memory", inflict=run_out_of_memory, not_on={}),
+        Injury(name="out-of-memory", inflict=run_out_of_memory, not_on=_STEPS_OF_SERVERS),
     )
 }  # fmt: skip
 """All faults."""

@@ -14,7 +14,9 @@ _HEAD = f"""\
 
 Written by `make faults`; do not edit. Eight writers of mixed kinds (appends, overwrites and deletes under locks of
 partitions, in some cells a Spark application) work on one table while something breaks. Afterwards their logs are
-held against the table's files. What is promised is in [guarantees](guarantees.md); what tests of this kind have
+held against the table's files. In the column of REST the writers are clients of two servers behind one port, four
+in PyIceberg and four in Iceberg Java, and twice as many while replies are lost. What is promised is in
+[guarantees](guarantees.md); what tests of this kind have
 found, in the [track record](TRACK_RECORD.md).
 
 ```

@@ -1,4 +1,4 @@
-"""A TCP proxy in front of one server: connections are cut, answers are late or never come."""
+"""A TCP proxy in front of one server, or of several that serve the same: connections are cut, answers late or lost."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from contextlib import suppress
 
 
 class Proxy:
-    """Forwards connections to *port* of loopback.
+    """Forwards each connection to one of *ports* of loopback, which takes it.
 
     Args:
-        port: The server's.
-        seed: Of the choice which answers are lost.
+        ports: Of a server, or of servers that serve the same.
+        seed: Of the choice of a port, and of the answers that are lost.
     """
 
-    def __init__(self, port: int, seed: int = 0) -> None:
-        self._to = port
+    def __init__(self, *ports: int, seed: int = 0) -> None:
+        self._ports = ports
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
         self.port: int = self._listener.getsockname()[1]
         self._open: set[socket.socket] = set()
@@ -55,9 +55,8 @@ class Proxy:
                 client, _ = self._listener.accept()
             except OSError:
                 return
-            try:
-                server = socket.create_connection(("127.0.0.1", self._to))
-            except OSError:
+            server = self._connected()
+            if server is None:
                 client.close()
                 continue
             for one in (client, server):
@@ -65,6 +64,12 @@ class Proxy:
                 self._open.add(one)
             threading.Thread(target=self._there, args=(client, server), daemon=True).start()
             threading.Thread(target=self._back, args=(client, server), daemon=True).start()
+
+    def _connected(self) -> socket.socket | None:
+        for port in self._dice.sample(self._ports, len(self._ports)):
+            with suppress(OSError):
+                return socket.create_connection(("127.0.0.1", port))
+        return None
 
     def _there(self, client: socket.socket, server: socket.socket) -> None:
         with suppress(OSError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -9,6 +10,9 @@ from pathlib import Path
 
 from commit_coord.config import COORDINATED_URI_PREFIX
 from commit_coord.local import HiveMetastore, LocalServer, PostgresServer, ZooKeeperEnsemble
+from commit_coord.local.java import LOG4J, compile_java, find_java, pyspark_jars
+from commit_coord.local.maven import maven_jar
+from commit_coord.local.rest import RestServer
 from commit_coord.local.zookeeper import ZooKeeperServer
 from tests.proof.faults.proxy import Proxy
 from tests.proof.faults.world import World
@@ -28,6 +32,12 @@ _HIVE = {"hive.client-timeout-ms": str(int(CLIENT_TIMEOUT_S * 1000))}
 _TUNED = {"lock-check-max-wait-time": "0.1", "lock-check-retries": "1000"}
 """PyIceberg's own with short waits and many tries: with its defaults eight writers get one commit in seconds."""
 
+REST_CATALOG = "faults"
+"""Served by the REST servers."""
+
+_JAVA_RUNTIME = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
+_JAVA_SOURCE = Path(__file__).parent / "java" / "RestAppender.java"
+
 _WAREHOUSE_MB, _SERVERS_MB = 3000, 1500
 
 
@@ -41,6 +51,7 @@ class Configuration:
         ours: Coordinated, or PyIceberg's own.
         locks: The lock manager, ours.
         store: ``sqlite``, ``postgres`` or ``hms``.
+        rest: Whether the writers are clients of two REST servers, which are behind one port.
     """
 
     name: str
@@ -48,6 +59,7 @@ class Configuration:
     ours: bool
     locks: str
     store: str
+    rest: bool = False
 
     @property
     def threads(self) -> bool:
@@ -62,6 +74,7 @@ CONFIGURATIONS = {
         Configuration(name="lease-postgres", title="lease, PostgreSQL", ours=True, locks="lease", store="postgres"),
         Configuration(name="zookeeper", title="zookeeper, HMS", ours=True, locks="zookeeper", store="hms"),
         Configuration(name="hms", title="hms, HMS", ours=True, locks="hms", store="hms"),
+        Configuration(name="rest", title="REST, zookeeper, HMS", ours=True, locks="zookeeper", store="hms", rest=True),
         Configuration(name="memory", title="memory, one process", ours=True, locks="memory", store="sqlite"),
         Configuration(name="pyiceberg-hive", title="PyIceberg's HiveCatalog", ours=False, locks="", store="hms"),
         Configuration(name="pyiceberg-sql", title="PyIceberg's SqlCatalog", ours=False, locks="", store="postgres"),
@@ -85,6 +98,9 @@ class Rig:
         self.metastore: HiveMetastore | None = None
         self.zookeeper: ZooKeeperEnsemble | None = None
         self.postgres: PostgresServer | None = None
+        self.rest: Sequence[RestServer] = ()
+        self.java: Sequence[str] = ()
+        """The command of a writer of the kind ``java``."""
         self._ends = ExitStack()
         world.disk(self.warehouse, _WAREHOUSE_MB)
         world.disk(self.disk, _SERVERS_MB)
@@ -95,13 +111,23 @@ class Rig:
         if configuration.locks == "zookeeper":
             limits = {"maxClientCnxns": str(CONNECTIONS_MAX)}
             self.zookeeper = ZooKeeperEnsemble(self.disk / "zookeeper", 3, settings=limits)
+        if configuration.rest:
+            self.java = _java(folder / "java")
+            catalog = self.properties({})
+            self.rest = [RestServer(REST_CATALOG, catalog, self.disk / f"rest{number}") for number in range(2)]
 
     def start(self) -> None:
         """Start them."""
-        for server in (self.zookeeper, self.postgres, self.metastore):
+        for server in (self.zookeeper, self.postgres, self.metastore, *self.rest):
             if server is not None:
                 self._ends.callback(server.close)
                 server.start()
+        if self.rest:
+            self._front = self._in_front(0)
+            self._ends.callback(self._front.close)
+
+    def _in_front(self, seed: int) -> Proxy:
+        return Proxy(*(server.port for server in self.rest), seed=seed)
 
     def close(self) -> None:
         """Stop them."""
@@ -112,7 +138,7 @@ class Rig:
         """All of them."""
         beside: list[LocalServer | None] = [self.postgres, self.metastore]
         ensemble: Sequence[LocalServer] = () if self.zookeeper is None else self.zookeeper.servers
-        return [*ensemble, *(one for one in beside if one is not None)]
+        return [*ensemble, *(one for one in beside if one is not None), *self.rest]
 
     def heal(self) -> None:
         """Start again whatever does not run or does not answer."""
@@ -127,8 +153,15 @@ class Rig:
                     server.restart()
 
     def proxies(self, seed: int) -> dict[int, Proxy]:
-        """Return a proxy for each server, by its port."""
-        return {server.port: Proxy(server.port, seed) for server in self.servers}
+        """Return a proxy for each server that the writers use, by its port; for REST servers one, by the first's."""
+        if self.rest:
+            return {self.rest[0].port: self._in_front(seed)}
+        return {server.port: Proxy(server.port, seed=seed) for server in self.servers}
+
+    def client(self, through: Mapping[int, Proxy]) -> dict[str, str]:
+        """Return the properties of a REST client; the servers are reached *through* what is given for the first one."""
+        front = through.get(self.rest[0].port, self._front)
+        return {"type": "rest", "uri": f"http://127.0.0.1:{front.port}", "warehouse": REST_CATALOG}
 
     def properties(self, through: Mapping[int, Proxy]) -> dict[str, str]:
         """Return a catalog's properties; servers are reached *through* what is given for their ports."""
@@ -163,3 +196,17 @@ class Rig:
         assert self.zookeeper is not None
         leader = self.zookeeper.leader
         return next(server for server in self.zookeeper.servers if server is not leader)
+
+
+def _java(folder: Path) -> tuple[str, ...]:
+    """Return the command of a writer in Java, whose classes go into *folder*."""
+    folder.mkdir()
+    java = find_java(range(17, 23))
+    class_path = os.pathsep.join(map(str, [maven_jar(_JAVA_RUNTIME), *pyspark_jars("*.jar")]))
+    compile_java(java, [_JAVA_SOURCE], class_path, folder)
+    (folder / "log4j2.properties").write_text(LOG4J.replace("=warn", "=error"))
+    return (
+        *(str(java), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"),
+        f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}",
+        *("-cp", f"{folder}{os.pathsep}{class_path}", "RestAppender"),
+    )

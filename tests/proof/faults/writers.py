@@ -7,6 +7,7 @@ into the snapshot's summary and into a column of the rows. Kinds:
 append   ``table.append`` of ten rows to the slot's own partition
 replace  ``table.overwrite`` of that partition, under an operation lock X on it
 delete   in turns, an append to that partition, and ``table.delete`` of it under an operation lock X
+java     Iceberg Java's ``newAppend`` or ``newFastAppend`` of ten rows through the REST server (``java/``)
 spark    ``commit_coord.spark.write_table`` of that partition alone, from a Spark session of its own
 ======== =================================================================================================
 
@@ -51,6 +52,9 @@ SCHEMA = pa.schema([("part", pa.string()), ("mark", pa.string()), ("value", pa.i
 KINDS = ("append",) * 5 + ("replace",) * 2 + ("delete",)
 """What each slot does."""
 
+CLIENTS = ("append", "append", "replace", "delete") + ("java",) * 4
+"""What each slot does where writers are clients of REST servers."""
+
 STEPS = ("Acquire", "Retract", "Plan", "Gather", "Write", "EnsureActive", "Swap", "Confirm", "Release")
 """The steps of every commit; each has a before and an after."""
 
@@ -61,6 +65,7 @@ IMPORTED = [
     "tests.proof.faults.writers",
     "psycopg",
     "pyiceberg.catalog.hive",
+    "pyiceberg.catalog.rest",
     "pyiceberg.io.pyarrow",
     "pandas",
     "pyarrow.pandas_compat",
@@ -93,13 +98,15 @@ class Place:
         folder: Logs and orders.
         catalog: The catalog's name.
         properties: Its properties.
-        ours: Coordinated; else PyIceberg's own.
+        ours: Coordinated; else PyIceberg's own, or a REST client.
+        java: The command of a writer of the kind ``java``.
     """
 
     folder: Path
     catalog: str
     properties: Mapping[str, str]
     ours: bool
+    java: Sequence[str] = ()
 
     def open(self) -> Catalog:
         """Open the catalog."""
@@ -151,6 +158,8 @@ def write(place: Place, slots: Mapping[int, str], parent: int) -> None:
     logging.basicConfig(filename=said, level=logging.WARNING, format="%(asctime)s %(message)s")
     for slot in slots:
         (place.folder / f"pid-{slot}").write_text(str(os.getpid()))
+    if "java" in slots.values():
+        _become_java(place, min(slots), parent)
     watch_clock(place, min(slots))
     obeying = _Obeying(place)
     try:
@@ -174,6 +183,12 @@ def write(place: Place, slots: Mapping[int, str], parent: int) -> None:
     with suppress(Exception):
         catalog.close()
     os._exit(0)  # Spark's JVM and whatever else was started goes with its pipes
+
+
+def _become_java(place: Place, slot: int, parent: int) -> None:
+    tried = len(read_outcomes(place.log(slot)).tried)
+    where = (place.properties["uri"], place.properties["warehouse"], *TABLE)
+    os.execv(place.java[0], [*place.java, *map(str, (place.folder, slot, tried, parent, *where))])  # noqa: S606 - our own
 
 
 class _Slot:
@@ -285,10 +300,11 @@ def _lives(pid: int) -> bool:
 
 
 def _landed(table: Table, mark: str) -> int | None:
-    snapshot = table.current_snapshot()
-    if snapshot is None or snapshot.summary is None or snapshot.summary.additional_properties.get(MARK) != mark:
-        return None
-    return snapshot.snapshot_id
+    """Return the snapshot with *mark*; behind it may be others that a REST server published together with it."""
+    for snapshot in reversed(table.snapshots()):
+        if snapshot.summary is not None and snapshot.summary.additional_properties.get(MARK) == mark:
+            return snapshot.snapshot_id
+    return None
 
 
 def _session(scratch: Path) -> Any:
@@ -366,7 +382,9 @@ class _Obeying:
 
 def _wrap_pyiceberg(catalog: Catalog, reached: Callable[[str], None]) -> None:
     """Have PyIceberg's own catalog tell of the moments that ours has steps for."""
-    write_metadata: Callable[..., None] = catalog._write_metadata  # type: ignore[attr-defined]
+    write_metadata: Callable[..., None] | None = getattr(catalog, "_write_metadata", None)
+    if write_metadata is None:  # a REST client: its server writes
+        return
 
     def written(*arguments: Any, **named: Any) -> None:
         write_metadata(*arguments, **named)

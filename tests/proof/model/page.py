@@ -6,22 +6,25 @@ import hashlib
 from collections.abc import Iterator, Sequence
 
 from tests.proof.model.tlc import SPECIFICATIONS, Result, Step
-from tests.proof.model.variants import COMMIT, FREE, LEASE, LIVE, MIGRATION, VARIANTS, Module
+from tests.proof.model.variants import COMMIT, FREE, LEASE, LIVE, MIGRATION, REST, VARIANTS, Module
 
 PROMISES = {
     "AcknowledgedStays": "an acknowledged append is in the table",
     "NoneTwice": "no append is in the table twice",
     "RefusedNever": "a refused append is not in the table, and never will be",
     "Unbroken": "the parent of each head is the head before it (in the migration: of each head of ours)",
-    FREE: "a run ends with every writer answered or dead, and nobody in the latch's queue",
+    FREE: "a run ends with every writer answered or dead, nobody in the latch's queue, and no table kept free",
     "BeliefIsTrue": "whoever believes in its lease has it",
     "EpochGrows": "the epoch grows by one with each change of phase, and with nothing else",
+    "OnWhatWasRead": "a commit through REST that is not declared blind lands on the head that its client has read",
+    "OneRetry": "one REST server in front of a table refuses a client once at most, if nothing goes wrong",
 }
 
 HEADINGS = {
     COMMIT.name: "The commit protocol",
     LEASE.name: "What a holder may believe",
     MIGRATION.name: "From HMS locks to ZooKeeper",
+    REST.name: "Clients of the REST server",
 }
 
 _BROKEN = {
@@ -29,8 +32,10 @@ _BROKEN = {
     "NoneTwice": "One append is in the table twice",
     "RefusedNever": "What was refused is in the table",
     "Unbroken": "The new head was not built on the head before it",
-    FREE: "Nobody can go on, and the lock is not free",
+    FREE: "Nobody can go on",
     "BeliefIsTrue": "The holder believes in a lease that somebody else has",
+    "OnWhatWasRead": "A commit follows a head that its client has not read",
+    "OneRetry": "A client was refused twice",
 }
 
 _SERVICES = {
@@ -50,9 +55,11 @@ protocol without one of its guards, which must break: the pictures show the shor
 stands in [guarantees](guarantees.md).
 
 The specifications are [`Commit.tla`](../tests/proof/model/Commit.tla), to be read beside
-`commit_coord/protocol/commit.py`, [`Lease.tla`](../tests/proof/model/Lease.tla) and
+`commit_coord/protocol/commit.py`, [`Lease.tla`](../tests/proof/model/Lease.tla),
 [`Migration.tla`](../tests/proof/model/Migration.tla), to be read beside
-`commit_coord/locks/migration/`.
+`commit_coord/locks/migration/`, and [`Rest.tla`](../tests/proof/model/Rest.tla), to be read beside
+`commit_coord/catalog/requested.py`, `commit_coord/catalog/sent_before.py`, `commit_coord/protocol/turns.py` and
+`commit_coord/rest/idempotency.py`.
 
 A *fault* is a death, a lease of a living writer that runs out (it is paused), a lost answer, a deadline, a failed
 write. Any step of anybody may come between two steps of a writer, and a request whose sender gave up may be carried out
@@ -74,7 +81,7 @@ def page(results: Sequence[Result]) -> str:
     parts = [HEAD, "## Promises\n", "| name | in words |", "|---|---|"]
     parts += [f"| {name} | {words} |" for name, words in PROMISES.items() if name != FREE]
     parts += [f"| {LIVE} | {PROMISES[FREE]} |", ""]
-    for module in (COMMIT, LEASE, MIGRATION):
+    for module in (COMMIT, LEASE, MIGRATION, REST):
         parts += _section(module, [result for result in results if result.variant.module is module])
     parts += [f"<!-- made from {digest()} -->", ""]
     return "\n".join(parts)

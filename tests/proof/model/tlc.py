@@ -29,7 +29,7 @@ _STATES = re.compile(r"^(\d+) states generated, (\d+) distinct states found, 0 s
 _TAKEN = re.compile(r"^<(\w+) line [^>]*>: \d+:(\d+)$", re.MULTILINE)
 _TOLD = re.compile(r'^/\\ told = <<\s*("?\w+"?),\s*("?\w+"?),\s*"([^"]*)"\s*>>', re.MULTILINE)
 _ROLES = re.compile(r"\b([a-z])(\d)\b")
-_ROLE_NAMES = {"w": "writer", "n": "new writer", "o": "old writer", "p": "operator"}
+_ROLE_NAMES = {"w": "writer", "n": "new writer", "o": "old writer", "p": "operator", "c": "client", "s": "server"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,8 +128,42 @@ MIGRATION = Module(
     steps=("Unbroken",),
 )
 
+REST = Module(
+    name="Rest",
+    constants=MappingProxyType(
+        {
+            "Clients": "{c1, c2}",
+            "Servers": "{s1, s2}",
+            "NoOne": "NoOne",
+            "Declared": "{c2}",
+            "Silent": "{}",
+            "Keyed": "{c2}",
+            "Stream": "{}",
+            "MaxFaults": 2,
+            "IdFirst": True,
+            "KeyFirst": True,
+            "InLatch": True,
+            "LookAgain": True,
+            "OnlyDeclared": True,
+            "Checkpoints": True,
+            "LatchIsNoProof": True,
+            "UnknownIsTold": True,
+            "ArrivesOnce": True,
+            "Turns": True,
+            "TurnsEnd": True,
+            "TurnsWait": True,
+        }
+    ),
+    promises=("AcknowledgedStays", "NoneTwice", "RefusedNever", "OnWhatWasRead", "OneRetry"),
+)
+
 _NO_CAS: Mapping[str, Value] = MappingProxyType({"Cas": False, "Prompt": True})
 """A server that ignores the condition, at its best: whatever is sent arrives within the lease, or never."""
+
+_ONE_SERVER: Mapping[str, Value] = MappingProxyType(
+    {"Clients": "{c1, c2, c3}", "Servers": "{s1}", "Declared": "{}", "Keyed": "{}", "MaxFaults": 0}
+)
+"""Clients that commit what they have read, at a server where nothing goes wrong."""
 
 VARIANTS = (
     # The protocol as it is.
@@ -350,5 +384,141 @@ VARIANTS = (
         module=MIGRATION,
         changes={"Starts": '{"hms"}', "Operators": "{}", "AckWhileHeld": False},
         breaks="AcknowledgedStays",
+    ),
+    # Clients of the REST server.
+    Variant(
+        name="rest-2",
+        title="two servers, an append without a key, a blind append with a key, any two faults",
+        module=REST,
+    ),
+    Variant(
+        name="rest-live",
+        title="the same with any one fault: every client is served in the end, as a formula about whole runs",
+        module=REST,
+        changes={"MaxFaults": 1},
+        live=True,
+    ),
+    Variant(
+        name="rest-keys",
+        title="an append and a change without a snapshot, both with a key, any two faults",
+        module=REST,
+        changes={"Declared": "{}", "Silent": "{c1}", "Keyed": "{c1, c2}"},
+    ),
+    Variant(
+        name="rest-turns",
+        title="four appends that are not declared blind, one server, no fault: each is tried twice at most",
+        module=REST,
+        changes={**_ONE_SERVER, "Clients": "{c1, c2, c3, c4}"},
+    ),
+    Variant(
+        name="rest-streams",
+        title="two instances of a stream, the second with a key, another append, any one fault",
+        module=REST,
+        changes={"Clients": "{c1, c2, c3}", "Stream": "{c1, c2}", "Declared": "{c1, c2}", "MaxFaults": 1},
+        small=False,
+    ),
+    Variant(
+        name="rest-3",
+        title="two appends without a key, a blind append with a key, any one fault",
+        module=REST,
+        changes={"Clients": "{c1, c2, c3}", "MaxFaults": 1},
+        small=False,
+    ),
+    Variant(
+        name="rest-no-id",
+        title="without looking for the snapshot of a commit in the table",
+        why="The network doubles a blind append, and it follows itself.",
+        module=REST,
+        changes={"Declared": "{c1, c2}", "Keyed": "{}", "IdFirst": False},
+        breaks="NoneTwice",
+    ),
+    Variant(
+        name="rest-no-key",
+        title="without looking for the `Idempotency-Key` of a commit in the table's history",
+        why="A commit without a snapshot leaves no other trace. Its reply is lost, and it is sent again.",
+        module=REST,
+        changes={"Declared": "{}", "Silent": "{c2}", "KeyFirst": False},
+        breaks="NoneTwice",
+    ),
+    Variant(
+        name="rest-look-too-early",
+        title="looking for an earlier try only before the latch",
+        why="Both tries look, and neither finds the other one.",
+        module=REST,
+        changes={"InLatch": False},
+        breaks="NoneTwice",
+    ),
+    Variant(
+        name="rest-no-last-look",
+        title="refusing a commit without a last look for it",
+        why="The head was moved by its own first try, at another server.",
+        module=REST,
+        changes={"Keyed": "{c1, c2}", "LookAgain": False},
+        breaks="RefusedNever",
+    ),
+    Variant(
+        name="rest-every-append-follows",
+        title="having appends follow a head that moved, although they are not declared blind",
+        why="A `MERGE` that only inserts is an append too. It has read the table, and inserts a key that is there.",
+        module=REST,
+        changes={"OnlyDeclared": False},
+        breaks="OnWhatWasRead",
+    ),
+    Variant(
+        name="rest-no-checkpoints",
+        title="without comparing the checkpoint of a stream with those in the table",
+        why="An instance that was replaced commits late what the new one has committed.",
+        module=REST,
+        changes={"Declared": "{c1, c2}", "Keyed": "{}", "Stream": "{c1, c2}", "Checkpoints": False},
+        breaks="NoneTwice",
+    ),
+    Variant(
+        name="rest-latch-is-proof",
+        title="answering 409 to a commit with a key that was not granted the latch",
+        why="Its first try is at another server, and lands.",
+        module=REST,
+        changes={"MaxFaults": 3, "LatchIsNoProof": False},
+        breaks="RefusedNever",
+    ),
+    Variant(
+        name="rest-doubled",
+        title="with a network that sends a commit without a key twice",
+        why="The server does not know that there are two, and answers 409 to the one that was not granted the latch. "
+        "Nothing prevents this; the keys are there for it.",
+        module=REST,
+        changes={"MaxFaults": 3, "ArrivesOnce": False},
+        breaks="RefusedNever",
+    ),
+    Variant(
+        name="rest-unknown-is-refused",
+        title="answering 409 to a commit whose outcome is unknown",
+        why="Its client deletes the files, and the swap lands.",
+        module=REST,
+        changes={"UnknownIsTold": False},
+        breaks="RefusedNever",
+    ),
+    Variant(
+        name="rest-no-turns",
+        title="without a turn for a client that was refused",
+        why="It reads the table again, and the head has moved again when it comes back.",
+        module=REST,
+        changes={**_ONE_SERVER, "Turns": False},
+        breaks="OneRetry",
+    ),
+    Variant(
+        name="rest-turn-at-once",
+        title="giving the turn while other commits run",
+        why="One of them moves the head that the client reads.",
+        module=REST,
+        changes={**_ONE_SERVER, "TurnsWait": False},
+        breaks="OneRetry",
+    ),
+    Variant(
+        name="rest-turn-without-end",
+        title="without an end of the turn",
+        why="The client does not come back, and the table is kept free for it.",
+        module=REST,
+        changes={"MaxFaults": 1, "TurnsEnd": False},
+        breaks=FREE,
     ),
 )

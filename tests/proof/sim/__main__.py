@@ -31,13 +31,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="instead: a table moves between two lock services, and processes are struck N times, at every step",
     )
     parser.add_argument("--rows", action="store_true", help="instead: writers write rows, and these are proved right")
+    parser.add_argument("--rest", action="store_true", help="instead: clients write through two REST servers")
     options = parser.parse_args(arguments)
     if min(options.runs, options.processes) < 1 or options.moves < 0:
         parser.error("RUNS and --processes are 1 or more, --moves 0 or more")
-    if options.moves and options.rows:
-        parser.error("--moves and --rows are two kinds of runs")
-    which = Which(strikes=options.moves, rows=options.rows)
-    replay = f" ARGS='--moves {options.moves}'" if options.moves else " ARGS=--rows" if options.rows else ""
+    if sum(map(bool, (options.moves, options.rows, options.rest))) > 1:
+        parser.error("--moves, --rows and --rest are kinds of runs: choose one")
+    which = Which(strikes=options.moves, rows=options.rows, rest=options.rest)
+    replay = f" ARGS='--moves {options.moves}'" if options.moves else ""
+    replay += " ARGS=--rows" if options.rows else " ARGS=--rest" if options.rest else ""
     if options.moves:
         there = len(every_move(options.moves))
         if not 1 <= options.seed <= there:

@@ -26,7 +26,7 @@ from commit_coord.locks.sql.sqlite import SqliteConnection, SqliteStore, sqlite_
 from commit_coord.locks.sql.store import Connection, Rows, Step, Store
 from commit_coord.locks.threads import Threads
 from commit_coord.model import LockScope
-from tests.proof.sim.world import NoAnswer, Process, Service, Thread, Unreachable
+from tests.proof.sim.world import NoAnswer, OfThread, Process, Service, Thread, Unreachable
 
 _URL = "sqlite:////simulated"
 
@@ -80,7 +80,7 @@ class LockDatabase:
 class SimulatedStore(SqliteStore):
     """One process's way to the lock database."""
 
-    def __init__(self, process: Process, database: LockDatabase) -> None:
+    def __init__(self, process: Process, database: LockDatabase, *, several_threads: bool) -> None:
         self.process = process
         self.database = database
         self.shown = "simulated"
@@ -91,6 +91,8 @@ class SimulatedStore(SqliteStore):
         self.clock_name = "server" if database.remote else "host"
         self._epoch = 0
         Store.__init__(self)
+        if several_threads:
+            self._thread: Any = OfThread(process.world)
 
     def _connect(self) -> Connection:
         return SimulatedConnection(self)
@@ -258,15 +260,16 @@ class Signal:
         return self._is_set
 
 
-def simulated_threads(process: Process) -> Threads:
-    """Return the threads of *process*. One thread of the interpreter runs all processes."""
+def simulated_threads(process: Process, *, several: bool = False) -> Threads:
+    """Return the threads of *process*, one or *several*. One thread of the interpreter runs all processes."""
 
     def heartbeat(
         beat: Callable[[], float | None], *, idle: float, name: str, also: Extension | None = None
     ) -> Heartbeat:
         return SimulatedHeartbeat(process, beat, idle=idle)
 
-    return Threads(turn=lambda: Signal(process), heartbeat=heartbeat, noted_anywhere=threading.local)
+    noted = partial(OfThread, process.world) if several else threading.local
+    return Threads(turn=lambda: Signal(process), heartbeat=heartbeat, noted=noted, noted_anywhere=noted)
 
 
 def observe(
@@ -316,6 +319,7 @@ class SimulatedLeaseManager(LeaseLockManager):
         settings: Times.
         granted: Told of each grant.
         prompt: Who has made sure of its lease is not stopped before its next change is sent.
+        several_threads: Whether several threads of the process use it.
     """
 
     def __init__(
@@ -326,13 +330,14 @@ class SimulatedLeaseManager(LeaseLockManager):
         granted: Callable[[Lease], None],
         *,
         prompt: bool,
+        several_threads: bool = False,
     ) -> None:
-        store = SimulatedStore(process, database)
+        store = SimulatedStore(process, database, several_threads=several_threads)
         super().__init__(
             _URL,
             settings=settings,
             clock=process.clock,
-            threads=simulated_threads(process),
+            threads=simulated_threads(process, several=several_threads),
             host=process.world.host,
             store=store,
         )

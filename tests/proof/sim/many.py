@@ -9,9 +9,10 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from functools import cache
 
-from tests.proof.sim.plan import Moves, Plan, draw, draw_rows
+from tests.proof.sim.plan import Moves, Plan, draw, draw_rest, draw_rows
 from tests.proof.sim.rows import simulate_rows
 from tests.proof.sim.run import Outcome, hash_of, simulate
+from tests.proof.sim.serving import simulate_rest
 
 _CHUNK = 50
 _CHUNKS_PER_PROCESS = 100
@@ -50,19 +51,25 @@ class Which:
     Args:
         strikes: How often processes are struck while a table moves; 0: it does not move.
         rows: Whether tables with rows are written.
+        rest: Whether clients write through servers.
     """
 
     strikes: int = 0
     rows: bool = False
+    rest: bool = False
 
     def plan(self, seed: int) -> Plan:
         """Return the plan of a run."""
         if self.strikes:
             return every_move(self.strikes)[seed - 1]
+        if self.rest:
+            return draw_rest(seed)
         return draw_rows(seed) if self.rows else draw(seed)
 
     def simulate(self, plan: Plan) -> Outcome:
         """Run *plan*."""
+        if self.rest:
+            return simulate_rest(plan)
         return simulate_rows(plan) if self.rows else simulate(plan)
 
 

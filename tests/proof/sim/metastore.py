@@ -43,7 +43,7 @@ from commit_coord.locks.memory_space import SPACES
 from commit_coord.model import Generation, LeaseState, LockRequest, LockScope
 from tests.proof.sim.locking import observe, simulated_threads
 from tests.proof.sim.plan import Metastore
-from tests.proof.sim.world import NoAnswer, Process, Service, Unreachable, World
+from tests.proof.sim.world import NoAnswer, OfThread, Process, Service, Unreachable
 
 _URI = "thrift://simulated:9083"
 _ACQUIRED, _WAITING = 1, 2
@@ -300,22 +300,6 @@ def simulated_client(process: Process, metastore: SimulatedMetastore) -> Metasto
 
 
 # The manager.
-
-
-class OfThread:
-    """In place of ``threading.local``: simulated threads are one for the interpreter."""
-
-    def __init__(self, world: World) -> None:
-        vars(self).update(_world=world, _values={})
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return self._values[self._world.expected()[0], name]
-        except KeyError:
-            raise AttributeError(name) from None
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        self._values[self._world.expected()[0], name] = value
 
 
 class SimulatedHmsManager(HmsLockManager):

@@ -40,6 +40,15 @@ class Job(StrEnum):
     """Under an operation lock on a partition, and not without it."""
     TABLE_APPEND = "table-locked append"
     """Likewise, on the table."""
+    REST_APPEND = "append over REST"
+    """Depends on what was read: it is not declared blind."""
+    REST_BLIND = "blind append over REST"
+    REST_CHANGE = "change over REST"
+    """Sets a property, and adds no snapshot."""
+    CHECKPOINT = "checkpoint"
+    """The next checkpoint of the one Flink job, unless the table has it."""
+    OFFSETS = "offsets"
+    """The next rows of the one topic of Kafka Connect, from where the table says that it is."""
     ROWS = "rows"
     """A call of a table or a statement; see :mod:`tests.proof.sim.rows`."""
 
@@ -54,6 +63,10 @@ class Kind(StrEnum):
     """Writes nothing, and changes the phase."""
     ADMINISTRATOR = "administrator"
     """Writes nothing, and frees by force what waits."""
+    SERVER = "server"
+    """Writes what clients ask for."""
+    CLIENT = "client"
+    """Writes through the servers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +81,12 @@ class Writer:
     begins: float = 0.0
     threads: int = 1
     """Among which its jobs are dealt out; more than one with ``hms`` alone."""
+    keyed: bool = False
+    """Whether it sends keys, and sends again what was not answered; of a client."""
+    tries: int = 5
+    """How often a client tries a commit that is refused: ``commit.retry.num-retries`` and once more."""
+    doubled: bool = False
+    """Whether the network may double its commits although they have no keys; of a client."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +133,10 @@ class Plan:
     """Seconds that a client waits for the lock service's answer."""
     metastore: Metastore = Metastore()
     file_weather: Weather = CALM
+    net_weather: Weather = CALM
+    """Between clients and servers."""
+    reserved_ms: int = 0
+    """How long a server keeps the table free for a client that was refused."""
     group_max_size: int = 16
     log_length: int = 100
     deletes_old: bool = False
@@ -149,6 +172,8 @@ class Plan:
             yield replace(self, lock_weather=CALM)
         if self.file_weather != CALM:
             yield replace(self, file_weather=CALM)
+        if self.net_weather != CALM:
+            yield replace(self, net_weather=CALM)
         for position, writer in enumerate(self.writers):
             if writer.threads > 1:
                 fewer = replace(writer, threads=1)
@@ -167,8 +192,9 @@ class Plan:
             lines.append(f"metastore grants {order}, frees after {self.metastore.timeout} s; {self.lock_patience} s")
         for writer in self.writers:
             threads = f" in {writer.threads} threads" if writer.threads > 1 else ""
+            keyed = (" with keys" if writer.keyed else "") + (", once" if writer.tries == 1 else "")
             rate = f", its clock runs at {writer.rate:.4f}" if writer.rate != 1.0 else ""
-            lines.append(f"{writer.name} ({writer.kind}): {', '.join(writer.jobs)}{threads}{rate}")
+            lines.append(f"{writer.name} ({writer.kind}): {', '.join(writer.jobs)}{keyed}{threads}{rate}")
         lines += [f"{f.process} at step {f.step}: {f.blow} {f.seconds:.3f} s" for f in self.faults]
         lines += [f"{o.service} is away from {o.begins:.3f} s to {o.ends:.3f} s" for o in self.outages]
         return "\n".join(lines)
@@ -356,6 +382,70 @@ def draw_rows(seed: int) -> Plan:
         replace(fault, step=1 + int(150 * dice.random() ** 1.3)) for fault in plan.faults if fault.process in names
     )
     return replace(plan, writers=writers, faults=faults)
+
+
+def draw_rest(seed: int) -> Plan:
+    """Return the plan of run *seed* of those in which clients write through two servers."""
+    dice = random.Random(f"rest plan {seed}")
+    plan = draw(seed)
+    if plan.locks is Locks.MEMORY:
+        plan = replace(plan, locks=Locks.HOST)
+    rates = [1.0, 1.0] if plan.locks is not Locks.SERVER else [dice.uniform(1.0, 1.01) for _ in range(2)]
+    writers = [
+        Writer(name=f"s{number}", jobs=(), kind=Kind.SERVER, rate=rate, lives=4) for number, rate in enumerate(rates, 1)
+    ]
+    kinds = [Job.REST_APPEND, Job.REST_APPEND, Job.REST_BLIND, Job.REST_BLIND, Job.REST_CHANGE]
+    writers += [
+        Writer(
+            name=f"c{number}",
+            jobs=tuple(dice.choice(kinds) for _ in range(dice.choice([1, 2, 3]))),
+            kind=Kind.CLIENT,
+            keyed=dice.random() < 0.6,
+            tries=dice.choice([1, 5, 5]),
+            lives=dice.choice([1, 2]),
+            begins=dice.random() * dice.choice([0.005, 0.2]),
+        )
+        for number in range(1, dice.choice([1, 2, 2, 3, 3]) + 1)
+    ]
+    stream = dice.choice([None, None, Job.CHECKPOINT, Job.OFFSETS])
+    if stream is not None:
+        jobs, keyed = (stream,) * dice.choice([1, 2, 3]), dice.random() < 0.5
+        for name, begins in (("old", 0.0), ("new", dice.choice([0.1, 2.0, 40.0]) * dice.random())):
+            writers.append(Writer(name=name, jobs=jobs, kind=Kind.CLIENT, keyed=keyed, begins=begins))
+    if dice.random() < 0.4:
+        writers += [replace(one, name=f"w{n}") for n, one in enumerate(plan.writers[:1], 1) if one.kind is Kind.OURS]
+    if dice.random() < 0.5:
+        writers += [one for one in plan.writers if one.kind in (Kind.ONLY_COMPARES, Kind.ONLY_LOCKS)]
+    faults = [
+        Fault(
+            process=dice.choice(["s1", "s2"]),
+            step=1 + int(60 * dice.random() ** 1.3),
+            blow=dice.choice([Blow.CRASH, Blow.CRASH, Blow.PAUSE]),
+            seconds=dice.choice([1.0, 20.0, 90.0]) * dice.random(),
+        )
+        for _ in range(dice.choice([0, 1, 1, 2, 3]))
+    ]
+    for writer in writers:
+        if writer.kind is Kind.CLIENT and dice.random() < 0.3:
+            blow = dice.choice([Blow.CRASH, Blow.PAUSE, Blow.PAUSE])
+            seconds = dice.choice([1.0, 20.0, 90.0]) * dice.random()
+            step = 1 + int(12 * dice.random())
+            faults.append(Fault(process=writer.name, step=step, blow=blow, seconds=seconds))
+    scale = dice.choice([0.0, 0.1, 0.2])
+    return replace(
+        plan,
+        writers=tuple(writers),
+        faults=tuple(faults),
+        net_weather=Weather(
+            lost=scale * dice.random() / 2,
+            unanswered=scale * dice.random(),
+            late=scale * dice.random(),
+            twice=scale * dice.random(),
+            refused=scale * dice.random() / 4,
+            slow=scale * dice.random(),
+        ),
+        reserved_ms=dice.choice([0, 500, 2000]),
+    )
 
 
 _MOVERS = (

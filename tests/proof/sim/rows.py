@@ -159,7 +159,7 @@ class SimulatedCatalog(LockingCatalog):
     def _table_identifier(self, identifier: tuple[str, ...]) -> tuple[str, ...]:
         return identifier
 
-    def file_io(self, properties: dict[str, str], location: str) -> SimulatedFileIO:
+    def file_io(self, location: str) -> SimulatedFileIO:
         """Return the process's client of the file store."""
         return self._io
 
@@ -261,6 +261,7 @@ class RowsRun(Run):
             why = "interrupted"
         except CommitStateUnknown as error:
             why = str(error)
+            self.look_for_bug(error)
         except Exception as error:  # noqa: BLE001 - each but the one above says that nothing landed
             asked.answer, why = Answer.REFUSED, f"{type(error).__name__}: {error}"
             if not (in_words(error) or isinstance(error, OSError | NoAnswer | Unreachable)):

@@ -67,6 +67,7 @@ from commit_coord.testing.history import (
     check_register,
     check_snapshots,
 )
+from tests.proof.sim.bugs import LoggedBugs, bug_in
 from tests.proof.sim.locking import LockDatabase, SimulatedLeaseManager, SimulatedMemoryManager
 from tests.proof.sim.metastore import SimulatedHmsManager, SimulatedMetastore, StockLocks
 from tests.proof.sim.moving import (
@@ -259,11 +260,12 @@ class Run:
     def of(cls, plan: Plan) -> Iterator[Self]:
         """Run *plan* with everything that is random or a thread replaced by what the seed says."""
         run = cls(plan)
-        enabled, quiet = gc.isenabled(), logging.root.manager.disable
-        logging.disable()  # what goes wrong here is meant to
+        enabled = gc.isenabled()
         gc.disable()  # what is collected when must not depend on the runs before
         try:
             with ExitStack() as stack:
+                # Nobody reads what is logged: what goes wrong here is meant to, except for bugs.
+                stack.enter_context(patch.object(logging.root, "handlers", [LoggedBugs(run.broken)]))
                 for owner, name, value in run.replaced():
                     stack.enter_context(patch.object(owner, name, value))
                 stack.enter_context(run.world.ending())
@@ -276,7 +278,6 @@ class Run:
             memory_space.SPACES.pop((run.name, ""), None)
             run.locks.db.close()
             run.zookeeper.db.close()
-            logging.disable(quiet)
             if enabled:
                 gc.enable()
 
@@ -285,9 +286,17 @@ class Run:
     def _start(self, writer: Writer, faults: dict[int, Fault], *, after: float) -> None:
         process = Process(self.world, writer.name, faults, rate=writer.rate)
         self.world.host.processes.append(process)
-        work = {Kind.OURS: self._be_ours, Kind.ONLY_COMPARES: self._be_comparer, Kind.ONLY_LOCKS: self._be_locker}
-        work |= {Kind.OPERATOR: self._be_operator, Kind.ADMINISTRATOR: self._be_administrator}
-        self.world.start(process, lambda: self._live(process, writer, work[writer.kind]), after=after)
+        self.world.start(process, lambda: self._live(process, writer, self.kinds()[writer.kind]), after=after)
+
+    def kinds(self) -> dict[Kind, Callable[[Process, Writer], None]]:
+        """Return how each kind of writer lives."""
+        return {
+            Kind.OURS: self._be_ours,
+            Kind.ONLY_COMPARES: self._be_comparer,
+            Kind.ONLY_LOCKS: self._be_locker,
+            Kind.OPERATOR: self._be_operator,
+            Kind.ADMINISTRATOR: self._be_administrator,
+        }
 
     def _live(self, process: Process, writer: Writer, be: Callable[[Process, Writer], None]) -> None:
         try:
@@ -341,12 +350,16 @@ class Run:
             return SimulatedMemoryManager(process, self.name, _LEASE, granted)
         if self.plan.locks is Locks.MIGRATING:
             return self._hms(process, ours=False)
-        prompt = self.plan.condition is Condition.IGNORES or self._writers[process.name].kind is Kind.ONLY_LOCKS
+        kind = self._writers[process.name].kind
+        prompt = self.plan.condition is Condition.IGNORES or kind is Kind.ONLY_LOCKS
         if self.metastore is not None:
             return SimulatedHmsManager(process, self.metastore, _LEASE, granted, prompt=prompt)
+        several = kind is Kind.SERVER
         if self.plan.locks is Locks.ZOOKEEPER:
-            return SimulatedZooKeeperManager(process, self.ensemble, _LEASE, granted, prompt=prompt)
-        return SimulatedLeaseManager(process, self.locks, _LEASE, granted, prompt=prompt)
+            return SimulatedZooKeeperManager(
+                process, self.ensemble, _LEASE, granted, prompt=prompt, several_threads=several
+            )
+        return SimulatedLeaseManager(process, self.locks, _LEASE, granted, prompt=prompt, several_threads=several)
 
     def _hms(self, process: Process, *, ours: bool) -> SimulatedHms:
         def granted(lease: Lease) -> None:
@@ -643,6 +656,11 @@ class Run:
 
     # Commits.
 
+    def look_for_bug(self, error: Exception) -> None:
+        """Note that the run is broken if *error*, in which a call ended, comes from a bug."""
+        if (bug := bug_in(error)) is not None:
+            self.broken.append(bug)
+
     def _commit(
         self,
         process: Process,
@@ -662,10 +680,10 @@ class Run:
         try:
             (committed,) = coordinator.commit([attempt], replan=replan, repeatable=repeatable, operation_lease=under)
             answer, why = Answer.ACKNOWLEDGED, f"in {short(committed.location)}"
-        except CommitNotApplied as error:
-            answer, why = Answer.REFUSED, _why(error)
-        except CommitStateUnknown as error:
-            answer, why = Answer.UNKNOWN, _why(error)
+        except (CommitNotApplied, CommitStateUnknown) as error:
+            answer = Answer.REFUSED if isinstance(error, CommitNotApplied) else Answer.UNKNOWN
+            why = _why(error)
+            self.look_for_bug(error)
         except KeyboardInterrupt:
             answer, why = Answer.UNKNOWN, "interrupted"
         process.note(f"{mark}: {answer}, {why}")

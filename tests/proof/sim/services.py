@@ -263,7 +263,7 @@ class Client:
         """Add nothing."""
         return made
 
-    def file_io(self, properties: dict[str, str], location: str) -> FileIO:
+    def file_io(self, location: str) -> FileIO:
         """Return the file store."""
         return self.io
 

@@ -474,3 +474,19 @@ class World:
                 thread.end()
             self._threads.clear()
             self._agenda.clear()
+
+
+class OfThread:
+    """In place of ``threading.local``: simulated threads are one for the interpreter."""
+
+    def __init__(self, world: World) -> None:
+        vars(self).update(_world=world, _values={})
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self._values[self._world.expected()[0], name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self._values[self._world.expected()[0], name] = value

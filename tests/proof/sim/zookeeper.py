@@ -888,6 +888,7 @@ class SimulatedZooKeeperManager(ZooKeeperLockManager):
         settings: Times.
         granted: Told of each grant.
         prompt: Who has made sure of its lease is not stopped before its next change is sent.
+        several_threads: Whether several threads of the process use it.
     """
 
     def __init__(
@@ -898,6 +899,7 @@ class SimulatedZooKeeperManager(ZooKeeperLockManager):
         granted: Callable[[Lease], None],
         *,
         prompt: bool,
+        several_threads: bool = False,
     ) -> None:
         def connect(
             _: Access, timeout_ms: int, clock: Clock, listener: Callable[[SessionEvent], None]
@@ -913,7 +915,7 @@ class SimulatedZooKeeperManager(ZooKeeperLockManager):
             "simulated:1",
             settings=settings,
             clock=process.clock,
-            threads=replace(simulated_threads(process), heartbeat=heartbeat),
+            threads=replace(simulated_threads(process, several=several_threads), heartbeat=heartbeat),
             host=process.world.host,
             connect=connect,
         )

@@ -7,6 +7,7 @@ held against them, summaries against manifests, logs against snapshots.
 from __future__ import annotations
 
 import decimal
+import itertools
 import json
 import math
 import os
@@ -36,14 +37,23 @@ from commit_coord.testing.rows.read.observed import Json, Live, Manifest, Observ
 
 def faults(now: Observed, before: Observed | None) -> Iterator[str]:
     """Yield what is wrong in a table, given that it was right *before*."""
+    known = before.snapshots if before is not None and before.raw["table-uuid"] == now.raw["table-uuid"] else {}
+    yield from faults_of_document(now, before)
+    for snapshot_id, snapshot in now.snapshots.items():
+        if snapshot_id not in known:
+            yield from _snapshot(now, snapshot)
+        elif not now.files.exists(snapshot["manifest-list"]):
+            yield "the manifest list of an old snapshot is gone"
+    for path in reachable(now):
+        if not now.files.exists(path):
+            yield f"a file is missing: {os.path.basename(path)}"
+
+
+def faults_of_document(now: Observed, before: Observed | None) -> Iterator[str]:
+    """Yield what is wrong in a metadata file, whatever it leads to, given that the table was right *before*."""
     raw = now.raw
-    known = before.snapshots if before is not None and before.raw["table-uuid"] == raw["table-uuid"] else {}
     yield from _logs(now, before)
-    numbers = [s.get("sequence-number", 0) for s in now.snapshots.values()]
-    if raw["format-version"] > 1 and max(numbers, default=0) > raw["last-sequence-number"]:
-        yield "a snapshot's sequence number is above the table's last one"
-    if len({n for n in numbers if n}) != len([n for n in numbers if n]):
-        yield "two snapshots have one sequence number"
+    yield from _given_once(now)
     for what, key in (("schemas", "schema-id"), ("partition-specs", "spec-id"), ("sort-orders", "order-id")):
         if len({one[key] for one in raw[what]}) != len(raw[what]):
             yield f"two {what} have one id"
@@ -53,14 +63,27 @@ def faults(now: Observed, before: Observed | None) -> Iterator[str]:
     for name, ref in raw.get("refs", {}).items():
         if ref["snapshot-id"] not in now.snapshots:
             yield f"{name} stands at a snapshot that is gone"
-    for snapshot_id, snapshot in now.snapshots.items():
-        if snapshot_id not in known:
-            yield from _snapshot(now, snapshot)
-        elif not now.files.exists(snapshot["manifest-list"]):
-            yield "the manifest list of an old snapshot is gone"
-    for path in reachable(now):
-        if not now.files.exists(path):
-            yield f"a file is missing: {os.path.basename(path)}"
+
+
+def _given_once(now: Observed) -> Iterator[str]:
+    """Sequence numbers and row ids. A snapshot that follows none may have a number that another line has, too."""
+    raw, snapshots = now.raw, now.snapshots.values()
+    numbers = [s.get("sequence-number") or 0 for s in snapshots]
+    if raw["format-version"] > 1 and max(numbers, default=0) > raw["last-sequence-number"]:
+        yield "a snapshot's sequence number is above the table's last one"
+    following = [s["sequence-number"] for s in snapshots if s.get("parent-snapshot-id") and s.get("sequence-number")]
+    if len(set(following)) != len(following):
+        yield "two snapshots have one sequence number"
+    for snapshot in snapshots:
+        parent = now.snapshots.get(snapshot.get("parent-snapshot-id") or 0, {})
+        if snapshot.get("sequence-number") and snapshot["sequence-number"] == parent.get("sequence-number"):
+            yield "a snapshot has the sequence number of its parent"
+    if raw["format-version"] > 2:
+        given = sorted((s["first-row-id"], s["first-row-id"] + s["added-rows"]) for s in snapshots if "added-rows" in s)
+        if any(first < end for (_, end), (first, _) in itertools.pairwise(given)):
+            yield "two snapshots have one row id"
+        if max((end for _, end in given), default=0) > raw["next-row-id"]:
+            yield "a snapshot has row ids above the table's next one"
 
 
 def faults_of_head(now: Observed) -> Iterator[str]:

@@ -1,0 +1,60 @@
+"""Performs what the commit protocol asks for, one effect after the other, until it returns."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from commit_coord.clock import Clock
+from commit_coord.errors import CommitError, CommitStateUnknown, StatementError
+from commit_coord.protocol.backoff import Backoff, next_wait
+from commit_coord.protocol.commit import Effect, Steps, Verdict
+
+logger = logging.getLogger(__name__)
+
+_STATUS_CHECK = Backoff(initial_ms=50, maximum_ms=5_000)
+"""Between the looks after a lost reply: half a minute in all."""
+
+
+def drive(steps: Steps, perform: Callable[[Effect], Any]) -> Verdict:
+    """Return the verdict of *steps*, whose effects *perform* carries out."""
+    try:
+        effect = next(steps)
+        while True:
+            try:
+                result = perform(effect)
+            except BaseException as error:  # noqa: BLE001 - the protocol decides what it means
+                effect = steps.throw(error)
+            else:
+                effect = steps.send(result)
+    except StopIteration as end:
+        verdict: Verdict = end.value
+        return verdict
+
+
+@contextmanager
+def in_doubt(facts: Callable[[], Mapping[str, str]], is_sent: Callable[[], bool]) -> Iterator[None]:
+    """Turn an error that nobody expects into ``CommitStateUnknown``, once the swap is sent: it proves no failure.
+
+    Args:
+        facts: Table and request id, for the error.
+        is_sent: Whether a store was asked for the swap.
+    """
+    try:
+        yield
+    except (CommitError, StatementError):
+        raise
+    except Exception as error:
+        if not is_sent():
+            raise
+        logger.exception("an error that nobody expected came after a swap was sent")
+        raise CommitStateUnknown(
+            "an error that nobody expected came after the swap was sent; every file is kept", **facts()
+        ) from error
+
+
+def pause(clock: Clock, check: int) -> None:
+    """Wait before the status check number *check*."""
+    clock.sleep(next_wait(_STATUS_CHECK, check, clock.random()))

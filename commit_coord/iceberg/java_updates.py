@@ -1,0 +1,114 @@
+"""Applies updates by the rules of Iceberg Java to a head that the client has not seen.
+
+PyIceberg's rules differ in three points. Ids: two clients that each add a schema to a table use the same next id. In
+Java, the table decides: a schema that exists under another id is used, and a new one gets the next free id. PyIceberg
+accepts two schemas with one id, and refuses such specs and sort orders. Properties: in Java it is no error to remove a
+property that is not set. Sequence numbers: PyIceberg checks them only in tables of version 2.
+
+Source: Iceberg Java ``TableMetadata.Builder``, ``reuseOrCreateNewSchemaId`` and its like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.sorting import SortOrder
+from pyiceberg.table.update import (
+    AddPartitionSpecUpdate,
+    AddSchemaUpdate,
+    AddSnapshotUpdate,
+    AddSortOrderUpdate,
+    RemovePropertiesUpdate,
+    SetCurrentSchemaUpdate,
+    SetDefaultSortOrderUpdate,
+    SetDefaultSpecUpdate,
+    SetPropertiesUpdate,
+    TableUpdate,
+)
+
+from commit_coord.iceberg.metadata import sequence_number
+
+_LAST = -1
+"""The id that means "the one that was added last" in the updates that set a schema, spec or sort order."""
+
+
+def as_java_applies(updates: Sequence[TableUpdate], head: TableMetadata) -> tuple[TableUpdate, ...]:
+    """Return *updates* with the ids that they have on *head*.
+
+    Raises:
+        CommitFailedException: Another partition spec has the id under which the data files were written, or the table
+            has already given the sequence number of a snapshot to another one.
+    """
+    schemas: dict[int, Schema] = {schema.schema_id: schema for schema in head.schemas}
+    specs: dict[int, PartitionSpec] = {spec.spec_id: spec for spec in head.partition_specs}
+    orders: dict[int, SortOrder] = {order.order_id: order for order in head.sort_orders}
+    properties = set(head.properties)
+    schema_ids: dict[int | None, int] = {}
+    last_schema, last_spec, last_order = _LAST, _LAST, _LAST
+    last_number = sequence_number(head)
+    done: list[TableUpdate] = []
+    for update in updates:
+        match update:
+            case AddSchemaUpdate(schema_=schema):
+                last_schema = _id_of(schema, schemas, schema.schema_id)
+                schema_ids[schema.schema_id] = last_schema
+                if last_schema not in schemas:
+                    schemas[last_schema] = schema.model_copy(update={"schema_id": last_schema})
+                    done.append(AddSchemaUpdate(schema_=schemas[last_schema]))
+            case AddPartitionSpecUpdate(spec=spec):
+                last_spec = next((i for i, other in specs.items() if other.fields == spec.fields), _LAST)
+                if last_spec == _LAST:
+                    last_spec = _free(specs, spec.spec_id)
+                if last_spec != spec.spec_id and any(isinstance(each, AddSnapshotUpdate) for each in updates):
+                    raise CommitFailedException(
+                        f"Requirement failed: default partition spec changed: the id {spec.spec_id} was given to "
+                        "another spec after the files were written"
+                    )
+                if last_spec not in specs:
+                    specs[last_spec] = PartitionSpec(*spec.fields, spec_id=last_spec)
+                    done.append(AddPartitionSpecUpdate(spec=specs[last_spec]))
+            case AddSortOrderUpdate(sort_order=order):
+                last_order = next((i for i, other in orders.items() if other.fields == order.fields), _LAST)
+                if last_order == _LAST:
+                    last_order = _free(orders, order.order_id)
+                if last_order not in orders:
+                    orders[last_order] = SortOrder(*order.fields, order_id=last_order)
+                    done.append(AddSortOrderUpdate(sort_order=orders[last_order]))
+            case SetCurrentSchemaUpdate(schema_id=-1) if last_schema != _LAST:
+                done.append(SetCurrentSchemaUpdate(schema_id=last_schema))
+            case SetDefaultSpecUpdate(spec_id=-1) if last_spec != _LAST:
+                done.append(SetDefaultSpecUpdate(spec_id=last_spec))
+            case SetDefaultSortOrderUpdate(sort_order_id=-1) if last_order != _LAST:
+                done.append(SetDefaultSortOrderUpdate(sort_order_id=last_order))
+            case SetPropertiesUpdate(updates=values):
+                properties |= values.keys()
+                done.append(update)
+            case RemovePropertiesUpdate(removals=keys):
+                done.append(RemovePropertiesUpdate(removals=sorted(properties.intersection(keys))))
+                properties -= set(keys)
+            case AddSnapshotUpdate(snapshot=snapshot):
+                number = snapshot.sequence_number or 0
+                if head.format_version > 1 and number <= last_number and snapshot.parent_snapshot_id is not None:
+                    raise CommitFailedException(
+                        f"Cannot add snapshot with sequence number {number} "
+                        f"older than last sequence number {last_number}"
+                    )
+                last_number = number
+                schema_id = schema_ids.get(snapshot.schema_id, snapshot.schema_id)
+                done.append(AddSnapshotUpdate(snapshot=snapshot.model_copy(update={"schema_id": schema_id})))
+            case _:
+                done.append(update)
+    return tuple(done)
+
+
+def _id_of(schema: Schema, known: dict[int, Schema], wanted: int) -> int:
+    same = next((schema_id for schema_id, other in known.items() if other == schema), None)
+    return _free(known, wanted) if same is None else same
+
+
+def _free(known: dict[int, Schema] | dict[int, PartitionSpec] | dict[int, SortOrder], wanted: int) -> int:
+    return wanted if wanted >= 0 and wanted not in known else max(known, default=-1) + 1

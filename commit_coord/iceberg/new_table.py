@@ -1,0 +1,63 @@
+"""The metadata of a table that is not made yet: PyIceberg's, with what format version 3 needs beside it."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema, _SetFreshIDs, pre_order_visit
+from pyiceberg.table.metadata import TableMetadata, TableMetadataV3, new_table_metadata
+from pyiceberg.table.sorting import SortOrder
+from pyiceberg.types import IcebergType, StructType
+
+
+def new_metadata(
+    location: str, schema: Schema, spec: PartitionSpec, order: SortOrder, properties: Mapping[str, Any]
+) -> TableMetadata:
+    """Return the metadata of a new table, with ids of its own for columns, spec and order.
+
+    Raises:
+        ValueError: The schema does not fit the format version, or the spec or order the schema.
+    """
+    made = new_table_metadata(
+        location=location, schema=schema, partition_spec=spec, sort_order=order, properties=dict(properties)
+    )
+    if not isinstance(made, TableMetadataV3):
+        return made
+    columns = pre_order_visit(schema, _FreshIdsAndDefaults()).model_copy(update={"schema_id": made.current_schema_id})
+    return made.model_copy(update={"schemas": [columns], "next_row_id": 0})
+
+
+def refuse_location(location: str, named: Sequence[str] = ()) -> None:
+    """Return if a table may have *location*.
+
+    Args:
+        location: The folder of the table.
+        named: The names that it was made of; none where somebody chose it.
+
+    Raises:
+        ValueError: It holds ``?`` or ``#``: file stores cut a location off there, so all files of the table would
+            become one. Or a name is a way out of the warehouse: ``../../etc``.
+    """
+    if not {".", ".."}.isdisjoint(part for name in named for part in name.split("/")):
+        raise ValueError(f"a location can't hold '.' or '..', choose another with location=: {'.'.join(named)}")
+    if "?" in location or "#" in location:
+        raise ValueError(f"a table location can't hold '?' or '#', choose another with location=: {location!r}")
+
+
+class _FreshIdsAndDefaults(_SetFreshIDs):
+    """Numbers columns as PyIceberg does, and keeps the default values, which that drops."""
+
+    def struct(self, struct: StructType, field_results: builtins.list[Callable[[], IcebergType]]) -> StructType:
+        """Return *struct* with new ids."""
+        fresh = super().struct(struct, field_results)
+        return StructType(
+            *(
+                field.model_copy(
+                    update={"initial_default": given.initial_default, "write_default": given.write_default}
+                )
+                for field, given in zip(fresh.fields, struct.fields, strict=True)
+            )
+        )

@@ -1,0 +1,91 @@
+"""What opens the files of a table, and where its new files go. Nobody else asks PyIceberg for either.
+
+Everybody who may write to a table can set its properties. PyIceberg obeys some of them: it imports and calls the class
+that they name (:data:`CLASSES`), and it sends requests and secrets to the hosts that they name (``s3.endpoint``, …). A
+server, a writer and an operator who reads the table would then run code of whoever wrote to it. So:
+
+* A file store is made from the properties of the catalog alone, as in Iceberg Java.
+* Metadata files, manifest lists and manifests lie where PyIceberg's own classes put them.
+* Only a class that the catalog's own properties name, too, chooses the places of data files.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from pyiceberg.io import PY_IO_IMPL, SCHEMA_TO_FILE_IO, FileIO, load_file_io
+from pyiceberg.table import TableProperties
+from pyiceberg.table.locations import LocationProvider, SimpleLocationProvider, load_location_provider
+from pyiceberg.table.metadata import TableMetadata
+
+logger = logging.getLogger(__name__)
+
+CLASSES = (TableProperties.WRITE_PY_LOCATION_PROVIDER_IMPL, PY_IO_IMPL, "s3.retry-strategy-impl")
+"""The properties whose values PyIceberg imports and calls."""
+
+
+class FileIOs:
+    """The file stores of one catalog: one for each scheme, because making one may open connections.
+
+    Args:
+        properties: Of the catalog.
+    """
+
+    def __init__(self, properties: Mapping[str, Any]) -> None:
+        self._properties = properties
+        self._made: dict[str, FileIO] = {}
+
+    def at(self, location: str) -> FileIO:
+        """Return the file store for *location*."""
+        scheme = location.partition(":")[0].lower()
+        if scheme not in SCHEMA_TO_FILE_IO:
+            scheme = ""  # one for all of them: clients choose locations, so there may be a new scheme in each request
+        if scheme not in self._made:
+            self._made[scheme] = load_file_io(dict(self._properties), location if scheme else None)
+        return self._made[scheme]
+
+
+def metadata_places(metadata: TableMetadata) -> LocationProvider:
+    """Return what places the metadata files of a table: ``write.metadata.path``, else its folder ``metadata``."""
+    return SimpleLocationProvider(metadata.location.rstrip("/"), metadata.properties)
+
+
+def data_places(metadata: TableMetadata, catalog: Mapping[str, Any]) -> LocationProvider:
+    """Return what places the data files of a table: a class of PyIceberg's, or the class that *catalog* allows.
+
+    Args:
+        metadata: The table's.
+        catalog: The properties of its catalog; a file store has them, too.
+    """
+    return load_location_provider(metadata.location, heeded(metadata, catalog).properties)
+
+
+def heeded(metadata: TableMetadata, catalog: Mapping[str, Any]) -> TableMetadata:
+    """Return *metadata* without the properties that are not heeded: :func:`foreign_classes`."""
+    ignored = foreign_classes(metadata.properties, catalog)
+    if not ignored:
+        return metadata
+    for key, value in ignored.items():
+        _warn(metadata.location, key, value)
+    kept = {key: value for key, value in metadata.properties.items() if key not in ignored}
+    return metadata.model_copy(update={"properties": kept})
+
+
+def foreign_classes(properties: Mapping[str, str], catalog: Mapping[str, Any]) -> dict[str, str]:
+    """Return the *properties* of a table that name a class to import, and to which *catalog* has not the same value."""
+    return {key: properties[key] for key in CLASSES if key in properties and properties[key] != catalog.get(key)}
+
+
+@lru_cache(maxsize=256)
+def _warn(table: str, key: str, value: str) -> None:
+    """Log it once for each table: every write gets here."""
+    logger.warning(
+        "the table at %s names a class to import: %s=%s. It is ignored; if the catalog's properties have the same "
+        "value for this property, it is used",
+        table,
+        key,
+        value,
+    )

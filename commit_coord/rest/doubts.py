@@ -1,0 +1,265 @@
+"""Finds out whether a request was carried out whose server was killed before it kept the answer.
+
+1. A server drops a table and is killed.   2. The client sends the request again, to another server. The answer "no such
+table" would be wrong. To drop a table that was created under this name in between would be wrong, too.
+
+So the server keeps the state of the store before it carries a request out. If the request is sent again, the server
+compares that state with the present one.
+
+A commit is recognized in its table, whose history contains the request id. So only the UUID of the table is kept:
+
+1. A commit lands in the table t, and the server is killed.   2. t is renamed, and perhaps another table gets its name.
+3. The client sends the request again. No history contains the id, but the commit is not refused: its
+outcome is unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pyiceberg.exceptions import NoSuchTableError, NoSuchViewError
+from pyiceberg.typedef import Identifier
+
+from commit_coord.errors import CommitStateUnknown
+from commit_coord.iceberg.attempt import table_name
+from commit_coord.rest import namespaces, tables, transactions, views
+from commit_coord.rest.answered import Seen
+from commit_coord.rest.errors import carried_out
+from commit_coord.rest.warehouses import Warehouse
+from commit_coord.rest.wire import (
+    NO_CONTENT,
+    Answer,
+    CreateNamespace,
+    CreateTable,
+    Named,
+    RegisterTable,
+    RenameTable,
+    Request,
+    changed_tables,
+    json_answer,
+)
+
+Handler = Callable[[Warehouse, Request], Answer]
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """How to find out whether a request of one route was carried out.
+
+    Args:
+        look: Returns the state of the object that the request names.
+        settle: Returns the answer, given the state when the request began and the state now; None if the request was
+            not carried out, or if the states do not show it.
+        guesses: Whether the change of another client may look like that of the request. Then only a repeat is settled.
+    """
+
+    look: Callable[[Warehouse, Request], Seen]
+    settle: Callable[[Warehouse, Request, Seen, Seen], Answer | None]
+    guesses: bool = False
+
+
+# Namespaces.
+
+
+def _new_namespace(warehouse: Warehouse, request: Request) -> Seen:
+    return _namespace(warehouse, request.parsed(CreateNamespace).namespace)
+
+
+def _old_namespace(warehouse: Warehouse, request: Request) -> Seen:
+    return _namespace(warehouse, request.namespace)
+
+
+def _namespace(warehouse: Warehouse, namespace: Identifier) -> Seen:
+    return {"there": "yes" if warehouse.catalog.namespace_exists(namespace) else None}
+
+
+def _namespace_made(warehouse: Warehouse, request: Request, before: Seen, now: Seen) -> Answer | None:
+    wanted = request.parsed(CreateNamespace)
+    if before["there"] is not None or now["there"] is None:
+        return None
+    found = warehouse.catalog.load_namespace_properties(wanted.namespace)
+    if not wanted.properties.items() <= found.items():
+        return None  # another client created it
+    return json_answer({"namespace": wanted.namespace, "properties": wanted.properties})
+
+
+def _gone(warehouse: Warehouse, request: Request, before: Seen, now: Seen) -> Answer | None:
+    return NO_CONTENT if before["there"] is not None and now["there"] is None else None
+
+
+# Tables. The state is the UUID: another table may have the same name by now.
+
+_UNREADABLE = ""
+"""Instead of the UUID of a table whose metadata cannot be read. Such a table can still be dropped."""
+
+
+def _old_table(warehouse: Warehouse, request: Request) -> Seen:
+    location = _location(warehouse, request.table)
+    return {"there": _uuid_at(warehouse, location), "location": location}
+
+
+def _new_table(warehouse: Warehouse, request: Request) -> Seen:
+    return {"there": _uuid(warehouse, (*request.namespace, request.parsed(CreateTable).name))}
+
+
+def _table_made(warehouse: Warehouse, request: Request, before: Seen, now: Seen) -> Answer | None:
+    if now["there"] != request.idempotency_key:
+        return None  # a table that a request with a key creates has the key as its UUID
+    table = (*request.namespace, request.parsed(CreateTable).name)
+    with carried_out(table):
+        return warehouse.answers.load(warehouse.catalog.metadata_location(table), request).of(table, now["there"])
+
+
+def _table_gone(warehouse: Warehouse, request: Request, before: Seen, now: Seen) -> Answer | None:
+    if before["there"] is None:
+        return None
+    if now["there"] is not None and _UNREADABLE in (before["there"], now["there"]):
+        return None
+    return NO_CONTENT if now["there"] != before["there"] else None
+
+
+def _renamed_tables(warehouse: Warehouse, request: Request) -> Seen:
+    wanted = request.parsed(RenameTable)
+    return {
+        "source": _uuid(warehouse, wanted.source.identifier),
+        "destination": _uuid(warehouse, wanted.destination.identifier),
+    }
+
+
+def _renamed(warehouse: Warehouse, request: Request, before: Seen, now: Seen) -> Answer | None:
+    return NO_CONTENT if before["source"] and now["destination"] == before["source"] else None
+
+
+def _registered_table(warehouse: Warehouse, request: Request) -> Seen:
+    return {"location": _location(warehouse, (*request.namespace, request.parsed(RegisterTable).name))}
+
+
+def _registered(warehouse: Warehouse, request: Request, before: Seen, now: Seen) -> Answer | None:
+    location, wanted = now["location"], request.parsed(RegisterTable).metadata_location
+    if location in (None, before["location"]):
+        return None
+    table = (*request.namespace, request.parsed(RegisterTable).name)
+    with carried_out(table):
+        found = warehouse.catalog.coordinator.read(location)
+        if wanted != location and wanted not in (entry.metadata_file for entry in found.metadata_log):
+            return None
+        return warehouse.answers.load(location, request).of(table, found.table_uuid)
+
+
+def _location(warehouse: Warehouse, table: Identifier) -> str | None:
+    try:
+        return warehouse.catalog.metadata_location(table)
+    except NoSuchTableError:
+        return None
+
+
+def _uuid(warehouse: Warehouse, table: Identifier) -> str | None:
+    return _uuid_at(warehouse, _location(warehouse, table))
+
+
+def _uuid_at(warehouse: Warehouse, location: str | None) -> str | None:
+    if location is None:
+        return None
+    try:
+        return str(warehouse.catalog.coordinator.read(location).table_uuid)
+    except Exception:  # noqa: BLE001 - missing or damaged; the handler reports it if it needs the metadata
+        return _UNREADABLE
+
+
+# Commits.
+
+COMMITS: Mapping[Handler, Callable[[Request], Sequence[Identifier]]] = {
+    tables.commit_table: lambda request: (request.table,),
+    transactions.commit_transaction: lambda request: changed_tables(request.body),
+}
+"""The routes whose tables contain the key after the commit, and how to find the names of these tables."""
+
+
+def commit_tables(handler: Handler, warehouse: Warehouse, request: Request) -> Seen:
+    """Return the UUID of each table that a commit names; None for a table that does not exist."""
+    try:
+        named = COMMITS[handler](request)
+    except ValueError:
+        return {}  # the handler refuses the request
+    return {table_name(table): _uuid(warehouse, table) for table in named}
+
+
+def refuse_other_tables(before: Seen, now: Seen, key: str, *, may_be_new: bool) -> None:
+    """Return if the tables of a commit are still those that its first copy found.
+
+    Args:
+        before: What :func:`commit_tables` returned for the first copy.
+        now: What it returns now.
+        key: The key of the request.
+        may_be_new: Whether a table that did not exist may exist now: this or another request has created it.
+
+    Raises:
+        CommitStateUnknown: A table is gone, cannot be read, or is another one.
+    """
+    for name, uuid in before.items():
+        if now.get(name) != uuid and not (uuid is None and may_be_new):
+            raise CommitStateUnknown(
+                "the table is not the one that the request found when it began, so it is not known whether the commit "
+                "has landed; look for the request id in the table that was renamed or dropped",
+                table=name,
+                request_id=key,
+            )
+
+
+# Views. The state is the location of the metadata. Each change moves it, so a view that was created again looks like
+# one that was changed.
+
+
+def _old_view(warehouse: Warehouse, request: Request) -> Seen:
+    return {"there": _view_location(warehouse, request.view)}
+
+
+def _new_view(warehouse: Warehouse, request: Request) -> Seen:
+    return {"there": _view_location(warehouse, (*request.namespace, request.parsed(Named).name))}
+
+
+def _view_made(warehouse: Warehouse, request: Request, before: Seen, now: Seen) -> Answer | None:
+    if before["there"] is not None or now["there"] is None:
+        return None
+    view = (*request.namespace, request.parsed(Named).name)
+    with carried_out(view):
+        made = warehouse.catalog.load_view(view)
+        return warehouse.answers.load(now["there"], request).of(view, made.metadata.view_uuid, is_view=True)
+
+
+def _renamed_views(warehouse: Warehouse, request: Request) -> Seen:
+    wanted = request.parsed(RenameTable)
+    return {
+        "source": _view_location(warehouse, wanted.source.identifier),
+        "destination": _view_location(warehouse, wanted.destination.identifier),
+    }
+
+
+def _view_location(warehouse: Warehouse, view: Identifier) -> str | None:
+    try:
+        return warehouse.catalog.view_location(view)
+    except NoSuchViewError:
+        return None
+
+
+DOUBTS: Mapping[Handler, Doubt] = {
+    namespaces.create_namespace: Doubt(_new_namespace, _namespace_made, guesses=True),
+    namespaces.drop_namespace: Doubt(_old_namespace, _gone),
+    tables.create_table: Doubt(_new_table, _table_made),
+    tables.drop_table: Doubt(_old_table, _table_gone),
+    tables.rename_table: Doubt(_renamed_tables, _renamed),
+    tables.register_table: Doubt(_registered_table, _registered),
+    views.create_view: Doubt(_new_view, _view_made, guesses=True),
+    views.register_view: Doubt(_new_view, _view_made, guesses=True),
+    views.drop_view: Doubt(_old_view, _gone),
+    views.rename_view: Doubt(_renamed_views, _renamed),
+}
+"""By the handler of the route.
+
+A change of the properties of a namespace, or of the version of a view, is carried out again: the result is the same
+unless another client made a change in between.
+"""
+
+UNSETTLED = Doubt(lambda *_: {}, lambda *_: None)
+"""Of the routes that are carried out again."""

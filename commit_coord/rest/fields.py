@@ -1,0 +1,41 @@
+"""Reads the JSON of a request, and the fields in it as the specification means them. Pure.
+
+Clients in Go send ``null`` for each map and list that was not set, and Iceberg Java's server takes that for a field
+that is not there. PyIceberg's models refuse it. They also take a field by the name that it has in Python, for example
+``table_changes``; a handler that reads the JSON itself would not find it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic_core import from_json
+
+MAPS = frozenset({"properties", "summary", "updates"})
+"""The fields that hold a map. Its keys are the client's own, and its values must be strings."""
+
+
+def read(body: bytes) -> Any:
+    """Return the JSON in *body*. Of a field that is there twice, the last one counts.
+
+    Raises:
+        ValueError: *body* is not JSON.
+    """
+    return from_json(body, allow_inf_nan=False)
+
+
+def stated(document: Any) -> Any:
+    """Return *document* with the fields that the client states.
+
+    Without those that are null, so that the model has their defaults. And without those whose name has an underscore:
+    the specification has none of them in a request.
+    """
+    if isinstance(document, list):
+        return [stated(each) for each in document]
+    if not isinstance(document, dict):
+        return document
+    return {
+        name: value if name in MAPS and isinstance(value, dict) else stated(value)
+        for name, value in document.items()
+        if value is not None and "_" not in name
+    }

@@ -1,0 +1,159 @@
+"""The one place where the server checks whether the sender of a request may do what its route does."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+from pyiceberg.typedef import Identifier
+
+from commit_coord.catalog.base import CoordinatedCatalog
+from commit_coord.clock import SYSTEM_CLOCK
+from commit_coord.events import AccessRefused
+from commit_coord.model import Resource
+from commit_coord.rest.access import (
+    ANYBODY,
+    Access,
+    Caller,
+    Forbidden,
+    IssuerUnavailable,
+    KeysWanted,
+    NotAuthenticated,
+    Place,
+)
+from commit_coord.rest.identities import Identities
+from commit_coord.rest.needs import Needs
+from commit_coord.rest.settings import is_loopback
+from commit_coord.rest.warehouses import Warehouse, Warehouses
+from commit_coord.rest.wire import Request
+from commit_coord.rest.writing import Writer
+
+logger = logging.getLogger(__name__)
+
+_AROUND = re.compile(r"^[\s\x00-\x20]+|[\s\x00-\x20]+$")
+"""The characters that PyIceberg or a metastore removes from the ends of a name."""
+
+_MOST_UNRECORDED = 1000
+"""Refusals that may wait for the audit log, which is synced to its disk for each of them."""
+
+
+class Gate:
+    """Checks requests.
+
+    Args:
+        warehouses: The catalogs that are served.
+        identities: Identifies senders; None for a server without authentication, which serves this machine only.
+    """
+
+    def __init__(self, warehouses: Warehouses, identities: Identities | None) -> None:
+        self._warehouses = warehouses
+        self._identities = identities
+        self._audits = Writer("audit", _record, _MOST_UNRECORDED, self._summarize)
+
+    def refuse_browsers(self, request: Request) -> None:
+        """Refuse a request that a web page of another origin has sent.
+
+        A browser adds the proof of its user to such a request: a certificate, the header of a proxy, or simply that it
+        runs on this machine.
+
+        Raises:
+            Forbidden: A web page of another origin has sent *request*. Or the server has no authentication, and the
+                ``Host`` is not a loopback name.
+        """
+        origin, host = request.headers.get("origin"), request.headers.get("host", "")
+        foreign = request.headers.get("sec-fetch-site") in ("cross-site", "same-site")
+        if foreign or (origin is not None and origin.partition("://")[2] != host):
+            raise Forbidden("a web page of another origin may not ask this server")
+        if self._identities is None and not is_loopback(_hostname(host)):
+            raise Forbidden(f"without authentication this server answers to loopback names only, and not to {host!r}")
+
+    def caller(self, request: Request) -> Caller:
+        """Return the sender of *request*; see :meth:`Identities.caller`."""
+        return ANYBODY if self._identities is None else self._identities.caller(request)
+
+    def check(self, needs: Needs, request: Request, caller: Caller, warehouse: Warehouse) -> None:
+        """Return if *caller* may do what *request* asks for.
+
+        Raises:
+            Forbidden: *caller* may not.
+        """
+        for namespace, access in needs.of(request):
+            place = self.place(warehouse, namespace)
+            if access > Access.NONE and not caller.grants.allow(place, access):
+                who = caller.name or "this client"
+                raise Forbidden(f"{who} may not {access} {'/'.join((place[0], '.'.join(place[1:]))).rstrip('/')}")
+
+    def sees(self, caller: Caller, warehouse: Warehouse) -> Callable[[Identifier], bool]:
+        """Return a function that tells whether *caller* may know that a namespace exists."""
+        return lambda namespace: caller.grants.allow(self.place(warehouse, namespace), Access.SEE)
+
+    def sees_all(self, request: Request) -> bool:
+        """Return whether the sender of *request* is known, and may know that each catalog exists."""
+        try:
+            caller = self.caller(request)
+        except (NotAuthenticated, KeysWanted, IssuerUnavailable):
+            return False
+        return all(self.sees(caller, warehouse)(()) for warehouse in self._warehouses)
+
+    @staticmethod
+    def place(warehouse: Warehouse, namespace: Identifier) -> Place:
+        """Return the place of *namespace*, in the spelling that the catalog stores.
+
+        Raises:
+            Forbidden: The name begins with ``@``: a metastore then looks in another catalog.
+        """
+        joined = ".".join(namespace)
+        if not joined:
+            return (warehouse.catalog.name,)
+        spelled = warehouse.catalog.spelled(Resource((joined,))).path[0]
+        levels = tuple(_AROUND.sub("", level) for level in spelled.split("."))
+        if levels[0].startswith("@"):
+            raise Forbidden("a namespace begins with @, which leads a metastore to another catalog")
+        return (warehouse.catalog.name, *levels)
+
+    def audit(self, request: Request, caller: Caller | None, error: Exception) -> None:
+        """Record in the audit log of the catalog that *request* names that it was refused; does not block.
+
+        If too many are refused at once, the audit log of the default catalog contains the number of the others.
+        """
+        warehouse = self._warehouses.named(request.names.get("prefix") or request.query.get("warehouse"))
+        event = AccessRefused(
+            client=caller.name if caller else "",
+            address=request.peer,
+            request=f"{request.method} {request.path}",
+            request_id=request.request_id,
+            at_ms=SYSTEM_CLOCK.wall_ms(),
+            why=str(error),
+            known=caller is not None,
+        )
+        self._audits.put((warehouse.catalog, event))
+
+    def flush(self, timeout_s: float) -> bool:
+        """Return True once all refusals so far are recorded, False after *timeout_s* seconds."""
+        return self._audits.flush(timeout_s)
+
+    def _summarize(self, count: int) -> None:
+        event = AccessRefused(
+            client="",
+            address="",
+            request=f"{count} requests",
+            request_id="",
+            at_ms=SYSTEM_CLOCK.wall_ms(),
+            why="too many were refused at once to record each of them",
+            known=False,
+        )
+        self._warehouses.named(None).catalog.tell_access_refused(event)
+
+
+def _record(refusal: tuple[CoordinatedCatalog, AccessRefused]) -> None:
+    catalog, event = refusal
+    catalog.tell_access_refused(event)
+
+
+def _hostname(host: str) -> str:
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""

@@ -1,0 +1,260 @@
+"""``Idempotency-Key``: a request that is sent again with its key gets the same answer, and is not carried out twice.
+
+A client that sends a request again has not got the answer. The first request may have been carried out, may still run,
+or may never have arrived. The server takes these steps:
+
+1. If this process still carries the first request out, the repeat waits for it.
+2. If an answer is kept, it is given again. Kept are 200, 201, 204, and each 4xx that a repeat would get, too; no 5xx.
+3. A commit uses the key as its request id, and lands once: the table's history contains the id, and the latch separates
+   two requests with one key, even at different servers. A repeat is refused only by a conflict that is found after the
+   look for the first request, in the table that the first request found, and if its sender is still allowed to commit.
+   Otherwise the outcome is unknown. A repeat creates no table.
+4. Any other request takes a lock on its key, so it waits for a first request at another server. If that request began
+   and its answer is not known, the states of the store tell whether it was carried out
+   (:mod:`commit_coord.rest.doubts`). They are compared once more before the request is refused, because the change of
+   the first request may come late.
+
+Source: Iceberg's ``rest-catalog-open-api.yaml``, ``idempotency-key``. It leaves two answers open. A key that was used
+for another request gets 422, as in the IETF's draft of the header. A repeat that has waited too long gets 503, because
+clients take a 409 as a proof that nothing was done.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
+
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
+
+from commit_coord.errors import CommitStateUnknown, LockError
+from commit_coord.model import LockMode, Resource
+from commit_coord.rest import tables
+from commit_coord.rest.access import Forbidden
+from commit_coord.rest.answered import LIFETIME_MS, Answered
+from commit_coord.rest.doubts import COMMITS, DOUBTS, UNSETTLED, Handler, commit_tables, refuse_other_tables
+from commit_coord.rest.errors import AnswerGone, StillRunning, carried_out, is_final, is_refusal
+from commit_coord.rest.warehouses import Warehouse
+from commit_coord.rest.wire import Answer, Holder, MalformedRequest, Request, UnprocessableRequest
+
+_WAIT_S = 10.0
+"""How long a repeat waits for the first request. It occupies a thread of the server meanwhile."""
+
+_NO_CHANGES = frozenset({tables.report_metrics})
+"""POST routes that change nothing; they ignore keys."""
+
+
+class Idempotency:
+    """Carries requests out, and a request with a key only once. Thread safe.
+
+    Args:
+        wait_s: How long a repeat waits for the first request.
+    """
+
+    def __init__(self, wait_s: float = _WAIT_S) -> None:
+        self._wait_s = wait_s
+        self._changed = threading.Condition()
+        self._running: set[str] = set()
+        self._answered: dict[str, Answered] = {}
+
+    def lifetime(self, warehouse: Warehouse) -> str | None:
+        """Return for how long a client may use a key again, in the notation of ISO 8601.
+
+        None if keys are not advertised: the answers are not shared, or do not survive a restart.
+        """
+        guarantees, lifetime_ms = warehouse.catalog.locks.guarantees, _lifetime_ms(warehouse)
+        if not (guarantees.journal and guarantees.survives_restart) or lifetime_ms < 1000:
+            return None
+        return f"PT{lifetime_ms // 1000}S"
+
+    def answer(self, handler: Handler, warehouse: Warehouse, request: Request) -> Answer:
+        """Return the answer of *handler* to *request*; for a repeat, the answer to the first request.
+
+        Raises:
+            UnprocessableRequest: The key was used for another request.
+            StillRunning: The first request with the key did not end in time, or its outcome is not known.
+            Exception: Whatever *handler* raises.
+        """
+        if request.method not in ("POST", "DELETE") or handler in _NO_CHANGES:
+            return handler(warehouse, request)
+        key = request.idempotency_key
+        if key is None:
+            return handler(warehouse, request)
+        with self._alone(key):
+            answered = self._of(warehouse)
+            if (found := _replayed(answered, key, warehouse, request)) is not None:
+                return found
+            if handler in COMMITS:
+                return _committed(answered, key, handler, warehouse, request)
+            with self._locked(answered, key, warehouse):
+                found = _replayed(answered, key, warehouse, request) if answered.shared else None
+                return found or _settled_or_carried_out(answered, key, handler, warehouse, request)
+
+    def forbidden(self, error: Forbidden, handler: Handler, warehouse: Warehouse, request: Request) -> Exception:
+        """Return what to answer to a known sender that may not send *request*: *error*, unless it may have landed.
+
+        1. A commit lands, and its reply is lost.   2. The grants of the client are taken away.   3. It sends the commit
+        again. After a 403 it would delete the files of its commit, which the table uses.
+        """
+        if handler not in COMMITS:
+            return error
+        try:
+            key = request.idempotency_key
+            if key is None or (answered := self._of(warehouse)).begun_on(key, request) is None:
+                return error
+            kept = answered.answer(key, request)
+        except (MalformedRequest, UnprocessableRequest):
+            return error
+        except LockError as unavailable:
+            return unavailable
+        if kept is not None and kept.status >= 400:
+            return error
+        return CommitStateUnknown(
+            "the request was begun when its sender was allowed to commit, and now it is not; so the server does not "
+            "say whether the commit has landed",
+            request_id=key,
+        )
+
+    def _of(self, warehouse: Warehouse) -> Answered:
+        with self._changed:
+            found = self._answered.get(warehouse.catalog.name)
+            if found is None:
+                found = Answered(warehouse.catalog.locks, _lifetime_ms(warehouse))
+                self._answered[warehouse.catalog.name] = found
+            return found
+
+    @contextmanager
+    def _alone(self, key: str) -> Iterator[None]:
+        """Let other requests with *key* in this process wait until the end of the block."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: key not in self._running, self._wait_s):
+                raise StillRunning("the first request with this Idempotency-Key is still running; send it again")
+            self._running.add(key)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._running.discard(key)
+                self._changed.notify_all()
+
+    def _locked(self, answered: Answered, key: str, warehouse: Warehouse) -> AbstractContextManager[object]:
+        """Let other requests with *key* at other servers wait, if the servers share their locks."""
+        if not answered.shared:
+            return nullcontext()
+        catalog = warehouse.catalog
+        request = catalog.lock_request({Resource(("idempotency-keys", key)): LockMode.EXCLUSIVE}, statement="request")
+        return catalog.locks.acquire(request, deadline=catalog.coordinator.clock.now() + self._wait_s)
+
+
+def _lifetime_ms(warehouse: Warehouse) -> int:
+    return min(LIFETIME_MS, warehouse.catalog.settings.commit_journal_lifetime_ms)
+
+
+def _replayed(answered: Answered, key: str, warehouse: Warehouse, request: Request) -> Answer | None:
+    found = answered.answer(key, request)
+    if found is None or found.location is None:
+        return found
+    try:
+        return replace(warehouse.answers.load(found.location, request), holder=found.holder)
+    except FileNotFoundError as error:
+        # Later commits have deleted the file. The protocol allows an answer with a newer state.
+        if found.holder is None:
+            raise AnswerGone("the request was carried out; its answer can't be given any more") from error
+        return _newer(found.holder, warehouse, request)
+
+
+def _newer(holder: Holder, warehouse: Warehouse, request: Request) -> Answer:
+    """Return the answer with the present metadata of *holder*.
+
+    Raises:
+        AnswerGone: *holder* does not exist any more, or has another name.
+    """
+    catalog = warehouse.catalog
+    with carried_out(holder.name):
+        if holder.is_view:
+            location = catalog.view_location(holder.name)
+            uuid = catalog.load_view(holder.name).metadata.view_uuid
+        else:
+            location = catalog.metadata_location(holder.name)
+            uuid = str(catalog.coordinator.read(location).table_uuid)
+        if uuid != holder.uuid:
+            raise NoSuchTableError(f"another one has the name now: {holder.name}")
+        return replace(warehouse.answers.load(location, request), holder=holder)
+
+
+def _settled_or_carried_out(
+    answered: Answered, key: str, handler: Handler, warehouse: Warehouse, request: Request
+) -> Answer:
+    doubt = DOUBTS.get(handler, UNSETTLED)
+    now = doubt.look(warehouse, request)
+    found = answered.begun_on(key, request)
+    if found is None:
+        answered.begin(key, request, now)
+    before = now if found is None else found
+    settled = doubt.settle(warehouse, request, before, now)
+    if settled is not None:
+        answered.end(key, request, settled)
+        return settled
+
+    def settled_if_refused(warehouse: Warehouse, request: Request) -> Answer:
+        try:
+            return handler(warehouse, replace(request, found=before))
+        except Exception as refused:
+            # 1. We look, and the change of an earlier copy is still under way to the store.   2. It is carried out.
+            # 3. Our own change is refused because of it: the table exists already, or does not exist any more.
+            if not is_final(refused) or (found is None and doubt.guesses):
+                raise
+            late = doubt.settle(warehouse, request, before, doubt.look(warehouse, request))
+            if late is None:
+                raise
+            return late
+
+    return _carried_out(answered, key, settled_if_refused, warehouse, request)
+
+
+def _committed(answered: Answered, key: str, handler: Handler, warehouse: Warehouse, request: Request) -> Answer:
+    # The look comes before the question whether another copy has begun. If it has not, we see the tables as they were
+    # before any copy landed.
+    now = commit_tables(handler, warehouse, request)
+    found = answered.begun_on(key, request)
+    if found is None:
+        answered.begin(key, request, now)
+    else:
+        refuse_other_tables(found, now, key, may_be_new=True)
+    before = now if found is None else found
+
+    def refused_if_proven(warehouse: Warehouse, request: Request) -> Answer:
+        try:
+            return handler(warehouse, replace(request, repeated=found is not None))
+        except Exception as refused:
+            if is_refusal(refused):
+                tables_now = commit_tables(handler, warehouse, request)
+                refuse_other_tables(before, tables_now, key, may_be_new=found is None)
+                if found is not None and not isinstance(refused, CommitFailedException | LockError):
+                    # 1. A commit creates a table, and its reply is lost.   2. The table is renamed, and its namespace
+                    # dropped.   3. The repeat is refused, because there is no namespace: nobody looked for the commit.
+                    # Other checks may have changed since, too: those of the catalog's settings, or of a newer server.
+                    raise CommitStateUnknown(
+                        "the request was begun before, and now it is refused for a reason that does not prove that its "
+                        f"commit has not landed: {refused}",
+                        request_id=key,
+                    ) from refused
+            raise
+
+    return _carried_out(answered, key, refused_if_proven, warehouse, request)
+
+
+def _carried_out(answered: Answered, key: str, handler: Handler, warehouse: Warehouse, request: Request) -> Answer:
+    try:
+        done = handler(warehouse, request)
+    except CommitStateUnknown as error:
+        if isinstance(error.__cause__, LockError):
+            # This try did not get the latch, so it could not find out whether an earlier one has landed.
+            raise StillRunning(f"{error}; send it again with the same Idempotency-Key") from error
+        raise
+    except Exception as error:
+        answered.end(key, request, error)
+        raise
+    answered.end(key, request, done)
+    return done

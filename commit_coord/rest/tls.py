@@ -1,0 +1,158 @@
+"""Connections for uvicorn: TLS with certificates from files that may change, and the limits of strangers."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from typing import Any
+
+from cryptography import x509
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from commit_coord.errors import ConfigError
+from commit_coord.rest.files import Reloaded
+from commit_coord.rest.settings import Limits, Tls
+
+SUBJECT = "commit_coord.subject"
+"""The key of the client certificate's subject in the state of a connection."""
+
+_MAX_HEAD_BYTES = 64 * 1024
+
+
+def certificates(tls: Tls) -> Reloaded[ssl.SSLContext]:
+    """Return the certificates that the files contain, as they were read last.
+
+    Raises:
+        ConfigError: The files are not valid now.
+    """
+    try:
+        return Reloaded(tls.files, lambda: _context(tls))
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        raise ConfigError(
+            "the TLS files can't be used",
+            key="tls",
+            certificate=tls.certificate,
+            client_ca=tls.client_ca,
+            accepted=f"a certificate and its key, in PEM: {error}",
+        ) from error
+
+
+def tls_context(tls: Tls, current: Reloaded[ssl.SSLContext]) -> ssl.SSLContext:
+    """Return a context that uses the certificates of *current* in each handshake, which reads no file: that may block.
+
+    Raises:
+        OSError: The files are not valid now.
+        ValueError: As OSError.
+    """
+
+    def choose(connection: ssl.SSLObject, _: str | None, __: ssl.SSLContext) -> None:
+        """Use the current certificates; called in every handshake, even if the client names no server."""
+        connection.context = current.value
+
+    context = _context(tls)  # also for what no callback can change any more, such as whether to ask for a certificate
+    context.sni_callback = choose
+    return context
+
+
+def _context(tls: Tls) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(tls.certificate, tls.key, password=_no_password)
+    if tls.client_ca is not None:
+        # A resumed session would skip the check of the client's certificate, whose CA may have been removed since.
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        context.num_tickets = 0
+        context.verify_mode = ssl.CERT_OPTIONAL
+        context.load_verify_locations(tls.client_ca)
+    return context
+
+
+def _no_password() -> str:
+    """Raise instead of asking for the password on the terminal."""
+    raise ValueError("the key has a password")
+
+
+class Protocol(HttpToolsProtocol):
+    """uvicorn's HTTP; it also passes the client certificate's subject on, and bounds what a stranger may take.
+
+    A head has a length and a time limit. The time counts from the beginning of the connection, or from the first byte
+    after a request. A body that is sent although the request was answered has the time limit of bodies. Between two
+    requests, uvicorn's keep-alive counts.
+
+    Args:
+        given: As for uvicorn's protocol.
+        limits: The limits.
+        named: As for uvicorn's protocol.
+    """
+
+    def __init__(self, *given: Any, limits: Limits, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self._limits = limits
+        self._timer: asyncio.TimerHandle | None = None
+
+    _head_bytes: int | None = 0
+    """Length of the head so far; None once the head is complete."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Accept a connection whose handshake is done."""
+        super().connection_made(transport)
+        self._limit_time(self._limits.head_timeout_ms)
+        connection = transport.get_extra_info("ssl_object")
+        certificate = connection.getpeercert(binary_form=True) if connection is not None else None
+        if certificate is not None:
+            subject = x509.load_der_x509_certificate(certificate).subject.rfc4514_string()
+            self.app_state: dict[str, Any] = {**self.app_state, SUBJECT: subject}
+
+    def data_received(self, data: bytes) -> None:
+        """Accept a part of a request."""
+        if self._head_bytes is not None:
+            self._head_bytes += len(data)
+            self._limit_time(self._limits.head_timeout_ms)
+        super().data_received(data)
+        if self._head_bytes is not None and self._head_bytes > _MAX_HEAD_BYTES:
+            self.transport.abort()  # close() would wait until the client has sent everything
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        self._end_time_limit()
+        super().connection_lost(exc)
+
+    def on_message_begin(self) -> None:
+        """Note the beginning of a request, which may be behind another one in the same packet."""
+        self._limit_time(self._limits.head_timeout_ms)
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """Note the end of the head."""
+        self._head_bytes = None
+        self._end_time_limit()
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """Note the end of the request."""
+        self._head_bytes = 0
+        self._end_time_limit()
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Note the end of the answer."""
+        super().on_response_complete()
+        if self._head_bytes is None:
+            self._limit_time(self._limits.body_timeout_ms)
+
+    def _limit_time(self, limit_ms: int) -> None:
+        """Close the connection after *limit_ms*, unless a time limit runs already."""
+        if self._timer is None:
+            self._timer = self.loop.call_later(limit_ms / 1000, self._expired, limit_ms)
+
+    def _end_time_limit(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _expired(self, limit_ms: int) -> None:
+        self._timer = None
+        if self.cycle is None or self.cycle.response_complete:  # type: ignore[redundant-expr] # None at first
+            self.transport.abort()
+        else:
+            self._limit_time(limit_ms)  # The answer to the request before is due, and nothing is read until then.

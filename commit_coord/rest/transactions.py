@@ -1,0 +1,33 @@
+"""The route of commits to several tables."""
+
+from __future__ import annotations
+
+from pyiceberg.table.update import AssertCreate
+
+from commit_coord.coordinator.stores import SeveralPointersStore
+from commit_coord.rest.commits import land_several
+from commit_coord.rest.namespaces import require_namespace
+from commit_coord.rest.views import refuse_view
+from commit_coord.rest.warehouses import Warehouse
+from commit_coord.rest.wire import NO_CONTENT, Answer, Request, UnsupportedRequest, read_transaction
+
+
+def has_transactions(warehouse: Warehouse) -> bool:
+    """Return whether the warehouse can commit to several tables at once."""
+    return isinstance(warehouse.catalog.coordinator.store, SeveralPointersStore)
+
+
+def commit_transaction(warehouse: Warehouse, request: Request) -> Answer:
+    """Commit to several tables: all changes land, or none."""
+    if not has_transactions(warehouse):
+        raise UnsupportedRequest(
+            "a Hive Metastore swaps the pointer of one table at a time, so readers could see one half of a commit to "
+            "several tables; commit to each table alone, or use a SQL catalog"
+        )
+    wanted = read_transaction(request)
+    for change in wanted.table_changes:
+        if any(isinstance(requirement, AssertCreate) for requirement in change.requirements):
+            require_namespace(warehouse.catalog, change.identifier.namespace)
+            refuse_view(warehouse, change.identifier.identifier)
+    land_several(warehouse, request, wanted)
+    return NO_CONTENT

@@ -1,0 +1,111 @@
+"""The routes of views."""
+
+from __future__ import annotations
+
+from pyiceberg.exceptions import ViewAlreadyExistsError
+from pyiceberg.typedef import Identifier
+
+from commit_coord.iceberg import view_metadata
+from commit_coord.rest.errors import carried_out
+from commit_coord.rest.namespaces import require_namespace, shown
+from commit_coord.rest.pages import page
+from commit_coord.rest.warehouses import Warehouse
+from commit_coord.rest.wire import (
+    NO_CONTENT,
+    Answer,
+    CreateView,
+    RegisterView,
+    RenameTable,
+    Request,
+    UnsupportedRequest,
+    json_answer,
+    read_view_commit,
+    table_names,
+)
+
+
+def has_views(warehouse: Warehouse) -> bool:
+    """Return whether the warehouse can store views."""
+    return warehouse.catalog.view_store is not None
+
+
+def list_views(warehouse: Warehouse, request: Request) -> Answer:
+    """Answer with the views of a namespace."""
+    require_namespace(warehouse.catalog, request.namespace)
+    found, following = page(warehouse.catalog.list_views(request.namespace), request)
+    return json_answer({"identifiers": table_names(found), "next-page-token": following})
+
+
+def create_view(warehouse: Warehouse, request: Request) -> Answer:
+    """Create a view."""
+    _require_views(warehouse)
+    wanted = request.parsed(CreateView)
+    view = (*request.namespace, wanted.name)
+    require_namespace(warehouse.catalog, request.namespace)
+    made = warehouse.catalog.create_view(view, wanted.schema_, wanted.view_version, wanted.location, wanted.properties)
+    with carried_out(view):
+        return _loaded(warehouse, view, request).of(view, made.metadata.view_uuid, is_view=True)
+
+
+def load_view(warehouse: Warehouse, request: Request) -> Answer:
+    """Answer with the metadata of a view."""
+    return _loaded(warehouse, request.view, request)
+
+
+def view_exists(warehouse: Warehouse, request: Request) -> Answer:
+    """Answer 204 if the view exists."""
+    warehouse.catalog.view_location(request.view)
+    return NO_CONTENT
+
+
+def commit_view(warehouse: Warehouse, request: Request) -> Answer:
+    """Commit to a view."""
+    wanted = read_view_commit(request)
+    committed = warehouse.catalog.commit_view(request.view, wanted.requirements, wanted.updates)
+    written = warehouse.answers.written(committed.location, view_metadata.dump(committed.metadata, ""), request)
+    return written.of(request.view, committed.metadata.view_uuid, is_view=True)
+
+
+def drop_view(warehouse: Warehouse, request: Request) -> Answer:
+    """Drop a view."""
+    warehouse.catalog.drop_view(request.view)
+    return NO_CONTENT
+
+
+def rename_view(warehouse: Warehouse, request: Request) -> Answer:
+    """Give a view another name, which may be in another namespace."""
+    wanted = request.parsed(RenameTable)
+    warehouse.catalog.rename_view(wanted.source.identifier, wanted.destination.identifier)
+    return NO_CONTENT
+
+
+def register_view(warehouse: Warehouse, request: Request) -> Answer:
+    """Register the view of an existing metadata file."""
+    _require_views(warehouse)
+    wanted = request.parsed(RegisterView)
+    view = (*request.namespace, wanted.name)
+    require_namespace(warehouse.catalog, request.namespace)
+    made = warehouse.catalog.register_view(view, wanted.metadata_location)
+    with carried_out(view):
+        return _loaded(warehouse, view, request).of(view, made.metadata.view_uuid, is_view=True)
+
+
+def refuse_view(warehouse: Warehouse, name: Identifier) -> None:
+    """Return if no view has this name.
+
+    Raises:
+        ViewAlreadyExistsError: A view has this name.
+    """
+    if warehouse.catalog.view_exists(name):
+        raise ViewAlreadyExistsError(f"View with same name already exists: {shown(name)}")
+
+
+def _loaded(warehouse: Warehouse, view: Identifier, request: Request) -> Answer:
+    return warehouse.answers.load(warehouse.catalog.view_location(view), request)
+
+
+def _require_views(warehouse: Warehouse) -> None:
+    if not has_views(warehouse):
+        raise UnsupportedRequest(
+            "the tables of this catalog have no column for views; its owner may add it with schema_version=v1"
+        )

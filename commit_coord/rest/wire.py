@@ -1,0 +1,444 @@
+"""Requests and answers as values, and their JSON. Pure.
+
+Source: Iceberg's ``rest-catalog-open-api.yaml``; the models of schemas, requirements and updates are PyIceberg's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import msgspec
+import orjson
+from pydantic import Field, ValidationError
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
+from pyiceberg.table.update import TableUpdate
+from pyiceberg.typedef import IcebergBaseModel, Identifier
+from pyiceberg.view.metadata import ViewVersion
+
+from commit_coord.iceberg.view_metadata import AnyViewUpdate, SameView
+from commit_coord.rest import fields
+from commit_coord.rest.requirements import Requirement
+
+M = TypeVar("M", bound=IcebergBaseModel)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """An HTTP request.
+
+    Args:
+        method: In upper case.
+        path: The raw path, still percent-encoded.
+        names: The names in the path, decoded: ``namespace``, ``table``, ``view``.
+        query: The query parameters, decoded.
+        headers: By lower-case name; the values of a repeated header are joined with a comma.
+        body: The body, unchanged.
+        peer: The address of the client.
+        subject: The subject of the client's certificate, which TLS has verified; "" without a certificate.
+        request_id: Identifies the request in logs.
+        client: The name of the sender; "" if it is not known.
+        sees: Tells whether the client may know that a namespace exists: lists leave the others out.
+        found: The state of the store when the first copy of a request with a key began; empty without a key.
+        repeated: Whether a commit with the same key has begun before.
+    """
+
+    method: str
+    path: str
+    names: Mapping[str, str] = field(default_factory=dict)
+    query: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    peer: str = ""
+    subject: str = ""
+    request_id: str = ""
+    client: str = ""
+    sees: Callable[[Identifier], bool] = lambda _: True
+    found: Mapping[str, Any] = field(default_factory=dict)
+    repeated: bool = False
+
+    @property
+    def namespace(self) -> Identifier:
+        """The levels of the namespace in the path."""
+        return levels(self.names["namespace"])
+
+    @property
+    def table(self) -> Identifier:
+        """Namespace and name of the table in the path."""
+        return (*self.namespace, self.names["table"])
+
+    @property
+    def idempotency_key(self) -> str | None:
+        """The key with which the client may send the request again; None if it gives none.
+
+        The key of a known client is a UUID made of the key that it sent and of its name. So a key of one client never
+        identifies a request of another one: neither an answer that is kept nor a commit in a table.
+
+        Raises:
+            MalformedRequest: The key is not a UUID of version 7.
+        """
+        given = self.headers.get("idempotency-key")
+        if given is None:
+            return None
+        try:
+            key = uuid.UUID(given)
+        except ValueError:
+            key = uuid.UUID(int=0)
+        if key.version != 7 or len(given) != 36:
+            raise MalformedRequest(f"Invalid Idempotency-Key, not a UUID of version 7: {given}")
+        return str(uuid.uuid5(key, self.client) if self.client else key)
+
+    @property
+    def view(self) -> Identifier:
+        """Namespace and name of the view in the path."""
+        return (*self.namespace, self.names["view"])
+
+    @property
+    def purges(self) -> bool:
+        """Whether the client asks for the files of the table to be deleted."""
+        return self.query.get("purgeRequested", "false").lower() == "true"
+
+    @property
+    def takes_gzip(self) -> bool:
+        """Whether the client accepts answers that are compressed with gzip."""
+        offered = (part.strip().partition(";") for part in self.headers.get("accept-encoding", "").split(","))
+        return any(coding in ("gzip", "*") and weight.replace(" ", "") not in _REFUSED for coding, _, weight in offered)
+
+    def parsed(self, model: type[M]) -> M:
+        """Return the body as *model*. A field that is null has its default.
+
+        Raises:
+            MalformedRequest: The body does not fit *model*.
+        """
+        try:
+            document = fields.stated(fields.read(self.body))
+        except ValueError as error:
+            raise MalformedRequest(f"Malformed request: Invalid JSON: {error}") from error
+        try:
+            return model.model_validate(document)
+        except ValidationError as error:
+            raise MalformedRequest(_first_reason(error)) from error
+        except (AttributeError, KeyError, TypeError) as error:  # from validators of PyIceberg that expect an object
+            raise MalformedRequest(f"Malformed request: {type(error).__name__}: {error}") from error
+
+
+_REFUSED = frozenset({"q=0", "q=0.0", "q=0.00", "q=0.000"})
+
+
+class MalformedRequest(ValueError):
+    """The request lacks something that its route needs, or cannot be parsed. Nothing was done."""
+
+
+class UnprocessableRequest(ValueError):
+    """The request can be parsed, but contradicts itself. Nothing was done."""
+
+
+class UnsupportedRequest(Exception):
+    """The request is valid, but this server does not do what it asks for. Nothing was done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The table or view whose metadata an answer contains.
+
+    Args:
+        name: Its name.
+        uuid: Its UUID: another one may get the same name later.
+        is_view: Whether it is a view.
+    """
+
+    name: Identifier
+    uuid: str
+    is_view: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """An HTTP answer.
+
+    Args:
+        status: The HTTP status.
+        body: The body; empty for 204 and 304.
+        headers: All headers except content type and length.
+        content_type: The type of the body.
+        location: The metadata file whose content is in the body; None if there is none.
+        holder: The table or view of this file, if the request has changed it.
+        head_moved: Whether a commit was refused because the head had moved: its client will try again.
+    """
+
+    status: int = 200
+    body: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    content_type: str = "application/json"
+    location: str | None = None
+    holder: Holder | None = None
+    head_moved: bool = False
+
+    def of(self, name: Identifier, uuid: object, *, is_view: bool = False) -> Answer:
+        """Return this answer with its holder."""
+        return dataclasses.replace(self, holder=Holder(name, str(uuid), is_view))
+
+
+def json_answer(document: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Answer:
+    """Return the answer whose body is *document*."""
+    return Answer(status=status, body=orjson.dumps(document), headers=headers or {})
+
+
+NO_CONTENT = Answer(status=204)
+
+
+def levels(text: str) -> Identifier:
+    """Return the levels of the namespace *text*: in a path or a query they are separated by ``0x1F``."""
+    return tuple(text.split("\x1f"))
+
+
+class CreateNamespace(IcebergBaseModel):
+    """``CreateNamespaceRequest``."""
+
+    namespace: tuple[str, ...]
+    properties: dict[str, str] = Field(default_factory=dict)
+
+
+class UpdateNamespace(IcebergBaseModel):
+    """``UpdateNamespacePropertiesRequest``."""
+
+    removals: list[str] = Field(default_factory=list)
+    updates: dict[str, str] = Field(default_factory=dict)
+
+
+class Named(IcebergBaseModel):
+    """A request that names what it creates in a namespace."""
+
+    name: str
+
+
+class CreateTable(IcebergBaseModel):
+    """``CreateTableRequest``."""
+
+    name: str
+    location: str | None = None
+    schema_: Schema = Field(alias="schema")
+    partition_spec: PartitionSpec | None = Field(alias="partition-spec", default=None)
+    write_order: SortOrder | None = Field(alias="write-order", default=None)
+    stage_create: bool = Field(alias="stage-create", default=False)
+    properties: dict[str, str] = Field(default_factory=dict)
+
+    @property
+    def spec(self) -> PartitionSpec:
+        """The partition spec; the unpartitioned one if none is given."""
+        return self.partition_spec or UNPARTITIONED_PARTITION_SPEC
+
+    @property
+    def order(self) -> SortOrder:
+        """The sort order; the unsorted one if none is given."""
+        return self.write_order or UNSORTED_SORT_ORDER
+
+
+class CommitTable(IcebergBaseModel):
+    """``CommitTableRequest``. The path names the table."""
+
+    requirements: tuple[Requirement, ...] = ()
+    updates: tuple[TableUpdate, ...] = ()
+
+
+_SAID_TWICE = frozenset({("add-schema", "last-column-id"), ("set-statistics", "snapshot-id")})
+"""Deprecated fields of updates that repeat another field of the same update."""
+
+
+def read_commit(request: Request) -> CommitTable:
+    """Return the commit that *request* asks for.
+
+    Raises:
+        MalformedRequest: The body is not a commit.
+        UnsupportedRequest: The commit has a field that PyIceberg's models do not know. They would silently drop it,
+            for example the key of an encrypted snapshot.
+    """
+    commit = request.parsed(CommitTable)
+    refuse_lost(fields.read(request.body).get("updates") or [], commit.updates)
+    return commit
+
+
+def refuse_lost(given: Sequence[Any], updates: Sequence[IcebergBaseModel], where: str = "updates") -> None:
+    """Return if *updates* contain every field of *given*, the JSON from which they were parsed.
+
+    Raises:
+        UnsupportedRequest: A field is missing.
+    """
+    for number, (update, parsed) in enumerate(zip(given, updates, strict=True)):
+        for lost in _lost(update, parsed.model_dump(mode="json")):
+            if (update.get("action"), lost) not in _SAID_TWICE:
+                raise UnsupportedRequest(f"this server does not know the field {where}.{number}.{lost}")
+
+
+def _lost(given: Any, kept: Any) -> Iterator[str]:
+    """Yield the paths of the fields of *given* that *kept* lacks."""
+    if isinstance(given, dict) and isinstance(kept, dict):
+        for key, value in given.items():
+            if key not in kept:
+                if value is not None:
+                    yield key
+            else:
+                yield from (f"{key}.{below}" for below in _lost(value, kept[key]))
+    elif isinstance(given, list) and isinstance(kept, list):
+        for number, (one, other) in enumerate(zip(given, kept, strict=False)):
+            yield from (f"{number}.{below}" for below in _lost(one, other))
+
+
+class RegisterTable(IcebergBaseModel):
+    """``RegisterTableRequest``."""
+
+    name: str
+    metadata_location: str = Field(alias="metadata-location")
+    overwrite: bool = False
+
+
+class CreateView(IcebergBaseModel):
+    """``CreateViewRequest``."""
+
+    name: str
+    location: str | None = None
+    schema_: Schema = Field(alias="schema")
+    view_version: ViewVersion = Field(alias="view-version")
+    properties: dict[str, str] = Field(default_factory=dict)
+
+
+class RegisterView(IcebergBaseModel):
+    """``RegisterViewRequest``."""
+
+    name: str
+    metadata_location: str = Field(alias="metadata-location")
+
+
+class CommitView(IcebergBaseModel):
+    """``CommitViewRequest``. The path names the view."""
+
+    requirements: tuple[SameView, ...] = ()
+    updates: tuple[AnyViewUpdate, ...]
+
+
+def read_view_commit(request: Request) -> CommitView:
+    """Return the commit to a view that *request* asks for.
+
+    Raises:
+        MalformedRequest: The body is not such a commit.
+        UnsupportedRequest: The commit has a field that the models do not know and would silently drop.
+    """
+    commit = request.parsed(CommitView)
+    refuse_lost(fields.read(request.body)["updates"], commit.updates)
+    return commit
+
+
+class TableName(IcebergBaseModel):
+    """``TableIdentifier``."""
+
+    namespace: tuple[str, ...]
+    name: str
+
+    @property
+    def identifier(self) -> Identifier:
+        """Namespace and name as one tuple."""
+        return (*self.namespace, self.name)
+
+
+class TableChange(CommitTable):
+    """``CommitTableRequest`` in a transaction. It names its table itself."""
+
+    identifier: TableName
+
+
+MOST_TABLES = 1000
+"""Of a transaction: each waits in a line of its own."""
+
+
+class CommitTransaction(IcebergBaseModel):
+    """``CommitTransactionRequest``."""
+
+    table_changes: tuple[TableChange, ...] = Field(alias="table-changes", max_length=MOST_TABLES)
+
+
+def read_transaction(request: Request) -> CommitTransaction:
+    """Return the commit to several tables that *request* asks for.
+
+    Raises:
+        MalformedRequest: The body is not such a commit.
+        UnsupportedRequest: The commit has a field that the models do not know and would silently drop.
+    """
+    commit = request.parsed(CommitTransaction)
+    given = fields.read(request.body)["table-changes"]
+    for number, (one, change) in enumerate(zip(given, commit.table_changes, strict=True)):
+        refuse_lost(one.get("updates") or [], change.updates, f"table-changes.{number}.updates")
+    return commit
+
+
+class _Name(msgspec.Struct):
+    namespace: tuple[str, ...]
+    name: str
+
+
+class _Snapshot(msgspec.Struct):
+    number: int = msgspec.field(name="snapshot-id")
+
+
+class _Update(msgspec.Struct):
+    action: str
+    snapshot: _Snapshot | None = None
+
+
+class _Commit(msgspec.Struct):
+    updates: list[_Update] = []
+    changes: list[_Commit] = msgspec.field(name="table-changes", default_factory=list)
+
+
+class _Change(msgspec.Struct):
+    identifier: _Name
+
+
+class _Changes(msgspec.Struct):
+    changes: list[_Change] = msgspec.field(name="table-changes")
+
+
+def changed_tables(body: bytes) -> list[Identifier]:
+    """Return the tables in the body of a ``CommitTransactionRequest``, without parsing the rest of it.
+
+    Raises:
+        ValueError: The body is not such a request, or names too many tables.
+    """
+    found = [change.identifier for change in msgspec.json.decode(body, type=_Changes).changes]
+    if len(found) > MOST_TABLES:
+        raise ValueError(f"a transaction has {MOST_TABLES} tables at most")
+    return [(*each.namespace, each.name) for each in found]
+
+
+def added_snapshots(body: bytes) -> frozenset[int]:
+    """Return the ids of the snapshots that a ``CommitTableRequest`` or ``CommitTransactionRequest`` adds.
+
+    Raises:
+        ValueError: The body is not such a request.
+    """
+    commit = msgspec.json.decode(body, type=_Commit)
+    updates = [update for each in (commit, *commit.changes) for update in each.updates]
+    return frozenset(each.snapshot.number for each in updates if each.action == "add-snapshot" and each.snapshot)
+
+
+class RenameTable(IcebergBaseModel):
+    """``RenameTableRequest``."""
+
+    source: TableName
+    destination: TableName
+
+
+def table_names(identifiers: Sequence[Identifier]) -> list[dict[str, Any]]:
+    """Return *identifiers* as a list of ``TableIdentifier``."""
+    return [{"namespace": list(namespace), "name": name} for *namespace, name in identifiers]
+
+
+def _first_reason(error: ValidationError) -> str:
+    reasons = error.errors(include_url=False, include_input=False, include_context=False)
+    where = ".".join(map(str, reasons[0]["loc"]))
+    more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
+    return f"Malformed request: {where + ': ' if where else ''}{reasons[0]['msg']}{more}"

@@ -1,0 +1,199 @@
+"""Wherever its connection to the database of a SQL catalog breaks, no change is taken for what it is not.
+
+Each change is made again and again. Each time its connections break at another step: before it, after
+it if it is a COMMIT, or when the connection is given back; once, or from then on. Then work is tried again, as it is on
+PostgreSQL.
+
+Afterwards: what was acknowledged is there, with every file; what was refused is not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection
+from sqlalchemy.exc import OperationalError
+
+from commit_coord import CommitStateUnknown
+from commit_coord.catalog.sql import CoordinatedSqlCatalog
+from commit_coord.protocol.commit import Limits
+from tests.catalog.kit import SCHEMA, Kit, files_in, files_of, ids, kit, row_ids
+from tests.catalog.test_views import queries, replacing, version
+
+
+class Breaking:
+    """An engine whose connections break at a step, and which says that its database is PostgreSQL."""
+
+    dialect = SimpleNamespace(name="postgresql")
+
+    def __init__(self) -> None:
+        self.real: Any = None
+        self.seen: list[str] = []
+        self.breaks_at: int | None = None
+        self.lasts = False
+
+    @contextmanager
+    def connect(self) -> Iterator[Any]:
+        self.step("connect")
+        with self.real.connect() as connection:
+            yield _Breaking(connection, self)
+        self.step("give back")
+
+    def step(self, name: str) -> None:
+        """Raise if the connection breaks here."""
+        number = len(self.seen)
+        self.seen.append(name)
+        if self.breaks_at is not None and (number == self.breaks_at or (self.lasts and number > self.breaks_at)):
+            raise OperationalError(name, None, ConnectionError("server closed the connection unexpectedly"))
+
+
+class _Breaking:
+    def __init__(self, connection: Connection, engine: Breaking) -> None:
+        self._connection, self._engine = connection, engine
+
+    def execute(self, *arguments: Any) -> Any:
+        self._engine.step("execute")
+        return self._connection.execute(*arguments)
+
+    def commit(self) -> None:
+        self._engine.step("commit")
+        self._connection.commit()
+        self._engine.step("committed")
+
+
+class Ticking:
+    """A clock on which time passes by waiting alone."""
+
+    def __init__(self, clock: Any) -> None:
+        self.wall_ms, self.random, self._now = clock.wall_ms, clock.random, 0.0
+
+    def now(self) -> float:
+        return self._now
+
+    def sleep(self, seconds: float) -> None:
+        self._now += seconds
+
+
+Change = tuple[Callable[[], object], Callable[[], bool]]
+"""What makes a change, and whether it is there."""
+
+
+def append(store: Kit) -> Change:
+    table = store.table(ids(1))
+
+    def is_there() -> bool:
+        seen = store.again(table)
+        assert files_of(seen) <= files_in(seen.location())
+        assert row_ids(seen) in ([1], [1, 2])
+        return row_ids(seen) == [1, 2]
+
+    return lambda: table.append(ids(2)), is_there
+
+
+def appends_to_two_tables(store: Kit) -> Change:
+    tables = store.table(ids(1)), store.table(ids(1))
+
+    def both() -> None:
+        with store.catalog.transaction() as tx:
+            for table in tables:
+                tx.table(table.name()).append(ids(2))
+
+    def is_there() -> bool:
+        again = [store.again(table) for table in tables]
+        assert all(files_of(seen) <= files_in(seen.location()) for seen in again)
+        first, second = map(row_ids, again)
+        assert first == second
+        return first == [1, 2]
+
+    return both, is_there
+
+
+def creation_of_a_view(store: Kit) -> Change:
+    name = store.identifier()
+
+    def is_there() -> bool:
+        return store.catalog.view_exists(name) and queries(store.catalog.load_view(name)) == ["select 1"]
+
+    return lambda: store.catalog.create_view(name, SCHEMA, version("select 1")), is_there
+
+
+def replacement_of_a_view(store: Kit) -> Change:
+    name = store.identifier()
+    store.catalog.create_view(name, SCHEMA, version("select 1"))
+
+    def is_there() -> bool:
+        return queries(store.catalog.load_view(name)) == ["select 1", "select 2"]
+
+    return lambda: store.catalog.commit_view(name, [], replacing("select 2")), is_there
+
+
+def rename_of_a_view(store: Kit) -> Change:
+    old, new = store.identifier(), store.identifier()
+    store.catalog.create_view(old, SCHEMA, version("select 1"))
+    return lambda: store.catalog.rename_view(old, new), lambda: store.catalog.view_exists(new)
+
+
+def drop_of_a_view(store: Kit) -> Change:
+    name = store.identifier()
+    store.catalog.create_view(name, SCHEMA, version("select 1"))
+    return lambda: store.catalog.drop_view(name), lambda: not store.catalog.view_exists(name)
+
+
+CHANGES = [
+    append,
+    appends_to_two_tables,
+    creation_of_a_view,
+    replacement_of_a_view,
+    rename_of_a_view,
+    drop_of_a_view,
+]
+
+
+@pytest.mark.parametrize("lasts", [False, True], ids=["once", "for good"])
+@pytest.mark.parametrize("make", CHANGES)
+def test_no_broken_connection_misjudges_a_change(
+    make: Callable[[Kit], Change], lasts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong = []
+    connected: Any = CoordinatedSqlCatalog._connected
+
+    def breaking(catalog: Any, work: Callable[[Connection], object]) -> object:
+        engine.real = catalog.engine
+        return connected(
+            SimpleNamespace(engine=engine, settings=catalog.settings, coordinator=catalog.coordinator), work
+        )
+
+    engine = Breaking()
+    monkeypatch.setattr(CoordinatedSqlCatalog, "_connected", breaking)
+    with kit("memory") as store:
+        store.catalog.coordinator.clock = Ticking(store.catalog.coordinator.clock)
+        store.catalog.coordinator.limits = Limits(status_checks=3)
+
+        def outcome(breaks_at: int | None) -> tuple[Exception | None, bool | str]:
+            change, is_there = make(store)
+            engine.seen.clear()
+            engine.breaks_at, engine.lasts = breaks_at, lasts
+            said: Exception | None = None
+            try:
+                change()
+            except Exception as error:  # noqa: BLE001
+                said = error
+            engine.breaks_at, seen[:] = None, engine.seen
+            try:
+                return said, is_there()
+            except FileNotFoundError as error:
+                return said, str(error)
+
+        seen: list[str] = []
+        assert outcome(None) == (None, True)
+        steps = len(seen)
+        for number in range(steps):
+            said, there = outcome(number)
+            if not isinstance(said, CommitStateUnknown) and there is not (said is None):
+                wrong.append(f"{number}: {seen}: {said!r}: {there}")
+    assert steps > 5
+    assert not wrong, "\n".join(wrong)

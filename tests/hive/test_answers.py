@@ -1,0 +1,333 @@
+"""Whatever a metastore answers to the calls of a change, and whenever it carries them out, no outcome is misjudged.
+
+The metastore is in memory; the catalog on top of it is the real one. Each change is made again and again, and each time
+other calls fail: nothing is sent, because the servers are away or the client has failed over; or the answer is an error
+or gets lost, and the call was carried out before, is carried out later, or never.
+
+Afterwards: what was acknowledged is there, with every file; what was refused is not there and never comes; of what is
+unknown every file is kept.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hive_metastore.ttypes import Database
+
+import commit_coord
+from commit_coord.catalog.hive import CoordinatedHiveCatalog
+from commit_coord.errors import CommitNotApplied
+from commit_coord.hms.calls import Caller, FailedOver
+from commit_coord.hms.connection import (
+    AlreadyExists,
+    InvalidObject,
+    LostReply,
+    MetaError,
+    NoSuchObject,
+    NotSent,
+    ServerFailed,
+)
+from commit_coord.protocol.commit import Limits
+from tests.catalog.kit import SCHEMA, files_in, files_of, ids, row_ids
+from tests.catalog.test_views import queries, replacing, version
+from tests.coordinator.test_lost_replies import NoWaiting
+from tests.proof.sim.metastore import LockTable
+
+URIS = "thrift://one:9083,thrift://two:9083"
+CHANGES = {"create_table", "alter_table_with_environment_context"}
+
+
+Change = tuple[Callable[[], object], Callable[[CoordinatedHiveCatalog], bool]]
+"""What makes a change, and whether a catalog has it."""
+
+Making = Callable[[CoordinatedHiveCatalog, tuple[str, str]], Change]
+"""Prepares a change of what has this name."""
+
+
+class Carried(Enum):
+    """When a call is carried out whose answer is an error."""
+
+    BEFORE = auto()
+    """Before the answer."""
+    NEVER = auto()
+    SOON = auto()
+    """Before the next call that is sent."""
+    LATE = auto()
+    """Before the next change that is sent; after everything, if none is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What happens to one call.
+
+    Args:
+        error: What the call raises; of :class:`NotSent` and :class:`FailedOver` the server hears nothing.
+        carried: When a change is carried out nevertheless.
+        lasts: Each later call raises it, too.
+    """
+
+    error: type[Exception]
+    carried: Carried = Carried.NEVER
+    lasts: bool = False
+
+
+ANSWERS = [Fault(error, carried) for error in (MetaError, LostReply) for carried in Carried]
+FAULTS = [
+    *ANSWERS,
+    Fault(NotSent),
+    Fault(FailedOver),
+    Fault(ServerFailed, Carried.BEFORE),
+    Fault(NotSent, lasts=True),
+    Fault(ServerFailed, lasts=True),
+]
+
+
+@dataclass(slots=True)
+class Metastore:
+    """A metastore in memory, and what happens to the calls of a change.
+
+    Args:
+        faults: By the number of the call.
+        seen: The calls since the faults were set.
+    """
+
+    faults: dict[int, Fault] = field(default_factory=dict)
+    seen: list[str] = field(default_factory=list)
+    _databases: list[str] = field(default_factory=lambda: ["db"])
+    _tables: dict[tuple[str, str], Any] = field(default_factory=dict)
+    _locks: LockTable = field(default_factory=lambda: LockTable(lambda: 0.0))
+    _soon: list[Callable[[], object]] = field(default_factory=list)
+    _late: list[Callable[[], object]] = field(default_factory=list)
+    _thread: threading.Thread = field(default_factory=threading.current_thread)
+
+    def call(self, caller: Caller, name: str, *arguments: Any, server: str | None = None, patience_ms: int = 0) -> Any:
+        """Stand for :meth:`Caller.send` and :meth:`Caller.repeat`."""
+        fault = self._next(name)
+        if fault is not None and fault.error is FailedOver:
+            caller.pool._leave(caller.pool.address)
+        if server not in (None, caller.pool.address):
+            raise FailedOver("the client has failed over")
+        if fault is not None and fault.error is NotSent:
+            raise NotSent("the metastore can't be reached")
+        self._arrive(is_change=name in CHANGES)
+        work: Callable[[], Any] = partial(self._answer, name, *copy.deepcopy(arguments))
+        if fault is None or fault.error is FailedOver:
+            return work()
+        if name not in CHANGES or fault.carried is Carried.BEFORE:
+            work()
+        elif fault.carried is not Carried.NEVER:
+            (self._soon if fault.carried is Carried.SOON else self._late).append(work)
+        if fault.error is LostReply:
+            caller.pool._leave(caller.pool.address)
+        raise fault.error(f"{name} fails")
+
+    def heal(self) -> None:
+        """Carry out what is still under way. From now on nothing fails."""
+        self.faults.clear()
+        self._arrive(is_change=True)
+
+    def _next(self, name: str) -> Fault | None:
+        if name not in CHANGES and threading.current_thread() is not self._thread:
+            return None  # a heartbeat, whose time nobody knows
+        number = len(self.seen)
+        self.seen.append(name)
+        lasting = [fault for at, fault in self.faults.items() if fault.lasts and at < number]
+        return self.faults.get(number, lasting[0] if lasting else None)
+
+    def _arrive(self, *, is_change: bool) -> None:
+        arriving, self._soon = self._soon, []
+        if is_change:
+            arriving, self._late = arriving + self._late, []
+        for work in arriving:
+            try:
+                work()
+            except (AlreadyExists, MetaError):  # nobody waits for its answer
+                continue
+
+    def _answer(self, name: str, *arguments: Any) -> Any:
+        match name, arguments:
+            case "getVersion", ():
+                return "2.3.10"
+            case "get_all_databases", ():
+                return self._databases
+            case "get_database", (database,):
+                return Database(name=database, parameters={})
+            case "get_table_req", (request,):
+                return _Found(copy.deepcopy(self._table(request.dbName, request.tblName)))
+            case "create_table", (new,):
+                if new.dbName not in self._databases:
+                    raise InvalidObject(new.dbName)
+                if (new.dbName, new.tableName) in self._tables:
+                    raise AlreadyExists(new.tableName)
+                self._tables[new.dbName, new.tableName] = new
+            case "alter_table_with_environment_context", (database, table, new, context):
+                asked = context.properties
+                there = self._table(database, table).parameters.get(asked.get("expected_parameter_key"))
+                if there != asked.get("expected_parameter_value"):
+                    raise MetaError("The table has been modified")
+                self._tables[database, table] = new
+            case _:
+                return self._locks.answer(name, *arguments)
+        return None
+
+    def _table(self, database: str, table: str) -> Any:
+        if (database, table) not in self._tables:
+            raise NoSuchObject(f"{database}.{table}")
+        return self._tables[database, table]
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    table: Any
+
+
+@dataclass(slots=True)
+class World:
+    """A metastore, what opens catalogs on it whose calls fail, and a catalog that reads."""
+
+    metastore: Metastore
+    open: Callable[[], CoordinatedHiveCatalog]
+    reader: CoordinatedHiveCatalog
+    _names: Iterator[int] = field(default_factory=itertools.count)
+
+    def prepared(self, make: Making, catalog: CoordinatedHiveCatalog) -> Change:
+        """Return a change that is about to be made."""
+        made = make(catalog, ("db", f"x{next(self._names)}"))
+        self.metastore.seen.clear()
+        return made
+
+
+@pytest.fixture(params=["none-honoured", "hms-ignored", "memory-honoured"])
+def world(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    impl, _, compares = request.param.partition("-")
+    logging.disable()
+    metastore = Metastore()
+    for name in ("send", "repeat"):
+        monkeypatch.setattr(Caller, name, lambda *asked, **more: metastore.call(*asked, **more))  # noqa: PLW0108 - binds
+    for module in ("pointers", "administration"):
+        monkeypatch.setattr(f"commit_coord.catalog.metastore.{module}.next_wait", lambda *_: 0.0)
+    properties = {"lock-impl": impl, "hive.compare-and-set": compares, "warehouse": f"file://{tmp_path}"}
+
+    def opened() -> CoordinatedHiveCatalog:
+        catalog = commit_coord.load_catalog("t", uri=f"coord+{URIS}", **properties)
+        assert isinstance(catalog, CoordinatedHiveCatalog)
+        catalog.coordinator.clock, catalog.coordinator.limits = NoWaiting(), Limits(status_checks=3)
+        return catalog
+
+    with closing(opened()) as reader:
+        yield World(metastore, opened, reader)
+    logging.disable(logging.NOTSET)
+
+
+def append(made: CoordinatedHiveCatalog, name: tuple[str, str]) -> Change:
+    table = made.create_table(name, SCHEMA)
+    table.append(ids(1))
+
+    def is_there(catalog: CoordinatedHiveCatalog) -> bool:
+        seen = catalog.load_table(name)
+        assert files_of(seen) <= files_in(seen.location())
+        found = row_ids(seen)
+        assert found in ([1], [1, 2])
+        return found == [1, 2]
+
+    return lambda: table.append(ids(2)), is_there
+
+
+def creation_with_rows(made: CoordinatedHiveCatalog, name: tuple[str, str]) -> Change:
+    creating = made.create_table_transaction(name, SCHEMA)
+    creating.append(ids(1))
+
+    def is_there(catalog: CoordinatedHiveCatalog) -> bool:
+        if not catalog.table_exists(name):
+            return False
+        seen = catalog.load_table(name)
+        assert files_of(seen) <= files_in(seen.location())
+        assert row_ids(seen) == [1]
+        return True
+
+    return creating.commit_transaction, is_there
+
+
+def creation(made: CoordinatedHiveCatalog, name: tuple[str, str]) -> Change:
+
+    def is_there(catalog: CoordinatedHiveCatalog) -> bool:
+        return catalog.table_exists(name) and not row_ids(catalog.load_table(name))
+
+    return lambda: made.create_table(name, SCHEMA), is_there
+
+
+def creation_of_a_view(made: CoordinatedHiveCatalog, name: tuple[str, str]) -> Change:
+
+    def is_there(catalog: CoordinatedHiveCatalog) -> bool:
+        return catalog.view_exists(name) and queries(catalog.load_view(name)) == ["select 1"]
+
+    return lambda: made.create_view(name, SCHEMA, version("select 1")), is_there
+
+
+def replacement_of_a_view(made: CoordinatedHiveCatalog, name: tuple[str, str]) -> Change:
+    made.create_view(name, SCHEMA, version("select 1"))
+
+    def is_there(catalog: CoordinatedHiveCatalog) -> bool:
+        return queries(catalog.load_view(name)) == ["select 1", "select 2"]
+
+    return lambda: made.commit_view(name, [], replacing("select 2")), is_there
+
+
+def misjudged(world: World, make: Making, faults: dict[int, Fault]) -> str | None:
+    """Return what is wrong with the outcome of a change whose calls fail like this, None if it is right."""
+    said: Exception | None = None
+    with closing(world.open()) as catalog:
+        change, is_there = world.prepared(make, catalog)
+        world.metastore.faults |= faults
+        try:
+            change()
+        except Exception as error:  # noqa: BLE001
+            said = error
+    shown = [f"{number} {name}: {faults.get(number, '')}" for number, name in enumerate(world.metastore.seen)]
+    world.metastore.heal()
+    try:
+        there = is_there(world.reader)
+    except FileNotFoundError as error:
+        return f"{shown}\n{said!r}, and a file is gone: {error}"
+    # Another error than these, of a call that is no commit, may be of what follows the change.
+    acknowledged, refused = said is None, isinstance(said, CommitNotApplied)
+    if not (acknowledged and not there) and not (refused and there):
+        return None
+    return f"{shown}\n{said!r}, and {'it is there' if there else 'it is not there'}"
+
+
+def plans(calls: list[str]) -> Iterator[dict[int, Fault]]:
+    """Yield which of the *calls* of an undisturbed change fail, and of those that they make necessary."""
+    sent = next(number for number, name in enumerate(calls) if name in CHANGES)
+    for number, fault in itertools.product(range(len(calls)), FAULTS):
+        yield {number: fault}
+    for first, later, second in itertools.product([*ANSWERS, Fault(FailedOver)], range(1, 4), FAULTS):
+        # A change that is refused twice is refused for good; see `Pointers.alter`.
+        if (
+            first.error is not MetaError
+            or second.error is not MetaError
+            or second.carried not in (Carried.SOON, Carried.LATE)
+        ):
+            yield {sent: first, sent + later: second}
+
+
+@pytest.mark.parametrize("make", [append, creation_with_rows, creation, creation_of_a_view, replacement_of_a_view])
+def test_no_answer_of_a_metastore_misjudges_a_change(world: World, make: Making) -> None:
+    with closing(world.open()) as catalog:
+        change, is_there = world.prepared(make, catalog)
+        change()
+        calls = [*world.metastore.seen]
+    assert is_there(world.reader)
+    found = [wrong for faults in plans(calls) if (wrong := misjudged(world, make, faults)) is not None]
+    assert not found, f"{len(found)} wrong, such as\n" + "\n\n".join(found[:3])

@@ -1,0 +1,213 @@
+"""The fields of requests: which names they have, and what null means. The cases are made from the models."""
+
+from __future__ import annotations
+
+import enum
+import json
+import time
+import types
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import pytest
+from pydantic.fields import FieldInfo
+from pyiceberg.transforms import Transform
+from pyiceberg.typedef import IcebergBaseModel
+from pyiceberg.types import IcebergType, ListType, MapType, StructType
+
+from commit_coord.rest import doubts, wire
+from commit_coord.rest.fields import MAPS
+from commit_coord.rest.wire import CommitTransaction, MalformedRequest, Request
+from tests.rest.kit import SCHEMA, Server, path_of
+
+_UNIONS = (Union, types.UnionType)
+
+
+def _requests() -> Iterator[type[IcebergBaseModel]]:
+    """Yield the models of bodies."""
+    for module in (wire, doubts):
+        for found in vars(module).values():
+            if isinstance(found, type) and issubclass(found, IcebergBaseModel) and found.__module__ == module.__name__:
+                yield found
+
+
+def _below(annotation: Any) -> Iterator[type[IcebergBaseModel]]:
+    """Yield the models that an annotation names."""
+    if isinstance(annotation, type) and issubclass(annotation, IcebergBaseModel):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _below(argument)
+
+
+def _models() -> list[type[IcebergBaseModel]]:
+    """Return the models of bodies, and all models in them."""
+    found: list[type[IcebergBaseModel]] = []
+    # Types are told apart by code, and not by annotations.
+    left: list[type[IcebergBaseModel]] = [*_requests(), StructType, ListType, MapType]
+    while left:
+        model = left.pop()
+        if model not in found:
+            found.append(model)
+            left += [each for field in model.model_fields.values() for each in _below(field.annotation)]
+    return [model for model in found if "root" not in model.model_fields and model is not IcebergType]
+
+
+def _name(name: str, field: FieldInfo) -> str:
+    return field.alias or name
+
+
+_OPTIONAL = [
+    pytest.param(model, _name(name, field), id=f"{model.__name__}.{_name(name, field)}")
+    for model in _models()
+    for name, field in model.model_fields.items()
+    if not field.is_required()
+]
+_RENAMED = [
+    pytest.param(model, name, id=f"{model.__name__}.{name}")
+    for model in _models()
+    for name, field in model.model_fields.items()
+    if _name(name, field) != name
+]
+
+
+def _value(annotation: Any, fill: Callable[[type[IcebergBaseModel]], Any]) -> Any:
+    """Return a value that fits; *fill* makes those of models."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _value(arguments[0], fill)
+    if origin is Literal:
+        return arguments[0]
+    if origin in _UNIONS:
+        return _value(next(each for each in arguments if each is not type(None)), fill)
+    if origin in (list, tuple):
+        inner = get_args(arguments[0])[0] if get_origin(arguments[0]) is Annotated else arguments[0]
+        several = get_args(inner) if get_origin(inner) in _UNIONS else (inner,)
+        return [_value(each, fill) for each in several]
+    if origin is dict:
+        return {}
+    if annotation is IcebergType:
+        return "long"
+    if issubclass(annotation, Transform):
+        return "identity"
+    if issubclass(annotation, IcebergBaseModel):
+        return fill(annotation)
+    if issubclass(annotation, enum.Enum):
+        return next(iter(annotation)).value
+    return {bool: False, int: 1, str: "x", uuid.UUID: str(uuid.UUID(int=7))}[annotation]
+
+
+def _filled(model: type[IcebergBaseModel], *, null: bool) -> Any:
+    """Return a document of *model*, whose other fields are null or not there, down to the innermost models."""
+    if "root" in model.model_fields:
+        return _value(model.model_fields["root"].annotation, lambda below: _filled(below, null=null))
+    document = {}
+    for name, field in model.model_fields.items():
+        tag = get_origin(field.annotation) is Literal
+        if field.is_required() or tag or (list(_below(field.annotation)) and name not in ("summary", "operation")):
+            document[_name(name, field)] = _value(field.annotation, lambda below: _filled(below, null=null))
+        elif null:
+            document[_name(name, field)] = None
+    return document
+
+
+def _parsed(model: type[IcebergBaseModel], document: Any) -> dict[str, Any] | str:
+    """Return what *document* means; the reason if it is malformed."""
+    try:
+        parsed = Request(method="POST", path="/", body=json.dumps(document).encode()).parsed(model)
+    except MalformedRequest as error:
+        return str(error)
+    return parsed.model_dump(mode="json")
+
+
+@pytest.fixture(autouse=True)
+def _at_one_moment(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some defaults are the time."""
+    if "server" not in request.fixturenames:
+        monkeypatch.setattr(time, "time", lambda: 1.0)
+
+
+@pytest.mark.parametrize("model, name", _OPTIONAL)
+def test_an_optional_field_that_is_null_has_its_default(model: type[IcebergBaseModel], name: str) -> None:
+    document = {key: value for key, value in _filled(model, null=False).items() if key != name}
+    absent = _parsed(model, document)
+    assert isinstance(absent, dict), absent
+    assert absent == _parsed(model, {**document, name: None})
+    assert absent == _parsed(model, {**document, name: absent.get(name)})
+
+
+@pytest.mark.parametrize("model", list(_requests()), ids=lambda model: model.__name__)
+def test_null_means_the_default_at_every_depth(model: type[IcebergBaseModel]) -> None:
+    absent, null = (_parsed(model, _filled(model, null=each)) for each in (False, True))
+    assert isinstance(absent, dict), absent
+    assert absent == null
+
+
+@pytest.mark.parametrize("model, name", _RENAMED)
+def test_a_field_has_the_name_in_the_specification_and_no_other(model: type[IcebergBaseModel], name: str) -> None:
+    document = _filled(model, null=False)
+    value = document.pop(_name(name, model.model_fields[name]), 1)
+    assert _parsed(model, document) == _parsed(model, {**document, name: value})
+
+
+def test_the_keys_of_a_map_are_the_clients_own() -> None:
+    fields = [(_name(name, field), field) for model in _models() for name, field in model.model_fields.items()]
+    assert not [name for name, _ in fields if "_" in name]
+    maps = {name for name, field in fields if "dict[" in str(field.annotation)}
+    assert maps <= MAPS
+    properties = {"a_b": "1", "c-d": "2"}
+    made = _parsed(wire.CreateNamespace, {"namespace": ["a"], "properties": properties})
+    assert {"namespace": ["a"], "properties": properties} == made
+    assert "string" in _parsed(wire.CreateNamespace, {"namespace": ["a"], "properties": {"a": None}})
+
+
+def test_a_body_that_is_no_json_is_malformed() -> None:
+    for body in (b"", b"{", b"\xff", b'{"table-changes": NaN}', b"[" * 50_000, b"null", b"[]"):
+        with pytest.raises(MalformedRequest):
+            Request(method="POST", path="/", body=body).parsed(CommitTransaction)
+
+
+# -- through a server ----------------------------------------------------------------------------------------
+
+
+def test_what_iceberg_go_sends_for_an_empty_map_or_list_is_taken(server: Server, named: Callable[[str], str]) -> None:
+    space = named("go")
+    columns = {**SCHEMA.model_dump(mode="json"), "identifier-field-ids": None}
+    version = {
+        "version-id": 1,
+        "timestamp-ms": 1,
+        "schema-id": 0,
+        "summary": None,
+        "representations": [{"type": "sql", "sql": "SELECT 1", "dialect": "spark"}],
+        "default-namespace": [space],
+    }
+    below = f"/v1/shop/namespaces/{space}"
+    view = {"name": "v", "location": None, "schema": columns, "view-version": version, "properties": None}
+    table = {"name": "t", "schema": columns, "partition-spec": None, "write-order": None, "properties": None}
+    for path, document in (
+        ("/v1/shop/namespaces", {"namespace": [space], "properties": None}),
+        (f"{below}/properties", {"removals": None, "updates": {"a": "1"}}),
+        (f"{below}/properties", {"removals": ["a"], "updates": None}),
+        (f"{below}/tables", {**table, "stage-create": None, "location": None}),
+        (f"{below}/tables/t", {"requirements": None, "updates": [{"action": "set-properties", "updates": {"a": "1"}}]}),
+        (f"{below}/tables/t", {"requirements": None, "updates": None}),
+        (f"{below}/views", view),
+        (f"{below}/views/v", {"requirements": None, "updates": []}),
+    ):
+        answer = server.ask("POST", path, document)
+        assert 200 == answer.status, (path, answer.body)
+
+
+@pytest.mark.parametrize(
+    "document", [{"table_changes": []}, {"table-changes": None}, {"table_changes": [], "table-changes": 1}]
+)
+def test_a_transaction_by_another_name_is_malformed(server: Server, document: Any) -> None:
+    assert (400, "BadRequestException") == server.ask("POST", "/v1/shop/transactions/commit", document).error[:2]
+
+
+def test_a_field_of_a_commit_by_another_name_is_unknown(server: Server, named: Callable[[str], str]) -> None:
+    name = ("db", named("t"))
+    server.client().create_table(name, SCHEMA)
+    update = {"action": "set-current-schema", "schema-id": -1, "schema_id": 0}
+    answer = server.ask("POST", path_of(*name), {"updates": [update]})
+    assert (406, "UnsupportedOperationException") == answer.error[:2]

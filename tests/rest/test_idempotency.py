@@ -1,0 +1,827 @@
+"""A request that is sent again is answered again, and not carried out twice."""
+
+from __future__ import annotations
+
+import json
+import random
+import sqlite3
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.table import Transaction
+
+import commit_coord
+from commit_coord.clock import SYSTEM_CLOCK
+from commit_coord.errors import CommitConflict, CommitStateUnknown, LockTimeout
+from commit_coord.model import Resource
+from commit_coord.rest import Serving, commits, namespaces, tables, transactions
+from commit_coord.rest.access import Forbidden
+from commit_coord.rest.answered import Answered
+from commit_coord.rest.doubts import Handler
+from commit_coord.rest.errors import Overloaded, StillRunning, error_answer
+from commit_coord.rest.gate import Gate
+from commit_coord.rest.idempotency import Idempotency
+from commit_coord.rest.metadata import TableAnswers
+from commit_coord.rest.routes import SERVED, TRANSACTIONS, VIEWS
+from commit_coord.rest.turns import Lines
+from commit_coord.rest.warehouses import Warehouse
+from commit_coord.rest.wire import Answer, MalformedRequest, Request
+from commit_coord.testing.fleet import holds_within
+from tests.limits import PATIENCE
+from tests.rest.asgi import InProcess, configure
+from tests.rest.kit import SCHEMA, Response, Server, ids, path_of, row_ids, served
+from tests.rest.lost_replies import appended, new_key
+
+Name = tuple[str, str]
+
+NAMESPACES = "/v1/shop/namespaces"
+SCHEMA_JSON = SCHEMA.model_dump(mode="json")
+
+
+def sent(server: Server, method: str, path: str, document: Any = None, *, key: str) -> Response:
+    """Return what *server* answers to a request with *key*."""
+    return server.ask(method, path, document, {"Idempotency-Key": key})
+
+
+def forget_the_end(server: Server, key: str) -> None:
+    """Have what was answered to *key* be unknown, as if the server had been killed before it could keep that."""
+    with sqlite3.connect(server.folder / "catalog.db", timeout=30) as database:
+        gone = database.execute("DELETE FROM commit_coord_journal WHERE request_id = ?", (f"{key}:answer",))
+        assert 1 == gone.rowcount
+    database.close()
+
+
+def sets(**properties: str) -> dict[str, Any]:
+    """Return a commit that sets *properties*."""
+    return {"requirements": [], "updates": [{"action": "set-properties", "updates": properties}]}
+
+
+# -- keys ----------------------------------------------------------------------------------------------------
+
+
+def test_the_lifetime_of_keys_is_advertised(server: Server) -> None:
+    assert "PT1800S" == server.ask("GET", "/v1/config").json["idempotency-key-lifetime"]
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["1", str(uuid.UUID(int=7)), str(uuid.UUID(int=7, version=4)), "019b0000000070008000000000000007"],
+)
+def test_a_key_of_another_form_is_refused(server: Server, key: str) -> None:
+    assert 400 == sent(server, "POST", NAMESPACES, {"namespace": ["form"]}, key=key).status
+    assert 404 == server.ask("GET", f"{NAMESPACES}/form").status
+
+
+def test_a_request_that_changes_nothing_takes_no_key(server: Server, client: RestCatalog, name: Name) -> None:
+    client.create_table(name, SCHEMA)
+    key = new_key()
+    assert [204, 200, 204] == [
+        sent(server, method, path, document, key=key).status
+        for method, path, document in (
+            ("POST", f"{path_of(*name)}/metrics", {}),
+            ("GET", path_of(*name), None),
+            ("HEAD", path_of(*name), None),
+        )
+    ]
+
+
+def test_a_key_of_another_request_is_refused(server: Server, client: RestCatalog, name: Name) -> None:
+    client.create_table(name, SCHEMA)
+    key = new_key()
+    assert 200 == sent(server, "POST", path_of(*name), sets(a="1"), key=key).status
+    for method, path, document in (
+        ("POST", path_of(*name), sets(a="2")),
+        ("POST", path_of("db", "other"), sets(a="1")),
+        ("DELETE", path_of(*name), None),
+    ):
+        assert 422 == sent(server, method, path, document, key=key).status
+    assert "1" == client.load_table(name).properties["a"]
+
+
+# -- commits -------------------------------------------------------------------------------------------------
+
+
+def test_a_commit_that_is_sent_again_is_answered_again(server: Server, client: RestCatalog, name: Name) -> None:
+    table, key = client.create_table(name, SCHEMA), new_key()
+    commit = appended(table, "1")
+    first = sent(server, "POST", path_of(*name), commit, key=key)
+    client.load_table(name).append(ids(2))
+    again = sent(server, "POST", path_of(*name), commit, key=key)
+    assert (200, first.body, first.headers["etag"]) == (again.status, again.body, again.headers["etag"])
+    assert [1, 2] == row_ids(client.load_table(name))
+
+
+def test_a_commit_is_answered_from_the_tables_history_where_its_answer_was_not_kept(
+    server: Server, client: RestCatalog, name: Name
+) -> None:
+    table, keys = client.create_table(name, SCHEMA), (new_key(), new_key())
+    commits = (sets(a="1"), appended(table, "1"))
+    for key, commit in zip(keys, commits, strict=True):
+        assert 200 == sent(server, "POST", path_of(*name), commit, key=key).status
+        forget_the_end(server, key)
+    client.load_table(name).append(ids(2))
+    server.ask("POST", path_of(*name), sets(a="2"))
+    for key, commit in zip(keys, commits, strict=True):
+        assert 200 == sent(server, "POST", path_of(*name), commit, key=key).status
+    found = client.load_table(name)
+    assert [1, 2] == row_ids(found)
+    assert "2" == found.properties["a"]
+    assert found.metadata.snapshots[0].summary is not None
+    assert keys[1] == found.metadata.snapshots[0].summary["commit-coord.request-id"]
+
+
+def test_a_refused_commit_is_refused_again(server: Server, client: RestCatalog, name: Name) -> None:
+    table, key = client.create_table(name, SCHEMA), new_key()
+    late = {**sets(a="1"), "requirements": [{"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": 7}]}
+    assert table.current_snapshot() is None
+    first = sent(server, "POST", path_of(*name), late, key=key)
+    assert 409 == first.status
+    assert first.body == sent(server, "POST", path_of(*name), late, key=key).body
+
+
+def test_a_repeat_waits_for_the_first_request(server: Server, client: RestCatalog, name: Name) -> None:
+    table, key = client.create_table(name, SCHEMA), new_key()
+    commit, statuses = appended(table, "1"), []
+
+    def send() -> None:
+        statuses.append(sent(server, "POST", path_of(*name), commit, key=key).status)
+
+    senders = [threading.Thread(target=send) for _ in range(3)]
+    with server.library() as catalog, catalog.coordinator.latch(name, statement="in the way"):
+        for sender in senders:
+            sender.start()
+        assert holds_within(lambda: len(catalog.show_locks(Resource.table(name))) == 2, 30, every_s=0.05)
+    for sender in senders:
+        sender.join()
+    assert [200, 200, 200] == statuses
+    assert [1] == row_ids(client.load_table(name))
+
+
+def test_a_commit_that_comes_again_without_a_key_is_known_by_its_snapshot(
+    server: Server, client: RestCatalog, name: Name
+) -> None:
+    table = client.create_table(name, SCHEMA)
+    commit = appended(table, "1")
+    assert 200 == server.ask("POST", path_of(*name), commit).status
+    client.load_table(name).append(ids(2))
+    (listed,) = [update["snapshot"]["manifest-list"] for update in commit["updates"] if "snapshot" in update]
+    kept = Path(listed.removeprefix("file://")).rename(f"{listed.removeprefix('file://')}.away")
+    again = server.ask("POST", path_of(*name), commit)
+    kept.rename(listed.removeprefix("file://"))
+    assert 200 == again.status
+    assert again.json == server.ask("GET", path_of(*name)).json
+    assert [1, 2] == row_ids(client.load_table(name))
+
+
+def test_a_table_that_was_made_by_a_commit_is_not_refused_to_its_maker(
+    server: Server, client: RestCatalog, name: Name
+) -> None:
+    staged = server.ask(
+        "POST", f"{NAMESPACES}/db/tables", {"name": name[1], "schema": SCHEMA_JSON, "stage-create": True}
+    ).json["metadata"]
+    updates = [
+        {"action": "assign-uuid", "uuid": staged["table-uuid"]},
+        {"action": "upgrade-format-version", "format-version": 2},
+        {"action": "add-schema", "schema": staged["schemas"][0]},
+        {"action": "set-current-schema", "schema-id": -1},
+        {"action": "add-spec", "spec": staged["partition-specs"][0]},
+        {"action": "set-default-spec", "spec-id": -1},
+        {"action": "add-sort-order", "sort-order": staged["sort-orders"][0]},
+        {"action": "set-default-sort-order", "sort-order-id": -1},
+        {"action": "set-location", "location": staged["location"]},
+    ]
+    create = {"requirements": [{"type": "assert-create"}], "updates": updates}
+    assert [200, 200] == [server.ask("POST", path_of(*name), create).status for _ in range(2)]
+    updates[0]["uuid"] = str(uuid.uuid4())
+    assert 409 == server.ask("POST", path_of(*name), create).status
+
+
+def test_updates_that_never_fit_are_malformed_and_no_conflict(server: Server, client: RestCatalog, name: Name) -> None:
+    client.create_table(name, SCHEMA)
+    update = {"action": "set-current-schema", "schema-id": 77}
+    status, kind, message = server.ask("POST", path_of(*name), {"requirements": [], "updates": [update]}).error
+    assert (400, "ValidationException") == (status, kind)
+    assert message.startswith("Schema with id 77 does not exist")
+
+
+# -- everything else -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=[False, True], ids=["kept", "not kept"])
+def twice(request: pytest.FixtureRequest, server: Server) -> Callable[..., list[int]]:
+    """Sends a request twice, and does something in between; also where the server was killed before it kept the end."""
+
+    def send(
+        method: str, path: str, document: Any = None, *, between: Callable[[], object] = lambda: None
+    ) -> list[int]:
+        key = new_key()
+        first = sent(server, method, path, document, key=key)
+        if request.param:
+            forget_the_end(server, key)
+        between()
+        again = sent(server, method, path, document, key=key)
+        if not request.param:
+            assert first.body == again.body
+        return [first.status, again.status]
+
+    return send
+
+
+def test_a_table_is_made_once(twice: Callable[..., list[int]], client: RestCatalog, name: Name) -> None:
+    document = {"name": name[1], "schema": SCHEMA_JSON}
+    assert [200, 200] == twice("POST", f"{NAMESPACES}/db/tables", document)
+    assert [409, 409] == twice("POST", f"{NAMESPACES}/db/tables", document)
+    assert client.table_exists(name)
+
+
+def test_a_table_is_dropped_once(twice: Callable[..., list[int]], client: RestCatalog, name: Name) -> None:
+    client.create_table(name, SCHEMA)
+    anew = twice("DELETE", path_of(*name), between=lambda: client.create_table(name, SCHEMA).append(ids(1)))
+    assert [204, 204] == anew
+    assert [1] == row_ids(client.load_table(name))
+    assert [204, 204] == twice("DELETE", f"{path_of(*name)}?purgeRequested=true")
+    assert [404, 404] == twice("DELETE", path_of(*name))
+
+
+def test_a_table_is_renamed_once(twice: Callable[..., list[int]], client: RestCatalog, name: Name) -> None:
+    client.create_table(name, SCHEMA)
+    new = (name[0], f"{name[1]}_new")
+    ends = [{"namespace": [each[0]], "name": each[1]} for each in (name, new)]
+    document = {"source": ends[0], "destination": ends[1]}
+    statuses = twice("POST", "/v1/shop/tables/rename", document, between=lambda: client.create_table(name, SCHEMA))
+    assert [204, 204] == statuses
+    assert client.table_exists(name)
+    assert client.table_exists(new)
+
+
+def test_a_table_is_registered_once(twice: Callable[..., list[int]], client: RestCatalog, name: Name) -> None:
+    location = client.create_table(name, SCHEMA).metadata_location
+    client.drop_table(name)
+    document = {"name": name[1], "metadata-location": location}
+    path = f"{NAMESPACES}/db/register"
+    assert [200, 200] == twice("POST", path, document)
+    back = {**document, "overwrite": True}
+    client.load_table(name).append(ids(1))
+    assert [200, 200] == twice("POST", path, back, between=lambda: client.load_table(name).append(ids(2)))
+    assert [2] == row_ids(client.load_table(name))
+
+
+def test_a_namespace_is_made_and_dropped_once(
+    twice: Callable[..., list[int]], named: Callable[[str], str], client: RestCatalog
+) -> None:
+    space = named("space")
+    document = {"namespace": [space], "properties": {"a": "1"}}
+    assert [200, 200] == twice("POST", NAMESPACES, document)
+    assert [409, 409] == twice("POST", NAMESPACES, document)
+    change = {"removals": ["a"], "updates": {"b": "2"}}
+    assert [200, 200] == twice("POST", f"{NAMESPACES}/{space}/properties", change)
+    assert [204, 204] == twice("DELETE", f"{NAMESPACES}/{space}")
+    assert not client.namespace_exists(space)
+
+
+def test_a_view_is_made_and_dropped_once(twice: Callable[..., list[int]], named: Callable[[str], str]) -> None:
+    view = named("v")
+    version = {
+        "version-id": 1,
+        "timestamp-ms": 1,
+        "schema-id": 0,
+        "summary": {},
+        "representations": [{"type": "sql", "sql": "SELECT 1", "dialect": "spark"}],
+        "default-namespace": ["db"],
+    }
+    document = {"name": view, "schema": SCHEMA_JSON, "view-version": version, "properties": {}}
+    assert [200, 200] == twice("POST", f"{NAMESPACES}/db/views", document)
+    ends = [{"namespace": ["db"], "name": each} for each in (view, f"{view}_new")]
+    assert [204, 204] == twice("POST", "/v1/shop/views/rename", {"source": ends[0], "destination": ends[1]})
+    assert [204, 204] == twice("DELETE", f"{NAMESPACES}/db/views/{view}_new")
+
+
+# -- the file in the answer is gone --------------------------------------------------------------------------
+
+_TABLE, _VIEW = "/v1/{prefix}/namespaces/{namespace}/tables", "/v1/{prefix}/namespaces/{namespace}/views"
+_WITH_A_FILE = {
+    f"POST {_TABLE}",
+    f"POST {_TABLE}/{{table}}",
+    "POST /v1/{prefix}/namespaces/{namespace}/register",
+    f"POST {_VIEW}",
+    f"POST {_VIEW}/{{view}}",
+    "POST /v1/{prefix}/namespaces/{namespace}/register-view",
+}
+"""Routes that answer with a metadata file. What was answered to a key contains only its location."""
+_WITHOUT_A_FILE = {
+    "POST /v1/{prefix}/namespaces",
+    "POST /v1/{prefix}/namespaces/{namespace}/properties",
+    "POST /v1/{prefix}/tables/rename",
+    "POST /v1/{prefix}/views/rename",
+    "POST /v1/{prefix}/transactions/commit",
+}
+_VERSION = {
+    "version-id": 1,
+    "timestamp-ms": 1,
+    "schema-id": 0,
+    "summary": {},
+    "representations": [{"type": "sql", "sql": "SELECT 1", "dialect": "spark"}],
+    "default-namespace": ["db"],
+}
+
+
+def test_each_route_that_takes_a_key_is_known_here() -> None:
+    routes = {route.endpoint for route in (*SERVED, *VIEWS, *TRANSACTIONS) if route.method == "POST"}
+    assert routes - {f"POST {_TABLE}/{{table}}/metrics"} == _WITH_A_FILE | _WITHOUT_A_FILE
+
+
+class Made:
+    """A table or view that a request with a key has made or changed.
+
+    Args:
+        server: The server.
+        endpoint: The route of the request.
+        name: The name of the table or view.
+    """
+
+    def __init__(self, server: Server, endpoint: str, name: Name) -> None:
+        self.server, self.is_view = server, endpoint.endswith(("view", "views", "{view}"))
+        self.below = f"{NAMESPACES}/{name[0]}"
+        self.path = f"{self.below}/{'views' if self.is_view else 'tables'}/{name[1]}"
+        self.document = {"name": name[1], "schema": SCHEMA_JSON}
+        if self.is_view:
+            self.document["view-version"] = _VERSION
+        self.path_of_request, self.request = self.path.rpartition("/")[0], self.document
+        if endpoint.endswith("}"):
+            self.create()
+            self.path_of_request, self.request = self.path, sets(a="1")
+        elif "register" in endpoint:
+            location = self.create()
+            self.drop()
+            self.path_of_request = f"{self.below}/{endpoint.rpartition('/')[2]}"
+            self.request = {"name": name[1], "metadata-location": location}
+
+    def create(self) -> str:
+        """Create it; return the location of its metadata."""
+        location: str = self._done("POST", self.path.rpartition("/")[0], self.document)["metadata-location"]
+        return location
+
+    def drop(self) -> None:
+        """Drop it; its files stay."""
+        assert 204 == self.server.ask("DELETE", self.path).status
+
+    def change(self) -> str:
+        """Commit to it; return the location of its metadata."""
+        location: str = self._done("POST", self.path, sets(b="2"))["metadata-location"]
+        return location
+
+    def _done(self, method: str, path: str, document: Any) -> Any:
+        answer = self.server.ask(method, path, document)
+        assert 200 == answer.status, answer.body
+        return answer.json
+
+
+@pytest.mark.parametrize("endpoint", sorted(_WITH_A_FILE))
+@pytest.mark.parametrize("since", ["changed", "dropped", "another has the name", "only the file is gone"])
+def test_a_repeat_is_never_told_that_nothing_was_done_because_a_file_is_gone(
+    server: Server, name: Name, endpoint: str, since: str
+) -> None:
+    made, key = Made(server, endpoint, name), new_key()
+    first = sent(server, "POST", made.path_of_request, made.request, key=key)
+    assert 200 == first.status, first.body
+    now = made.change() if since == "changed" else None
+    if since in ("dropped", "another has the name"):
+        made.drop()
+    if since == "another has the name":
+        made.create()
+    Path(first.json["metadata-location"].removeprefix("file://")).unlink()
+    again = sent(server, "POST", made.path_of_request, made.request, key=key)
+    if now is not None:  # the protocol allows a newer state
+        assert (200, now) == (again.status, again.json["metadata-location"]), again.body
+    else:
+        status, kind, message = again.error
+        assert (500, "CommitStateUnknownException") == (status, kind)
+        assert "was carried out" in message
+
+
+def test_another_server_knows_what_the_first_one_answered() -> None:
+    with served() as first:
+        key = new_key()
+        assert 200 == sent(first, "POST", NAMESPACES, {"namespace": ["a"]}, key=key).status
+        with Server(first.folder) as second:
+            assert 200 == sent(second, "POST", NAMESPACES, {"namespace": ["a"]}, key=key).status
+            assert 409 == sent(second, "POST", NAMESPACES, {"namespace": ["a"]}, key=new_key()).status
+            assert 422 == sent(second, "POST", NAMESPACES, {"namespace": ["b"]}, key=key).status
+
+
+def test_a_transaction_is_carried_out_once(server: Server, client: RestCatalog, named: Callable[[str], str]) -> None:
+    names, key = [("db", named("one")), ("db", named("two"))], new_key()
+    for name in names:
+        client.create_table(name, SCHEMA)
+
+    def changes(value: str) -> Any:
+        update = {"action": "set-properties", "updates": {"a": value}}
+        return {
+            "table-changes": [
+                {"identifier": {"namespace": [of], "name": name}, "requirements": [], "updates": [update]}
+                for of, name in names
+            ]
+        }
+
+    path = "/v1/shop/transactions/commit"
+    assert 204 == sent(server, "POST", path, changes("1"), key=key).status
+    assert 204 == sent(server, "POST", path, changes("2"), key=new_key()).status
+    forget_the_end(server, key)
+    assert 204 == sent(server, "POST", path, changes("1"), key=key).status
+    assert ["2", "2"] == [client.load_table(name).properties["a"] for name in names]
+    assert 422 == sent(server, "POST", path, changes("3"), key=key).status
+
+
+# -- in one process ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["memory", "lease", "none", pytest.param("zookeeper", marks=pytest.mark.zookeeper)])
+def warehouse(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Warehouse]:
+    """A catalog whose lock manager keeps a journal in memory, in its service, or none."""
+    keeper = {"lock.uri": request.getfixturevalue("zookeeper").connect_string} if request.param == "zookeeper" else {}
+    catalog = commit_coord.load_catalog(
+        "shop",
+        uri=f"coord+sqlite:///{tmp_path}/catalog.db",
+        warehouse=f"file://{tmp_path}",
+        **{"lock-impl": request.param, "lock.acquire-timeout-ms": "500", **keeper},
+    )
+    catalog.create_namespace("db")
+    yield Warehouse(
+        catalog,
+        TableAnswers(catalog.file_io),
+        Lines(SYSTEM_CLOCK, reserved_ms=0, most_waiting=0),
+    )
+    assert [] == list(catalog.locks.locks())
+    catalog.close()
+
+
+def asks(method: str, document: Any, **names: str) -> Request:
+    """Return a request with a key."""
+    return Request(
+        method=method,
+        path=f"/{'/'.join(names.values())}",
+        names=names,
+        headers={"idempotency-key": new_key()},
+        body=json.dumps(document).encode(),
+    )
+
+
+def test_a_process_answers_again_what_it_has_answered(warehouse: Warehouse) -> None:
+    keys = Idempotency()
+    make = asks("POST", {"name": "t", "schema": SCHEMA_JSON}, namespace="db")
+    assert keys.answer(tables.create_table, warehouse, make) == keys.answer(tables.create_table, warehouse, make)
+    again = Idempotency()  # of a process that was started anew: the table has the key as its UUID
+    assert 200 == again.answer(tables.create_table, warehouse, make).status
+    commit, drop = asks("POST", sets(a="1"), namespace="db", table="t"), asks("DELETE", None, namespace="db", table="t")
+    assert [200, 200] == [keys.answer(tables.commit_table, warehouse, commit).status for _ in range(2)]
+    assert 200 == again.answer(tables.commit_table, warehouse, commit).status
+    assert [204, 204] == [keys.answer(tables.drop_table, warehouse, drop).status for _ in range(2)]
+
+
+def test_keys_are_advertised_where_all_servers_know_them_and_a_restart_forgets_none(warehouse: Warehouse) -> None:
+    expected = "PT1800S" if warehouse.catalog.locks.name in ("lease", "zookeeper") else None
+    assert expected == Idempotency().lifetime(warehouse)
+
+
+def test_a_repeat_that_waits_for_too_long_is_sent_away_and_not_refused(warehouse: Warehouse) -> None:
+    keys, begun, ends = Idempotency(wait_s=0.1), threading.Event(), threading.Event()
+    request = asks("POST", {"namespace": ["a"]})
+
+    def waits(_: Warehouse, __: Request) -> Answer:
+        begun.set()
+        ends.wait(PATIENCE)
+        return Answer(status=204)
+
+    first = threading.Thread(target=keys.answer, args=(waits, warehouse, request))
+    first.start()
+    begun.wait(PATIENCE)
+    with pytest.raises(StillRunning):
+        keys.answer(waits, warehouse, request)
+    if warehouse.catalog.locks.guarantees.survives_restart:
+        with pytest.raises(LockTimeout):  # another server
+            Idempotency(wait_s=0.1).answer(waits, warehouse, request)
+    ends.set()
+    first.join()
+    assert 204 == keys.answer(waits, warehouse, request).status
+
+
+def test_a_commit_that_got_no_latch_is_sent_again_with_its_key(warehouse: Warehouse) -> None:
+    if warehouse.catalog.locks.name == "none":
+        pytest.skip("nobody waits for a latch")
+    keys = Idempotency()
+    warehouse.catalog.create_table(("db", "t"), SCHEMA)
+    commit = asks("POST", sets(a="1"), namespace="db", table="t")
+    with warehouse.catalog.coordinator.latch(("db", "t"), statement="in the way"):
+        thread = ThreadPoolExecutor(1)
+        refused = thread.submit(keys.answer, tables.commit_table, warehouse, commit).exception()
+        thread.shutdown()
+    assert isinstance(refused, StillRunning)
+    assert (503, "1") == (error_answer(refused).status, error_answer(refused).headers["retry-after"])
+    assert 200 == keys.answer(tables.commit_table, warehouse, commit).status
+
+
+# -- what happened to the table between two copies of a request ----------------------------------------------
+
+
+def commit_of(table: Any, number: int) -> dict[str, Any]:
+    """Return a commit that appends a row to *table*; its files are written, it is not sent."""
+    tx = Transaction(table)
+    tx.append(ids(number))
+    return {
+        "requirements": [each.model_dump(mode="json", exclude_none=True) for each in tx._requirements],
+        "updates": [each.model_dump(mode="json", exclude_none=True) for each in tx._updates],
+    }
+
+
+def both(first: Callable[..., Any], second: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that calls both; it returns what the second one returns."""
+
+    def called(*arguments: Any) -> Any:
+        first(*arguments)
+        return second(*arguments)
+
+    return called
+
+
+def _carry_out(handler: Handler, warehouse: Warehouse, request: Request, *_: Any) -> None:
+    handler(warehouse, request)
+
+
+def in_a_transaction(commit: dict[str, Any]) -> dict[str, Any]:
+    """Return *commit* to the table db.t as a transaction."""
+    return {"table-changes": [{"identifier": {"namespace": ["db"], "name": "t"}, **commit}]}
+
+
+def _replaced(catalog: Any) -> None:
+    catalog.rename_table(("db", "t"), ("db", "u"))
+    catalog.create_table(("db", "t"), SCHEMA).append(ids(100))
+
+
+def _damaged(catalog: Any) -> None:
+    location = catalog.metadata_location(("db", "t"))
+    Path(location.removeprefix("file://")).unlink()
+    catalog.coordinator.cache.drop(location)
+
+
+_HAPPENED: dict[str, Callable[[Any], object]] = {
+    "renamed": lambda catalog: catalog.rename_table(("db", "t"), ("db", "u")),
+    "dropped": lambda catalog: catalog.drop_table(("db", "t")),
+    "replaced": _replaced,
+    "damaged": _damaged,
+}
+
+
+@pytest.fixture
+def killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has every server be killed before it can keep an answer."""
+    monkeypatch.setattr(Answered, "end", lambda *_: None)
+
+
+@pytest.mark.usefixtures("killed")
+@pytest.mark.parametrize("several", [False, True], ids=["one", "several"])
+@pytest.mark.parametrize("happened", _HAPPENED)
+def test_a_repeat_that_does_not_find_its_table_is_unknown_and_not_refused(
+    warehouse: Warehouse, happened: str, several: bool
+) -> None:
+    """After a 4xx the client would delete the files of its commit, which the renamed table uses."""
+    keys, commit = Idempotency(), commit_of(warehouse.catalog.create_table(("db", "t"), SCHEMA), 1)
+    handler = transactions.commit_transaction if several else tables.commit_table
+    request = asks("POST", in_a_transaction(commit) if several else commit, namespace="db", table="t")
+    assert keys.answer(handler, warehouse, request).status in (200, 204)
+    _HAPPENED[happened](warehouse.catalog)
+    with pytest.raises(CommitStateUnknown) as unknown:
+        keys.answer(handler, warehouse, request)
+    answer = error_answer(unknown.value)
+    assert 500 == answer.status
+    assert str(request.idempotency_key).encode() in answer.body
+    if happened == "replaced":
+        assert [100] == row_ids(warehouse.catalog.load_table(("db", "t")))
+
+
+@pytest.mark.usefixtures("killed")
+@pytest.mark.parametrize("happened", ["renamed", "replaced"])
+def test_a_commit_whose_table_is_taken_away_under_it_is_unknown(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, happened: str
+) -> None:
+    """The first copy, too, may have a twin at another server."""
+    commit = commit_of(warehouse.catalog.create_table(("db", "t"), SCHEMA), 1)
+    request = asks("POST", commit, namespace="db", table="t")
+
+    def twin(*_: Any) -> None:
+        tables.commit_table(warehouse, request)
+        _HAPPENED[happened](warehouse.catalog)
+
+    monkeypatch.setattr(Answered, "begin", both(Answered.begin, twin))
+    with pytest.raises(CommitStateUnknown):
+        Idempotency().answer(tables.commit_table, warehouse, request)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_no_live_file_is_deleted_by_a_client_that_sends_its_commit_again(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """The oracle is a client as Iceberg Java: after a 4xx it deletes the files of its commit, and only then."""
+    chance, catalog, keys = random.Random(seed), warehouse.catalog, Idempotency()
+    table = catalog.create_table(("db", "t"), SCHEMA)
+    commit = commit_of(table, 1)
+    if chance.random() < 0.3:  # a commit that is refused: the table has moved
+        table.append(ids(2))
+    request = asks("POST", commit, namespace="db", table="t")
+    if chance.random() < 0.7:
+        monkeypatch.setattr(Answered, "end", lambda *_: None)
+    statuses, may = [], True
+    for copy in range(3):
+        if copy and (happened := chance.choice((None, "renamed", "dropped", "replaced", "revoked"))) == "revoked":
+            may = False
+        elif copy and happened is not None and catalog.table_exists(("db", "t")):
+            with suppress(TableAlreadyExistsError):
+                _HAPPENED[happened](catalog)
+        try:
+            if not may:
+                raise keys.forbidden(Forbidden("no"), tables.commit_table, warehouse, request)
+            statuses.append(keys.answer(tables.commit_table, warehouse, request).status)
+        except Exception as error:  # noqa: BLE001 - every error is an answer
+            statuses.append(error_answer(error).status)
+        if 400 <= statuses[-1] < 500:
+            for update in commit["updates"]:
+                if "snapshot" in update:
+                    Path(update["snapshot"]["manifest-list"].removeprefix("file://")).unlink(missing_ok=True)
+    found = {name[-1]: row_ids(catalog.load_table(name)) for name in catalog.list_tables("db")}
+    assert 1 >= sum(rows.count(1) for rows in found.values()), (statuses, found)
+
+
+@pytest.mark.usefixtures("killed")
+def test_only_a_conflict_is_refused_to_a_repeat_too(warehouse: Warehouse) -> None:
+    """Any other refusal comes before the look for the first copy, and may not have been there when that was sent."""
+    keys = Idempotency()
+    missing = asks("POST", sets(a="1"), namespace="db", table="t")
+    for expected in (NoSuchTableError, CommitStateUnknown):
+        with pytest.raises(expected):
+            keys.answer(tables.commit_table, warehouse, missing)
+    warehouse.catalog.create_table(("db", "t"), SCHEMA)
+    late = {**sets(a="1"), "requirements": [{"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": 7}]}
+    for handler, document, statuses in (
+        (tables.commit_table, late, (409, 409)),
+        (tables.commit_table, {"updates": 1}, (400, 500)),
+        (transactions.commit_transaction, in_a_transaction(late), (409, 409)),
+        (transactions.commit_transaction, {"table-changes": 1}, (400, 500)),
+    ):
+        request = asks("POST", document, namespace="db", table="t")
+        for status in statuses:
+            with pytest.raises((CommitConflict, MalformedRequest, CommitStateUnknown)) as refused:
+                keys.answer(handler, warehouse, request)
+            assert status == error_answer(refused.value).status
+
+
+@pytest.mark.parametrize("answer_is_kept", [True, False])
+def test_a_repeat_whose_sender_may_not_commit_any_more_is_unknown(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, answer_is_kept: bool
+) -> None:
+    if not answer_is_kept:
+        monkeypatch.setattr(Answered, "end", lambda *_: None)
+    keys, commit = Idempotency(), commit_of(warehouse.catalog.create_table(("db", "t"), SCHEMA), 1)
+    request, forbidden = asks("POST", commit, namespace="db", table="t"), Forbidden("no")
+    assert forbidden is keys.forbidden(forbidden, tables.commit_table, warehouse, request)
+    keys.answer(tables.commit_table, warehouse, request)
+    assert isinstance(keys.forbidden(forbidden, tables.commit_table, warehouse, request), CommitStateUnknown)
+    assert forbidden is keys.forbidden(forbidden, tables.drop_table, warehouse, request)
+    other = replace(request, body=b"{}")
+    assert forbidden is keys.forbidden(forbidden, tables.commit_table, warehouse, other)
+
+
+def test_a_repeat_of_a_refused_commit_whose_sender_may_not_commit_any_more_is_forbidden(warehouse: Warehouse) -> None:
+    keys, forbidden = Idempotency(), Forbidden("no")
+    missing = asks("POST", sets(a="1"), namespace="db", table="t")
+    with pytest.raises(NoSuchTableError):
+        keys.answer(tables.commit_table, warehouse, missing)
+    assert forbidden is keys.forbidden(forbidden, tables.commit_table, warehouse, missing)
+
+
+def test_a_client_that_lost_its_grants_after_its_commit_gets_no_4xx(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    configure(monkeypatch, tmp_path, "shop")
+    with InProcess(Serving(catalogs=("shop",))) as server:
+        server.ask("POST", NAMESPACES, {"namespace": ["db"]})
+        server.ask("POST", f"{NAMESPACES}/db/tables", {"name": "t", "schema": SCHEMA_JSON})
+        headers = {"idempotency-key": new_key()}
+        assert 200 == server.ask("POST", path_of("db", "t"), sets(a="1"), headers=headers).status
+
+        def refuse(*_: object) -> None:
+            raise Forbidden("not any more")
+
+        monkeypatch.setattr(Gate, "check", refuse)
+        assert 500 == server.ask("POST", path_of("db", "t"), sets(a="1"), headers=headers).status
+        fresh = {"idempotency-key": new_key()}
+        assert 403 == server.ask("POST", path_of("db", "t"), sets(a="1"), headers=fresh).status
+
+
+@pytest.mark.parametrize("purges", [False, True])
+@pytest.mark.parametrize("keyed", [False, True])
+def test_a_drop_that_was_paused_spares_a_table_that_was_created_since(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, purges: bool, keyed: bool
+) -> None:
+    catalog = warehouse.catalog
+    catalog.create_table(("db", "t"), SCHEMA)
+    drop = replace(asks("DELETE", None, namespace="db", table="t"), query={"purgeRequested": str(purges)})
+    operating = catalog.operating
+
+    def pause(*_: Any) -> None:
+        monkeypatch.setattr(catalog, "operating", operating)
+        catalog.drop_table(("db", "t"))
+        catalog.create_table(("db", "t"), SCHEMA).append(ids(1))
+
+    if keyed:
+        monkeypatch.setattr(Answered, "begin", both(Answered.begin, pause))
+        assert 204 == Idempotency().answer(tables.drop_table, warehouse, drop).status  # its own table is gone
+    else:
+        monkeypatch.setattr(catalog, "operating", both(pause, operating))
+        with pytest.raises(NoSuchTableError):
+            tables.drop_table(warehouse, replace(drop, headers={}))
+    assert [1] == row_ids(catalog.load_table(("db", "t")))
+
+
+def test_a_table_whose_metadata_cannot_be_read_can_be_dropped(warehouse: Warehouse) -> None:
+    for headers in ({}, {"idempotency-key": new_key()}):
+        warehouse.catalog.create_table(("db", "t"), SCHEMA)
+        _damaged(warehouse.catalog)
+        drop = replace(asks("DELETE", None, namespace="db", table="t"), headers=headers)
+        assert 204 == Idempotency().answer(tables.drop_table, warehouse, drop).status
+
+
+def test_a_repeat_is_not_refused_for_what_its_first_copy_did_late(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1. The server looks.  2. The change of the first copy is carried out.  3. The handler meets it."""
+    begin = Answered.begin
+    ends = [{"namespace": ["db"], "name": name} for name in ("t", "u")]
+    for handler, request in (
+        (tables.create_table, asks("POST", {"name": "t", "schema": SCHEMA_JSON}, namespace="db")),
+        (tables.rename_table, asks("POST", {"source": ends[0], "destination": ends[1]})),
+        (tables.drop_table, asks("DELETE", None, namespace="db", table="u")),
+    ):
+        monkeypatch.setattr(Answered, "begin", both(begin, partial(_carry_out, handler, warehouse, request)))
+        assert Idempotency().answer(handler, warehouse, request).status in (200, 204)
+
+
+def test_a_namespace_that_another_client_created_meanwhile_is_refused(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = asks("POST", {"namespace": ["space"]})
+    take = both(Answered.begin, lambda *_: warehouse.catalog.create_namespace("space"))
+    monkeypatch.setattr(Answered, "begin", take)
+    with pytest.raises(NamespaceAlreadyExistsError):
+        Idempotency().answer(namespaces.create_namespace, warehouse, request)
+
+
+def test_metadata_that_is_not_that_of_the_file_is_given_to_nobody_else(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1. A commit lands in a group, and knows the table as of its own snapshot.  2. The file cannot be read, once."""
+    catalog = warehouse.catalog
+    table = catalog.create_table(("db", "t"), SCHEMA)
+    request = asks("POST", commit_of(table, 1), namespace="db", table="t")
+    read = catalog.coordinator.read
+
+    def cut(*arguments: Any) -> Any:
+        landed = commits.land(*arguments)
+        monkeypatch.setattr(catalog.coordinator, "read", unreadable)
+        return replace(landed, metadata=table.metadata)
+
+    def unreadable(location: str) -> Any:
+        monkeypatch.setattr(catalog.coordinator, "read", read)
+        raise OSError("busy")
+
+    monkeypatch.setattr(tables, "land", cut)
+    answer = tables.commit_table(warehouse, request)
+    assert (200, None) == (answer.status, answer.headers.get("etag"))
+    assert [] == json.loads(answer.body)["metadata"]["snapshots"]
+    loaded = tables.load_table(warehouse, asks("GET", None, namespace="db", table="t"))
+    assert 1 == len(json.loads(loaded.body)["metadata"]["snapshots"])
+    assert "etag" in loaded.headers
+
+
+def test_what_ends_in_an_error_of_the_server_is_tried_again(warehouse: Warehouse) -> None:
+    keys, request = Idempotency(), asks("POST", {"namespace": ["a"]})
+    ends = iter([CommitStateUnknown("nobody knows"), RuntimeError("a bug"), Overloaded("busy")])
+
+    def fails_at_first(_: Warehouse, __: Request) -> Answer:
+        if (error := next(ends, None)) is not None:
+            raise error
+        return Answer(body=b"done")
+
+    for expected in (CommitStateUnknown, RuntimeError, Overloaded):
+        with pytest.raises(expected):
+            keys.answer(fails_at_first, warehouse, request)
+    assert b"done" == keys.answer(fails_at_first, warehouse, request).body
+    assert b"done" == keys.answer(fails_at_first, warehouse, request).body

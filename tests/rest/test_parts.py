@@ -1,0 +1,380 @@
+"""The parts that know no socket and no store."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata, new_table_metadata
+from pyiceberg.table.refs import SnapshotRef
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.sorting import SortField, SortOrder
+from pyiceberg.table.update import (
+    AddPartitionSpecUpdate,
+    AddSchemaUpdate,
+    AddSnapshotUpdate,
+    AddSortOrderUpdate,
+    RemovePropertiesUpdate,
+    SetCurrentSchemaUpdate,
+    SetDefaultSortOrderUpdate,
+    SetDefaultSpecUpdate,
+    SetPropertiesUpdate,
+)
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import LongType, NestedField
+
+from commit_coord.errors import (
+    CommitConflict,
+    CommitLockFailed,
+    CommitNotApplied,
+    CommitStateUnknown,
+    ConfigError,
+    LockServiceUnavailable,
+    LockTimeout,
+    MetastoreUnavailable,
+    UpdatesDoNotFit,
+)
+from commit_coord.iceberg.java_updates import as_java_applies
+from commit_coord.rest.application import Application
+from commit_coord.rest.errors import Overloaded, StillRunning, error_answer, is_final
+from commit_coord.rest.metadata import with_referenced_snapshots
+from commit_coord.rest.needs import NOTHING
+from commit_coord.rest.routes import Admitted
+from commit_coord.rest.routing import MethodNotAllowed, NoRoute, Route, Router
+from commit_coord.rest.server import check
+from commit_coord.rest.settings import Limits, Serving
+from commit_coord.rest.wire import Answer, CommitTable, Request, UnsupportedRequest, read_commit
+from tests.limits import PATIENCE
+from tests.rest.asgi import configure
+from tests.rest.kit import SCHEMA
+
+_WIDER = Schema(*SCHEMA.fields, NestedField(3, "more", LongType()), schema_id=1)
+
+
+@pytest.fixture
+def head() -> TableMetadata:
+    """A new table."""
+    spec = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "id"))
+    order = SortOrder(SortField(1, IdentityTransform()))
+    return new_table_metadata(SCHEMA, spec, order, "file:///t", {})
+
+
+# -- routes --------------------------------------------------------------------------------------------------
+
+
+def _router() -> Router[Any]:
+    return Router(
+        [Route("GET", "/v1/{prefix}/a/{x}", print, NOTHING), Route("GET", "/v1/{prefix}/a/fixed", str, NOTHING)]
+    )
+
+
+def test_names_are_decoded_behind_the_choice_of_the_route() -> None:
+    route, names = _router().find("GET", "/v1/p/a/x%2Fy%1Fz+%2B")
+    assert print is route.handler
+    assert {"prefix": "p", "x": "x/y\x1fz +"} == names
+
+
+def test_a_fixed_part_goes_before_a_name() -> None:
+    assert str is _router().find("GET", "/v1/p/a/fixed")[0].handler
+
+
+@pytest.mark.parametrize("path", ["/v1/p/a", "/v1/p/a/", "/v1/p/a/x/y", "/v1//a/x", "/v2/p/a/x"])
+def test_what_is_no_route_is_not_found(path: str) -> None:
+    with pytest.raises(NoRoute):
+        _router().find("GET", path)
+
+
+def test_another_method_is_told_which_are_served() -> None:
+    with pytest.raises(MethodNotAllowed, match="GET"):
+        _router().find("POST", "/v1/p/a/x")
+
+
+# -- errors --------------------------------------------------------------------------------------------------
+
+
+def test_an_unknown_outcome_is_never_a_refusal_and_names_the_request() -> None:
+    answer = error_answer(CommitStateUnknown("nobody knows", request_id="r-1"))
+    error = json.loads(answer.body)["error"]
+    assert (500, "CommitStateUnknownException") == (answer.status, error["type"])
+    assert "r-1" in error["message"]
+
+
+def _caused(error: Exception, cause: Exception) -> Exception:
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    "error, status",
+    [
+        (CommitConflict("the commit did not land: no"), 409),
+        (CommitLockFailed("the commit did not land: held by x"), 409),
+        (CommitFailedException("no"), 409),
+        (LockTimeout("held"), 503),
+        (_caused(CommitLockFailed("the commit did not land: away"), LockServiceUnavailable("away")), 503),
+        (_caused(CommitNotApplied("the commit did not land: away"), MetastoreUnavailable("away")), 503),
+        (_caused(CommitLockFailed("the commit did not land: held"), LockTimeout("held")), 409),
+        (UpdatesDoNotFit("the commit did not land: no such schema"), 400),
+        (StillRunning("the first one is still running"), 503),
+        (ConfigError("no"), 400),
+        (RuntimeError("secret"), 500),
+    ],
+)
+def test_every_error_has_its_status(error: Exception, status: int) -> None:
+    assert status == error_answer(error).status
+
+
+@pytest.mark.parametrize(
+    "error, final",
+    [
+        (CommitConflict("the commit did not land: no"), True),
+        (CommitFailedException("no"), True),
+        (NoSuchTableError("no"), True),
+        (CommitLockFailed("the commit did not land: held by x"), False),
+        (CommitNotApplied("the commit did not land: the disk is full"), False),
+        (CommitStateUnknown("nobody knows"), False),
+        (Overloaded("busy"), False),
+        (FileNotFoundError("not yet"), False),
+        (RuntimeError("secret"), False),
+    ],
+)
+def test_what_time_does_not_heal_is_answered_again(error: Exception, final: bool) -> None:
+    assert final is is_final(error)
+
+
+def test_what_nobody_expected_does_not_show_its_text() -> None:
+    assert b"secret" not in error_answer(RuntimeError("secret")).body
+
+
+def test_an_overloaded_server_says_when_to_come_back() -> None:
+    answer = error_answer(Overloaded("busy", retry_after_s=3))
+    assert (429, "3") == (answer.status, answer.headers["retry-after"])
+
+
+# -- requirements --------------------------------------------------------------------------------------------
+
+
+def _failure(requirement: dict[str, Any], metadata: TableMetadata | None) -> str:
+    parsed = CommitTable.model_validate_json(json.dumps({"requirements": [requirement]})).requirements[0]
+    try:
+        parsed.validate(metadata)
+    except CommitFailedException as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize(
+    "requirement, words",
+    [
+        ({"type": "assert-create"}, "table already exists"),
+        ({"type": "assert-table-uuid", "uuid": "0" * 32}, "UUID does not match: expected "),
+        ({"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": 3}, "branch or tag main is missing"),
+        ({"type": "assert-last-assigned-field-id", "last-assigned-field-id": 9}, "last assigned field id changed"),
+        ({"type": "assert-current-schema-id", "current-schema-id": 9}, "current schema changed: expected id 9 != 0"),
+        ({"type": "assert-last-assigned-partition-id", "last-assigned-partition-id": 9}, "last assigned partition id"),
+        ({"type": "assert-default-spec-id", "default-spec-id": 9}, "default partition spec changed"),
+        ({"type": "assert-default-sort-order-id", "default-sort-order-id": 9}, "default sort order changed"),
+    ],
+)
+def test_each_requirement_fails_in_javas_words(head: TableMetadata, requirement: Any, words: str) -> None:
+    assert _failure(requirement, head).startswith(f"Requirement failed: {words}")
+
+
+def test_a_branch_may_begin_in_an_empty_table(head: TableMetadata) -> None:
+    assert "" == _failure({"type": "assert-ref-snapshot-id", "ref": "audit", "snapshot-id": None}, head)
+
+
+def test_a_branch_that_is_there_by_now_is_refused(head: TableMetadata) -> None:
+    ref = SnapshotRef.model_validate({"snapshot-id": 1, "type": "branch"})
+    grown = head.model_copy(update={"refs": {"audit": ref}})
+    requirement = {"type": "assert-ref-snapshot-id", "ref": "audit", "snapshot-id": None}
+    assert "Requirement failed: branch audit was created concurrently" == _failure(requirement, grown)
+
+
+def _commit(update: dict[str, Any]) -> CommitTable:
+    body = json.dumps({"requirements": [], "updates": [update]}).encode()
+    return read_commit(Request(method="POST", path="/", body=body))
+
+
+def test_a_field_that_would_be_lost_is_refused() -> None:
+    snapshot = {"snapshot-id": 1, "timestamp-ms": 1, "manifest-list": "l", "summary": {"operation": "append", "x": "y"}}
+    assert _commit({"action": "add-snapshot", "snapshot": snapshot}).updates
+    with pytest.raises(UnsupportedRequest, match=r"updates\.0\.snapshot\.key-id"):
+        _commit({"action": "add-snapshot", "snapshot": {**snapshot, "key-id": "k"}})
+
+
+def test_what_javas_clients_say_twice_is_no_loss() -> None:
+    schema = {"type": "struct", "schema-id": 1, "fields": [{"id": 1, "name": "a", "type": "int", "required": False}]}
+    assert _commit({"action": "add-schema", "schema": schema, "last-column-id": 1}).updates
+    file = {"snapshot-id": 1, "statistics-path": "p", "file-size-in-bytes": 1, "file-footer-size-in-bytes": 1}
+    statistics = {**file, "blob-metadata": []}
+    assert _commit({"action": "set-statistics", "snapshot-id": 1, "statistics": statistics}).updates
+
+
+# -- ids that the table gives --------------------------------------------------------------------------------
+
+
+def test_what_is_free_stays_as_it_is(head: TableMetadata) -> None:
+    updates = (AddSchemaUpdate(schema_=_WIDER), SetCurrentSchemaUpdate(schema_id=1))
+    assert updates == as_java_applies(updates, head)
+
+
+def test_a_taken_id_becomes_the_next_one(head: TableMetadata) -> None:
+    grown = head.model_copy(update={"schemas": [*head.schemas, Schema(NestedField(9, "x", LongType()), schema_id=1)]})
+    snapshot = Snapshot(snapshot_id=1, manifest_list="l", schema_id=1)
+    updates = (
+        AddSchemaUpdate(schema_=_WIDER),
+        SetCurrentSchemaUpdate(schema_id=-1),
+        AddSnapshotUpdate(snapshot=snapshot),
+        AddSortOrderUpdate(sort_order=SortOrder(SortField(2, IdentityTransform()), order_id=1)),
+        SetDefaultSortOrderUpdate(sort_order_id=-1),
+    )
+    schema, current, added, order, default = as_java_applies(updates, grown)
+    assert isinstance(schema, AddSchemaUpdate)
+    assert isinstance(current, SetCurrentSchemaUpdate)
+    assert isinstance(added, AddSnapshotUpdate)
+    assert isinstance(order, AddSortOrderUpdate)
+    assert isinstance(default, SetDefaultSortOrderUpdate)
+    assert (2, 2, 2) == (schema.schema_.schema_id, current.schema_id, added.snapshot.schema_id)
+    assert (2, 2) == (order.sort_order.order_id, default.sort_order_id)
+
+
+def test_what_is_there_under_another_id_is_used(head: TableMetadata) -> None:
+    spec = PartitionSpec(*head.spec().fields, spec_id=5)
+    updates = (AddPartitionSpecUpdate(spec=spec), SetDefaultSpecUpdate(spec_id=-1))
+    assert (SetDefaultSpecUpdate(spec_id=0),) == as_java_applies(updates, head)
+
+
+def test_a_property_that_is_not_there_is_removed_without_a_word(head: TableMetadata) -> None:
+    updates = (SetPropertiesUpdate(updates={"a": "1"}), RemovePropertiesUpdate(removals=["a", "gone"]))
+    assert RemovePropertiesUpdate(removals=["a"]) == as_java_applies(updates, head)[1]
+
+
+@pytest.mark.parametrize("number, parent, lands", [(5, 1, False), (6, 1, True), (5, None, True)])
+def test_a_snapshot_takes_no_sequence_number_that_was_given(
+    head: TableMetadata, number: int, parent: int | None, lands: bool
+) -> None:
+    grown = head.model_copy(update={"last_sequence_number": 5, "format_version": 3})
+    snapshot = Snapshot(snapshot_id=9, parent_snapshot_id=parent, sequence_number=number, manifest_list="l")
+    updates = (AddSnapshotUpdate(snapshot=snapshot),)
+    if lands:
+        assert updates == as_java_applies(updates, grown)
+        return
+    with pytest.raises(CommitFailedException, match="sequence number 5 older than last sequence number 5"):
+        as_java_applies(updates, grown)
+
+
+def test_files_under_a_spec_whose_id_was_taken_are_refused(head: TableMetadata) -> None:
+    other = PartitionSpec(PartitionField(2, 1001, IdentityTransform(), "s"), spec_id=0)
+    added = AddSnapshotUpdate(snapshot=Snapshot(snapshot_id=1, manifest_list="l"))
+    with pytest.raises(CommitFailedException, match="Requirement failed: default partition spec changed"):
+        as_java_applies((AddPartitionSpecUpdate(spec=other), added), head)
+
+
+# -- metadata ------------------------------------------------------------------------------------------------
+
+
+def test_snapshots_that_no_ref_names_are_left_out_and_the_rest_is_not_touched() -> None:
+    metadata = {
+        "current-snapshot-id": 2**62,
+        "refs": {"t": {"snapshot-id": 1, "type": "tag"}},
+        "snapshots": [{"snapshot-id": 1, "new": [1.5]}, {"snapshot-id": 2}, {"snapshot-id": 2**62}],
+        "unknown": {"x": None},
+    }
+    made = json.loads(with_referenced_snapshots(json.dumps(metadata).encode()))
+    assert {**metadata, "snapshots": [metadata["snapshots"][0], metadata["snapshots"][2]]} == made  # type: ignore[index]
+
+
+@pytest.mark.parametrize("text", [b'{"a":1}', b'{"snapshots":null}', b'{"snapshots":[],"refs":null}'])
+def test_a_table_without_snapshots_has_none_of_refs(text: bytes) -> None:
+    assert json.loads(text) == json.loads(with_referenced_snapshots(text))
+
+
+# -- the server ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "example.org"])  # noqa: S104 - to be refused
+def test_an_address_that_others_reach_is_refused_without_authentication(host: str) -> None:
+    with pytest.raises(ConfigError, match="without authentication the server listens on loopback only"):
+        check(Serving(catalogs=("shop",), host=host))
+
+
+def _asked(application: Application, times: int, *received: dict[str, Any]) -> list[int | None]:
+    """Return the statuses of so many requests at once; None where there was no answer."""
+
+    async def one() -> int | None:
+        sent: list[Any] = []
+        messages = list(received or [{"type": "http.request", "body": b""}])
+
+        async def receive() -> dict[str, Any]:
+            return messages.pop(0)
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        headers = [(b"host", b"127.0.0.1:8181")]
+        path = {"raw_path": b"/v1/config", "query_string": b""}
+        scope = {"type": "http", "method": "GET", **path, "headers": headers}
+        await application(scope, receive, send)
+        return sent[0]["status"] if sent else None
+
+    async def all_of_them() -> list[int | None]:
+        return list(await asyncio.gather(*(one() for _ in range(times))))
+
+    return asyncio.run(all_of_them())
+
+
+class _Blocking(Application):
+    """Answers nothing until it is let."""
+
+    def __init__(self, threads: int) -> None:
+        super().__init__(Serving(catalogs=("shop",), threads=threads, limits=Limits(max_requests=17)))
+        self.go_on = threading.Event()
+        self.answered = 0
+        self.start()
+
+    def answer(self, admitted: Admitted) -> Answer:
+        """Wait."""
+        self.go_on.wait(PATIENCE)
+        self.answered += 1
+        return Answer(status=200)
+
+
+@pytest.fixture
+def application(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[_Blocking]:
+    """An application with one thread."""
+    configure(monkeypatch, tmp_path, "shop")
+    application = _Blocking(threads=1)
+    yield application
+    application.end()
+
+
+def test_more_requests_than_the_server_can_take_are_refused(application: _Blocking) -> None:
+    threading.Timer(0.2, application.go_on.set).start()
+    statuses = _asked(application, 20)
+    assert {200: 17, 429: 3} == {status: statuses.count(status) for status in set(statuses)}
+
+
+def test_half_a_request_is_not_carried_out(application: _Blocking) -> None:
+    application.go_on.set()
+    half = {"type": "http.request", "body": b"{}", "more_body": True}
+    assert [None] == _asked(application, 1, half, {"type": "http.disconnect"})
+    assert [200] == _asked(application, 1, half, {"type": "http.request", "body": b""})
+    assert 1 == application.answered
+
+
+def test_what_has_not_begun_when_the_server_stops_is_refused(application: _Blocking) -> None:
+    def stop() -> None:
+        application.stop()
+        application.go_on.set()
+
+    threading.Timer(0.2, stop).start()
+    assert [200, 429, 429] == _asked(application, 3)

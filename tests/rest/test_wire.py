@@ -1,0 +1,298 @@
+"""What stands on the wire, asked without a client's help."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.catalog.rest import RestCatalog
+
+from commit_coord.rest.routes import SERVED, TRANSACTIONS, VIEWS
+from tests.rest.kit import SCHEMA, Server, ids, path_of
+
+Name = tuple[str, str]
+
+
+@pytest.fixture
+def table(client: RestCatalog, name: Name) -> Any:
+    """A table with two snapshots on main and one behind a tag."""
+    made = client.create_table(name, SCHEMA)
+    for number in range(3):
+        made.append(ids(number))
+    first = made.metadata.snapshots[0].snapshot_id
+    made.manage_snapshots().create_tag(first, "first").commit()
+    return made
+
+
+# -- configuration -------------------------------------------------------------------------------------------
+
+
+def test_the_configuration_advertises_exactly_the_routes_that_are_served(server: Server) -> None:
+    config = server.ask("GET", "/v1/config").json
+    assert {"prefix": "shop"} == config["overrides"]
+    routes = (*SERVED, *VIEWS, *TRANSACTIONS)
+    assert [f"{route.method} {route.path}" for route in routes] == config["endpoints"]
+    assert not [path for path in config["endpoints"] if "plan" in path or "sign" in path or "credentials" in path]
+
+
+def test_every_advertised_endpoint_is_answered_by_its_handler(server: Server) -> None:
+    for endpoint in server.ask("GET", "/v1/config").json["endpoints"]:
+        method, path = endpoint.split(" ")
+        path = path.replace("{prefix}", "shop").replace("{namespace}", "nowhere")
+        path = path.replace("{table}", "t").replace("{view}", "v")
+        answer = server.ask(method, path, b"{}")
+        assert 405 != answer.status
+        assert b"NoSuchEndpoint" not in answer.body
+
+
+def test_an_unknown_warehouse_is_not_found(server: Server) -> None:
+    status, kind, message = server.ask("GET", "/v1/config?warehouse=nope").error
+    assert (404, "NoSuchWarehouseException") == (status, kind)
+    assert "served are: shop, second" in message
+    assert 404 == server.ask("GET", "/v1/nope/namespaces").status
+
+
+# -- loads ---------------------------------------------------------------------------------------------------
+
+
+def test_a_load_answers_with_the_bytes_of_the_metadata_file(server: Server, table: Any) -> None:
+    answer = server.ask("GET", path_of(*table.name()))
+    written = Path(table.metadata_location.removeprefix("file://")).read_bytes()
+    assert written in answer.body
+    assert table.metadata_location == answer.json["metadata-location"]
+    assert json.loads(written) == answer.json["metadata"]
+
+
+def test_the_answer_to_a_commit_is_that_of_a_load(server: Server, table: Any) -> None:
+    update = {"action": "set-properties", "updates": {"a": "1"}}
+    committed = server.ask("POST", path_of(*table.name()), {"requirements": [], "updates": [update]})
+    loaded = server.ask("GET", path_of(*table.name()))
+    assert loaded.json == committed.json
+    assert loaded.headers["etag"] == committed.headers["etag"]
+
+
+def test_a_client_that_has_the_newest_version_is_told_so(server: Server, table: Any) -> None:
+    path = path_of(*table.name())
+    etag = server.ask("GET", path).headers["etag"]
+    again = server.ask("GET", path, headers={"If-None-Match": etag})
+    assert (304, b"", etag) == (again.status, again.body, again.headers["etag"])
+    assert 304 == server.ask("GET", path, headers={"If-None-Match": f'"other", {etag}'}).status
+    table.append(ids(9))
+    changed = server.ask("GET", path, headers={"If-None-Match": etag})
+    assert 200 == changed.status
+    assert etag != changed.headers["etag"]
+
+
+def test_with_the_snapshots_of_refs_alone_it_is_another_representation(server: Server, table: Any) -> None:
+    path = path_of(*table.name())
+    whole, refs = server.ask("GET", path), server.ask("GET", f"{path}?snapshots=refs")
+    assert whole.headers["etag"] != refs.headers["etag"]
+    assert 200 == server.ask("GET", f"{path}?snapshots=refs", headers={"If-None-Match": whole.headers["etag"]}).status
+    snapshots = [snapshot["snapshot-id"] for snapshot in whole.json["metadata"]["snapshots"]]
+    assert [snapshots[0], snapshots[2]] == [s["snapshot-id"] for s in refs.json["metadata"]["snapshots"]]
+    assert {**whole.json["metadata"], "snapshots": None} == {**refs.json["metadata"], "snapshots": None}
+    assert 400 == server.ask("GET", f"{path}?snapshots=some").status
+
+
+def test_a_client_that_reads_gzip_gets_it(server: Server, table: Any) -> None:
+    path = path_of(*table.name())
+    plain, zipped = server.ask("GET", path), server.ask("GET", path, headers={"Accept-Encoding": "br, gzip"})
+    assert "gzip" == zipped.headers["content-encoding"]
+    assert "content-encoding" not in plain.headers
+    assert plain.body == gzip.decompress(zipped.body)
+    assert len(zipped.body) < len(plain.body) / 2
+    assert plain.headers["etag"] == zipped.headers["etag"]
+    refused = server.ask("GET", path, headers={"Accept-Encoding": "gzip;q=0"})
+    assert "content-encoding" not in refused.headers
+
+
+def test_a_gzipped_metadata_file_is_answered_as_json(server: Server, client: RestCatalog, name: Name) -> None:
+    table = client.create_table(name, SCHEMA, properties={"write.metadata.compression-codec": "gzip"})
+    table.append(ids(1))
+    assert table.metadata_location.endswith(".gz.metadata.json")
+    assert 1 == len(server.ask("GET", path_of(*name)).json["metadata"]["snapshots"])
+
+
+def test_a_table_whose_file_is_gone_is_not_answered_from_memory(server: Server, table: Any) -> None:
+    assert 200 == server.ask("GET", path_of(*table.name())).status
+    Path(table.metadata_location.removeprefix("file://")).unlink()
+    status, kind, message = server.ask("GET", path_of(*table.name())).error
+    assert (404, "NotFoundException") == (status, kind)
+    assert f"Failed to open input stream for file: {table.metadata_location}" == message
+
+
+def test_heads_have_no_body(server: Server, table: Any) -> None:
+    there, missing = server.ask("HEAD", path_of(*table.name())), server.ask("HEAD", path_of("db", "nope"))
+    assert [(204, b""), (404, b"")] == [(answer.status, answer.body) for answer in (there, missing)]
+    assert 204 == server.ask("HEAD", "/v1/shop/namespaces/db").status
+
+
+# -- format version 3 ----------------------------------------------------------------------------------------
+
+
+def test_a_table_of_version_3_is_created_changed_and_loaded(server: Server, client: RestCatalog, name: Name) -> None:
+    column = {"id": 7, "name": "id", "required": True, "type": "int", "initial-default": 5, "write-default": 6}
+    created = server.ask(
+        "POST",
+        "/v1/shop/namespaces/db/tables",
+        {
+            "name": name[1],
+            "schema": {"type": "struct", "schema-id": 0, "fields": [column]},
+            "properties": {"format-version": "3"},
+        },
+    )
+    metadata = created.json["metadata"]
+    assert (3, 0) == (metadata["format-version"], metadata["next-row-id"])
+    assert [{**column, "id": 1}] == metadata["schemas"][0]["fields"]
+    snapshot = {
+        "snapshot-id": 1,
+        "sequence-number": 1,
+        "timestamp-ms": metadata["last-updated-ms"],
+        "manifest-list": f"{metadata['location']}/metadata/list.avro",
+        "summary": {"operation": "append"},
+        "schema-id": 0,
+        "first-row-id": 0,
+        "added-rows": 4,
+    }
+    ref = {"action": "set-snapshot-ref", "ref-name": "main", "type": "branch", "snapshot-id": 1}
+    updates = [{"action": "add-snapshot", "snapshot": snapshot}, ref]
+    committed = server.ask("POST", path_of(*name), {"requirements": [], "updates": updates}).json["metadata"]
+    assert 4 == committed["next-row-id"]
+    kept = committed["snapshots"][0]
+    assert {"first-row-id": 0, "added-rows": 4}.items() <= kept.items()
+    assert client.load_table(name).metadata.format_version == 3
+    late = {**snapshot, "snapshot-id": 2, "sequence-number": 2}
+    updates = [{"action": "add-snapshot", "snapshot": late}]
+    refused = server.ask("POST", path_of(*name), {"requirements": [], "updates": updates})
+    assert 409 == refused.status  # the rows from 0 on were given to others: with others it fits
+    nowhere = server.ask("POST", path_of(*name), {"requirements": [], "updates": [{**ref, "snapshot-id": 9}]})
+    assert 400 == nowhere.status
+
+
+def test_a_table_is_upgraded_to_version_3(server: Server, table: Any) -> None:
+    update = {"action": "upgrade-format-version", "format-version": 3}
+    committed = server.ask("POST", path_of(*table.name()), {"requirements": [], "updates": [update]})
+    assert (3, 0) == (committed.json["metadata"]["format-version"], committed.json["metadata"]["next-row-id"])
+    assert 3 == len(committed.json["metadata"]["snapshots"])
+
+
+# -- lists ---------------------------------------------------------------------------------------------------
+
+
+def test_lists_come_in_pages(server: Server, client: RestCatalog, named: Callable[[str], str]) -> None:
+    namespace = named("pages")
+    client.create_namespace(namespace)
+    for number in range(5):
+        client.create_table((namespace, f"t{number}"), SCHEMA)
+    path, pages = f"/v1/shop/namespaces/{namespace}/tables", []
+    token: str | None = ""
+    while token is not None:
+        answer = server.ask("GET", f"{path}?pageToken={token}&pageSize=2").json
+        pages.append([entry["name"] for entry in answer["identifiers"]])
+        token = answer["next-page-token"]
+    assert [["t0", "t1"], ["t2", "t3"], ["t4"]] == pages
+    assert 5 == len(server.ask("GET", path).json["identifiers"])
+    assert 5 == len(server.ask("GET", f"{path}?pageToken=").json["identifiers"])
+
+
+def test_what_is_dropped_between_two_pages_moves_nothing(
+    server: Server, client: RestCatalog, named: Callable[[str], str]
+) -> None:
+    parent = named("parent")
+    for number in range(4):
+        client.create_namespace((parent, f"n{number}"))
+    path = f"/v1/shop/namespaces?parent={parent}&pageSize=2"
+    first = server.ask("GET", f"{path}&pageToken=").json
+    client.drop_namespace((parent, "n1"))
+    second = server.ask("GET", f"{path}&pageToken={first['next-page-token']}").json
+    assert [[parent, "n2"], [parent, "n3"]] == second["namespaces"]
+
+
+@pytest.mark.parametrize("query", ["pageToken=%21%21", "pageToken=&pageSize=0", "pageToken=&pageSize=many"])
+def test_a_page_that_makes_no_sense_is_refused(server: Server, query: str) -> None:
+    assert (400, "BadRequestException") == server.ask("GET", f"/v1/shop/namespaces?{query}").error[:2]
+
+
+# -- errors --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "method, path, document, expected",
+    [
+        ("GET", "/", None, (404, "NoSuchEndpointException")),
+        ("GET", "/v1/shop/namespaces/db/functions", None, (404, "NoSuchEndpointException")),
+        ("GET", "/v1/shop/namespaces/nope/views", None, (404, "NoSuchNamespaceException")),
+        ("GET", "/v1/shop/namespaces/db/views/nope", None, (404, "NoSuchViewException")),
+        ("DELETE", "/v1/shop/namespaces/db/views/nope", None, (404, "NoSuchViewException")),
+        ("POST", "/v1/shop/namespaces/db/views/nope", {"updates": []}, (404, "NoSuchViewException")),
+        ("PUT", "/v1/shop/namespaces", None, (405, "MethodNotAllowedException")),
+        ("POST", "/v1/shop/namespaces", b"{", (400, "BadRequestException")),
+        ("POST", "/v1/shop/namespaces", {"namespace": "db"}, (400, "BadRequestException")),
+        ("POST", "/v1/shop/namespaces", {"namespace": ["a.b"]}, (400, "BadRequestException")),
+        ("POST", "/v1/shop/namespaces", {"namespace": []}, (404, "NoSuchNamespaceException")),
+        ("POST", "/v1/shop/namespaces", {"namespace": ["db"]}, (409, "AlreadyExistsException")),
+        ("GET", "/v1/shop/namespaces/nope", None, (404, "NoSuchNamespaceException")),
+        ("GET", "/v1/shop/namespaces?parent=nope", None, (404, "NoSuchNamespaceException")),
+        ("GET", "/v1/shop/namespaces/nope/tables", None, (404, "NoSuchNamespaceException")),
+        ("GET", "/v1/shop/namespaces/db/tables/nope", None, (404, "NoSuchTableException")),
+        ("POST", "/v1/shop/namespaces/db/tables/nope", {"updates": []}, (404, "NoSuchTableException")),
+        (
+            "POST",
+            "/v1/shop/namespaces/db/properties",
+            {"removals": ["a"], "updates": {"a": "1"}},
+            (422, "UnprocessableEntityException"),
+        ),
+        (
+            "POST",
+            "/v1/shop/namespaces/db/register",
+            {"name": "r", "metadata-location": "file:///nowhere"},
+            (404, "NotFoundException"),
+        ),
+    ],
+)
+def test_each_fault_has_its_status_and_its_type(
+    server: Server, method: str, path: str, document: Any, expected: tuple[int, str]
+) -> None:
+    assert expected == server.ask(method, path, document).error[:2]
+
+
+def test_unknown_updates_and_requirements_are_refused_and_nothing_lands(server: Server, table: Any) -> None:
+    path, known = path_of(*table.name()), {"action": "set-properties", "updates": {"a": "1"}}
+    for document in (
+        {"requirements": [], "updates": [known, {"action": "make-coffee"}]},
+        {"requirements": [{"type": "assert-good-weather"}], "updates": [known]},
+    ):
+        assert (400, "BadRequestException") == server.ask("POST", path, document).error[:2]
+    assert "a" not in server.ask("GET", path).json["metadata"]["properties"]
+
+
+def test_a_failed_requirement_is_a_conflict_that_begins_with_javas_words(server: Server, table: Any) -> None:
+    requirement = {"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": 1}
+    answer = server.ask("POST", path_of(*table.name()), {"requirements": [requirement], "updates": []})
+    status, kind, message = answer.error
+    assert (409, "CommitFailedException") == (status, kind)
+    assert message.startswith("Requirement failed: branch main has changed: expected id 1 != ")
+    assert "request_id=" in message
+
+
+def test_a_namespace_that_holds_something_is_not_dropped(server: Server, client: RestCatalog, table: Any) -> None:
+    assert (409, "NamespaceNotEmptyException") == server.ask("DELETE", "/v1/shop/namespaces/db").error[:2]
+    client.create_namespace(("above", "below"))
+    assert (409, "NamespaceNotEmptyException") == server.ask("DELETE", "/v1/shop/namespaces/above").error[:2]
+
+
+def test_a_method_that_is_not_served_names_those_that_are(server: Server) -> None:
+    answer = server.ask("PATCH", path_of("db", "t"))
+    assert (405, "DELETE, GET, HEAD, POST") == (answer.status, answer.headers["allow"])
+
+
+def test_metrics_are_taken(server: Server, table: Any) -> None:
+    assert 204 == server.ask("POST", f"{path_of(*table.name())}/metrics", {"report-type": "scan-report"}).status
+
+
+def test_a_body_that_is_too_long_is_refused_before_it_is_read_whole(server: Server) -> None:
+    assert 413 == server.ask("POST", "/v1/shop/namespaces", b" " * (65 * 1024 * 1024)).status

@@ -1,0 +1,136 @@
+"""Renames in a metastore that loses the reply, and carries the alter out at any time after that."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
+
+from commit_coord import CommitStateUnknown
+from commit_coord.catalog.metastore.administration import Administration
+from commit_coord.catalog.metastore.hive_table import ICEBERG_VIEW, METADATA_LOCATION, TABLE_TYPE, VIRTUAL_VIEW
+from commit_coord.catalog.metastore.pointers import Pointers
+from commit_coord.catalog.metastore.views import ViewPointers
+from commit_coord.hms.connection import InvalidOperation, LostReply, NoSuchObject
+from commit_coord.hms.probe import CompareAndSet
+
+OLD, NEW = ("db", "t"), ("db", "u")
+KINDS = {"table": ("EXTERNAL_TABLE", "ICEBERG", Pointers), "view": (VIRTUAL_VIEW, ICEBERG_VIEW, ViewPointers)}
+
+
+class Metastore:
+    """Tables by their names. Loses the reply to the first alter, and carries it out *delay* calls later."""
+
+    def __init__(self, delay: int) -> None:
+        self.tables: dict[tuple[str, str], Any] = {}
+        self._delay, self._late = delay, cast("tuple[Any, Any] | None", None)
+        self.altered = 0
+
+    def get_table(self, database: str, name: str) -> Any:
+        self._tick()
+        if (found := self.tables.get((database, name))) is None:
+            raise NoSuchObject(message=name)
+        return copy.deepcopy(found)
+
+    def get_all_databases(self) -> list[str]:
+        self._tick()
+        return ["db"]
+
+    def alter_table(self, database: str, name: str, new: Any, *, expected: Any, server: str) -> None:
+        self._tick()
+        self.altered += 1
+        if self.altered == 1:
+            self._late = (database, name), copy.deepcopy(new)
+            raise LostReply("no answer")
+        self._carry_out((database, name), new)
+
+    def _tick(self) -> None:
+        self._delay -= self._late is not None
+        if self._late is not None and self._delay < 0:
+            late, self._late = self._late, None
+            self._carry_out(*late)
+
+    def _carry_out(self, old: Any, new: Any) -> None:
+        name = new.dbName, new.tableName
+        if old not in self.tables or name in self.tables:
+            raise InvalidOperation(message=f"{old} is not there, or {name} is")
+        self.tables[name] = new
+        del self.tables[old]
+
+
+def named(name: tuple[str, str], kind: str, location: str) -> Any:
+    """Return a table or a view of the metastore."""
+    table_type, iceberg, _ = KINDS[kind]
+    parameters = {TABLE_TYPE: iceberg, METADATA_LOCATION: location}
+    return SimpleNamespace(dbName=name[0], tableName=name[1], tableType=table_type, parameters=parameters)
+
+
+def rename(metastore: Metastore, kind: str) -> None:
+    """Rename OLD to NEW."""
+    clock: Any = SimpleNamespace(sleep=lambda seconds: None, random=lambda: 0.5)
+    client: Any = metastore
+    able = SimpleNamespace(server="s", compare_and_set=CompareAndSet.HONOURED)
+    servers: Any = SimpleNamespace(capabilities=lambda: able)
+    properties: Any = SimpleNamespace(refuse_others=lambda table, parameters: None)
+    Administration(client, KINDS[kind][2](client, clock), servers, properties, clock).rename(OLD, NEW)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("delay", range(8))
+def test_a_rename_that_comes_late_is_a_rename(kind: str, delay: int) -> None:
+    metastore = Metastore(delay)
+    metastore.tables[OLD] = named(OLD, kind, "mine")
+    rename(metastore, kind)
+    assert {NEW: "mine"} == {name: table.parameters[METADATA_LOCATION] for name, table in metastore.tables.items()}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("gone", [OLD, NEW])
+def test_a_rename_whose_reply_was_lost_is_unknown_if_others_touched_the_table(kind: str, gone: tuple[str, str]) -> None:
+    """Others drop the table under its old name before the alter comes, or it is carried out and moved on."""
+    metastore = Metastore(99)
+    metastore.tables[OLD] = named(OLD, kind, "mine")
+    before = metastore.alter_table
+
+    def alter(*arguments: Any, **more: Any) -> None:
+        with pytest.raises(LostReply):
+            before(*arguments, **more)
+        del metastore.tables[OLD]
+        if gone == NEW:
+            metastore.tables[NEW] = named(NEW, kind, "moved on")
+        raise LostReply("no answer")
+
+    metastore.alter_table = alter  # type: ignore[method-assign]
+    with pytest.raises(CommitStateUnknown):
+        rename(metastore, kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_rename_to_a_name_that_others_take_meanwhile_is_refused(kind: str) -> None:
+    metastore, calls = Metastore(99), itertools.count()
+    metastore.tables[OLD] = named(OLD, kind, "mine")
+    look = metastore.get_all_databases
+
+    def taken() -> list[str]:
+        if next(calls) == 1:
+            metastore.tables[NEW] = named(NEW, kind, "theirs")
+        return look()
+
+    metastore.get_all_databases = taken  # type: ignore[method-assign]
+    metastore.altered = 0
+
+    def lost(*_: Any, **__: Any) -> None:
+        raise LostReply("no answer")
+
+    metastore.alter_table = lost  # type: ignore[method-assign]
+    with pytest.raises(TableAlreadyExistsError):
+        rename(metastore, kind)
+
+
+def test_a_table_that_is_not_there_is_not_renamed() -> None:
+    with pytest.raises(NoSuchTableError):
+        rename(Metastore(0), "table")
