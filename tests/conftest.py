@@ -32,7 +32,7 @@ LONGEST = (
 """The files whose tests take longest, the longest first."""
 
 
-GENERATED = {"test_repeats.py": 5, "test_answers.py": 2, "test_fuzz.py": 2}
+GENERATED = {"test_repeats.py": 5, "test_answers.py": 2}
 """Files whose generators make more cases than a run of CI has time for. Of so many cases, one is not slow."""
 
 _seen: Counter[str] = Counter()

@@ -144,7 +144,7 @@ class Application:
             try:
                 self.refresh()
             except Exception:
-                logger.exception("the files of the authentication can't be read again")
+                logger.exception("the files of TLS and of the authentication can't be read again")
 
     def refresh(self) -> None:
         """Read the files of TLS and of the authentication again if they have changed; blocks."""

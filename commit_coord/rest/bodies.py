@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from commit_coord.rest.errors import BodyTimeout, BodyTooLarge, Overloaded
+from commit_coord.rest.errors import BodyTimeout, BodyTooLarge, Overloaded, stopping
 from commit_coord.rest.wire import Request
 
 Message = MutableMapping[str, Any]
@@ -93,5 +93,5 @@ class Bodies:
                     self._arriving.discard(limit)
         except TimeoutError:
             if self._is_stopping:
-                raise Overloaded("the server is stopping; ask another one, or this one when it is back") from None
+                raise stopping() from None
             raise BodyTimeout(f"The body of the request did not arrive within {self._timeout_ms} ms") from None
