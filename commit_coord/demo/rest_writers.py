@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.hive import HiveCatalog
 from pyiceberg.catalog.rest import RestCatalog
-from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
+from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, ValidationException
 
 from commit_coord.config import COORDINATED_URI_PREFIX
 from commit_coord.demo.backend import CATALOG
@@ -276,7 +276,8 @@ def _append(run: Run, notes: Notebook, table: Any, writer: str, number: int, bat
             notes.unknown(writer, table_of(writer), mark)
             if not _has_landed(table, mark):
                 raise
-        except CommitFailedException as error:
+        # PyIceberg's own catalog, refused once, looks for the snapshot that it had read. Spark may have expired it.
+        except (CommitFailedException, ValidationException) as error:
             notes.refused(writer, table_of(writer), mark, str(error)[:300])
             refusals += 1
             time.sleep(0.05)
