@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,6 +64,19 @@ def known_catalogs() -> list[str]:
     return sorted(found) if isinstance(found, dict) else []
 
 
+def require_configured(name: str, arguments: Mapping[str, str], hint: str) -> None:
+    """Check that the catalog *name* has an address, in PyIceberg's configuration or in *arguments*.
+
+    Raises:
+        CommandFailed: It has none; *hint* says what to do.
+    """
+    if not given_properties(name, arguments).get("uri"):
+        known = ", ".join(known_catalogs()) or "none"
+        raise CommandFailed(
+            f"no catalog {name!r} is configured (known: {known}): {hint}", ExitCode.USAGE, "unknown-catalog"
+        )
+
+
 def checked(choice: Choice) -> dict[str, str]:
     """Return the arguments of *choice* after a look at what can be said without opening anything.
 
@@ -72,15 +85,7 @@ def checked(choice: Choice) -> dict[str, str]:
         ConfigError: A setting is wrong.
     """
     arguments = choice.arguments()
-    given = given_properties(choice.catalog, arguments)
-    if not given.get("uri"):
-        known = known_catalogs()
-        raise CommandFailed(
-            f"no catalog {choice.catalog!r} is configured (known: {', '.join(known) or 'none'}): "
-            "add it to .pyiceberg.yaml, or give --uri and --warehouse",
-            ExitCode.USAGE,
-            "unknown-catalog",
-        )
+    require_configured(choice.catalog, arguments, "add it to .pyiceberg.yaml, or give --uri and --warehouse")
     return arguments
 
 

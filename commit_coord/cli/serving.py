@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from commit_coord.cli.catalogs import require_configured
 from commit_coord.cli.failures import CommandFailed, ExitCode
 from commit_coord.cli.output import DEBUG, JSON, Output
 from commit_coord.config import default_catalog_name
@@ -62,6 +63,8 @@ def serve(
     settings |= {name: value for name, value in flags.items() if value is not None}
     named = catalogs or settings.get("catalogs") or [default_catalog_name()]
     serving = validated(Serving, settings | {"catalogs": named}, config)
+    for name in serving.catalogs:
+        require_configured(name, {}, "add it to .pyiceberg.yaml")
     check(serving)
 
     def ready(url: str) -> None:

@@ -31,6 +31,7 @@ logger = logging.getLogger(__name__)
 
 _BACKLOG = 2048
 _END_TIMEOUT_S = 10
+_END_POLL_S = 0.1
 """How long the end of a process may take after its stop timeout: it releases its locks and closes its connections."""
 
 
@@ -210,8 +211,19 @@ class _Server(uvicorn.Server):
         except Exception:
             logger.exception("a stop of the server goes on, although not everything that waits is refused")
         deadline = asyncio.get_running_loop().call_later(self._stop_timeout_s, self._abandon)
+        closing = asyncio.create_task(self._end_closing())
         await super().shutdown(sockets)
         deadline.cancel()
+        closing.cancel()
+
+    async def _end_closing(self) -> None:
+        """End the connections that only wait for the client's part of TLS' end: one that is idle reads nothing."""
+        while True:
+            await asyncio.sleep(_END_POLL_S)
+            for connection in list(self.server_state.connections):
+                transport = connection.transport
+                if transport.is_closing() and not transport.get_write_buffer_size():
+                    transport.abort()
 
     def _abandon(self) -> None:
         """Close all connections, and wait for no request any more."""

@@ -515,9 +515,10 @@ def test_bad_input(shell: Shell, line: str, exits: int, words: str) -> None:
 def test_unknown_catalog(shell: Shell) -> None:
     """The message names the catalogs that are configured."""
     (shell.folder / ".pyiceberg.yaml").write_text("catalog:\n  depot:\n    uri: coord+sqlite:////nowhere/x.db\n")
-    message = shell.error("locks", "shop", place=False, exits=2)
-    assert "no catalog 'shop'" in message
-    assert "depot" in message
+    for line in (("locks", "shop"), ("serve", "--catalog", "shop")):
+        message = shell.error(*line, place=False, exits=2)
+        assert "no catalog 'shop'" in message
+        assert "depot" in message
 
 
 def test_a_typing_error_makes_no_database(shell: Shell) -> None:

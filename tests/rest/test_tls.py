@@ -7,6 +7,7 @@ import http.client
 import socket
 import ssl
 from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -85,20 +86,26 @@ def server(folder: Path) -> Iterator[Server]:
         yield server
 
 
-def asked(server: Server, ca: Path, path: str, pair: str = "", **headers: str) -> tuple[int, int]:
-    """Return the status of a request and the number of the server's certificate."""
+@contextmanager
+def connected(server: Server, ca: Path, pair: str = "") -> Iterator[http.client.HTTPSConnection]:
+    """Yield a connection of a client that has the certificate *pair*."""
     context = ssl.create_default_context(cafile=str(ca))
     if pair:
         context.load_cert_chain(ca.parent / f"{pair}.pem", ca.parent / f"{pair}.key")
     address = urlsplit(server.url)
-    connection = http.client.HTTPSConnection(address.hostname or "", address.port, timeout=30, context=context)
-    try:
+    with closing(
+        http.client.HTTPSConnection(address.hostname or "", address.port, timeout=30, context=context)
+    ) as made:
+        yield made
+
+
+def asked(server: Server, ca: Path, path: str, pair: str = "", **headers: str) -> tuple[int, int]:
+    """Return the status of a request and the number of the server's certificate."""
+    with connected(server, ca, pair) as connection:
         connection.request("GET", path, headers=headers)
         assert isinstance(connection.sock, ssl.SSLSocket)
         number = int(str((connection.sock.getpeercert() or {})["serialNumber"]), 16)
         return connection.getresponse().status, number
-    finally:
-        connection.close()
 
 
 def test_pyiceberg_writes_with_credentials_over_tls(server: Server, folder: Path) -> None:
@@ -154,6 +161,17 @@ def test_new_certificates_are_used_without_a_restart(server: Server, folder: Pat
     assert 200 == asked(server, both, "/v1/shop/namespaces/db/tables", "loader")[0]
     assert pid == server.process.pid
     assert server.process.poll() is None
+
+
+def test_a_stop_does_not_wait_for_a_client_that_keeps_its_connection(folder: Path) -> None:
+    with (
+        served("--config", str(folder / "serve.toml")) as server,
+        connected(server, folder / "ca.pem", "loader") as connection,
+    ):
+        connection.request("GET", "/health")
+        assert 200 == connection.getresponse().status
+        server.end()
+    assert "took too long" not in server.said
 
 
 def test_a_head_without_end_is_cut_off(server: Server, folder: Path) -> None:
