@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.update import AssertCreate, TableRequirement, TableUpdate
@@ -13,7 +14,7 @@ from commit_coord.catalog.names import NamedCatalog
 from commit_coord.catalog.requested import RequestedCommit, RequestedCommits
 from commit_coord.coordinator import Committed
 from commit_coord.iceberg import metadata as fast_metadata
-from commit_coord.iceberg.attempt import Attempt, table_name
+from commit_coord.iceberg.attempt import Attempt, Beginning, table_name
 from commit_coord.table import CatalogTransaction
 from commit_coord.table.several import LoadingCatalog
 
@@ -52,6 +53,7 @@ class CommittingCatalog(LockingCatalog, NamedCatalog):
         *,
         declared: str | None = None,
         request_id: str | None = None,
+        since: Beginning | None = None,
         check: Callable[[], None] = lambda: None,
     ) -> Committed:
         """Commit for a client of another protocol: on any head, the requirements decide whether the commit lands.
@@ -65,8 +67,9 @@ class CommittingCatalog(LockingCatalog, NamedCatalog):
             updates: Applied to the head in this order.
             declared: The client's declaration for all its appends, ``blind`` or ``checked``. With None, the table
                 property ``commit.append.blind`` decides. The snapshot property ``commit-coord.append`` has precedence.
-            request_id: A UUID that the client has chosen and may use again; None makes one. The table's history
-                contains it, the journal does not: the caller itself keeps the answer.
+            request_id: A UUID that the client has chosen and may use again; None makes one.
+            since: The table as the first copy of the request found it, if this is another copy and that is known. With
+                it, no copy lands twice, however long the other one took and whatever the table forgot since.
             check: Raises an error if the commit must not land. It is called unless the commit has already landed.
 
         Raises:
@@ -78,7 +81,7 @@ class CommittingCatalog(LockingCatalog, NamedCatalog):
             ValueError: The declaration is not known.
         """
         table = self._table_identifier(identifier)
-        commit = RequestedCommit(self.coordinator, table, requirements, updates, declared, request_id)
+        commit = RequestedCommit(self.coordinator, table, requirements, updates, declared, request_id, since)
         return commit.commit(check)
 
     def commit_requests(
@@ -86,6 +89,7 @@ class CommittingCatalog(LockingCatalog, NamedCatalog):
         requests: Sequence[CommitRequest],
         *,
         request_id: str | None = None,
+        since: Mapping[Identifier, Beginning] = MappingProxyType({}),
         check: Callable[[], None] = lambda: None,
     ) -> dict[Identifier, Committed]:
         """Commit *requests*, each to another table, like :meth:`commit_request`: all of them land, or none.
@@ -95,6 +99,7 @@ class CommittingCatalog(LockingCatalog, NamedCatalog):
         Args:
             requests: The commits.
             request_id: As for :meth:`commit_request`.
+            since: As for :meth:`commit_request`, by table.
             check: As for :meth:`commit_request`.
 
         Returns:
@@ -108,10 +113,11 @@ class CommittingCatalog(LockingCatalog, NamedCatalog):
             CommitError: As :meth:`~commit_coord.coordinator.Coordinator.commit_several`.
         """
         named = [(self._table_identifier(table), requires, changes) for table, requires, changes in requests]
+        begun = {self._table_identifier(table): beginning for table, beginning in since.items()}
         names = [table_name(table) for table, *_ in named]
         if twice := [name for name in names if names.count(name) > 1]:
             raise ValueError(f"nothing was done: the table {twice[0]} is named twice")
-        return RequestedCommits(self.coordinator, named, request_id).commit(check)
+        return RequestedCommits(self.coordinator, named, request_id, begun).commit(check)
 
     def transaction(self: LoadingCatalog, request_id: str | None = None) -> CatalogTransaction:
         """Return a transaction over several tables: all its changes land together, or none.

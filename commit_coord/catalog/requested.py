@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
@@ -25,7 +25,7 @@ from commit_coord.errors import (
 )
 from commit_coord.iceberg import blind, manifest_list
 from commit_coord.iceberg import metadata as fast_metadata
-from commit_coord.iceberg.attempt import NO_SNAPSHOT, Append, Attempt, table_name
+from commit_coord.iceberg.attempt import NO_SNAPSHOT, Append, Attempt, Beginning, table_name
 from commit_coord.iceberg.java_updates import as_java_applies
 from commit_coord.iceberg.rebase import Conflict, snapshots_and_branches
 from commit_coord.iceberg.specs import FilesOfSnapshots
@@ -50,6 +50,7 @@ class RequestedCommit:
         updates: Applied to the head in this order.
         declared: The client's declaration for all its appends, ``blind`` or ``checked``; None if there is none.
         request_id: A UUID that the client has chosen and may use again; None makes one.
+        since: The table as the first copy of the request found it, if this is another copy and that is known.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class RequestedCommit:
         updates: Sequence[TableUpdate],
         declared: str | None,
         request_id: str | None,
+        since: Beginning | None,
     ) -> None:
         self._coordinator = coordinator
         self._declared = declared
@@ -73,6 +75,7 @@ class RequestedCommit:
             base_location=None,
             requirements=tuple(requirements),
             updates=tuple(updates),
+            since=since,
             reads_data=True,  # the updates depend on the head, so they are made again for each head
         )
         self.before = SentBefore(
@@ -81,8 +84,9 @@ class RequestedCommit:
             updates=self._asked.updates,
             creates=self._creates,
             request_id=request_id,
+            since=since,
         )
-        self._land = partial(coordinator.commit, repeatable=request_id is not None, remembered=False)
+        self._land = partial(coordinator.commit, repeatable=request_id is not None)
         self._candidate = None if self._creates else blind.candidate(requirements, updates)
         self._append: Append | None = None
         self._written: list[str] = []
@@ -330,11 +334,18 @@ class RequestedCommits:
         coordinator: Commits.
         requests: For each table, its name, requirements and updates.
         request_id: A UUID that the client has chosen and may use again; None makes one.
+        since: By table, as for :class:`RequestedCommit`.
     """
 
-    def __init__(self, coordinator: Coordinator, requests: Sequence[_Asked], request_id: str | None) -> None:
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        requests: Sequence[_Asked],
+        request_id: str | None,
+        since: Mapping[Identifier, Beginning],
+    ) -> None:
         self._coordinator, self._request_id = coordinator, request_id
-        self._parts = [RequestedCommit(coordinator, *asked, None, request_id) for asked in requests]
+        self._parts = [RequestedCommit(coordinator, *each, None, request_id, since.get(each[0])) for each in requests]
 
     def commit(self, check: Callable[[], None]) -> dict[Identifier, Committed]:
         """Land the commits, once; return the state of each table.
@@ -356,7 +367,7 @@ class RequestedCommits:
         request_id = self._request_id or str(coordinator.host.new_id())
         try:
             changes = [part.change(request_id) for part in self._parts]
-            return coordinator.commit_several(changes, repeatable=self._request_id is not None, remembered=False)
+            return coordinator.commit_several(changes, repeatable=self._request_id is not None)
         except CommitNotApplied as refused:
             if (landed := self._landed(partial(SentBefore.landed_after, refused=refused))) is not None:
                 return landed

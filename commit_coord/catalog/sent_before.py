@@ -20,7 +20,7 @@ from pyiceberg.typedef import Identifier
 
 from commit_coord.coordinator import Committed, Coordinator
 from commit_coord.errors import CommitStateUnknown
-from commit_coord.iceberg.attempt import table_name
+from commit_coord.iceberg.attempt import Beginning, table_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +33,7 @@ class SentBefore:
         updates: The updates of the commit.
         creates: Whether the commit creates the table.
         request_id: The request id that the client has chosen; None if it has chosen none.
+        since: The table as the first copy of the request found it, if this is another copy and that is known.
     """
 
     coordinator: Coordinator
@@ -40,6 +41,7 @@ class SentBefore:
     updates: Sequence[TableUpdate]
     creates: bool
     request_id: str | None
+    since: Beginning | None
 
     def head(self) -> tuple[TableMetadata, str]:
         """Return the metadata of the table and its location.
@@ -64,14 +66,15 @@ class SentBefore:
         """Return the commit as it has landed, if *head* contains it; None if it does not.
 
         Raises:
-            CommitStateUnknown: *head* contains some of its snapshots, and others not.
+            CommitStateUnknown: *head* contains some of its snapshots, and others not. Or it contains none, and does not
+                reach back to the first copy of the request.
         """
         ids = self._snapshot_ids
         found = [snapshot_id for snapshot_id in ids if head.snapshot_by_id(snapshot_id) is not None]
         if not (found and len(found) == len(ids)) and not self._made(head):
             entry = None
             if self.request_id is not None:
-                entry = self.coordinator.recall(self.table, head, location, self.request_id)
+                entry = self.coordinator.recall(self.table, head, location, self.request_id, self.since)
             if entry is None and found:
                 raise CommitStateUnknown(
                     "the table contains some of the snapshots of the commit and others not; they may have expired, or "

@@ -55,7 +55,6 @@ class Commit:
         replan: Plans the attempt again when the head has moved; with None the attempt is then refused.
         operation_lease: The locks of the operation; the attempt must not land without them. None if there are none.
         is_repair: The attempt has the request id of a commit that landed and was overwritten.
-        remembered: The journal keeps the request id of a repeatable attempt.
     """
 
     def __init__(
@@ -66,12 +65,9 @@ class Commit:
         operation_lease: Lease | None,
         *,
         is_repair: bool,
-        remembered: bool,
     ) -> None:
         self._services = services
-        self._run = Run(
-            services=services, attempt=attempt, fence=services.fence, is_repair=is_repair, remembered=remembered
-        )
+        self._run = Run(services=services, attempt=attempt, fence=services.fence, is_repair=is_repair)
         self._operation_lease = operation_lease
         self._planner = Planner(self._run, replan)
         self._group = Group(self._run, self._planner, operation_locked=operation_lease is not None)

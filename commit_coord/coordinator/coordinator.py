@@ -25,7 +25,6 @@ class Coordinator(Services):
         *,
         replan: Replanner | None = None,
         repeatable: bool = False,
-        remembered: bool = True,
         operation_lease: Lease | None = None,
         is_repair: bool = False,
     ) -> list[Committed]:
@@ -40,8 +39,6 @@ class Coordinator(Services):
             replan: Plans the attempt again when the head has moved; with None the attempt is then refused.
             repeatable: The caller has chosen the request id and may use it again: look the id up first, and keep it in
                 the journal.
-            remembered: False for a caller that itself keeps the outcomes of its requests: the journal then does not
-                keep the request id, only the table's history contains it.
             operation_lease: The locks of the operation; the attempt must not land without them, so the lock service
                 is asked for them directly before the swap.
             is_repair: The attempt has the request id of a commit that landed and was overwritten, so files with the
@@ -57,12 +54,10 @@ class Coordinator(Services):
         if len(attempts) != 1:
             raise InternalError("a commit takes one attempt", attempts=len(attempts))
         attempt = replace(attempts[0], repeatable=repeatable)
-        commit = Commit(self, attempt, replan, operation_lease, is_repair=is_repair, remembered=remembered)
+        commit = Commit(self, attempt, replan, operation_lease, is_repair=is_repair)
         return [commit.run()]
 
-    def commit_several(
-        self, changes: Sequence[Change], *, repeatable: bool = False, remembered: bool = True
-    ) -> dict[Identifier, Committed]:
+    def commit_several(self, changes: Sequence[Change], *, repeatable: bool = False) -> dict[Identifier, Committed]:
         """Land *changes*, each of another table, in one swap of all pointers.
 
         Guarantee: as for :meth:`commit`, and either all changes land or none.
@@ -70,7 +65,6 @@ class Coordinator(Services):
         Args:
             changes: All of them have the same request id.
             repeatable: As for :meth:`commit`.
-            remembered: As for :meth:`commit`.
 
         Returns:
             For each table, its state after the commit. A table that was dropped since an earlier commit with the
@@ -84,7 +78,7 @@ class Coordinator(Services):
         if not changes:
             return {}
         named = [replace(each, attempt=replace(each.attempt, repeatable=repeatable)) for each in changes]
-        return CommitOfSeveral(self, store, named, remembered=remembered).run()
+        return CommitOfSeveral(self, store, named).run()
 
     def require_several(self) -> SeveralPointersStore:
         """Return the store if it swaps the pointers of several tables at once.

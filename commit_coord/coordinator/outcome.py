@@ -163,7 +163,7 @@ def _swapped(run: Run, verdict: Verdict, plan: Planned) -> Committed:
 
 def _remember(run: Run, entry: JournalEntry) -> None:
     locks = run.services.locks
-    if not (run.remembered and locks.guarantees.journal):
+    if not locks.guarantees.journal:
         return
     try:
         locks.remember(entry, lifetime_ms=run.services.journal_lifetime_ms)

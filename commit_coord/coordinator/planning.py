@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import assert_never
 
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
@@ -105,11 +106,15 @@ class Planner:
         return replace(rebased, metadata=made)
 
     def landed_before(self, attempt: Attempt, pointer: str | None) -> Committed | None:
-        """Return the commit with the request id of *attempt*, if the journal or the table at *pointer* has it."""
+        """Return the commit with the request id of *attempt*, if the journal or the table at *pointer* has it.
+
+        Raises:
+            CommitStateUnknown: Neither has it, and that proves nothing.
+        """
         if pointer is None:
             return None
         metadata = self._services.read(pointer)
-        entry = self._services.recall(attempt.table, metadata, pointer, attempt.request_id)
+        entry = self._services.recall(attempt.table, metadata, pointer, attempt.request_id, attempt.since)
         if entry is None:
             return None
         return Committed(metadata=metadata, location=pointer, snapshot_ids=entry.snapshot_ids, answered=True)
@@ -166,9 +171,14 @@ class Planner:
         if pointer is not None:
             return Refusal(reason="the table already exists")
         attempt = self._run.attempt
-        for requirement in attempt.requirements:
-            requirement.validate(None)
-        made = created(attempt, generation=self._run.latch.generation)
+        try:
+            for requirement in attempt.requirements:
+                requirement.validate(None)
+            made = created(attempt, generation=self._run.latch.generation)
+        except (CommitFailedException, KeyError) as error:
+            return Refusal(reason=str(error))
+        except ValueError as error:
+            return Refusal(reason=str(error), misfit=error)
         return self._planned(
             self.prepared(Rebased(metadata=made, manifest_list=None, snapshot_ids=()), None), None, None
         )

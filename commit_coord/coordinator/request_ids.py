@@ -9,7 +9,7 @@ from typing import Any
 from pyiceberg.table.metadata import TableMetadata
 
 from commit_coord.iceberg import metadata as fast_metadata
-from commit_coord.iceberg.attempt import table_name
+from commit_coord.iceberg.attempt import Beginning, table_name
 from commit_coord.iceberg.rebase import REQUEST_ID
 from commit_coord.model import JournalEntry
 from commit_coord.process import Host
@@ -42,6 +42,23 @@ def landed(metadata: TableMetadata, location: str, table: tuple[str, ...], reque
         metadata_location=published or location,
         snapshot_ids=ids,
     )
+
+
+def shows_all_since(metadata: TableMetadata, location: str, begun: Beginning) -> bool:
+    """Return whether a request id that :func:`landed` does not find has not landed since *begun*.
+
+    1. A commit lands, and nobody keeps that.   2. Its snapshot expires, and its metadata file leaves the log.   3. No
+    trace of its request id is left.
+
+    The file's name does not suffice for an append that another latch holder has published, and snapshots of version 1
+    have no sequence numbers. So in version 1, only a table that has not moved shows it.
+    """
+    if location == begun.location:
+        return True
+    snapshots: fast_metadata.LazyModels[Any] = metadata.__dict__["snapshots"]
+    since = range(begun.sequence_number + 1, fast_metadata.sequence_number(metadata) + 1)
+    in_log = any(entry.metadata_file == begun.location for entry in metadata.metadata_log)
+    return in_log and metadata.format_version > 1 and snapshots.sequence_numbers().issuperset(since)
 
 
 def file_name(request_id: str, host: Host, *, fresh: bool) -> str:

@@ -20,7 +20,6 @@ class Run:
         attempt: The attempt to commit; replaced when it is planned again.
         fence: The id of the Hive lease that must be live at the swap; None without a fence.
         is_repair: The attempt has the request id of a commit that landed, so files with the usual names exist already.
-        remembered: The journal keeps the request id of a repeatable attempt.
         lease: The latch; None while it is not held.
         may_be_carried: Whether another latch holder may have published the attempt.
         rebased: Whether the head has moved since the attempt was planned.
@@ -30,7 +29,6 @@ class Run:
     attempt: Attempt
     fence: int | None
     is_repair: bool
-    remembered: bool
     lease: HandoverLease | None = None
     may_be_carried: bool = False
     rebased: bool = False

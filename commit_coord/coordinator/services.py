@@ -11,11 +11,12 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Identifier
 
 from commit_coord.clock import Clock
-from commit_coord.coordinator.request_ids import landed
+from commit_coord.coordinator.request_ids import landed, shows_all_since
 from commit_coord.coordinator.stores import PointerStore
+from commit_coord.errors import CommitStateUnknown
 from commit_coord.events import Events
 from commit_coord.iceberg import manifest_list
-from commit_coord.iceberg.attempt import Attempt
+from commit_coord.iceberg.attempt import Attempt, Beginning, table_name
 from commit_coord.iceberg.overwrites import Overwrites
 from commit_coord.iceberg.reader import MetadataReader
 from commit_coord.locks.handover import HandoverLease, HandoverLockManager
@@ -139,13 +140,31 @@ class Services:
         metadata, location = self.load(table)
         return self.recall(table, metadata, location, request_id)
 
-    def recall(self, table: Identifier, head: TableMetadata, location: str, request_id: str) -> JournalEntry | None:
+    def recall(
+        self,
+        table: Identifier,
+        head: TableMetadata,
+        location: str,
+        request_id: str,
+        since: Beginning | None = None,
+    ) -> JournalEntry | None:
         """Do :meth:`find` on the table with the metadata *head*.
 
         The journal has one entry for each request id. The entry may be for another table: for a dropped table with
         the same name, or for a table to which the caller committed with the same request id.
+
+        Raises:
+            CommitStateUnknown: The id is nowhere, and *head* does not show every commit since *since*.
         """
         entry = self.locks.recall(request_id)
         if entry is not None and entry.table_uuid == str(head.table_uuid):
             return entry
-        return landed(head, location, table, request_id)
+        found = landed(head, location, table, request_id)
+        if found is None and since is not None and not shows_all_since(head, location, since):
+            raise CommitStateUnknown(
+                "the table's history does not reach back to the first copy of the request, so it is not known whether "
+                "that one has landed; look for its rows before you send it with another request id",
+                table=table_name(table),
+                request_id=request_id,
+            )
+        return found

@@ -54,11 +54,9 @@ class Change:
 class _Member:
     """One table of the commit."""
 
-    def __init__(self, services: Services, change: Change, *, remembered: bool) -> None:
+    def __init__(self, services: Services, change: Change) -> None:
         self.change = change
-        self.run = Run(
-            services=services, attempt=change.attempt, fence=services.fence, is_repair=False, remembered=remembered
-        )
+        self.run = Run(services=services, attempt=change.attempt, fence=services.fence, is_repair=False)
         self.planner = Planner(self.run, change.replan)
         self.publisher = Publisher(self.run)
         self.planned: PlanResult = Refusal(reason="it was not planned")
@@ -76,18 +74,15 @@ class CommitOfSeveral(LatchedCommit):
         services: What the commits of the catalog share.
         store: Swaps the pointers.
         changes: One for each table, all with the same request id.
-        remembered: The journal keeps the request id of a repeatable attempt.
     """
 
-    def __init__(
-        self, services: Services, store: SeveralPointersStore, changes: Sequence[Change], *, remembered: bool
-    ) -> None:
+    def __init__(self, services: Services, store: SeveralPointersStore, changes: Sequence[Change]) -> None:
         ordered = sorted(changes, key=lambda change: change.attempt.table)
         tables = [change.attempt.table for change in ordered]
         assert len(set(tables)) == len(tables) > 0, "each table is changed once"
         super().__init__(services, tables, ordered[0].attempt.request_id)
         self._store = store
-        self._members = [_Member(services, change, remembered=remembered) for change in ordered]
+        self._members = [_Member(services, change) for change in ordered]
 
     def run(self) -> dict[Identifier, Committed]:
         """Execute all changes; return the state of each table that is still there.

@@ -102,6 +102,19 @@ class Merge:
     format_version: int
 
 
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """A table as the first copy of a request found it.
+
+    Args:
+        location: Of its metadata file.
+        sequence_number: The last one.
+    """
+
+    location: str
+    sequence_number: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
     """PyIceberg's (requirements, updates), and what they alone do not say.
@@ -121,6 +134,8 @@ class Attempt:
             their updates. Such an attempt is planned again when the head has moved, never re-based.
         properties_read: The value that each property had, which *updates* set or remove.
         repeatable: The request id was chosen by the caller, who may ask for it again: to be looked up first.
+        since: For the repeat of a request, the table as the first copy found it, if that is known. It is refused as
+            unknown if the table does not show every commit since. Never offered to others.
         joined: Request ids of further attempts that share the snapshot. Only the latch holder that publishes them sets
             it.
         changes_phase: A migration brings the table to another phase (``protocol/migration``). Never offered to others.
@@ -137,6 +152,7 @@ class Attempt:
     reads_data: bool = False
     properties_read: dict[str, str | None] = field(default_factory=dict)
     repeatable: bool = False
+    since: Beginning | None = None
     joined: tuple[str, ...] = ()
     changes_phase: bool = False
 

@@ -210,6 +210,13 @@ class LazyModels(Sequence[M], Generic[M]):
             if summary and value in (summary.get(key) or "").split(","):
                 yield _snapshot_id(item)
 
+    def sequence_numbers(self) -> set[int]:
+        """Return those of the snapshots, unparsed."""
+        return {
+            (item.get("sequence-number") if isinstance(item, dict) else item.sequence_number) or 0
+            for item in self._items
+        }
+
     def last(self, length: int) -> LazyModels[M]:
         """Return the last *length* entries, unparsed; itself when it has no more."""
         if length >= len(self._items):

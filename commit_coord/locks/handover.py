@@ -102,7 +102,7 @@ class HandoverLockManager(LockManager):
         return self.acquire(request, deadline=deadline)
 
     def remember(self, entry: JournalEntry, *, lifetime_ms: int) -> None:
-        """Keep *entry* in the journal for *lifetime_ms*.
+        """Keep *entry* in the journal for *lifetime_ms*; it replaces an entry with the same id.
 
         Raises:
             LockRefused: The lock manager has no journal.

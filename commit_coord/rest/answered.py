@@ -75,12 +75,14 @@ class Answered:
         )
 
     def begun_on(self, key: str, request: Request) -> Seen | None:
-        """Return the state that the request with *key* found at its start; None if no start is known.
+        """Return the state that the request with *key* found at its start.
+
+        None means that no start is known, or that what began did nothing.
 
         Raises:
             UnprocessableRequest: The key was used for another request.
         """
-        return self._recall(f"{key}:begun", request)
+        return self._recall(f"{key}:begun", request) or None
 
     def begin(self, key: str, request: Request, seen: Seen) -> None:
         """Keep the state that the request with *key* finds at its start.
@@ -89,6 +91,16 @@ class Answered:
             LockError: The state could not be kept, so the request must not be carried out.
         """
         self._remember(f"{key}:begun", request, seen)
+
+    def withdraw(self, key: str, request: Request) -> None:
+        """Forget that the request with *key* has begun: it has ended and did nothing. No copy may be running.
+
+        A failure is logged; then it is not known what the request did.
+        """
+        try:
+            self._remember(f"{key}:begun", request, {})
+        except Exception:
+            logger.warning("that the request with the key %s did nothing could not be kept", key, exc_info=True)
 
     def end(self, key: str, request: Request, ended: Answer | Exception) -> None:
         """Keep the answer to the request with *key*, unless a repeat may have another outcome.

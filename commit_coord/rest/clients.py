@@ -127,6 +127,7 @@ class Clients:
 
 def _placed(name: str, client: Client, place: Callable[[str, str], Place], path: Path) -> dict[Place, Access]:
     made: dict[Place, Access] = {}
+    named: dict[Place, str] = {}
     for where, access in client.grants.items():
         catalog, slash, namespace = where.partition("/")
         if slash and re.search(r"^$|^\.|\.\.|\.$|[/\x00-\x1f]", namespace):
@@ -138,7 +139,16 @@ def _placed(name: str, client: Client, place: Callable[[str, str], Place], path:
                 accepted="CATALOG or CATALOG/NAMESPACE, the levels of the namespace joined with dots",
             )
         try:
-            made[place(catalog, namespace)] = _GRANTED[access]
+            granted = place(catalog, namespace)
         except ValueError as error:
             raise ConfigError(str(error), key=f"{name}.grants", file=path, value=where) from error
+        if (other := named.setdefault(granted, where)) != where:
+            raise ConfigError(
+                "two grants are for the same namespace: the catalog does not tell the two names apart",
+                key=f"{name}.grants",
+                file=path,
+                value=f"{other}, {where}",
+                accepted="one of them",
+            )
+        made[granted] = _GRANTED[access]
     return made

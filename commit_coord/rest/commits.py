@@ -5,9 +5,11 @@ from __future__ import annotations
 import uuid
 from functools import partial
 
-from pyiceberg.table.update import AssertCreate, TableRequirement
+from pyiceberg.table.update import TableRequirement
 
 from commit_coord.coordinator import Committed
+from commit_coord.iceberg.attempt import Beginning, table_name
+from commit_coord.rest.answered import Seen
 from commit_coord.rest.classes import refuse_classes_in
 from commit_coord.rest.requirements import MadeBefore
 from commit_coord.rest.warehouses import Warehouse
@@ -38,6 +40,7 @@ def land(warehouse: Warehouse, request: Request, wanted: CommitTable) -> Committ
         wanted.updates,
         declared=request.headers.get(DECLARATION_HEADER),
         request_id=request.idempotency_key,
+        since=beginnings(request.found).get(table_name(request.table)),
         check=partial(refuse_classes_in, warehouse, wanted.updates),
     )
 
@@ -55,10 +58,25 @@ def land_several(warehouse: Warehouse, request: Request, wanted: CommitTransacti
         Exception: As :meth:`~commit_coord.catalog.base.CoordinatedCatalog.commit_requests`.
     """
     changes = [(each.identifier.identifier, _required(request, each), each.updates) for each in wanted.table_changes]
+    begun = beginnings(request.found)
     updates = [update for each in wanted.table_changes for update in each.updates]
     warehouse.catalog.commit_requests(
-        changes, request_id=request.idempotency_key, check=partial(refuse_classes_in, warehouse, updates)
+        changes,
+        request_id=request.idempotency_key,
+        since={table: begun[table_name(table)] for table, *_ in changes if table_name(table) in begun},
+        check=partial(refuse_classes_in, warehouse, updates),
     )
+
+
+def beginnings(found: Seen) -> dict[str, Beginning]:
+    """Return the tables as the first copy of a commit found them, by name, without those that did not exist.
+
+    Args:
+        found: What :func:`~commit_coord.rest.doubts.commit_tables` returned for the first copy.
+    """
+    return {
+        name: Beginning(seen["location"], seen["sequence-number"]) for name, seen in found.items() if seen["location"]
+    }
 
 
 def _required(request: Request, wanted: CommitTable) -> tuple[TableRequirement, ...]:
@@ -70,7 +88,6 @@ def _required(request: Request, wanted: CommitTable) -> tuple[TableRequirement, 
     The coordinator looks for the request id before it checks requirements. So the repeat gets the table of the first
     copy, or its outcome is unknown.
     """
-    creates = any(isinstance(requirement, AssertCreate) for requirement in wanted.requirements)
-    if not (creates and request.repeated):
+    if not (wanted.creates and request.found):
         return wanted.requirements
     return (*wanted.requirements, MadeBefore(uuid=uuid.UUID(request.idempotency_key)))

@@ -6,7 +6,8 @@ table" would be wrong. To drop a table that was created under this name in betwe
 So the server keeps the state of the store before it carries a request out. If the request is sent again, the server
 compares that state with the present one.
 
-A commit is recognized in its table, whose history contains the request id. So only the UUID of the table is kept:
+A commit is recognized in its table, whose history contains the request id. So only the table is kept: its UUID, and the
+point of its history from which on the id may be there.
 
 1. A commit lands in the table t, and the server is killed.   2. t is renamed, and perhaps another table gets its name.
 3. The client sends the request again. No history contains the id, but the commit is not refused: its
@@ -22,6 +23,7 @@ from pyiceberg.exceptions import NoSuchTableError, NoSuchViewError
 from pyiceberg.typedef import Identifier
 
 from commit_coord.errors import CommitStateUnknown
+from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.rest import namespaces, tables, transactions, views
 from commit_coord.rest.answered import Seen
@@ -38,6 +40,8 @@ from commit_coord.rest.wire import (
     Request,
     changed_tables,
     json_answer,
+    read_commit,
+    read_transaction,
 )
 
 Handler = Callable[[Warehouse, Request], Answer]
@@ -95,8 +99,7 @@ _UNREADABLE = ""
 
 
 def _old_table(warehouse: Warehouse, request: Request) -> Seen:
-    location = _location(warehouse, request.table)
-    return {"there": _uuid_at(warehouse, location), "location": location}
+    return _state(warehouse, request.table)
 
 
 def _new_table(warehouse: Warehouse, request: Request) -> Seen:
@@ -155,16 +158,20 @@ def _location(warehouse: Warehouse, table: Identifier) -> str | None:
 
 
 def _uuid(warehouse: Warehouse, table: Identifier) -> str | None:
-    return _uuid_at(warehouse, _location(warehouse, table))
+    uuid: str | None = _state(warehouse, table)["there"]
+    return uuid
 
 
-def _uuid_at(warehouse: Warehouse, location: str | None) -> str | None:
+def _state(warehouse: Warehouse, table: Identifier) -> Seen:
+    location = _location(warehouse, table)
     if location is None:
-        return None
+        return {"there": None, "location": None}
     try:
-        return str(warehouse.catalog.coordinator.read(location).table_uuid)
+        metadata = warehouse.catalog.coordinator.read(location)
     except Exception:  # noqa: BLE001 - missing or damaged; the handler reports it if it needs the metadata
-        return _UNREADABLE
+        return {"there": _UNREADABLE, "location": location, "sequence-number": 0}
+    number = fast_metadata.sequence_number(metadata)
+    return {"there": str(metadata.table_uuid), "location": location, "sequence-number": number}
 
 
 # Commits.
@@ -177,12 +184,30 @@ COMMITS: Mapping[Handler, Callable[[Request], Sequence[Identifier]]] = {
 
 
 def commit_tables(handler: Handler, warehouse: Warehouse, request: Request) -> Seen:
-    """Return the UUID of each table that a commit names; None for a table that does not exist."""
+    """Return the state of each table that a commit names: its UUID, its location and its last sequence number."""
     try:
         named = COMMITS[handler](request)
     except ValueError:
         return {}  # the handler refuses the request
-    return {table_name(table): _uuid(warehouse, table) for table in named}
+    return {table_name(table): _state(warehouse, table) for table in named}
+
+
+def creates_tables(handler: Handler, request: Request) -> bool:
+    """Return whether a request creates a table, and does not only stage it; False if it cannot be parsed.
+
+    1. A table is created, and its reply is lost.   2. It is renamed.   3. The repeat finds no table. If it created the
+    table again, two tables would have the same UUID and the same files.
+    """
+    try:
+        if handler is tables.create_table:
+            return not request.parsed(CreateTable).stage_create
+        if handler not in COMMITS or b"assert-create" not in request.body:
+            return False  # the look into the body saves that most commits are parsed twice
+        if handler is tables.commit_table:
+            return read_commit(request).creates
+        return any(change.creates for change in read_transaction(request).table_changes)
+    except ValueError:
+        return False
 
 
 def refuse_other_tables(before: Seen, now: Seen, key: str, *, may_be_new: bool) -> None:
@@ -197,8 +222,9 @@ def refuse_other_tables(before: Seen, now: Seen, key: str, *, may_be_new: bool) 
     Raises:
         CommitStateUnknown: A table is gone, cannot be read, or is another one.
     """
-    for name, uuid in before.items():
-        if now.get(name) != uuid and not (uuid is None and may_be_new):
+    for name, seen in before.items():
+        uuid = seen["there"]
+        if now[name]["there"] != uuid and not (uuid is None and may_be_new):
             raise CommitStateUnknown(
                 "the table is not the one that the request found when it began, so it is not known whether the commit "
                 "has landed; look for the request id in the table that was renamed or dropped",
@@ -207,8 +233,8 @@ def refuse_other_tables(before: Seen, now: Seen, key: str, *, may_be_new: bool) 
             )
 
 
-# Views. The state is the location of the metadata. Each change moves it, so a view that was created again looks like
-# one that was changed.
+# Views. The state is the location of the metadata, and of a renamed view the UUID. Each change moves the location, so
+# a view that was created again looks like one that was changed.
 
 
 def _old_view(warehouse: Warehouse, request: Request) -> Seen:
@@ -231,9 +257,18 @@ def _view_made(warehouse: Warehouse, request: Request, before: Seen, now: Seen) 
 def _renamed_views(warehouse: Warehouse, request: Request) -> Seen:
     wanted = request.parsed(RenameTable)
     return {
-        "source": _view_location(warehouse, wanted.source.identifier),
-        "destination": _view_location(warehouse, wanted.destination.identifier),
+        "source": _view_uuid(warehouse, wanted.source.identifier),
+        "destination": _view_uuid(warehouse, wanted.destination.identifier),
     }
+
+
+def _view_uuid(warehouse: Warehouse, view: Identifier) -> str | None:
+    try:
+        return str(warehouse.catalog.load_view(view).metadata.view_uuid)
+    except NoSuchViewError:
+        return None
+    except Exception:  # noqa: BLE001 - its metadata file is missing or damaged; such a view can still be renamed
+        return _UNREADABLE
 
 
 def _view_location(warehouse: Warehouse, view: Identifier) -> str | None:

@@ -28,12 +28,20 @@ from dataclasses import replace
 
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 
-from commit_coord.errors import CommitStateUnknown, LockError
+from commit_coord.errors import CommitNotApplied, CommitStateUnknown, LockError
 from commit_coord.model import LockMode, Resource
 from commit_coord.rest import tables
 from commit_coord.rest.access import Forbidden
 from commit_coord.rest.answered import LIFETIME_MS, Answered
-from commit_coord.rest.doubts import COMMITS, DOUBTS, UNSETTLED, Handler, commit_tables, refuse_other_tables
+from commit_coord.rest.doubts import (
+    COMMITS,
+    DOUBTS,
+    UNSETTLED,
+    Handler,
+    commit_tables,
+    creates_tables,
+    refuse_other_tables,
+)
 from commit_coord.rest.errors import AnswerGone, StillRunning, carried_out, is_final, is_refusal
 from commit_coord.rest.warehouses import Warehouse
 from commit_coord.rest.wire import Answer, Holder, MalformedRequest, Request, UnprocessableRequest
@@ -85,11 +93,22 @@ class Idempotency:
             answered = self._of(warehouse)
             if (found := _replayed(answered, key, warehouse, request)) is not None:
                 return found
-            if handler in COMMITS:
+            creates = creates_tables(handler, request)
+            if handler in COMMITS and not creates:
                 return _committed(answered, key, handler, warehouse, request)
             with self._locked(answered, key, warehouse):
                 found = _replayed(answered, key, warehouse, request) if answered.shared else None
-                return found or _settled_or_carried_out(answered, key, handler, warehouse, request)
+                if found is not None:
+                    return found
+                is_first = creates and answered.begun_on(key, request) is None
+                carry_out = _committed if handler in COMMITS else _settled_or_carried_out
+                try:
+                    return carry_out(answered, key, handler, warehouse, request)
+                except (CommitNotApplied, StillRunning):
+                    # No copy has created a table, and none is running: a repeat may do so.
+                    if is_first:
+                        answered.withdraw(key, request)
+                    raise
 
     def forbidden(self, error: Forbidden, handler: Handler, warehouse: Warehouse, request: Request) -> Exception:
         """Return what to answer to a known sender that may not send *request*: *error*, unless it may have landed.
@@ -196,6 +215,12 @@ def _settled_or_carried_out(
     if settled is not None:
         answered.end(key, request, settled)
         return settled
+    if found is not None and creates_tables(handler, request) and now["there"] is None:
+        raise CommitStateUnknown(
+            "the request was begun before, and the table does not exist; it may have been created, and renamed or "
+            "dropped since: look for it before you create it with another Idempotency-Key",
+            request_id=key,
+        )
 
     def settled_if_refused(warehouse: Warehouse, request: Request) -> Answer:
         try:
@@ -226,7 +251,7 @@ def _committed(answered: Answered, key: str, handler: Handler, warehouse: Wareho
 
     def refused_if_proven(warehouse: Warehouse, request: Request) -> Answer:
         try:
-            return handler(warehouse, replace(request, repeated=found is not None))
+            return handler(warehouse, replace(request, found=found or {}))
         except Exception as refused:
             if is_refusal(refused):
                 tables_now = commit_tables(handler, warehouse, request)

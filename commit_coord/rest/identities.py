@@ -77,6 +77,8 @@ class Identities:
         if proxy is not None and (user := request.headers.get(proxy.header)) is not None:
             if not proxy.has(request.peer):
                 raise NotAuthenticated("this address may not say who sent the request", given=True)
+            if not user.strip(", \t"):  # nor is it the proxy itself, whose certificate the connection may have
+                raise NotAuthenticated("the proxy does not say who sent the request", given=True)
             return self._known("proxy_user", user)
         if request.subject:
             return self._known("certificate", request.subject)

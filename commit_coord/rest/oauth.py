@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from urllib.parse import parse_qs, unquote_plus
 
 from commit_coord.rest.access import NotAuthenticated
@@ -63,7 +62,7 @@ def _basic(request: Request) -> tuple[str, str] | None:
         return None
     try:
         name, _, secret = base64.b64decode(encoded, validate=True).decode().partition(":")
-    except (binascii.Error, UnicodeDecodeError) as error:
+    except ValueError as error:  # also if a character is none of ASCII's, or the bytes are no text
         raise NotAuthenticated("the credentials are not well formed", given=True) from error
     return unquote_plus(name), unquote_plus(secret)
 

@@ -24,6 +24,8 @@ from pyiceberg.table.update import (
     AssertTableUUID,
 )
 
+from commit_coord.errors import CommitStateUnknown
+
 
 class NotThere(AssertCreate):
     """There is no such table."""
@@ -50,7 +52,7 @@ class MadeBefore(AssertTableUUID):
     def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override]
         """Return if the requirement is met."""
         if base_metadata is None:
-            raise _failed(
+            raise CommitStateUnknown(
                 "the table does not exist; an earlier copy of the request may have created it, and it was renamed or "
                 "dropped since: look for it before you create it with another Idempotency-Key"
             )

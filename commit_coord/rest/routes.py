@@ -314,11 +314,6 @@ class Api:
         except Exception as error:  # noqa: BLE001 - every error is an answer
             return error_answer(error)
 
-    def _warehouse(self, request: Request) -> Warehouse:
-        return self._warehouses.chosen(
-            request.names["prefix"] if "prefix" in request.names else request.query.get("warehouse")
-        )
-
     def _config(self, warehouse: Warehouse, request: Request) -> Answer:
         """Answer with the prefix, the routes and the lifetime of keys: clients ask for them first."""
         lifetime = self._keys.lifetime(warehouse)

@@ -221,9 +221,9 @@ class _Server(uvicorn.Server):
         while True:
             await asyncio.sleep(_END_POLL_S)
             for connection in list(self.server_state.connections):
-                transport = connection.transport
-                if transport.is_closing() and not transport.get_write_buffer_size():
-                    transport.abort()
+                assert isinstance(connection, Protocol), "the configuration names no other one"
+                if connection.transport.is_closing() and connection.delivery.is_complete:
+                    connection.transport.abort()
 
     def _abandon(self) -> None:
         """Close all connections, and wait for no request any more."""

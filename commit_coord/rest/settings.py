@@ -59,7 +59,8 @@ class Limits(_Section):
         max_commits_per_table: Changes of one table, view or namespace that run or wait.
         head_timeout_ms: How long a connection may stay open without the complete head of its first request, and how
             long the head of a later one may take. Then the connection is closed.
-        body_timeout_ms: How long the client may take to send the body of a request.
+        body_timeout_ms: How long the client may take to send the body of a request; and how long it may read nothing of
+            an answer. Then the connection is closed.
     """
 
     max_body_bytes: Positive = 64 * 1024 * 1024

@@ -6,7 +6,6 @@ import logging
 import uuid
 
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
-from pyiceberg.table.update import AssertCreate
 from pyiceberg.typedef import Identifier
 
 from commit_coord.coordinator import Committed
@@ -18,7 +17,7 @@ from commit_coord.rest.errors import carried_out
 from commit_coord.rest.metadata import etag_of, matches
 from commit_coord.rest.namespaces import require_namespace, shown
 from commit_coord.rest.pages import page
-from commit_coord.rest.views import refuse_view
+from commit_coord.rest.views import refuse_creation, refuse_view
 from commit_coord.rest.warehouses import Warehouse
 from commit_coord.rest.wire import (
     NO_CONTENT,
@@ -90,14 +89,12 @@ def commit_table(warehouse: Warehouse, request: Request) -> Answer:
     """Commit to a table, or create the table that was staged."""
     wanted = read_commit(request)
     table = request.table
-    creates = any(isinstance(requirement, AssertCreate) for requirement in wanted.requirements)
-    if creates:
-        require_namespace(warehouse.catalog, request.namespace)
-        refuse_view(warehouse, table)
+    if wanted.creates:
+        refuse_creation(warehouse, table)
     try:
         committed = land(warehouse, request, wanted)
     except CommitConflict as error:
-        if creates and warehouse.catalog.table_exists(table):
+        if wanted.creates and warehouse.catalog.table_exists(table):
             raise CommitFailedException("Requirement failed: table already exists") from error
         raise
     return _answer(warehouse, committed, request).of(table, committed.metadata.table_uuid)

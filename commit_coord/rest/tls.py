@@ -7,9 +7,11 @@ import ssl
 from typing import Any
 
 from cryptography import x509
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn._types import ASGI3Application
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from commit_coord.errors import ConfigError
+from commit_coord.rest.delivery import Delivery
 from commit_coord.rest.files import Reloaded
 from commit_coord.rest.settings import Limits, Tls
 
@@ -17,6 +19,7 @@ SUBJECT = "commit_coord.subject"
 """The key of the client certificate's subject in the state of a connection."""
 
 _MAX_HEAD_BYTES = 64 * 1024
+"""Of a head; and of what is neither head nor body in one piece: the sizes of chunks, and the trailers."""
 
 
 def certificates(tls: Tls) -> Reloaded[ssl.SSLContext]:
@@ -77,7 +80,9 @@ class Protocol(HttpToolsProtocol):
 
     A head has a length and a time limit. The time counts from the beginning of the connection, or from the first byte
     after a request. A body that is sent although the request was answered has the time limit of bodies. Between two
-    requests, uvicorn's keep-alive counts.
+    requests, uvicorn's keep-alive counts. What stands between and behind the pieces of a chunked body has the length
+    limit of heads, and says nothing: a header that comes behind the head is ignored. A client that takes nothing of its
+    answer for the time limit of bodies is cut off.
 
     Args:
         given: As for uvicorn's protocol.
@@ -90,12 +95,20 @@ class Protocol(HttpToolsProtocol):
         self._limits = limits
         self._timer: asyncio.TimerHandle | None = None
 
-    _head_bytes: int | None = 0
-    """Length of the head so far; None once the head is complete."""
+    _is_in_head = True
+    """Whether a head is due or incomplete."""
+    _bytes_besides = 0
+    """What has arrived since the head began, or since the last piece of its body."""
+
+    delivery: Delivery
+    """Of the answers; there is one as soon as there is a connection."""
+    _answered: RequestResponseCycle | None = None
+    """The request that is being answered; uvicorn's cycle is the one that arrived last."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept a connection whose handshake is done."""
         super().connection_made(transport)
+        self.delivery = Delivery(transport, self._limits.body_timeout_ms)
         self._limit_time(self._limits.head_timeout_ms)
         connection = transport.get_extra_info("ssl_object")
         certificate = connection.getpeercert(binary_form=True) if connection is not None else None
@@ -105,16 +118,19 @@ class Protocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Accept a part of a request."""
-        if self._head_bytes is not None:
-            self._head_bytes += len(data)
+        self._bytes_besides += len(data)
+        if self._is_in_head:
             self._limit_time(self._limits.head_timeout_ms)
         super().data_received(data)
-        if self._head_bytes is not None and self._head_bytes > _MAX_HEAD_BYTES:
+        if self._bytes_besides > _MAX_HEAD_BYTES:
             self.transport.abort()  # close() would wait until the client has sent everything
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
         self._end_time_limit()
+        self.delivery.end()
+        if self._answered is not None and not self._answered.response_complete:
+            self._answered.disconnected = True  # or it would go on to write
         super().connection_lost(exc)
 
     def on_message_begin(self) -> None:
@@ -122,23 +138,39 @@ class Protocol(HttpToolsProtocol):
         self._limit_time(self._limits.head_timeout_ms)
         super().on_message_begin()
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Note a header, unless it is a trailer: a proxy may pass on what it would not allow in a head."""
+        if self._is_in_head:
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
         """Note the end of the head."""
-        self._head_bytes = None
+        self._is_in_head = False
         self._end_time_limit()
         super().on_headers_complete()
 
+    def on_body(self, body: bytes) -> None:
+        """Accept a piece of a body, whose length others limit."""
+        self._bytes_besides = 0
+        super().on_body(body)
+
     def on_message_complete(self) -> None:
         """Note the end of the request."""
-        self._head_bytes = 0
+        self._is_in_head = True
+        self._bytes_besides = 0
         self._end_time_limit()
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Note the end of the answer."""
+        """Note the end of the answer, which waits for the client from now on."""
+        self.delivery.sent()
         super().on_response_complete()
-        if self._head_bytes is None:
+        if not self._is_in_head:
             self._limit_time(self._limits.body_timeout_ms)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._answered = cycle
+        super()._start_asgi_task(cycle, app)
 
     def _limit_time(self, limit_ms: int) -> None:
         """Close the connection after *limit_ms*, unless a time limit runs already."""

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from pyiceberg.table.update import AssertCreate
-
 from commit_coord.coordinator.stores import SeveralPointersStore
 from commit_coord.rest.commits import land_several
-from commit_coord.rest.namespaces import require_namespace
-from commit_coord.rest.views import refuse_view
+from commit_coord.rest.views import refuse_creation
 from commit_coord.rest.warehouses import Warehouse
 from commit_coord.rest.wire import NO_CONTENT, Answer, Request, UnsupportedRequest, read_transaction
 
@@ -26,8 +23,7 @@ def commit_transaction(warehouse: Warehouse, request: Request) -> Answer:
         )
     wanted = read_transaction(request)
     for change in wanted.table_changes:
-        if any(isinstance(requirement, AssertCreate) for requirement in change.requirements):
-            require_namespace(warehouse.catalog, change.identifier.namespace)
-            refuse_view(warehouse, change.identifier.identifier)
+        if change.creates:
+            refuse_creation(warehouse, change.identifier.identifier)
     land_several(warehouse, request, wanted)
     return NO_CONTENT

@@ -90,6 +90,17 @@ def register_view(warehouse: Warehouse, request: Request) -> Answer:
         return _loaded(warehouse, view, request).of(view, made.metadata.view_uuid, is_view=True)
 
 
+def refuse_creation(warehouse: Warehouse, table: Identifier) -> None:
+    """Return if a commit may create the table, as far as namespaces and views decide that.
+
+    Raises:
+        NoSuchNamespaceError: Its namespace does not exist.
+        ViewAlreadyExistsError: A view has this name.
+    """
+    require_namespace(warehouse.catalog, table[:-1])
+    refuse_view(warehouse, table)
+
+
 def refuse_view(warehouse: Warehouse, name: Identifier) -> None:
     """Return if no view has this name.
 

@@ -17,7 +17,7 @@ from pydantic import Field, ValidationError
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
-from pyiceberg.table.update import TableUpdate
+from pyiceberg.table.update import AssertCreate, TableUpdate
 from pyiceberg.typedef import IcebergBaseModel, Identifier
 from pyiceberg.view.metadata import ViewVersion
 
@@ -44,8 +44,8 @@ class Request:
         request_id: Identifies the request in logs.
         client: The name of the sender; "" if it is not known.
         sees: Tells whether the client may know that a namespace exists: lists leave the others out.
-        found: The state of the store when the first copy of a request with a key began; empty without a key.
-        repeated: Whether a commit with the same key has begun before.
+        found: The state of the store when the first copy of a request with a key began; empty without a key, and for
+            the first copy of a commit.
     """
 
     method: str
@@ -60,7 +60,6 @@ class Request:
     client: str = ""
     sees: Callable[[Identifier], bool] = lambda _: True
     found: Mapping[str, Any] = field(default_factory=dict)
-    repeated: bool = False
 
     @property
     def namespace(self) -> Identifier:
@@ -244,6 +243,11 @@ class CommitTable(IcebergBaseModel):
 
     requirements: tuple[Requirement, ...] = ()
     updates: tuple[TableUpdate, ...] = ()
+
+    @property
+    def creates(self) -> bool:
+        """Whether it creates the table."""
+        return any(isinstance(requirement, AssertCreate) for requirement in self.requirements)
 
 
 _SAID_TWICE = frozenset({("add-schema", "last-column-id"), ("set-statistics", "snapshot-id")})

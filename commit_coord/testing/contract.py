@@ -28,6 +28,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -1212,6 +1213,9 @@ class LockContract:
         manager.remember(entry, lifetime_ms=60_000)
         manager.remember(entry, lifetime_ms=60_000)
         assert entry == other.recall(entry.request_id)
+        changed = replace(entry, metadata_location="s3://n", snapshot_ids=())
+        manager.remember(changed, lifetime_ms=60_000)
+        assert changed == other.recall(entry.request_id)
         brief = JournalEntry(request_id=uuid.uuid4().hex, table="t", table_uuid="u", metadata_location="m")
         manager.remember(brief, lifetime_ms=30)
         until(lambda: manager.recall(brief.request_id) is None, "the end of a short memory")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 import textwrap
@@ -22,6 +23,9 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import IdentityTransform
 
 from commit_coord import CommitConflict, CommitNotApplied, CommitStateUnknown, FileInTable
+from commit_coord.coordinator.request_ids import shows_all_since
+from commit_coord.iceberg.attempt import Beginning
+from commit_coord.iceberg.metadata import sequence_number
 from tests.catalog.kit import NO_MATCH, Kit, files_in, frame, ids, kit, names, orphans, row_ids, rows
 
 BY_S = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "s"))
@@ -377,3 +381,32 @@ def test_properties_and_rows_of_one_request_land_together(shared: Kit) -> None:
     assert table.commit_files(files, request_id="load of Monday")
     assert not table.commit_files(files, request_id="load of Monday")
     assert table.find_commit("load of Monday") is not None
+
+
+@pytest.mark.parametrize("version", ["1", "2"])
+@pytest.mark.parametrize("seed", range(12))
+def test_a_table_shows_all_since_a_commit_if_nothing_has_gone(memory: Kit, seed: int, version: str) -> None:
+    """Snapshots expire, and the metadata log is short: then a request id that is nowhere may have landed."""
+    chance, length = random.Random(seed), 4
+    table = memory.table(properties={"format-version": version, "write.metadata.previous-versions-max": str(length)})
+    table.append(ids(0))
+    begun = Beginning(table.metadata_location, sequence_number(table.metadata))
+    added: set[int] = set()
+    verdicts = set()
+    for moved in range(length + 3):
+        head = memory.again(table)
+        there = {each.snapshot_id for each in head.snapshots()}
+        whole = moved == 0 or (moved <= length and version != "1" and added <= there)
+        assert whole is shows_all_since(head.metadata, head.metadata_location, begun)
+        verdicts.add(whole)
+        old = sorted(there - {head.current_snapshot().snapshot_id})
+        step = chance.choice(("append", "append", "expire", "property"))
+        if step == "expire" and old:
+            head.maintenance.expire_snapshots().by_id(chance.choice(old)).commit()
+        elif step == "property":
+            with head.transaction() as tx:
+                tx.set_properties({"moved": str(moved)})
+        else:
+            head.append(ids(moved))
+            added.add(memory.again(table).current_snapshot().snapshot_id)
+    assert {True, False} == verdicts

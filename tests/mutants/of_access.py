@@ -137,4 +137,11 @@ MUTANTS: tuple[Mutant, ...] = (
         "not origin",
         f"{_WHO}test_no_web_page_reaches_a_server_without_authentication",
     ),
+    Mutant(
+        "access-the-last-of-two-grants-decides",
+        "rest/clients.py",
+        "        if (other := named.setdefault(granted, where)) != where:",
+        "        if (other := where) != where:",
+        _WHO + "test_two_grants_for_one_namespace_are_refused_whichever_is_wider[hive-sales-Sales-none]",
+    ),
 )

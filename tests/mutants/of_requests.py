@@ -98,7 +98,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "several-commits-land-one-by-one",
         _REQUESTED,
-        "return coordinator.commit_several(changes, repeatable=self._request_id is not None, remembered=False)",
+        "return coordinator.commit_several(changes, repeatable=self._request_id is not None)",
         "return {each.attempt.table: coordinator.commit([each.attempt], replan=each.replan)[0] "
         "for each in reversed(changes)}",
         _ASKED + "several_commits_of_which_one_is_refused_under_the_latches_land_nothing",

@@ -5,10 +5,13 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 _KEYS = "tests/rest/test_idempotency.py::test_"
+_IDS = "tests/catalog/test_request_ids.py::test_"
 _SENT = "tests/catalog/test_commit_requests.py::test_"
 _LANES = "tests/rest/test_lanes.py::test_"
 _REPEATS = "tests/rest/test_repeats.py::test_"
 _PARTS = "tests/rest/test_parts.py::test_"
+_DELIVERY = "tests/rest/test_delivery.py::test_"
+_PROTOCOL = "tests/rest/test_protocol.py::test_"
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
@@ -42,9 +45,9 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-repeat-lands-in-another-table",
         "rest/doubts.py",
-        "        if now.get(name) != uuid and not (uuid is None and may_be_new):\n",
+        '        if now[name]["there"] != uuid and not (uuid is None and may_be_new):\n',
         "        if False:\n",
-        _KEYS + "a_repeat_that_does_not_find_its_table_is_unknown_and_not_refused",
+        _KEYS + "a_commit_whose_table_is_taken_away_under_it_is_unknown",
     ),
     Mutant(
         "a-repeat-without-grants-is-forbidden",
@@ -70,16 +73,72 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-repeat-creates-the-table-again",
         "rest/commits.py",
-        "    if not (creates and request.repeated):\n",
-        "    if creates or not creates:\n",
+        "    if not (wanted.creates and request.found):\n",
+        "    if True:\n",
         _REPEATS + "a_commit_that_has_landed_is_not_refused[before the repeat-renamed-a creation-0]",
     ),
     Mutant(
         "no-commit-is-a-repeat",
         "rest/idempotency.py",
-        "replace(request, repeated=found is not None)",
-        "replace(request, repeated=False)",
+        "replace(request, found=found or {})",
+        "request",
         _REPEATS + "a_commit_that_has_landed_is_not_refused[under the repeat-renamed-a creation-0]",
+    ),
+    Mutant(
+        "what-a-table-has-forgotten-did-not-happen",
+        "coordinator/services.py",
+        "if found is None and since is not None and not shows_all_since(head, location, since):",
+        "if False:",
+        _REPEATS + "a_commit_that_has_landed_is_not_refused[before the repeat-forgotten-a blind append-0]",
+    ),
+    Mutant(
+        "a-log-that-is-whole-shows-all",
+        "coordinator/request_ids.py",
+        "return in_log and metadata.format_version > 1 and snapshots.sequence_numbers().issuperset(since)",
+        "return in_log",
+        _IDS + "a_table_shows_all_since_a_commit_if_nothing_has_gone",
+    ),
+    Mutant(
+        "snapshots-that-are-whole-show-all",
+        "coordinator/request_ids.py",
+        "return in_log and metadata.format_version > 1 and snapshots.sequence_numbers().issuperset(since)",
+        "return metadata.format_version > 1 and snapshots.sequence_numbers().issuperset(since)",
+        _REPEATS + "a_commit_that_has_landed_is_not_refused[before the repeat-trimmed-a property-0]",
+    ),
+    Mutant(
+        "a-keyed-commit-is-not-in-the-journal",
+        "coordinator/outcome.py",
+        "if not locks.guarantees.journal:",
+        "if True:",
+        _REPEATS + "a_first_copy_that_stalls_does_not_land_again[forgotten-a property-0]",
+    ),
+    Mutant(
+        "a-table-is-made-again-under-its-old-name",
+        "rest/idempotency.py",
+        'if found is not None and creates_tables(handler, request) and now["there"] is None:',
+        "if False:",
+        _KEYS + "a_creation_with_a_key_makes_one_table",
+    ),
+    Mutant(
+        "two-servers-create-a-table-at-once",
+        "rest/idempotency.py",
+        "if handler in COMMITS and not creates:",
+        "if handler in COMMITS:",
+        _KEYS + "two_servers_that_see_no_table_make_one",
+    ),
+    Mutant(
+        "a-creation-without-a-latch-has-begun",
+        "rest/idempotency.py",
+        "                    if is_first:\n",
+        "                    if False:\n",
+        _KEYS + "a_creation_that_got_no_latch_is_carried_out_by_its_repeat",
+    ),
+    Mutant(
+        "each-creation-that-failed-did-nothing",
+        "rest/idempotency.py",
+        "                    if is_first:\n",
+        "                    if True:\n",
+        _KEYS + "a_repeat_that_gets_no_latch_does_not_forget_that_a_table_was_made",
     ),
     Mutant(
         "a-change-that-comes-late-is-refused",
@@ -255,5 +314,33 @@ MUTANTS: tuple[Mutant, ...] = (
         "    ExecutorFactory.get_or_create().shutdown(wait=False)",
         "    ExecutorFactory.get_or_create()",
         "tests/rest/test_stopping.py::test_a_server_that_has_committed_ends_without_hanging_threads",
+    ),
+    Mutant(
+        "what-stands-behind-a-body-has-no-end",
+        "rest/tls.py",
+        "        if self._bytes_besides > _MAX_HEAD_BYTES:",
+        "        if self._is_in_head and self._bytes_besides > _MAX_HEAD_BYTES:",
+        _PROTOCOL + "what_is_no_body_and_does_not_end_is_cut_off[trailers-first-1000]",
+    ),
+    Mutant(
+        "trailers-are-headers",
+        "rest/tls.py",
+        "        if self._is_in_head:\n            super().on_header(name, value)\n",
+        "        super().on_header(name, value)\n",
+        _PROTOCOL + "no_header_behind_the_head_counts_and_no_long_body_is_cut[0]",
+    ),
+    Mutant(
+        "who-reads-nothing-keeps-the-connection",
+        "rest/delivery.py",
+        "        if self._looks_in_vain > _LOOKS:",
+        "        if not taken:",
+        _DELIVERY + "a_client_that_takes_a_little_now_and_then_is_served_until_it_stops",
+    ),
+    Mutant(
+        "who-reads-slowly-is-cut-off",
+        "rest/delivery.py",
+        "if is_waiting and not is_progress else 0",
+        "if is_waiting else 0",
+        _DELIVERY + "a_client_that_takes_a_little_now_and_then_is_served_until_it_stops",
     ),
 )

@@ -465,8 +465,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "one-request-of-two-tables-lands-twice",
         "coordinator/services.py",
-        "        return landed(head, location, table, request_id)\n",
-        "        return None if entry is not None else landed(head, location, table, request_id)\n",
+        "        found = landed(head, location, table, request_id)\n",
+        "        found = None if entry is not None else landed(head, location, table, request_id)\n",
         _REQUESTS + "one_request_of_two_tables_lands_once_in_each",
     ),
     Mutant(

@@ -18,8 +18,11 @@ from typing import Any
 import pytest
 
 from commit_coord.errors import ConfigError
+from commit_coord.model import Resource
 from commit_coord.rest import Serving, check
 from commit_coord.rest.access import NotAuthenticated
+from commit_coord.rest.clients import Clients
+from commit_coord.rest.gate import Gate
 from commit_coord.rest.keys import FetchedKeys
 from commit_coord.rest.settings import OAuth, Oidc, Proxy
 from commit_coord.rest.tokens import OwnTokens
@@ -161,6 +164,19 @@ def test_wrong_credentials_are_refused_in_oauths_words_and_audited(
     assert _SECRET not in caplog.text
 
 
+@pytest.mark.parametrize("grant", ["client_credentials", "urn:ietf:params:oauth:grant-type:token-exchange"])
+@pytest.mark.parametrize(
+    "basic",
+    ["", " ", ":", "c3Bhcms", "c3Bhcms=\n", "=", "/w==", "\xe9\xe9", "c3Bhcms6\xff", "c3Bh cms6", "c3Bhcms6_w=="],
+)
+def test_credentials_in_the_header_that_are_none_are_refused_and_audited(
+    server: InProcess, caplog: pytest.LogCaptureFixture, basic: str, grant: str
+) -> None:
+    answer = _token(server, {**_credentials(), "grant_type": grant}, {"authorization": f"Basic {basic}"})
+    assert (401, "invalid_client") == (answer.status, answer.json["error"])
+    assert any(record.name == "commit_coord.audit" for record in caplog.records)
+
+
 def test_the_open_route_does_not_tell_which_catalogs_there_are(server: InProcess) -> None:
     for warehouse in ("nope", "shop"):
         answer = server.ask("POST", f"/v1/oauth/tokens?warehouse={warehouse}", b"")
@@ -217,6 +233,21 @@ def test_a_proxy_is_known_in_each_notation_of_its_address() -> None:
     proxy = Proxy.model_validate({"addresses": ["10.1.0.0/16", "fd00::/8"]})
     assert all(proxy.has(peer) for peer in ("10.1.2.3", "::ffff:10.1.2.3", "::ffff:a01:203", "fd00::1"))
     assert not any(proxy.has(peer) for peer in ("10.2.2.3", "::ffff:10.2.2.3", "::10.1.2.3", "fe80::1", "", "x"))
+
+
+@pytest.mark.parametrize("subject", ["", "CN=proxy", "CN=admin"], ids=["no certificate", "its own", "of a client"])
+@pytest.mark.parametrize("user", ["", " ", "\t", " \t ", ", "])
+def test_a_proxy_that_names_nobody_is_nobody(
+    clients: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, user: str, subject: str
+) -> None:
+    clients.write_text('[admin]\ncertificate = "CN=admin"\nproxy-user = ""\ngrants = { shop = "administer" }\n')
+    tls = {"certificate": tmp_path / "s.pem", "key": tmp_path / "s.key", "client-ca": tmp_path / "ca.pem"}
+    made = serving(clients, proxy={"addresses": ["10.0.0.1"]}).model_dump()
+    with InProcess(Serving.model_validate({**made, "tls": tls})) as server:
+        for path in (_LIST, "/metrics"):
+            answer = server.ask("GET", path, headers={"x-forwarded-user": user}, peer="10.0.0.1", subject=subject)
+            assert (401, "NotAuthorizedException") == answer.error[:2]
+    assert any(record.name == "commit_coord.audit" for record in caplog.records)
 
 
 def test_without_oauth_there_is_no_such_route(clients: Path) -> None:
@@ -511,6 +542,52 @@ def test_a_file_of_clients_that_makes_no_sense_is_refused_at_start(clients: Path
     with pytest.raises(ConfigError) as caught:
         check(serving(clients))
     assert reason in str(caught.value)
+
+
+class _Folding:
+    """A catalog that folds names as a metastore does."""
+
+    name = "hive"
+
+    def spelled(self, resource: Resource) -> Resource:
+        return Resource(tuple(level.lower() for level in resource.path))
+
+
+class _Hive:
+    catalog = _Folding()
+
+
+@pytest.mark.parametrize("access", ["none", "read", "administer"])
+@pytest.mark.parametrize(
+    "catalog, one, other",
+    [
+        ("shop", "sales", " sales"),
+        ("shop", "sales ", "sales"),
+        ("shop", "sales.payroll", "sales . payroll"),
+        ("hive", "sales", "Sales"),
+        ("hive", "SALES", "sales "),
+        ("hive", "Sales.Payroll", "sales.payroll"),
+    ],
+)
+def test_two_grants_for_one_namespace_are_refused_whichever_is_wider(
+    clients: Path, monkeypatch: pytest.MonkeyPatch, catalog: str, one: str, other: str, access: str
+) -> None:
+    clients.write_text(
+        _client(grants=f'{catalog} = "read", "{catalog}/{one}" = "{access}", "{catalog}/{other}" = "read"')
+    )
+    with pytest.raises(ConfigError, match="two grants are for the same namespace") as caught:
+        if catalog == "hive":
+            Clients(clients, lambda _, name: Gate.place(_Hive(), tuple(name.split("."))))  # type: ignore[arg-type]
+        else:
+            check(serving(clients))
+    assert f"value='{catalog}/{one}, {catalog}/{other}'" in str(caught.value)
+
+
+def test_grants_for_names_that_a_catalog_tells_apart_are_two(clients: Path) -> None:
+    clients.write_text(
+        _client(grants='shop = "none", "shop/sales" = "read", "shop/Sales" = "none", "shop/sales.a" = "write"')
+    )
+    check(serving(clients))
 
 
 def test_keys_that_can_not_be_read_are_refused_at_start(clients: Path, tmp_path: Path) -> None:

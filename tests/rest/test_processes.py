@@ -141,11 +141,11 @@ def _runs(pid: int) -> bool:
     "arguments, reason",
     [
         (["--host", "0.0.0.0"], "without authentication the server listens on loopback only"),  # noqa: S104
-        (["--catalog", "unknown"], "a catalog needs a uri"),
+        (["--catalog", "unknown"], "no catalog 'unknown' is configured"),
     ],
 )
 def test_what_can_not_be_served_ends_with_one_line(arguments: list[str], reason: str) -> None:
-    result = CliRunner().invoke(app, ["serve", *arguments])
+    result = CliRunner().invoke(app, ["serve", *arguments], env={"PYICEBERG_CATALOG__DEFAULT__URI": "coord+sqlite://"})
     assert ExitCode.USAGE == result.exit_code
     assert result.stderr.startswith(f"error: {reason}")
     assert 1 == result.stderr.count("\n")

@@ -16,12 +16,13 @@ from typing import Any
 
 import pytest
 from pyiceberg.partitioning import PartitionField, PartitionSpec
-from pyiceberg.table import Transaction
+from pyiceberg.table import Table, Transaction
 from pyiceberg.table.update import AssertCreate
 from pyiceberg.transforms import IdentityTransform
 
 import commit_coord
 from commit_coord.clock import SYSTEM_CLOCK
+from commit_coord.coordinator import outcome
 from commit_coord.iceberg import blind, manifest_list
 from commit_coord.rest import idempotency, tables, transactions
 from commit_coord.rest.access import Forbidden
@@ -62,6 +63,8 @@ class World:
     creates: set[Name] = field(default_factory=set)
     said: dict[str, str] = field(default_factory=dict)
     may_commit: bool = True
+    turned: set[Name] = field(default_factory=set)
+    """The tables whose property ``turn`` another writer has set last."""
     mends: list[Callable[[], object]] = field(default_factory=list)
     """What ends a fault that passes: the rest of a file comes, or another server has the right settings."""
 
@@ -82,6 +85,16 @@ class World:
         self.said = {blind.DECLARATION: blind.BLIND}
         self.change(number)
 
+    def set_property(self, number: int) -> None:
+        """Have the commit set a property, and add no snapshot."""
+        name = _NAMES[number]
+        table = self.catalog.create_table(name, SCHEMA)
+        self.changes[name] = {
+            "requirements": [],
+            "updates": [{"action": "set-properties", "updates": {"turn": "ours"}}],
+        }
+        table.append(ids(100 + number))
+
     def create(self, number: int) -> None:
         """Have the commit create a table with a row."""
         name = _NAMES[number]
@@ -96,6 +109,19 @@ class World:
             "requirements": [each.model_dump(mode="json", exclude_none=True) for each in required],
             "updates": [each.model_dump(mode="json", exclude_none=True) for each in tx._updates],
         }
+
+    def turn(self, name: Name) -> Table:
+        """Set the property ``turn`` as another writer; return the table."""
+        table: Table = self.catalog.load_table(name)
+        with table.transaction() as tx:
+            tx.set_properties({"turn": "theirs", "write.metadata.previous-versions-max": "1"})
+        self.turned.add(name)
+        return table
+
+    def stood(self) -> list[str]:
+        """Return who set the property last, for each table in which another writer did so last of all."""
+        found = [self.catalog.load_table(name) for name in self.turned if self.catalog.table_exists(name)]
+        return sorted({table.properties["turn"] for table in found})
 
     def request(self) -> tuple[Handler, Request]:
         """Return the commit, ready to be sent: a transaction if there are several tables."""
@@ -149,6 +175,34 @@ def _nothing(world: World, name: Name) -> None:
 def _moved(world: World, name: Name) -> None:
     if world.catalog.table_exists(name):
         world.catalog.load_table(name).append(ids(200))
+
+
+def _expired(world: World, name: Name) -> None:
+    """All snapshots expire but the last one, as Spark's procedure does it."""
+    if world.catalog.table_exists(name):
+        table = world.catalog.load_table(name)
+        table.append(ids(200))
+        old = [each.snapshot_id for each in table.snapshots() if each != table.current_snapshot()]
+        table.maintenance.expire_snapshots().by_ids(old).commit()
+
+
+def _trimmed(world: World, name: Name) -> None:
+    """The metadata log names only the last file before this one."""
+    if world.catalog.table_exists(name):
+        table = world.turn(name)
+        for _ in range(3):
+            table.append(ids(200))
+
+
+def _forgotten(world: World, name: Name) -> None:
+    """Neither the snapshots nor the metadata log of the table reach back to the commit."""
+    _trimmed(world, name)
+    _expired(world, name)
+
+
+def _forgotten_and_renamed(world: World, name: Name) -> None:
+    _forgotten(world, name)
+    _renamed(world, name)
 
 
 def _renamed(world: World, name: Name) -> None:
@@ -221,6 +275,10 @@ def _with_other_settings(world: World, name: Name) -> None:
 _HAPPENED: dict[str, Callable[[World, Name], None]] = {
     "nothing": _nothing,
     "moved": _moved,
+    "expired": _expired,
+    "trimmed": _trimmed,
+    "forgotten": _forgotten,
+    "forgotten and renamed": _forgotten_and_renamed,
     "renamed": _renamed,
     "dropped": _dropped,
     "replaced": _replaced,
@@ -238,6 +296,7 @@ _HAPPENED: dict[str, Callable[[World, Name], None]] = {
 _COMMITS: dict[str, tuple[Callable[[World, int], None], ...]] = {
     "a change": (World.change,),
     "a blind append": (World.append_blindly,),
+    "a property": (World.set_property,),
     "a creation": (World.create,),
     "two changes": (World.change, World.change),
     "a change and a creation": (World.change, World.create),
@@ -285,7 +344,9 @@ def test_a_commit_that_has_landed_is_not_refused(world: World, commit: str, at: 
     handler, request = _prepared(world, commit)
 
     def lands() -> None:
-        handler(world.warehouse, request)
+        with world.patch.context() as patch:
+            patch.setattr(outcome, "_remember", lambda *_: None)  # the server is killed right after the swap
+            handler(world.warehouse, request)
         _HAPPENED[happened](world, _NAMES[at])
 
     world.killed_before_it_commits(handler, request)
@@ -309,6 +370,23 @@ def test_a_commit_that_has_landed_is_not_refused(world: World, commit: str, at: 
     for mend in world.mends:
         mend()
     assert 1 >= max(map(world.rows().count, range(len(_NAMES))))
+    assert {"theirs"} >= set(world.stood())
+
+
+@_EACH
+@pytest.mark.parametrize("happened", _HAPPENED)
+def test_a_first_copy_that_stalls_does_not_land_again(world: World, commit: str, at: int, happened: str) -> None:
+    """It goes on when its repeat has landed, and has been followed by other commits."""
+    handler, request = _prepared(world, commit)
+    world.killed_before_it_commits(handler, request)
+    assert world.sent(handler, request).status in ((500,) if world.creates else (200, 204))
+    _HAPPENED[happened](world, _NAMES[at])
+    with suppress(Exception):
+        handler(world.warehouse, request)
+    for mend in world.mends:
+        mend()
+    assert 1 >= max(map(world.rows().count, range(len(_NAMES))))
+    assert {"theirs"} >= set(world.stood())
 
 
 @_EACH

@@ -15,6 +15,7 @@ from commit_coord.catalog import requested
 from commit_coord.catalog.requested import RequestedCommit
 from commit_coord.catalog.sent_before import SentBefore
 from commit_coord.coordinator import outcome as outcome_module
+from commit_coord.coordinator import services as services_module
 from commit_coord.iceberg import rebase as rebase_module
 from commit_coord.protocol.commit import SwapResult
 from commit_coord.rest.answered import Answered
@@ -110,8 +111,11 @@ def _takes_a_lost_answer_for_a_failure(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Client, "swap", swap)
 
 
-def _keeps_no_answer(patch: pytest.MonkeyPatch) -> None:
+def _knows_only_the_history(patch: pytest.MonkeyPatch) -> None:
+    """The three guards of what a table forgets back each other up."""
     patch.setattr(Answered, "answer", lambda *_: None)
+    patch.setattr(outcome_module, "_remember", lambda *_: None)
+    patch.setattr(services_module, "shows_all_since", lambda *_: True)
 
 
 def _takes_a_latch_that_was_not_granted_for_a_failure(patch: pytest.MonkeyPatch) -> None:
@@ -234,7 +238,7 @@ def test_runs_under_one_kind_of_fault_keep_every_promise(under: str) -> None:
         (_knows_no_key, "doubles", "NoneTwice"),
         (_knows_no_key, "killed servers", "NoneTwice"),
         (_looks_for_no_earlier_try, "killed servers", "RefusedNever"),
-        (_keeps_no_answer, "short logs", "NoneTwice"),
+        (_knows_only_the_history, "short logs", "NoneTwice"),
         (_takes_a_lost_answer_for_a_failure, "lost swaps", "RefusedNever"),
         (_takes_a_latch_that_was_not_granted_for_a_failure, "stopped servers", "RefusedNever"),
         (_compares_no_checkpoints, "replaced Flink jobs", "NoneTwice"),

@@ -363,7 +363,10 @@ REMEMBER = """
     INSERT INTO commit_coord_journal (
         request_id, table_name, table_uuid, metadata_location, snapshot_ids, expires_at_ms)
     VALUES (:request_id, :table_name, :table_uuid, :metadata_location, :snapshot_ids, {wall} + :lifetime_ms)
-    ON CONFLICT (request_id) DO UPDATE SET expires_at_ms = excluded.expires_at_ms"""
+    ON CONFLICT (request_id) DO UPDATE SET
+        table_name = excluded.table_name, table_uuid = excluded.table_uuid,
+        metadata_location = excluded.metadata_location, snapshot_ids = excluded.snapshot_ids,
+        expires_at_ms = excluded.expires_at_ms"""
 
 # Forget commits whose time is over.
 FORGET = "DELETE FROM commit_coord_journal WHERE expires_at_ms <= {wall}"
