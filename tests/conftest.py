@@ -12,8 +12,9 @@ from xdist.scheduler import LoadFileScheduling
 
 pytest_plugins = ["commit_coord.testing.servers", "tests.limits"]
 
-# Each run draws the same examples: a change fails for what it changes. `--hypothesis-profile=default` draws others.
-hypothesis.settings.register_profile("repeated", derandomize=True)
+# Each run draws the same examples: a change fails for what it changes. `--hypothesis-profile=default` draws more of
+# them, and others.
+hypothesis.settings.register_profile("repeated", derandomize=True, max_examples=50)
 hypothesis.settings.load_profile("repeated")
 
 LONGEST = (
@@ -32,7 +33,7 @@ LONGEST = (
 """The files whose tests take longest, the longest first."""
 
 
-GENERATED = {"test_repeats.py": 5, "test_answers.py": 2}
+GENERATED = {"test_repeats.py": 8, "test_answers.py": 4}
 """Files whose generators make more cases than a run of CI has time for. Of so many cases, one is not slow."""
 
 _seen: Counter[str] = Counter()

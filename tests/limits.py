@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -22,6 +23,11 @@ _LEAST = 3
 """So many times the limit that is written down, on an idle machine too: what else slows it shows in no load."""
 
 _strikes: list[str] = []
+
+
+def some(first: Sequence[int], more: Sequence[int]) -> list[object]:
+    """Return the values of a test's parameter: *first* always, *more* where slow tests run, too."""
+    return [*first, *(pytest.param(value, marks=pytest.mark.slow) for value in more)]
 
 
 def strikes() -> int:

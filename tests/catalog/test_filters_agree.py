@@ -408,9 +408,7 @@ def check(table: Written, drawn: Any) -> None:
     late=LATE,
     narrow=st.booleans(),
 )
-@settings(
-    max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_bounds_partitions_and_rows_agree_on_every_filter(
     tmp_path: Path,
     spec: PartitionSpec,

@@ -255,7 +255,12 @@ def made(request: pytest.FixtureRequest) -> Iterator[Kit]:
         yield found
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
+@settings(
+    max_examples=settings().max_examples * 2 // 5,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    print_blob=True,
+)
 @given(steps=STEPS)
 @pytest.mark.timeout(600)
 def test_what_stale_handles_commit_is_what_a_serial_order_gives(made: Kit, steps: list[Step]) -> None:

@@ -19,6 +19,7 @@ from commit_coord.coordinator import services as services_module
 from commit_coord.iceberg import rebase as rebase_module
 from commit_coord.protocol.commit import SwapResult
 from commit_coord.rest.answered import Answered
+from tests.limits import some
 from tests.proof.sim.plan import Job, Kind, Locks, Plan, Writer, draw_rest
 from tests.proof.sim.run import Outcome
 from tests.proof.sim.services import Client, Condition
@@ -48,7 +49,7 @@ def _seldom_done(outcomes: Iterable[Outcome]) -> dict[str, str]:
     return {kind: f"{done[kind]} of {asked[kind]}" for kind in asked if 3 * done[kind] <= asked[kind]}
 
 
-@pytest.mark.parametrize("first", range(1, 101, SEEDS))
+@pytest.mark.parametrize("first", some(range(1, 76, SEEDS), range(76, 101, SEEDS)))
 def test_runs_keep_every_promise(first: int) -> None:
     outcomes = {seed: simulate_rest(draw_rest(seed)) for seed in range(first, first + SEEDS)}
     assert {seed: outcome.broken for seed, outcome in outcomes.items() if outcome.broken} == {}
