@@ -158,7 +158,7 @@ def _rest(found: dict[str, Any]) -> list[str]:
         "load_without_gzip": "load, without gzip",
         "not_modified": "load, 304",
         "append": "commit of an append (PyIceberg)",
-        "library_commit": "the library: the same commit, without writing the rows' files",
+        "library_append": "an append through the library, with its files: the writer's process",
     }
     table = _grid(("request", "CPU ms"), [(text, costs[name]) for name, text in kinds.items()])
     shown = ("server", "acknowledged/s", "server CPU ms")
