@@ -1,5 +1,6 @@
 import java.io.File;
 import java.io.FileOutputStream;
+import java.lang.management.ManagementFactory;
 import java.lang.reflect.Method;
 import java.nio.charset.StandardCharsets;
 import java.util.HashMap;
@@ -26,6 +27,9 @@ import org.apache.iceberg.rest.RESTCatalog;
  */
 public class RestAppender {
     private static final long PAUSE_MS = 30;
+
+    /** PID@HOST: the compiler knows no newer way. */
+    private static final String PROCESS = ManagementFactory.getRuntimeMXBean().getName().split("@")[0];
 
     private final File folder;
     private final String slot;
@@ -73,7 +77,7 @@ public class RestAppender {
     private void work(Table table, File parent) throws Exception {
         File stop = new File(folder, "stop");
         while (!stop.exists() && parent.exists()) {
-            String mark = "java." + slot + "." + ProcessHandle.current().pid() + "." + number;
+            String mark = "java." + slot + "." + PROCESS + "." + number;
             number++;
             line("try " + mark);
             try {
