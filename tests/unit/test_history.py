@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from commit_coord.iceberg.rebase import REQUEST_ID
 from commit_coord.model import LockMode, Resource
 from commit_coord.testing.history import (
     Answer,
@@ -42,7 +43,7 @@ def snapshot(number: int, mark: str) -> dict[str, Any]:
         "parent-snapshot-id": 10 * (number - 1) or None,
         "sequence-number": number,
         "timestamp-ms": 1000 * number,
-        "summary": {"operation": "append", MARK: mark},
+        "summary": {"operation": "append", MARK: mark, REQUEST_ID: mark},
     }
 
 
@@ -99,6 +100,15 @@ def test_snapshots_are_one_line() -> None:
         assert check_snapshots(damaged) != []
     assert check_snapshots(body("a", "b") | {"current-snapshot-id": 10}) != []
     assert check_snapshots(body("a", "b") | {"last-sequence-number": 3}) != []
+
+
+def test_only_a_snapshot_of_pyiceberg_alone_may_be_dated_before_the_last_one() -> None:
+    late = body("a", "b", "c")
+    late["snapshots"][1]["timestamp-ms"] = 500
+    late["metadata-log"] = [{"metadata-file": "m", "timestamp-ms": time} for time in (1000, 500)]
+    assert 2 == len(check_snapshots(late))
+    del late["snapshots"][1]["summary"][REQUEST_ID]
+    assert [] == check_snapshots(late)
 
 
 def test_metadata_files_are_one_line_also_where_the_logs_are_cut() -> None:
