@@ -686,6 +686,11 @@ def creation(warehouse: Warehouse, kind: str) -> tuple[Handler, Request]:
     return transactions.commit_transaction, asks("POST", in_a_transaction(commit))
 
 
+SHARING = pytest.mark.parametrize(
+    "warehouse", ["memory", "lease", pytest.param("zookeeper", marks=pytest.mark.zookeeper)], indirect=True
+)
+"""The lock managers that lock and keep a journal; only such serve several servers."""
+
 CREATIONS = pytest.mark.parametrize("kind", ["plain", "commit", "several"])
 
 
@@ -736,12 +741,11 @@ def one_table(warehouse: Warehouse) -> None:
     assert [("db", "u")] == warehouse.catalog.list_tables("db")
 
 
+@SHARING
 @CREATIONS
 def test_two_servers_that_see_no_table_make_one(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    if not warehouse.catalog.locks.guarantees.journal:
-        pytest.skip("two servers share nothing")
     handler, request = creation(warehouse, kind)
     begun_on = Answered.begun_on
 
@@ -760,11 +764,10 @@ def test_two_servers_that_see_no_table_make_one(
     one_table(warehouse)
 
 
+@SHARING
 @CREATIONS
 @pytest.mark.usefixtures("killed")
 def test_a_repeat_that_gets_no_latch_does_not_forget_that_a_table_was_made(warehouse: Warehouse, kind: str) -> None:
-    if not warehouse.catalog.locks.guarantees.journal:
-        pytest.skip("nothing is locked")
     (handler, request), keys = creation(warehouse, kind), Idempotency()
     assert keys.answer(handler, warehouse, request).status in (200, 204)
     _HAPPENED["renamed"](warehouse.catalog)
@@ -823,10 +826,9 @@ def test_every_route_that_commits_is_known_as_one() -> None:
     assert {route.handler for route in (*SERVED, *TRANSACTIONS, *VIEWS) if route.commits} == set(COMMITS)
 
 
+@SHARING
 @CREATIONS
 def test_a_creation_that_got_no_latch_is_carried_out_by_its_repeat(warehouse: Warehouse, kind: str) -> None:
-    if not warehouse.catalog.locks.guarantees.journal:
-        pytest.skip("nothing is locked")
     (handler, request), keys = creation(warehouse, kind), Idempotency()
     with warehouse.catalog.coordinator.latch(("db", "t"), statement="in the way"), ThreadPoolExecutor(1) as client:
         for _ in range(2):
