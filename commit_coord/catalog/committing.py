@@ -69,7 +69,7 @@ class CommittingCatalog(LockingCatalog, NamedCatalog):
                 property ``commit.append.blind`` decides. The snapshot property ``commit-coord.append`` has precedence.
             request_id: A UUID that the client has chosen and may use again; None makes one.
             since: The table as the first copy of the request found it, if this is another copy and that is known. With
-                it, no copy lands twice, however long the other one took and whatever the table forgot since.
+                it, this copy lands only if the table shows that no other one has.
             check: Raises an error if the commit must not land. It is called unless the commit has already landed.
 
         Raises:
