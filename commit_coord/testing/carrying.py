@@ -11,6 +11,8 @@ import threading
 import time
 import uuid
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +22,7 @@ from commit_coord.model import JournalEntry, LockMode, LockRequest, LockScope, R
 from commit_coord.process import this_owner
 from commit_coord.testing.contract import (
     EACH_LINE,
+    OFFERS,
     PATIENCE,
     TABLE,
     Service,
@@ -34,13 +37,14 @@ from commit_coord.testing.contract import (
 
 def offering(text: str, table: Resource = TABLE) -> LockRequest:
     """Return a request for the commit latch of *table* that offers *text*."""
-    return LockRequest.of(
+    request = LockRequest.of(
         LockScope.COMMIT,
         {table: LockMode.EXCLUSIVE},
         owner=this_owner("offers", application="contract"),
         request_id=uuid.uuid4().hex,
         offer=text,
     )
+    return replace(request, offers_at=OFFERS)
 
 
 def answer(request_id: str) -> JournalEntry:
@@ -103,6 +107,32 @@ class Submitter:
 def in_line(manager: HandoverLockManager, *texts: str) -> list[Submitter]:
     """Return submitters that stand in the queue in this order; an empty text offers nothing."""
     return [Submitter(manager, offering(text)).queued() for text in texts]
+
+
+class OffersIn:
+    """The files of offers, in a folder of this machine; see :class:`~commit_coord.locks.hms.offers.OfferFiles`."""
+
+    allowed = True
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def read(self, location: str) -> bytes | None:
+        """Return the content of a file, None if there is no such file."""
+        try:
+            return (self._folder / location).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def write(self, location: str, data: bytes) -> None:
+        """Create or replace a file."""
+        path = self._folder / location
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(data)
+
+    def delete(self, location: str) -> None:
+        """Delete a file, if it is there."""
+        (self._folder / location).unlink(missing_ok=True)
 
 
 class _TwoClients:
@@ -221,10 +251,21 @@ class CarryingContract(_TwoClients):
         self, manager: HandoverLockManager, other: HandoverLockManager
     ) -> None:
         """Its offer may have been taken before."""
-        with manager.acquire(latch(), deadline=soon()):
+        with manager.acquire(latch(), deadline=soon()) as holder:
             (waiter,) = in_line(other, "a")
+            assert ["a"] == [offer.text for offer in holder.take(10)]
             manager.unlock(request_id=waiter.request.request_id)
             assert isinstance(waiter.failed(), OfferLost)
+
+    def test_a_waiter_that_is_freed_by_force_before_it_is_taken_is_refused_only_if_it_knows_that(
+        self, manager: HandoverLockManager, other: HandoverLockManager
+    ) -> None:
+        """Whatever it says, no holder takes its offer afterwards."""
+        with manager.acquire(latch(), deadline=soon()) as holder:
+            (waiter,) = in_line(other, "a")
+            manager.unlock(request_id=waiter.request.request_id)
+            assert isinstance(waiter.failed(), (OfferLost, LockRefused))
+            assert [] == list(holder.take(10))
 
     def test_a_holder_that_was_freed_takes_nothing(
         self, manager: HandoverLockManager, other: HandoverLockManager

@@ -18,10 +18,10 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from commit_coord.clock import Clock
-from commit_coord.errors import LockRefused, LockServiceUnavailable
+from commit_coord.errors import LockError, LockRefused, LockServiceUnavailable
 from commit_coord.hms.connection import NoSuchLock
 from commit_coord.hms.locks import ListedLock
-from commit_coord.locks.acquiring import Acquire
+from commit_coord.locks.acquiring import Acquire, Carried
 from commit_coord.locks.base import Interrupted, LockSettings
 from commit_coord.locks.blockers import Blocker, Holder, holder_of
 from commit_coord.locks.handover import HandoverLease
@@ -29,6 +29,7 @@ from commit_coord.locks.held import Held
 from commit_coord.locks.hms import names as hms_names
 from commit_coord.locks.hms.calls import LockCalls
 from commit_coord.locks.hms.heartbeat_log import is_over
+from commit_coord.locks.hms.offers import HmsOffers
 from commit_coord.locks.hms.requests import (
     REQUESTS,
     UNLISTED_BLOCKER,
@@ -58,6 +59,9 @@ _PATIENCE = 0.25
 _LOOK_AGAIN = 0.5
 """Seconds for which the head of the queue takes a listing for good; the question whether it is granted is cheaper."""
 
+_WATCHED = 4
+"""How many times longer a waiter sleeps that sees by files when the request before it leaves the queue."""
+
 _LAST = sys.maxsize
 """The place of a request that has given back its place."""
 
@@ -65,30 +69,63 @@ _LAST = sys.maxsize
 class HmsLease(HeartbeatLease):
     """A lock in the metastore and, of a commit latch, this process's turn at it."""
 
-    def __init__(self, keeper: Keeper[HmsTicket], ticket: HmsTicket, turn: HandoverLease | None) -> None:
+    def __init__(self, keeper: Keeper[HmsTicket], ticket: HmsTicket, turns: Turns, offers: HmsOffers) -> None:
         super().__init__(keeper, ticket, Generation(ticket.lock_id))
-        self._turn = turn
+        self.ticket: HmsTicket = ticket
+        self._turns, self._offers = turns, offers
+        self._turn = turns.of(ticket.request)
+        self._taken: set[str] = set()
+        """The requests of other processes whose offers it has taken."""
+        self._settled: tuple[Sequence[JournalEntry], Sequence[str]] = (), ()
+
+    @property
+    def was_contended(self) -> bool | None:
+        """See :attr:`HandoverLease.was_contended`; the threads of this process are asked at no cost."""
+        if self.ticket.was_contended:
+            return True
+        return None if self._turns.is_awaited(self.request) else False
 
     def take(self, limit: int) -> Sequence[Offer]:
-        """See :meth:`HandoverLease.take`."""
-        return self._turn.take(limit) if self._turn is not None else ()
+        """See :meth:`HandoverLease.take`: first the offers of threads of this process."""
+        if self._turn is None:
+            return ()
+        own = self._turn.take(limit)
+        others = self._offers.take(self.ticket, limit - len(own))
+        self._taken.update(offer.request_id for offer in others)
+        return [*own, *others]
 
     def settle(self, done: Sequence[JournalEntry], returned: Sequence[str]) -> None:
         """See :meth:`HandoverLease.settle`."""
         assert self._turn is not None, "only a latch takes offers"
         self._turn.settle(done, returned)
+        self._settled = done, returned
 
     def retract(self) -> bool:
         """See :meth:`HandoverLease.retract`."""
-        return self._turn is None or self._turn.retract()
+        return (self._turn is None or self._turn.retract()) and self._offers.retract(self.request)
 
     def release(self) -> None:
         """See :meth:`Lease.release`."""
         try:
+            self._report()
             super().release()
+            self._offers.forget(self.request)
+            self._offers.ended(self.request)
         finally:
             if self._turn is not None:
                 self._turn.release()
+
+    def _report(self) -> None:
+        """Tell the owners of the taken offers the outcome, unless they hold the latch by now."""
+        done = [entry for entry in self._settled[0] if entry.request_id in self._taken]
+        returned = [request_id for request_id in self._settled[1] if request_id in self._taken]
+        if not done and not returned:
+            return
+        try:
+            self.ensure_active(0)
+        except LockError:
+            return  # They look for their attempts in the table.
+        self._offers.settle(self.request, done, returned)
 
 
 class HmsQueue:
@@ -98,6 +135,7 @@ class HmsQueue:
         tickets: The requests of this client.
         calls: Those that are sent.
         turns: Where the threads of this process wait first.
+        offers: The offers of other processes.
         leases: What the metastore keeps, and what is known of it.
         keeper: Extends the leases, and gives them back.
         table: Finds the holder of a lock.
@@ -113,6 +151,7 @@ class HmsQueue:
         tickets: Tickets[HmsTicket],
         calls: LockCalls,
         turns: Turns,
+        offers: HmsOffers,
         leases: HmsLeases,
         keeper: Keeper[HmsTicket],
         table: HmsLockTable,
@@ -126,6 +165,7 @@ class HmsQueue:
         self.calls = calls
         self.leases = leases
         self._turns = turns
+        self._offers = offers
         self._keeper = keeper
         self.table = table
         self._held = held
@@ -153,6 +193,8 @@ class HmsQueue:
             self._keeper.heartbeat.ensure_running()
         if acquired:
             return self._step_back(ticket)
+        ticket.was_contended = True
+        self._offers.publish(request)
         return self._look(ticket, None) or self._ask(ticket, None, deadline)
 
     def _step_back(self, ticket: HmsTicket) -> HmsBlocker | None:
@@ -172,7 +214,7 @@ class HmsQueue:
             self._metastore.unlock(ticket.lock_id)
         ticket.stepped_back = True
         now = self._clock.now()
-        return self._blocker(older[-1], older, None, now=now)
+        return self._blocker(ticket, older[-1], older, None, now=now)
 
     def wait(self, acquire: Acquire, blocker: Blocker, until: float) -> Blocker | None:
         """See :meth:`Queue.wait`."""
@@ -180,13 +222,16 @@ class HmsQueue:
         assert isinstance(blocker, HmsBlocker)
         ticket = self.tickets[request.request_id]
         now = self._clock.now()
-        until = min(deadline, now + self._until_next(blocker, now))
+        is_offered = self._offers.is_offered(request, blocker.request_id)
+        until = min(deadline, now + self._until_next(blocker, now) * (_WATCHED if is_offered else 1))
         if blocker.expires is not None:
             until = min(until, max(blocker.expires, now + self._settings.check_min_wait_ms / 1000))
         tick = self._settings.poll_interval_ms / 1000
-        ended = False
-        while not ended and not ticket.turn.is_set() and (left := until - self._clock.now()) > 0:
-            ticket.turn.wait(min(left, tick))
+        ended = has_left = False
+        while not ended and not has_left and not ticket.turn.is_set() and (left := until - self._clock.now()) > 0:
+            ticket.turn.wait(min(left, tick, self._offers.pause))
+            self._end_if_carried(request)
+            has_left = is_offered and not self._offers.is_offered(request, blocker.request_id)
             ended = self._host.is_dead(blocker.owner.process)
             if acquire.is_closed:
                 return blocker
@@ -203,7 +248,7 @@ class HmsQueue:
         """Return the seconds until it makes sense to ask again; see the module."""
         shortest, longest = self._settings.check_min_wait_ms, self._settings.check_max_wait_ms
         # Expect that earlier requests hold the lock as long as we do. Wait half of that: late is worse than early.
-        expected_ms = max(shortest, self.leases.usual_hold * 1000) * blocker.ahead / 2
+        expected_ms = max(shortest, self.leases.usual_hold * 1000) * blocker.turns / 2
         wait_ms = max(shortest, expected_ms, (now - blocker.since) * 1000 * _PATIENCE)
         return next_wait(Backoff(initial_ms=wait_ms, maximum_ms=longest), 0, self._clock.random())
 
@@ -226,6 +271,7 @@ class HmsQueue:
             try:
                 granted = self._retries.until(deadline, partial(self._checked, ticket))
             except NoSuchLock:
+                self._end_if_carried(request)
                 # The answer may have come long after the question: the server was started again meanwhile.
                 if request.explicit or self._clock.now() - ticket.last_confirmed_at < self.leases.lease_seconds:
                     raise LockRefused("the request was removed from the queue by force", locks=request) from None
@@ -237,6 +283,8 @@ class HmsQueue:
                 return self._queue_again(request, deadline)
             ticket.last_confirmed_at = max(ticket.last_confirmed_at, asked)
             if granted:
+                # The holder has left, and before that it may have reported that it published our offer.
+                self._end_if_carried(request)
                 return self._step_back(ticket)
             if before is not None and asked - before.looked < _LOOK_AGAIN and asked < (before.expires or asked + 1):
                 return before
@@ -281,7 +329,7 @@ class HmsQueue:
             return None
         nearest = max(in_the_way, key=lambda one: (one.lock_id < ticket.lock_id, one.lock_id))
         ticket.blocked_by = nearest.lock_id
-        return self._blocker(nearest, in_the_way, before, now=now)
+        return self._blocker(ticket, nearest, in_the_way, before, now=now)
 
     def _in_the_way(self, ticket: HmsTicket, *, ids: bool = False) -> list[MetastoreLock]:
         """Return who conflicts with *ticket* and is before it, or granted; first the first.
@@ -342,7 +390,7 @@ class HmsQueue:
         return all(places_now.get(request_id) == place for request_id, place in places.items() if place != _LAST)
 
     def _blocker(
-        self, lock: MetastoreLock, in_the_way: Sequence[MetastoreLock], before: HmsBlocker | None, *, now: float
+        self, ticket: HmsTicket, lock: MetastoreLock, in_the_way: Sequence[MetastoreLock], before: HmsBlocker | None, *, now: float
     ) -> HmsBlocker:
         info, listed = lock.agent_info, lock.listed[0]
         first = in_the_way[0].lock_id
@@ -354,6 +402,7 @@ class HmsQueue:
             owner=hms_names.owner_of(listed, info),
             requested_at_ms=info.requested_ms if info else listed.acquired_ms or listed.heartbeat_ms,
             ahead=len(in_the_way),
+            turns=len(in_the_way) if not self._offers.shares(ticket.request) else _turns(in_the_way),
             first=first,
             since=before.since if before is not None and before.first == first else now,
             looked=now,
@@ -380,7 +429,7 @@ class HmsQueue:
         request = acquire.request
         ticket = self.tickets[request.request_id]
         ticket.granted = self._clock.now()
-        lease = HmsLease(self._keeper, ticket, self._turns.of(request))
+        lease = HmsLease(self._keeper, ticket, self._turns, self._offers)
         ticket.lease = lease
         return lease
 
@@ -391,6 +440,7 @@ class HmsQueue:
         if ticket is None or ticket.request is request:
             self._withdraw(request, ticket)
         if for_good:
+            self._offers.forget(request)
             self._turns.give_up(request)
 
     def _withdraw(self, request: LockRequest, ticket: HmsTicket | None) -> None:
@@ -406,8 +456,20 @@ class HmsQueue:
 
     def retract(self, request: LockRequest) -> bool:
         """See :meth:`Queue.retract`."""
-        return self._turns.retract(request)
+        return self._turns.retract(request) and self._offers.retract(request)
+
+    def _end_if_carried(self, request: LockRequest) -> None:
+        """Raise Carried, with nothing left of *request*, if a holder has published its offer."""
+        if (entry := self._offers.outcome(request)) is not None:
+            self.leave(request, for_good=True)
+            raise Carried(entry)
 
     def holder(self, request: LockRequest, blocker: Blocker) -> Holder:
         """See :meth:`Queue.holder`."""
         return holder_of(self.table.look, request, blocker)
+
+
+def _turns(in_the_way: Sequence[MetastoreLock]) -> int:
+    """Return how many holders are before a request that offers: one of ours that waits carries the next ones of ours."""
+    waits = [not one.acquired and one.agent_info is not None for one in in_the_way]
+    return waits.count(False) + sum(one and not before for one, before in zip(waits, [False, *waits], strict=False))

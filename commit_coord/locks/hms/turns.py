@@ -43,6 +43,10 @@ class Turns:
         """Return the turn at what *request* locks, while that is acquired."""
         return self._taken.get(request.request_id)
 
+    def is_awaited(self, request: LockRequest) -> bool:
+        """Return whether another thread waits for the turn at the latch of *request*."""
+        return bool(self.look(request.table, LockScope.COMMIT))
+
     def ended(self, request: LockRequest) -> None:
         """The acquire of *request* has ended: its lease has the turn."""
         self._taken.pop(request.request_id, None)

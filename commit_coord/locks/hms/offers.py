@@ -1,0 +1,217 @@
+"""Offers between processes: files in the folder of the table's metadata, since a metastore has no room for them.
+
+Theory of operation
+    A request that waits writes what it offers into a file that is named by its request id; it keeps its place in the
+    metastore's queue. The holder of the latch lists that queue once, and reads the files of the requests directly
+    behind it, oldest first. It *takes* an offer by a second file, the mark. With its release it writes the outcome into
+    the mark. A waiter that finds the outcome removes its own lock from the queue: the holder never removes it, because
+    the waiter may be the holder by then (see below).
+
+A holder and an owner that meet
+    The holder: 1. writes the mark;   2. looks whether the offer is still there. If it is, the offer is taken.
+    The owner:  1. deletes the offer;   2. looks whether a mark is there. If none is, the offer is retracted.
+
+    Whichever order these four steps have, one of the two sees the other. If both do, the offer is not taken, and its
+    owner does not know that: it waits for the outcome. This rests on a file store that shows a new file, and the end of
+    a file, to all clients at once, as Iceberg's metadata files do.
+
+A holder that comes late
+    1. A takes the offer of B and stalls; its lease ends.   2. B is granted the latch: it finds the mark of A, so it does
+    not know whether A has published its attempt, and looks for it in the table.   3. A goes on, and swaps: this fails if
+    B has swapped, because each swap compares.   4. A writes an outcome. B holds the latch and does not look at it. If A
+    removed B's lock instead, the next request would be granted the latch beside B.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Protocol
+
+import orjson
+
+from commit_coord.clock import Clock
+from commit_coord.hms.client import MetastoreClient
+from commit_coord.locks.hms import names as hms_names
+from commit_coord.locks.hms.requests import HmsTicket, MetastoreLock, grouped, translated
+from commit_coord.model import JournalEntry, LockRequest, Offer
+
+logger = logging.getLogger(__name__)
+
+_SHARE = 4
+"""A waiter looks for an outcome for at most one part in so many of its time."""
+
+_SHORTEST = 0.01
+"""Seconds between two looks at least."""
+
+_TAKEN, _RETURNED = b"taken", b"returned"
+
+
+class OfferFiles(Protocol):
+    """The store of the tables' files. What one client has written or deleted, each client sees at once."""
+
+    @property
+    def allowed(self) -> bool:
+        """Whether offers may be taken: each swap of a table compares, so a holder that comes late swaps nothing."""
+        ...
+
+    def read(self, location: str) -> bytes | None:
+        """Return the content of a file, None if there is no such file."""
+        ...
+
+    def write(self, location: str, data: bytes) -> None:
+        """Create or replace a file."""
+        ...
+
+    def delete(self, location: str) -> None:
+        """Delete a file; that there is none is no error."""
+        ...
+
+
+class HmsOffers:
+    """The offers of one client and those that it takes.
+
+    Args:
+        files: Where offers are; None if there are none.
+        metastore: Lists the queues.
+        clock: Time.
+    """
+
+    def __init__(self, files: OfferFiles | None, metastore: MetastoreClient, clock: Clock) -> None:
+        self._files, self._metastore, self._clock = files, metastore, clock
+        self._published: set[str] = set()
+        """Requests of this client of which there may be files."""
+        self._in_doubt: set[str] = set()
+        """Requests of this client that have ended, and whose offers may have been taken."""
+        self.pause = _SHORTEST
+        """Seconds between two looks of a waiter."""
+
+    def shares(self, request: LockRequest) -> bool:
+        """Return whether a holder can publish what *request* offers."""
+        return self._files is not None and bool(request.offer and request.offers_at) and self._files.allowed
+
+    # What the owner does.
+
+    def publish(self, request: LockRequest) -> None:
+        """Write the offer of *request*, which waits now. If that fails, the request only waits for its grant."""
+        if self.shares(request):
+            self._published.add(request.request_id)
+            self._write(_offer(request, request.request_id), request.offer.encode())
+
+    def outcome(self, request: LockRequest) -> JournalEntry | None:
+        """Return what the holder reported that has published the offer of *request*; None as long as there is none."""
+        if request.request_id not in self._published:
+            return None
+        began = self._clock.now()
+        state = self._read(_mark(request, request.request_id))
+        self.pause = max(_SHORTEST, _SHARE * (self._clock.now() - began))
+        return None if state in (None, _TAKEN, _RETURNED) else _entry(state)
+
+    def is_offered(self, request: LockRequest, other: str) -> bool:
+        """Return whether the request *other* in front of *request* waits and offers; it is quick to see when it ends."""
+        return request.request_id in self._published and self._read(_offer(request, other)) is not None
+
+    def retract(self, request: LockRequest) -> bool:
+        """Retract the offer of *request*. Return whether it is certain that no holder has taken it or will."""
+        if request.request_id not in self._published:
+            return request.request_id not in self._in_doubt
+        assert self._files is not None, "only a client with files publishes offers"
+        try:
+            self._files.delete(_offer(request, request.request_id))
+            return self._files.read(_mark(request, request.request_id)) in (None, _RETURNED)
+        except Exception:
+            logger.warning("an offer could not be retracted: %s", request.request_id, exc_info=True)
+            return False
+
+    def forget(self, request: LockRequest) -> None:
+        """Delete the files of *request*, which leaves the queue."""
+        if request.request_id not in self._published:
+            return
+        if not self.retract(request):
+            self._in_doubt.add(request.request_id)
+        self._write(_mark(request, request.request_id), None)
+        self._published.discard(request.request_id)
+
+    def ended(self, request: LockRequest) -> None:
+        """The acquire of *request* has ended."""
+        self._in_doubt.discard(request.request_id)
+
+    # What the holder does.
+
+    def take(self, ticket: HmsTicket, limit: int) -> list[Offer]:
+        """Take the offers directly behind *ticket*, at most *limit*; see :meth:`HandoverLease.take`."""
+        request = ticket.request
+        if self._files is None or not request.offers_at or limit <= 0 or not self._files.allowed:
+            return []
+        (part,) = hms_names.parts(request)
+        with translated(request):
+            queue = grouped(self._metastore.show_locks(part.db, part.table))
+        if not any(one.lock_id == ticket.lock_id and one.acquired for one in queue):
+            return []  # Released by force, or taken for dead.
+        taken: list[Offer] = []
+        for one in queue:
+            if one.lock_id <= ticket.lock_id:
+                continue
+            if len(taken) == limit or not _may_offer(one):
+                break
+            text, state = self._read(_offer(request, one.request_id)), self._read(_mark(request, one.request_id))
+            if state not in (None, _TAKEN, _RETURNED):
+                continue  # It is about to leave.
+            if text is None or state is not None:
+                break
+            if not self._write(_mark(request, one.request_id), _TAKEN):
+                break
+            if self._read(_offer(request, one.request_id)) is not None:
+                taken.append(Offer(request_id=one.request_id, text=text.decode()))
+        return taken
+
+    def settle(self, request: LockRequest, done: Sequence[JournalEntry], returned: Sequence[str]) -> None:
+        """Write the outcomes of offers that *request* has taken. One that can't be written leaves its owner in doubt."""
+        for entry in done:
+            self._write(_mark(request, entry.request_id), orjson.dumps(entry))
+        for request_id in returned:
+            self._write(_mark(request, request_id), _RETURNED)
+
+    def _read(self, location: str) -> bytes | None:
+        assert self._files is not None, "only a client with files has offers"
+        try:
+            return self._files.read(location)
+        except Exception:
+            logger.warning("the file of an offer could not be read: %s", location, exc_info=True)
+            return None
+
+    def _write(self, location: str, data: bytes | None) -> bool:
+        """Write a file, or delete it; return whether that was possible."""
+        assert self._files is not None, "only a client with files has offers"
+        try:
+            if data is None:
+                self._files.delete(location)
+            else:
+                self._files.write(location, data)
+        except Exception:
+            logger.warning("the file of an offer could not be written: %s", location, exc_info=True)
+            return False
+        return True
+
+
+def _may_offer(lock: MetastoreLock) -> bool:
+    """Return whether *lock* waits, and is a request of ours that may have an offer."""
+    info = lock.agent_info
+    return not lock.acquired and info is not None and info.lease_ms is not None
+
+
+def _offer(request: LockRequest, request_id: str) -> str:
+    return f"{request.offers_at}/{request_id}.offer.json"
+
+
+def _mark(request: LockRequest, request_id: str) -> str:
+    return f"{request.offers_at}/{request_id}.taken.json"
+
+
+def _entry(data: bytes) -> JournalEntry | None:
+    """Return the outcome *data*; None if it is not written to its end yet."""
+    try:
+        found = orjson.loads(data)
+        return JournalEntry(**{**found, "snapshot_ids": tuple(found["snapshot_ids"])})
+    except (ValueError, TypeError, KeyError):
+        return None
