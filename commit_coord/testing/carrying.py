@@ -18,7 +18,7 @@ import pytest
 
 from commit_coord.errors import LockRefused, LockTimeout, OfferLost
 from commit_coord.locks.handover import HandoverLease, HandoverLockManager
-from commit_coord.model import JournalEntry, LockMode, LockRequest, LockScope, Resource
+from commit_coord.model import JournalEntry, LockMode, LockRequest, LockScope, Offer, Resource
 from commit_coord.process import this_owner
 from commit_coord.testing.contract import (
     EACH_LINE,
@@ -109,6 +109,24 @@ def in_line(manager: HandoverLockManager, *texts: str) -> list[Submitter]:
     return [Submitter(manager, offering(text)).queued() for text in texts]
 
 
+def takes(holder: HandoverLease, limit: int, count: int) -> Sequence[Offer]:
+    """Take offers until there are *count*: a request may be listed before its offer can be read."""
+    found: Sequence[Offer] = ()
+
+    def is_complete() -> bool:
+        nonlocal found
+        found = holder.take(limit)
+        return len(found) == count
+
+    until(is_complete, f"{count} offers")
+    return found
+
+
+def texts(holder: HandoverLease, limit: int, count: int) -> list[str]:
+    """Take offers as :func:`takes`, and return what they say."""
+    return [offer.text for offer in takes(holder, limit, count)]
+
+
 class OffersIn:
     """The files of offers, in a folder of this machine; see :class:`~commit_coord.locks.hms.offers.OfferFiles`."""
 
@@ -181,7 +199,7 @@ class CarryingContract(_TwoClients):
         """In the order in which they wait, up to the first that offers nothing: nobody is overtaken."""
         holder = manager.acquire(latch(), deadline=soon())
         a, b, c, d = in_line(other, "a", "b", "", "d")
-        assert ["a", "b"] == [offer.text for offer in holder.take(10)]
+        assert ["a", "b"] == texts(holder, 10, 2)
         holder.settle([answer(a.request.request_id)], [b.request.request_id])
         assert a.waits
         holder.release()
@@ -199,11 +217,11 @@ class CarryingContract(_TwoClients):
         """Only so many are taken; the next holder takes the rest."""
         holder = manager.acquire(latch(), deadline=soon())
         waiters = in_line(other, "a", "b", "c")
-        assert ["a"] == [offer.text for offer in holder.take(1)]
+        assert ["a"] == texts(holder, 1, 1)
         holder.settle([answer(waiters[0].request.request_id)], [])
         holder.release()
         second = waiters[1].lease()
-        assert ["c"] == [offer.text for offer in second.take(1)]
+        assert ["c"] == texts(second, 1, 1)
         second.settle([answer(waiters[2].request.request_id)], [])
         second.release()
         waiters[2].answer()
@@ -224,7 +242,7 @@ class CarryingContract(_TwoClients):
         with manager.acquire(latch(), deadline=soon()) as holder:
             deadline = soon(0.4)
             waiter = Submitter(other, offering("a"), seconds=0.4).queued()
-            (offer,) = holder.take(10)
+            (offer,) = takes(holder, 10, 1)
             until(lambda: soon(0) > deadline + 0.2, "the deadline")
             assert waiter.waits
             holder.settle([answer(offer.request_id)], [])
@@ -236,14 +254,14 @@ class CarryingContract(_TwoClients):
         """The owner is granted in its turn and knows that its offer is out of its hands; nobody takes it again."""
         holder = manager.acquire(latch(), deadline=soon())
         a, b, c = in_line(other, "a", "b", "c")
-        assert 2 == len(holder.take(2))
+        assert 2 == len(takes(holder, 2, 2))
         holder.release()
         first = a.lease()
         assert [] == list(first.take(10))
         assert not first.retract()
         first.release()
         second = b.lease()
-        assert ["c"] == [offer.text for offer in second.take(10)]
+        assert ["c"] == texts(second, 10, 1)
         second.release()
         c.lease().release()
 
@@ -253,7 +271,7 @@ class CarryingContract(_TwoClients):
         """Its offer may have been taken before."""
         with manager.acquire(latch(), deadline=soon()) as holder:
             (waiter,) = in_line(other, "a")
-            assert ["a"] == [offer.text for offer in holder.take(10)]
+            assert ["a"] == texts(holder, 10, 1)
             manager.unlock(request_id=waiter.request.request_id)
             assert isinstance(waiter.failed(), OfferLost)
 
@@ -290,7 +308,7 @@ class CarryingContract(_TwoClients):
         """
         holder = manager.acquire(latch(), deadline=soon())
         b, c = in_line(other, "b", "c")
-        taken = holder.take(2)
+        taken = takes(holder, 2, 2)
         other.unlock(request_id=holder.request.request_id)
         lease = b.lease()
         holder.settle([answer(offer.request_id) for offer in taken], [])

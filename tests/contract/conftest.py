@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from commit_coord.protocol.migration import Phase, State
 from commit_coord.locks.handover import HandoverLockManager
 from commit_coord.locks.memory_space import SPACES
+from commit_coord.protocol.migration import Phase, State
 from commit_coord.testing.carrying import OffersIn
 from commit_coord.testing.contract import Service
 
@@ -37,11 +37,12 @@ class Apart(Service):
         """Return another client, which submits each request as a client of its own."""
         manager = self._alone(**settings)
         # A process has one request in the metastore's queue; its other threads wait for that one.
-        manager.submit = lambda request, *, deadline: self._alone(**settings).submit(request, deadline=deadline)
+        alone: Any = manager
+        alone.submit = lambda request, *, deadline: self._alone(**settings).submit(request, deadline=deadline)
         return manager
 
-    def _alone(self, **settings: int) -> Any:
-        manager = super().open(**settings)
+    def _alone(self, **settings: int) -> HandoverLockManager:
+        manager: HandoverLockManager = super().open(**settings)
         for space in [key for key in SPACES if key[0].startswith("hms ")]:
             del SPACES[space]
         return manager

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Protocol
 
 from pyiceberg.io import FileIO
 
-from commit_coord.catalog.metastore.servers import Servers
 from commit_coord.errors import MetastoreUnavailable
+
+
+class Compares(Protocol):
+    """Knows what becomes of the condition of a swap."""
+
+    def compare_and_set(self) -> bool:
+        """See :meth:`~commit_coord.catalog.metastore.servers.Servers.compare_and_set`."""
+        ...
 
 
 class StoredOffers:
@@ -19,7 +27,7 @@ class StoredOffers:
         servers: What the metastore's servers can do.
     """
 
-    def __init__(self, file_io: Callable[[str], FileIO], servers: Servers) -> None:
+    def __init__(self, file_io: Callable[[str], FileIO], servers: Compares) -> None:
         self._file_io, self._servers = file_io, servers
 
     @property

@@ -3,9 +3,9 @@
 Theory of operation
     A request that waits writes what it offers into a file that is named by its request id; it keeps its place in the
     metastore's queue. The holder of the latch lists that queue once, and reads the files of the requests directly
-    behind it, oldest first. It *takes* an offer by a second file, the mark. With its release it writes the outcome into
-    the mark. A waiter that finds the outcome removes its own lock from the queue: the holder never removes it, because
-    the waiter may be the holder by then (see below).
+    behind it, oldest first. It *takes* an offer by a second file, the mark. With its release it writes a third one, the
+    outcome. A waiter that finds the outcome removes its own lock from the queue: the holder never removes it, because
+    the waiter may be the holder by then (see below). No file is ever changed.
 
 A holder and an owner that meet
     The holder: 1. writes the mark;   2. looks whether the offer is still there. If it is, the offer is taken.
@@ -16,8 +16,8 @@ A holder and an owner that meet
     a file, to all clients at once, as Iceberg's metadata files do.
 
 A holder that comes late
-    1. A takes the offer of B and stalls; its lease ends.   2. B is granted the latch: it finds the mark of A, so it does
-    not know whether A has published its attempt, and looks for it in the table.   3. A goes on, and swaps: this fails if
+    1. A takes the offer of B and stalls; its lease ends.   2. B is granted the latch. It finds the mark of A, so it
+    does not know whether A has published its attempt, and looks in the table.   3. A goes on, and swaps. That fails if
     B has swapped, because each swap compares.   4. A writes an outcome. B holds the latch and does not look at it. If A
     removed B's lock instead, the next request would be granted the latch beside B.
 """
@@ -44,7 +44,8 @@ _SHARE = 4
 _SHORTEST = 0.01
 """Seconds between two looks at least."""
 
-_TAKEN, _RETURNED = b"taken", b"returned"
+_RETURNED = b"null"
+"""The outcome of an offer that its holder did not publish and never will."""
 
 
 class OfferFiles(Protocol):
@@ -82,7 +83,7 @@ class HmsOffers:
         self._published: set[str] = set()
         """Requests of this client of which there may be files."""
         self._in_doubt: set[str] = set()
-        """Requests of this client that have ended, and whose offers may have been taken."""
+        """Requests of this client whose offers may have been taken, or may be."""
         self.pause = _SHORTEST
         """Seconds between two looks of a waiter."""
 
@@ -96,29 +97,34 @@ class HmsOffers:
         """Write the offer of *request*, which waits now. If that fails, the request only waits for its grant."""
         if self.shares(request):
             self._published.add(request.request_id)
-            self._write(_offer(request, request.request_id), request.offer.encode())
+            if not self._write(_offer(request, request.request_id), request.offer.encode()):
+                # 1. The store does not answer.   2. We delete the file, find no mark, and end as refused.
+                # 3. The file is written after all, and a holder that listed us before takes it.
+                self._in_doubt.add(request.request_id)
 
     def outcome(self, request: LockRequest) -> JournalEntry | None:
         """Return what the holder reported that has published the offer of *request*; None as long as there is none."""
         if request.request_id not in self._published:
             return None
         began = self._clock.now()
-        state = self._read(_mark(request, request.request_id))
+        found = self._read(_outcome(request, request.request_id))
         self.pause = max(_SHORTEST, _SHARE * (self._clock.now() - began))
-        return None if state in (None, _TAKEN, _RETURNED) else _entry(state)
+        return None if found is None else _entry(found)
 
     def is_offered(self, request: LockRequest, other: str) -> bool:
-        """Return whether the request *other* in front of *request* waits and offers; it is quick to see when it ends."""
+        """Return whether *other*, which is before *request*, waits and offers: it is cheap to see when that ends."""
         return request.request_id in self._published and self._read(_offer(request, other)) is not None
 
     def retract(self, request: LockRequest) -> bool:
         """Retract the offer of *request*. Return whether it is certain that no holder has taken it or will."""
-        if request.request_id not in self._published:
+        if request.request_id not in self._published or request.request_id in self._in_doubt:
             return request.request_id not in self._in_doubt
         assert self._files is not None, "only a client with files publishes offers"
         try:
             self._files.delete(_offer(request, request.request_id))
-            return self._files.read(_mark(request, request.request_id)) in (None, _RETURNED)
+            if self._files.read(_mark(request, request.request_id)) is None:
+                return True
+            return self._files.read(_outcome(request, request.request_id)) == _RETURNED
         except Exception:
             logger.warning("an offer could not be retracted: %s", request.request_id, exc_info=True)
             return False
@@ -129,7 +135,8 @@ class HmsOffers:
             return
         if not self.retract(request):
             self._in_doubt.add(request.request_id)
-        self._write(_mark(request, request.request_id), None)
+        for file_of in (_mark, _outcome):
+            self._write(file_of(request, request.request_id), None)
         self._published.discard(request.request_id)
 
     def ended(self, request: LockRequest) -> None:
@@ -139,7 +146,7 @@ class HmsOffers:
     # What the holder does.
 
     def take(self, ticket: HmsTicket, limit: int) -> list[Offer]:
-        """Take the offers directly behind *ticket*, at most *limit*; see :meth:`HandoverLease.take`."""
+        """Take the offers directly behind *ticket*, at most *limit*; see :meth:`HandoverLease.take`. May be repeated."""
         request = ticket.request
         if self._files is None or not request.offers_at or limit <= 0 or not self._files.allowed:
             return []
@@ -148,29 +155,32 @@ class HmsOffers:
             queue = grouped(self._metastore.show_locks(part.db, part.table))
         if not any(one.lock_id == ticket.lock_id and one.acquired for one in queue):
             return []  # Released by force, or taken for dead.
-        taken: list[Offer] = []
+        own, taken = request.request_id.encode(), list[Offer]()
         for one in queue:
             if one.lock_id <= ticket.lock_id:
                 continue
             if len(taken) == limit or not _may_offer(one):
                 break
-            text, state = self._read(_offer(request, one.request_id)), self._read(_mark(request, one.request_id))
-            if state not in (None, _TAKEN, _RETURNED):
-                continue  # It is about to leave.
-            if text is None or state is not None:
+            text = self._read(_offer(request, one.request_id))
+            if text is None:
                 break
-            if not self._write(_mark(request, one.request_id), _TAKEN):
+            by = self._read(_mark(request, one.request_id))
+            if by not in (None, own):
+                if self._read(_outcome(request, one.request_id)) in (None, _RETURNED):
+                    break  # An earlier holder has taken it, and may still publish it.
+                continue  # It has landed: its owner leaves the queue.
+            if by is None and not self._write(_mark(request, one.request_id), own):
                 break
             if self._read(_offer(request, one.request_id)) is not None:
                 taken.append(Offer(request_id=one.request_id, text=text.decode()))
         return taken
 
     def settle(self, request: LockRequest, done: Sequence[JournalEntry], returned: Sequence[str]) -> None:
-        """Write the outcomes of offers that *request* has taken. One that can't be written leaves its owner in doubt."""
+        """Write the outcomes of offers that *request* has taken. Without an outcome the owner of one is in doubt."""
         for entry in done:
-            self._write(_mark(request, entry.request_id), orjson.dumps(entry))
+            self._write(_outcome(request, entry.request_id), orjson.dumps(entry))
         for request_id in returned:
-            self._write(_mark(request, request_id), _RETURNED)
+            self._write(_outcome(request, request_id), _RETURNED)
 
     def _read(self, location: str) -> bytes | None:
         assert self._files is not None, "only a client with files has offers"
@@ -205,13 +215,17 @@ def _offer(request: LockRequest, request_id: str) -> str:
 
 
 def _mark(request: LockRequest, request_id: str) -> str:
-    return f"{request.offers_at}/{request_id}.taken.json"
+    return f"{request.offers_at}/{request_id}.taken"
+
+
+def _outcome(request: LockRequest, request_id: str) -> str:
+    return f"{request.offers_at}/{request_id}.outcome.json"
 
 
 def _entry(data: bytes) -> JournalEntry | None:
-    """Return the outcome *data*; None if it is not written to its end yet."""
+    """Return the outcome *data*; None if the offer was returned, or the file is not written to its end yet."""
     try:
         found = orjson.loads(data)
-        return JournalEntry(**{**found, "snapshot_ids": tuple(found["snapshot_ids"])})
+        return None if found is None else JournalEntry(**{**found, "snapshot_ids": tuple(found["snapshot_ids"])})
     except (ValueError, TypeError, KeyError):
         return None

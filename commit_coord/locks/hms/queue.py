@@ -214,7 +214,7 @@ class HmsQueue:
             self._metastore.unlock(ticket.lock_id)
         ticket.stepped_back = True
         now = self._clock.now()
-        return self._blocker(ticket, older[-1], older, None, now=now)
+        return self._blocker(older[-1], older, None, now=now)
 
     def wait(self, acquire: Acquire, blocker: Blocker, until: float) -> Blocker | None:
         """See :meth:`Queue.wait`."""
@@ -223,7 +223,8 @@ class HmsQueue:
         ticket = self.tickets[request.request_id]
         now = self._clock.now()
         is_offered = self._offers.is_offered(request, blocker.request_id)
-        until = min(deadline, now + self._until_next(blocker, now) * (_WATCHED if is_offered else 1))
+        ahead = blocker.turns if self._offers.shares(request) else blocker.ahead
+        until = min(deadline, now + self._until_next(blocker, ahead, now) * (_WATCHED if is_offered else 1))
         if blocker.expires is not None:
             until = min(until, max(blocker.expires, now + self._settings.check_min_wait_ms / 1000))
         tick = self._settings.poll_interval_ms / 1000
@@ -244,11 +245,11 @@ class HmsQueue:
             blocker = found or blocker
         return self._ask(ticket, blocker, deadline)
 
-    def _until_next(self, blocker: HmsBlocker, now: float) -> float:
+    def _until_next(self, blocker: HmsBlocker, ahead: int, now: float) -> float:
         """Return the seconds until it makes sense to ask again; see the module."""
         shortest, longest = self._settings.check_min_wait_ms, self._settings.check_max_wait_ms
         # Expect that earlier requests hold the lock as long as we do. Wait half of that: late is worse than early.
-        expected_ms = max(shortest, self.leases.usual_hold * 1000) * blocker.turns / 2
+        expected_ms = max(shortest, self.leases.usual_hold * 1000) * ahead / 2
         wait_ms = max(shortest, expected_ms, (now - blocker.since) * 1000 * _PATIENCE)
         return next_wait(Backoff(initial_ms=wait_ms, maximum_ms=longest), 0, self._clock.random())
 
@@ -329,7 +330,7 @@ class HmsQueue:
             return None
         nearest = max(in_the_way, key=lambda one: (one.lock_id < ticket.lock_id, one.lock_id))
         ticket.blocked_by = nearest.lock_id
-        return self._blocker(ticket, nearest, in_the_way, before, now=now)
+        return self._blocker(nearest, in_the_way, before, now=now)
 
     def _in_the_way(self, ticket: HmsTicket, *, ids: bool = False) -> list[MetastoreLock]:
         """Return who conflicts with *ticket* and is before it, or granted; first the first.
@@ -390,7 +391,12 @@ class HmsQueue:
         return all(places_now.get(request_id) == place for request_id, place in places.items() if place != _LAST)
 
     def _blocker(
-        self, ticket: HmsTicket, lock: MetastoreLock, in_the_way: Sequence[MetastoreLock], before: HmsBlocker | None, *, now: float
+        self,
+        lock: MetastoreLock,
+        in_the_way: Sequence[MetastoreLock],
+        before: HmsBlocker | None,
+        *,
+        now: float,
     ) -> HmsBlocker:
         info, listed = lock.agent_info, lock.listed[0]
         first = in_the_way[0].lock_id
@@ -402,7 +408,7 @@ class HmsQueue:
             owner=hms_names.owner_of(listed, info),
             requested_at_ms=info.requested_ms if info else listed.acquired_ms or listed.heartbeat_ms,
             ahead=len(in_the_way),
-            turns=len(in_the_way) if not self._offers.shares(ticket.request) else _turns(in_the_way),
+            turns=_turns(in_the_way),
             first=first,
             since=before.since if before is not None and before.first == first else now,
             looked=now,
@@ -470,6 +476,6 @@ class HmsQueue:
 
 
 def _turns(in_the_way: Sequence[MetastoreLock]) -> int:
-    """Return how many holders are before a request that offers: one of ours that waits carries the next ones of ours."""
+    """Return how many holders come before a request that offers: the first of our waiters carries the next ones."""
     waits = [not one.acquired and one.agent_info is not None for one in in_the_way]
     return waits.count(False) + sum(one and not before for one, before in zip(waits, [False, *waits], strict=False))
