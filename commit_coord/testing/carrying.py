@@ -298,6 +298,16 @@ class CarryingContract(_TwoClients):
             assert lease.retract()
             lease.release()
 
+    def test_a_lease_that_ended_takes_nothing(self, manager: HandoverLockManager, other: HandoverLockManager) -> None:
+        """What waits is behind the next holder now."""
+        holder = manager.acquire(latch(), deadline=soon())
+        a, b = in_line(other, "a", "b")
+        holder.release()
+        lease = a.lease()
+        assert [] == list(holder.take(10))
+        lease.release()
+        b.lease().release()
+
     def test_a_holder_that_was_freed_ends_nobody(
         self, manager: HandoverLockManager, other: HandoverLockManager
     ) -> None:

@@ -61,6 +61,15 @@ MUTANTS = (
         "tests/contract/test_zookeeper.py::test_an_offer_that_entered_unheard_is_in_doubt",
     ),
     Mutant(
+        "zookeeper-takes-by-a-lease-that-ended",
+        "locks/zookeeper/queue.py",
+        """        if nodes is None:
+            return ()  # The lease was lost, and the heartbeat has removed the request.
+""",
+        "        assert nodes is not None\n",
+        f"{_CARRY}test_a_lease_that_ended_takes_nothing[zookeeper]",
+    ),
+    Mutant(
         "zookeeper-retract-of-what-is-taken",
         "locks/zookeeper/offers.py",
         'node.data.startswith(b"\\n") and ',

@@ -263,8 +263,9 @@ class ZooKeeperQueue:
     def take(self, ticket: ZooKeeperTicket, limit: int) -> Sequence[Offer]:
         """See :meth:`HandoverLease.take`."""
         request, nodes = ticket.request, ticket.parts[0].nodes
+        if nodes is None:
+            return ()  # The lease was lost, and the heartbeat has removed the request.
         ((resource, _),) = request.locks
-        assert nodes is not None
         own = nodes[resource].rpartition("/")[2]
         queue = self._nodes.path(request, resource)
         taken = self._retries.briefly(partial(self._offers.take, queue, own, request.request_id, limit))
