@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
+from urllib.parse import urlparse
 
 from pyiceberg.io import FileIO
 
@@ -40,7 +41,12 @@ class StoredOffers:
 
     def read(self, location: str) -> bytes | None:
         """See :meth:`OfferFiles.read`."""
+        uri = urlparse(location)
         try:
+            if uri.scheme in ("", "file"):
+                # A waiter looks for a file a hundred times a second: PyArrow needs 170 µs to say that there is none.
+                with open(uri.path, "rb") as file:
+                    return file.read()
             with self._file_io(location).new_input(location).open() as stream:
                 return stream.read()
         except FileNotFoundError:

@@ -25,12 +25,13 @@ A holder that comes late
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 import orjson
 
 from commit_coord.clock import Clock
+from commit_coord.errors import LockError
 from commit_coord.hms.client import MetastoreClient
 from commit_coord.locks.hms import names as hms_names
 from commit_coord.locks.hms.requests import HmsTicket, MetastoreLock, grouped, translated
@@ -43,6 +44,9 @@ _SHARE = 4
 
 _SHORTEST = 0.01
 """Seconds between two looks at least."""
+
+_USUAL, _LONGEST = 0.1, 1.0
+"""Seconds after which a waiter expects to be carried, before it knows better, and at most."""
 
 _RETURNED = b"null"
 """The outcome of an offer that its holder did not publish and never will."""
@@ -80,12 +84,14 @@ class HmsOffers:
 
     def __init__(self, files: OfferFiles | None, metastore: MetastoreClient, clock: Clock) -> None:
         self._files, self._metastore, self._clock = files, metastore, clock
-        self._published: set[str] = set()
-        """Requests of this client of which there may be files."""
+        self._published: dict[str, float] = {}
+        """Requests of this client of which there may be files, and when they began to wait."""
         self._in_doubt: set[str] = set()
         """Requests of this client whose offers may have been taken, or may be."""
         self.pause = _SHORTEST
         """Seconds between two looks of a waiter."""
+        self.usual_wait = _USUAL
+        """Seconds after which requests of this client are carried, about."""
 
     def shares(self, request: LockRequest) -> bool:
         """Return whether a holder can publish what *request* offers."""
@@ -93,14 +99,16 @@ class HmsOffers:
 
     # What the owner does.
 
-    def publish(self, request: LockRequest) -> None:
-        """Write the offer of *request*, which waits now. If that fails, the request only waits for its grant."""
-        if self.shares(request):
-            self._published.add(request.request_id)
+    def publish(self, request: LockRequest) -> bool:
+        """Write the offer of *request*, which waits now. Return whether a holder may publish it."""
+        is_shared = self.shares(request)
+        if is_shared:
+            self._published[request.request_id] = self._clock.now()
             if not self._write(_offer(request, request.request_id), request.offer.encode()):
                 # 1. The store does not answer.   2. We delete the file, find no mark, and end as refused.
                 # 3. The file is written after all, and a holder that listed us before takes it.
                 self._in_doubt.add(request.request_id)
+        return is_shared
 
     def outcome(self, request: LockRequest) -> JournalEntry | None:
         """Return what the holder reported that has published the offer of *request*; None as long as there is none."""
@@ -108,8 +116,17 @@ class HmsOffers:
             return None
         began = self._clock.now()
         found = self._read(_outcome(request, request.request_id))
-        self.pause = max(_SHORTEST, _SHARE * (self._clock.now() - began))
-        return None if found is None else _entry(found)
+        now = self._clock.now()
+        self.pause = max(_SHORTEST, _SHARE * (now - began))
+        entry = None if found is None else _entry(found)
+        if entry is not None:
+            took = now - self._published[request.request_id]
+            self.usual_wait = min(_LONGEST, self.usual_wait + (took - self.usual_wait) / 4)
+        return entry
+
+    def is_next(self, request: LockRequest) -> bool:
+        """Return whether the last holder saw *request* as the first one that it did not carry."""
+        return request.request_id in self._published and self._read(_next(request, request.request_id)) is not None
 
     def is_offered(self, request: LockRequest, other: str) -> bool:
         """Return whether *other*, which is before *request*, waits and offers: it is cheap to see when that ends."""
@@ -135,9 +152,9 @@ class HmsOffers:
             return
         if not self.retract(request):
             self._in_doubt.add(request.request_id)
-        for file_of in (_mark, _outcome):
+        for file_of in (_mark, _outcome, _next):
             self._write(file_of(request, request.request_id), None)
-        self._published.discard(request.request_id)
+        self._published.pop(request.request_id, None)
 
     def ended(self, request: LockRequest) -> None:
         """The acquire of *request* has ended."""
@@ -146,13 +163,11 @@ class HmsOffers:
     # What the holder does.
 
     def take(self, ticket: HmsTicket, limit: int) -> list[Offer]:
-        """Take the offers directly behind *ticket*, at most *limit*; see :meth:`HandoverLease.take`. May be repeated."""
+        """Take the offers directly behind *ticket*, at most *limit*, as :meth:`HandoverLease.take`; may be repeated."""
         request = ticket.request
         if self._files is None or not request.offers_at or limit <= 0 or not self._files.allowed:
             return []
-        (part,) = hms_names.parts(request)
-        with translated(request):
-            queue = grouped(self._metastore.show_locks(part.db, part.table))
+        queue = self._queue(request)
         if not any(one.lock_id == ticket.lock_id and one.acquired for one in queue):
             return []  # Released by force, or taken for dead.
         own, taken = request.request_id.encode(), list[Offer]()
@@ -174,6 +189,24 @@ class HmsOffers:
             if self._read(_offer(request, one.request_id)) is not None:
                 taken.append(Offer(request_id=one.request_id, text=text.decode()))
         return taken
+
+    def _queue(self, request: LockRequest) -> list[MetastoreLock]:
+        (part,) = hms_names.parts(request)
+        with translated(request):
+            return grouped(self._metastore.show_locks(part.db, part.table))
+
+    def tell_next(self, ticket: HmsTicket, done: Collection[str]) -> None:
+        """Tell the first waiter behind *ticket* whose request is not among *done* that it comes next.
+
+        Nothing depends on it: a waiter that is not told asks later.
+        """
+        try:
+            waiting = [one for one in self._queue(ticket.request) if one.lock_id > ticket.lock_id]
+        except LockError:
+            return
+        following = next((one for one in waiting if one.request_id not in done), None)
+        if following is not None and _may_offer(following):
+            self._write(_next(ticket.request, following.request_id), b"")
 
     def settle(self, request: LockRequest, done: Sequence[JournalEntry], returned: Sequence[str]) -> None:
         """Write the outcomes of offers that *request* has taken. Without an outcome the owner of one is in doubt."""
@@ -220,6 +253,10 @@ def _mark(request: LockRequest, request_id: str) -> str:
 
 def _outcome(request: LockRequest, request_id: str) -> str:
     return f"{request.offers_at}/{request_id}.outcome.json"
+
+
+def _next(request: LockRequest, request_id: str) -> str:
+    return f"{request.offers_at}/{request_id}.next"
 
 
 def _entry(data: bytes) -> JournalEntry | None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from commit_coord.clock import Clock
@@ -59,8 +60,8 @@ _PATIENCE = 0.25
 _LOOK_AGAIN = 0.5
 """Seconds for which the head of the queue takes a listing for good; the question whether it is granted is cheaper."""
 
-_WATCHED = 4
-"""How many times longer a waiter sleeps that sees by files when the request before it leaves the queue."""
+_LATE = 1.5
+"""How many times longer than usual a waiter waits to be carried, before it asks who is before it."""
 
 _LAST = sys.maxsize
 """The place of a request that has given back its place."""
@@ -74,6 +75,8 @@ class HmsLease(HeartbeatLease):
         self.ticket: HmsTicket = ticket
         self._turns, self._offers = turns, offers
         self._turn = turns.of(ticket.request)
+        self._looked = False
+        """Whether it looked for offers."""
         self._taken: set[str] = set()
         """The requests of other processes whose offers it has taken."""
         self._settled: tuple[Sequence[JournalEntry], Sequence[str]] = (), ()
@@ -90,6 +93,7 @@ class HmsLease(HeartbeatLease):
         if self._turn is None:
             return ()
         own = self._turn.take(limit)
+        self._looked = True
         others = self._offers.take(self.ticket, limit - len(own))
         self._taken.update(offer.request_id for offer in others)
         return [*own, *others]
@@ -117,15 +121,17 @@ class HmsLease(HeartbeatLease):
 
     def _report(self) -> None:
         """Tell the owners of the taken offers the outcome, unless they hold the latch by now."""
+        if not self._looked:
+            return
         done = [entry for entry in self._settled[0] if entry.request_id in self._taken]
         returned = [request_id for request_id in self._settled[1] if request_id in self._taken]
-        if not done and not returned:
-            return
-        try:
-            self.ensure_active(0)
-        except LockError:
-            return  # They look for their attempts in the table.
-        self._offers.settle(self.request, done, returned)
+        if done or returned:
+            try:
+                self.ensure_active(0)
+            except LockError:
+                return  # They look for their attempts in the table.
+            self._offers.settle(self.request, done, returned)
+        self._offers.tell_next(self.ticket, {entry.request_id for entry in done})
 
 
 class HmsQueue:
@@ -194,7 +200,10 @@ class HmsQueue:
         if acquired:
             return self._step_back(ticket)
         ticket.was_contended = True
-        self._offers.publish(request)
+        if self._offers.publish(request):
+            # Most requests are carried by the holder or the one after it: only one that is not asks who is before it.
+            now = self._clock.now()
+            return replace(UNLISTED_BLOCKER, ahead=2, since=now, looked=now)
         return self._look(ticket, None) or self._ask(ticket, None, deadline)
 
     def _step_back(self, ticket: HmsTicket) -> HmsBlocker | None:
@@ -222,34 +231,42 @@ class HmsQueue:
         assert isinstance(blocker, HmsBlocker)
         ticket = self.tickets[request.request_id]
         now = self._clock.now()
-        is_offered = self._offers.is_offered(request, blocker.request_id)
-        ahead = blocker.turns if self._offers.shares(request) else blocker.ahead
-        until = min(deadline, now + self._until_next(blocker, ahead, now) * (_WATCHED if is_offered else 1))
+        is_listed, is_next = bool(blocker.request_id), self._offers.is_next(request)
+        is_offered = is_listed and self._offers.is_offered(request, blocker.request_id)
+        if is_next:
+            pause = self._settings.check_min_wait_ms / 1000 / 2
+        elif is_offered:
+            pause = self._settings.check_max_wait_ms / 1000
+        else:
+            pause = self._until_next(blocker, now) if is_listed else _LATE * self._offers.usual_wait
+        until = min(deadline, now + pause)
         if blocker.expires is not None:
             until = min(until, max(blocker.expires, now + self._settings.check_min_wait_ms / 1000))
         tick = self._settings.poll_interval_ms / 1000
-        ended = has_left = False
-        while not ended and not has_left and not ticket.turn.is_set() and (left := until - self._clock.now()) > 0:
-            ticket.turn.wait(min(left, tick, self._offers.pause))
+        ended = moved = False
+        while not ended and not moved and not ticket.turn.is_set() and (left := until - self._clock.now()) > 0:
+            ticket.turn.wait(min(left, tick, self._offers.pause) if self._offers.shares(request) else min(left, tick))
             self._end_if_carried(request)
-            has_left = is_offered and not self._offers.is_offered(request, blocker.request_id)
+            moved = (is_offered and not self._offers.is_offered(request, blocker.request_id)) or (
+                not is_next and self._offers.is_next(request)
+            )
             ended = self._host.is_dead(blocker.owner.process)
             if acquire.is_closed:
                 return blocker
         ticket.turn.clear()
         # A request far behind reads the list, which locks nothing in the metastore; one that may be next asks.
-        if blocker.ahead > 1 or ended:
-            found = self._look(ticket, blocker)
+        if (blocker.ahead > 1 and not self._offers.is_next(request)) or ended:
+            found = self._look(ticket, blocker if blocker.request_id else None)
             if found is not None and found.ahead > 1:
                 return found
             blocker = found or blocker
         return self._ask(ticket, blocker, deadline)
 
-    def _until_next(self, blocker: HmsBlocker, ahead: int, now: float) -> float:
+    def _until_next(self, blocker: HmsBlocker, now: float) -> float:
         """Return the seconds until it makes sense to ask again; see the module."""
         shortest, longest = self._settings.check_min_wait_ms, self._settings.check_max_wait_ms
         # Expect that earlier requests hold the lock as long as we do. Wait half of that: late is worse than early.
-        expected_ms = max(shortest, self.leases.usual_hold * 1000) * ahead / 2
+        expected_ms = max(shortest, self.leases.usual_hold * 1000) * blocker.turns / 2
         wait_ms = max(shortest, expected_ms, (now - blocker.since) * 1000 * _PATIENCE)
         return next_wait(Backoff(initial_ms=wait_ms, maximum_ms=longest), 0, self._clock.random())
 
