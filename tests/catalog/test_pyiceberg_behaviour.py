@@ -49,6 +49,7 @@ from pyiceberg.types import (
 )
 
 from commit_coord.catalog.base import CoordinatedCatalog
+from commit_coord.events import CommitBegan, Event
 from commit_coord.testing.contract import until
 from tests.catalog.kit import ARROW, NO_MATCH, SCHEMA, Kit, files_in, frame, ids, kit, local, row_ids, rows
 
@@ -633,6 +634,9 @@ def test_statistics_are_set_and_removed(coord: Kit) -> None:
 
 def test_a_call_that_names_no_snapshot_is_a_mistake_and_no_conflict(coord: Kit) -> None:
     table = coord.table(ids(1))
+    began: list[Event] = []
+    if coord.coordinated:
+        coord.catalog.events.subscribe(lambda event: began.append(event) if isinstance(event, CommitBegan) else None)
     calls: list[Callable[[], object]] = [
         lambda: table.manage_snapshots().create_tag(42, "v1").commit(),
         lambda: table.manage_snapshots().create_branch(42, "dev").commit(),
@@ -641,6 +645,7 @@ def test_a_call_that_names_no_snapshot_is_a_mistake_and_no_conflict(coord: Kit) 
     for call in calls:
         with pytest.raises(ValueError, match="42"):
             call()
+    assert [] == began, "a mistake was found under a latch only"
     assert {"main"} == coord.again(table).refs().keys()
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.expressions.parser import parse
@@ -262,6 +262,10 @@ def made(request: pytest.FixtureRequest) -> Iterator[Kit]:
     print_blob=True,
 )
 @given(steps=STEPS)
+@example(
+    # What is deleted and appended in one transaction was computed from rows that others have added to since.
+    steps=[*[Step(0, "append", Where("=", 0), False)] * 3, Step(1, "delete and append", Where(">=", 0), False)]
+)
 @pytest.mark.timeout(600)
 def test_what_stale_handles_commit_is_what_a_serial_order_gives(made: Kit, steps: list[Step]) -> None:
     program = Program(made)
