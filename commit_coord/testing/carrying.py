@@ -133,24 +133,24 @@ class OffersIn:
     allowed = True
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
 
     def read(self, location: str) -> bytes | None:
         """Return the content of a file, None if there is no such file."""
         try:
-            return (self._folder / location).read_bytes()
+            return (self.folder / location).read_bytes()
         except FileNotFoundError:
             return None
 
     def write(self, location: str, data: bytes) -> None:
         """Create or replace a file."""
-        path = self._folder / location
+        path = self.folder / location
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(data)
 
     def delete(self, location: str) -> None:
         """Delete a file, if it is there."""
-        (self._folder / location).unlink(missing_ok=True)
+        (self.folder / location).unlink(missing_ok=True)
 
 
 class _TwoClients:

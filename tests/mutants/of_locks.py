@@ -307,4 +307,81 @@ _ZOOKEEPER = (
     ),
 )
 
-MUTANTS: tuple[Mutant, ...] = (*_LOCKS, *_ZOOKEEPER)
+_CARRYING = "tests/contract/test_lock_managers.py::TestLockManagersThatCarry::"
+_GROUPS = "tests/hive/test_groups.py::"
+_FILES = "locks/hms/offers.py"
+
+_OFFERS = (
+    Mutant(
+        "an-offer-is-looked-for-once",
+        _FILES,
+        "            if self._read(_offer(request, one.request_id)) is not None:\n",
+        "            if text:\n",
+        f"{_GROUPS}test_an_offer_that_its_owner_takes_back_while_it_is_marked_is_not_taken",
+    ),
+    Mutant(
+        "an-owner-looks-for-no-mark",
+        _FILES,
+        "            if self._files.read(_mark(request, request.request_id)) is None:\n",
+        "            if self._files:\n",
+        f"{_CARRYING}test_an_offer_that_was_taken_waits_for_its_answer[hms-apart]",
+    ),
+    Mutant(
+        "an-owner-looks-for-a-mark-too-early",
+        _FILES,
+        """            self._files.delete(_offer(request, request.request_id))
+            if self._files.read(_mark(request, request.request_id)) is None:
+                return True
+""",
+        """            found = self._files.read(_mark(request, request.request_id))
+            self._files.delete(_offer(request, request.request_id))
+            if found is None:
+                return True
+""",
+        f"{_GROUPS}test_an_offer_that_is_marked_while_its_owner_takes_it_back_is_in_doubt_or_not_taken",
+    ),
+    Mutant(
+        "an-offer-that-comes-late",
+        _FILES,
+        "                self._in_doubt.add(request.request_id)\n        return is_shared\n",
+        "                pass\n        return is_shared\n",
+        f"{_GROUPS}test_an_offer_whose_writing_was_not_confirmed_is_in_doubt",
+    ),
+    Mutant(
+        "offers-without-compare-and-set",
+        _FILES,
+        "bool(request.offers_at) and self._files.allowed",
+        "bool(request.offers_at)",
+        f"{_GROUPS}test_no_offers_are_made_where_a_late_swap_overwrites",
+    ),
+    Mutant(
+        "a-group-overtakes-who-only-locks",
+        _FILES,
+        "            if text is None or len(taken) == limit:\n                break\n",
+        "            if text is None:\n                continue\n",
+        f"{_GROUPS}test_a_request_of_another_program_ends_a_group",
+    ),
+    Mutant(
+        "an-offer-is-taken-twice",
+        _FILES,
+        "            if by not in (None, own):\n",
+        "            if by and not own:\n",
+        f"{_CARRYING}test_a_holder_that_settles_nothing_leaves_doubt[hms-apart]",
+    ),
+    Mutant(
+        "a-grant-after-the-answer",
+        "locks/hms/queue.py",
+        "                self._end_if_carried(request)\n                return self._step_back(ticket)\n",
+        "                return self._step_back(ticket)\n",
+        f"{_GROUPS}test_a_waiter_that_is_granted_after_it_was_carried_takes_the_answer",
+    ),
+    Mutant(
+        "a-holder-that-was-freed-reports",
+        "locks/hms/queue.py",
+        "                self.ensure_active(0)\n",
+        "                pass\n",
+        f"{_CARRYING}test_a_holder_that_was_freed_ends_nobody[hms-apart]",
+    ),
+)
+
+MUTANTS: tuple[Mutant, ...] = (*_LOCKS, *_ZOOKEEPER, *_OFFERS)

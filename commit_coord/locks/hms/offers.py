@@ -95,7 +95,10 @@ class HmsOffers:
 
     def shares(self, request: LockRequest) -> bool:
         """Return whether a holder can publish what *request* offers."""
-        return self._files is not None and bool(request.offer and request.offers_at) and self._files.allowed
+        return bool(request.offer) and self._has_files(request)
+
+    def _has_files(self, request: LockRequest) -> bool:
+        return self._files is not None and bool(request.offers_at) and self._files.allowed
 
     # What the owner does.
 
@@ -134,8 +137,10 @@ class HmsOffers:
 
     def retract(self, request: LockRequest) -> bool:
         """Retract the offer of *request*. Return whether it is certain that no holder has taken it or will."""
-        if request.request_id not in self._published or request.request_id in self._in_doubt:
-            return request.request_id not in self._in_doubt
+        if request.request_id in self._in_doubt:
+            return False
+        if request.request_id not in self._published:
+            return True
         assert self._files is not None, "only a client with files publishes offers"
         try:
             self._files.delete(_offer(request, request.request_id))
@@ -165,19 +170,17 @@ class HmsOffers:
     def take(self, ticket: HmsTicket, limit: int) -> list[Offer]:
         """Take the offers directly behind *ticket*, at most *limit*, as :meth:`HandoverLease.take`; may be repeated."""
         request = ticket.request
-        if self._files is None or not request.offers_at or limit <= 0 or not self._files.allowed:
+        if limit <= 0 or not self._has_files(request):
             return []
         queue = self._queue(request)
         if not any(one.lock_id == ticket.lock_id and one.acquired for one in queue):
             return []  # Released by force, or taken for dead.
         own, taken = request.request_id.encode(), list[Offer]()
         for one in queue:
-            if one.lock_id <= ticket.lock_id:
-                continue
-            if len(taken) == limit or not _may_offer(one):
-                break
+            if one.lock_id <= ticket.lock_id or any(one.request_id == offer.request_id for offer in taken):
+                continue  # A request has two places for a while, if the reply to its first lock call was lost.
             text = self._read(_offer(request, one.request_id))
-            if text is None:
+            if text is None or len(taken) == limit:
                 break
             by = self._read(_mark(request, one.request_id))
             if by not in (None, own):
@@ -200,12 +203,14 @@ class HmsOffers:
 
         Nothing depends on it: a waiter that is not told asks later.
         """
+        if not self._has_files(ticket.request):
+            return
         try:
             waiting = [one for one in self._queue(ticket.request) if one.lock_id > ticket.lock_id]
         except LockError:
             return
         following = next((one for one in waiting if one.request_id not in done), None)
-        if following is not None and _may_offer(following):
+        if following is not None and following.agent_info is not None:
             self._write(_next(ticket.request, following.request_id), b"")
 
     def settle(self, request: LockRequest, done: Sequence[JournalEntry], returned: Sequence[str]) -> None:
@@ -235,12 +240,6 @@ class HmsOffers:
             logger.warning("the file of an offer could not be written: %s", location, exc_info=True)
             return False
         return True
-
-
-def _may_offer(lock: MetastoreLock) -> bool:
-    """Return whether *lock* waits, and is a request of ours that may have an offer."""
-    info = lock.agent_info
-    return not lock.acquired and info is not None and info.lease_ms is not None
 
 
 def _offer(request: LockRequest, request_id: str) -> str:
