@@ -133,7 +133,8 @@ class HmsOffers:
 
     def is_offered(self, request: LockRequest, other: str) -> bool:
         """Return whether *other*, which is before *request*, waits and offers: it is cheap to see when that ends."""
-        return request.request_id in self._published and self._read(_offer(request, other)) is not None
+        is_named = bool(other) and request.request_id in self._published
+        return is_named and self._read(_offer(request, other)) is not None
 
     def retract(self, request: LockRequest) -> bool:
         """Retract the offer of *request*. Return whether it is certain that no holder has taken it or will."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 
@@ -110,14 +111,14 @@ class HmsLease(HeartbeatLease):
 
     def release(self) -> None:
         """See :meth:`Lease.release`."""
-        try:
-            self._report()
-            super().release()
-            self._offers.forget(self.request)
-            self._offers.ended(self.request)
-        finally:
+        with ExitStack() as ending:
+            # Also after an interrupt; the last one first.
             if self._turn is not None:
-                self._turn.release()
+                ending.callback(self._turn.release)
+            ending.callback(self._offers.ended, self.request)
+            ending.callback(self._offers.forget, self.request)
+            ending.callback(super().release)
+            self._report()
 
     def _report(self) -> None:
         """Tell the owners of the taken offers the outcome, unless they hold the latch by now."""
@@ -231,25 +232,20 @@ class HmsQueue:
         assert isinstance(blocker, HmsBlocker)
         ticket = self.tickets[request.request_id]
         now = self._clock.now()
-        is_listed, is_next = bool(blocker.request_id), self._offers.is_next(request)
-        is_offered = is_listed and self._offers.is_offered(request, blocker.request_id)
-        if is_next:
-            pause = self._settings.check_min_wait_ms / 1000 / 2
-        elif is_offered:
-            pause = self._settings.check_max_wait_ms / 1000
-        else:
-            pause = self._until_next(blocker, now) if is_listed else _LATE * self._offers.usual_wait
-        until = min(deadline, now + pause)
+        is_next = self._offers.is_next(request)
+        is_watched = self._offers.is_offered(request, blocker.request_id)
+        until = min(deadline, now + self._pause(request, blocker, now, is_next=is_next, is_watched=is_watched))
         if blocker.expires is not None:
             until = min(until, max(blocker.expires, now + self._settings.check_min_wait_ms / 1000))
         tick = self._settings.poll_interval_ms / 1000
+        if self._offers.shares(request):
+            tick = min(tick, self._offers.pause)
         ended = moved = False
         while not ended and not moved and not ticket.turn.is_set() and (left := until - self._clock.now()) > 0:
-            ticket.turn.wait(min(left, tick, self._offers.pause) if self._offers.shares(request) else min(left, tick))
+            ticket.turn.wait(min(left, tick))
             self._end_if_carried(request)
-            moved = (is_offered and not self._offers.is_offered(request, blocker.request_id)) or (
-                not is_next and self._offers.is_next(request)
-            )
+            moved = is_watched and not self._offers.is_offered(request, blocker.request_id)
+            moved |= not is_next and self._offers.is_next(request)
             ended = self._host.is_dead(blocker.owner.process)
             if acquire.is_closed:
                 return blocker
@@ -261,6 +257,26 @@ class HmsQueue:
                 return found
             blocker = found or blocker
         return self._ask(ticket, blocker, deadline)
+
+    def _pause(
+        self, request: LockRequest, blocker: HmsBlocker, now: float, *, is_next: bool, is_watched: bool
+    ) -> float:
+        """Return the seconds until *request* asks the metastore again, if it sees nothing in the files of offers.
+
+        Args:
+            request: Which one.
+            blocker: What is before it.
+            now: The time.
+            is_next: The last holder told it that its turn comes next: those before it are about to leave.
+            is_watched: It sees in the files when *blocker* leaves.
+        """
+        if is_next:
+            return self._settings.check_min_wait_ms / 2000
+        if is_watched:
+            return self._settings.check_max_wait_ms / 1000
+        if blocker.request_id or not self._offers.shares(request):
+            return self._until_next(blocker, now)
+        return _LATE * self._offers.usual_wait
 
     def _until_next(self, blocker: HmsBlocker, now: float) -> float:
         """Return the seconds until it makes sense to ask again; see the module."""

@@ -1,7 +1,7 @@
 """The queue of this process's threads for a commit latch of one metastore.
 
 One thread at a time requests the latch from the metastore; the others wait for this thread in the process, and it also
-publishes their offers. A metastore keeps no offers, so there is no group commit between processes.
+publishes their offers. Between processes, :mod:`~commit_coord.locks.hms.offers` does.
 """
 
 from __future__ import annotations
