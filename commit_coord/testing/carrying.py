@@ -10,7 +10,7 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -135,22 +135,28 @@ class OffersIn:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def read(self, location: str) -> bytes | None:
-        """Return the content of a file, None if there is no such file."""
+    def read(self, locations: Sequence[str]) -> Sequence[bytes | Exception | None]:
+        """Return the content of each file, None if there is no such file."""
+        return [self._read(self.folder / location) for location in locations]
+
+    def write(self, files: Mapping[str, bytes]) -> None:
+        """Create files."""
+        for location, data in files.items():
+            path = self.folder / location
+            path.parent.mkdir(exist_ok=True)
+            assert self._read(path) in (None, data), f"a file was changed: {location}"
+            path.write_bytes(data)
+
+    def delete(self, locations: Sequence[str]) -> None:
+        """Delete files, if they are there."""
+        for location in locations:
+            (self.folder / location).unlink(missing_ok=True)
+
+    def _read(self, path: Path) -> bytes | None:
         try:
-            return (self.folder / location).read_bytes()
+            return path.read_bytes()
         except FileNotFoundError:
             return None
-
-    def write(self, location: str, data: bytes) -> None:
-        """Create or replace a file."""
-        path = self.folder / location
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(data)
-
-    def delete(self, location: str) -> None:
-        """Delete a file, if it is there."""
-        (self.folder / location).unlink(missing_ok=True)
 
 
 class _TwoClients:
@@ -225,6 +231,22 @@ class CarryingContract(_TwoClients):
         second.settle([answer(waiters[2].request.request_id)], [])
         second.release()
         waiters[2].answer()
+
+    def test_an_offer_that_was_returned_may_be_taken_again(
+        self, manager: HandoverLockManager, other: HandoverLockManager
+    ) -> None:
+        """By the next holder: what hindered the one before need not hinder it."""
+        holder = manager.acquire(latch(), deadline=soon())
+        a, b = in_line(other, "a", "b")
+        assert 2 == len(takes(holder, 10, 2))
+        holder.settle([], [a.request.request_id, b.request.request_id])
+        holder.release()
+        lease = a.lease()
+        assert lease.retract()
+        assert ["b"] == texts(lease, 10, 1)
+        lease.settle([answer(b.request.request_id)], [])
+        lease.release()
+        assert answer(b.request.request_id) == b.answer()
 
     def test_an_offer_that_was_not_taken_goes_with_its_request(
         self, manager: HandoverLockManager, other: HandoverLockManager

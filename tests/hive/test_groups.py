@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,11 @@ from commit_coord.events import CommitEnded
 from commit_coord.hms.locks import LockPart, LockType
 from commit_coord.local import HiveMetastore
 from commit_coord.locks.hms.manager import HmsLockManager
+from commit_coord.locks.hms.offers import Found
 from commit_coord.locks.memory_space import SPACES
 from commit_coord.model import Offer
-from commit_coord.testing.carrying import OffersIn, Submitter, answer, offering
-from commit_coord.testing.contract import OFFERS, TABLE, latch, soon, until
+from commit_coord.testing.carrying import OffersIn, Submitter, answer, offering, takes, texts
+from commit_coord.testing.contract import OFFERS, TABLE, latch, soon, standing, until
 from tests.catalog.kit import SCHEMA, ids, row_ids
 from tests.hive.test_catalog import calls, opened
 
@@ -119,23 +120,29 @@ class Meeting(OffersIn):
         """By operation and end of the name: called once, before it is done."""
         self.after: dict[tuple[str, str], Callable[[], object]] = {}
         """Likewise, after it is done."""
+        self.unreadable: tuple[str, ...] = ()
+        """Ends of the names of files that can't be read now."""
 
-    def _meet(self, planned: dict[tuple[str, str], Callable[[], object]], operation: str, location: str) -> None:
-        for key in [key for key in planned if key[0] == operation and location.endswith(key[1])]:
-            planned.pop(key)()
+    def _meet(
+        self, planned: dict[tuple[str, str], Callable[[], object]], operation: str, locations: Sequence[str]
+    ) -> None:
+        for key in list(planned):
+            if key[0] == operation and any(location.endswith(key[1]) for location in locations):
+                planned.pop(key)()
 
-    def read(self, location: str) -> bytes | None:
+    def read(self, locations: Sequence[str]) -> Sequence[Found]:
         """See :meth:`OffersIn.read`."""
-        self._meet(self.before, "read", location)
-        found = super().read(location)
-        self._meet(self.after, "read", location)
-        return found
+        self._meet(self.before, "read", locations)
+        found = super().read(locations)
+        self._meet(self.after, "read", locations)
+        pairs = zip(locations, found, strict=True)
+        return [OSError(name) if name.endswith(self.unreadable) else one for name, one in pairs]
 
-    def write(self, location: str, data: bytes) -> None:
+    def write(self, files: Mapping[str, bytes]) -> None:
         """See :meth:`OffersIn.write`."""
-        self._meet(self.before, "write", location)
-        super().write(location, data)
-        self._meet(self.after, "write", location)
+        self._meet(self.before, "write", list(files))
+        super().write(files)
+        self._meet(self.after, "write", list(files))
 
 
 @pytest.fixture
@@ -166,7 +173,7 @@ def retracted(owner: HmsLockManager, waiter: Submitter) -> bool:
 def waiting(files: Meeting, owner: HmsLockManager, text: str = "a") -> Submitter:
     """Return a waiter whose offer can be read."""
     waiter = Submitter(owner, offering(text)).queued()
-    until(lambda: files.read(f"{OFFERS}/{waiter.request.request_id}.offer.json") is not None, "an offer")
+    until((files.folder / OFFERS / f"{waiter.request.request_id}.offer.json").exists, "an offer")
     return waiter
 
 
@@ -211,7 +218,73 @@ def test_an_offer_whose_writing_was_not_confirmed_is_in_doubt(
         files.after["write", ".offer.json"] = fails
         waiter = waiting(files, second)
         assert not retracted(second, waiter)
+    lease = waiter.lease()
+    assert not lease.retract(), "the doubt was forgotten with the grant"
+    lease.release()
+
+
+def test_an_offer_that_is_damaged_is_none(clients: Callable[[], HmsLockManager], files: Meeting) -> None:
+    """The holder commits without it."""
+    first, second = clients(), clients()
+    with first.acquire(latch(), deadline=soon()) as holder:
+        waiter = waiting(files, second)
+        offer = files.folder / OFFERS / f"{waiter.request.request_id}.offer.json"
+        for damaged in (b"", b"half of it", b"\xff\n"):
+            offer.write_bytes(damaged)
+            assert [] == list(holder.take(10))
+        assert retracted(second, waiter)
     waiter.lease().release()
+
+
+def test_a_mark_that_can_not_be_read_is_somebody_elses(clients: Callable[[], HmsLockManager], files: Meeting) -> None:
+    """An earlier holder may still publish the offer."""
+    first, second, third = clients(), clients(), clients()
+    dead = first.acquire(latch(), deadline=soon())
+    before, behind = waiting(files, second, "before"), waiting(files, third, "behind")
+    assert 2 == len(takes(dead, 10, 2))
+    dead.release()
+    lease = before.lease()
+    files.unreadable = (".taken", ".outcome.json")
+    assert [] == list(lease.take(10))
+    files.unreadable = ()
+    lease.release()
+    lease = behind.lease()
+    assert not lease.retract()
+    lease.release()
+
+
+def test_what_a_thread_of_the_own_process_has_taken_is_offered_to_nobody_else(
+    clients: Callable[[], HmsLockManager], files: Meeting
+) -> None:
+    """Else its rows may be there twice.
+
+    1. H takes the offer of R, another thread, swaps, and is interrupted.   2. R waits for the latch itself.
+    3. K of another process has the latch, and takes R's offer, too.
+    """
+    ours, other = clients(), clients()
+    holder = ours.acquire(latch(), deadline=soon())
+    stranger = waiting(files, other, "k")
+    thread = Submitter(ours, offering("r")).queued()
+    assert ["r"] == texts(holder, 1, 1)
+    holder.release()
+    lease = stranger.lease()
+    until(lambda: thread.request.request_id in standing(other), "its place in the metastore's queue")
+    assert [] == list(lease.take(10))
+    lease.release()
+    lease = thread.lease()
+    assert not lease.retract()
+    lease.release()
+
+
+def test_a_request_that_offers_nothing_leaves_no_file(clients: Callable[[], HmsLockManager], files: Meeting) -> None:
+    """A holder that looked for offers tells the next request only if it will look."""
+    first, second = clients(), clients()
+    holder = first.acquire(latch(), deadline=soon())
+    waiter = Submitter(second, offering("")).queued()
+    assert [] == list(holder.take(10))
+    holder.release()
+    waiter.lease().release()
+    assert [] == [path for path in files.folder.rglob("*") if path.is_file()]
 
 
 def test_a_waiter_that_is_granted_after_it_was_carried_takes_the_answer(
@@ -225,7 +298,12 @@ def test_a_waiter_that_is_granted_after_it_was_carried_takes_the_answer(
     done = answer(offer.request_id)
     holder.settle([done], [])
     real, hidden = files.read, True
-    files.read = lambda location: None if hidden and location.endswith(".outcome.json") else real(location)  # type: ignore[method-assign]
+
+    def without_outcomes(locations: Sequence[str]) -> Sequence[Found]:
+        pairs = zip(locations, real(locations), strict=True)
+        return [None if hidden and name.endswith(".outcome.json") else found for name, found in pairs]
+
+    files.read = without_outcomes  # type: ignore[method-assign]
     asked = second.metastore.check_lock
 
     def granted(lock_id: int) -> bool:

@@ -18,7 +18,7 @@ from commit_coord.locks.handover import HandoverLease
 from commit_coord.locks.held import Held
 from commit_coord.locks.hms import names as hms_names
 from commit_coord.locks.hms.calls import LockCalls
-from commit_coord.locks.hms.offers import HmsOffers, OfferFiles
+from commit_coord.locks.hms.offers import OfferFiles, OthersOffers, OwnOffers
 from commit_coord.locks.hms.queue import HmsQueue
 from commit_coord.locks.hms.requests import HmsTicket
 from commit_coord.locks.hms.service import HmsLeases
@@ -43,7 +43,7 @@ class HmsAcquirer:
         metastore: The client.
         calls: Those that are sent.
         turns: Where the threads of this process wait first.
-        offers: The offers of other processes.
+        own: The offers of this client to other processes.
         clock: Time.
     """
 
@@ -53,29 +53,32 @@ class HmsAcquirer:
         metastore: MetastoreClient,
         calls: LockCalls,
         turns: Turns,
-        offers: HmsOffers,
+        own: OwnOffers,
         clock: Clock,
     ) -> None:
         self._inner, self._metastore, self._calls, self._turns, self._clock = inner, metastore, calls, turns, clock
-        self._offers = offers
+        self._own = own
 
     def acquire(self, acquire: Acquire) -> HandoverLease:
         """See :meth:`LockManager.acquire`."""
         request = acquire.request
         _refuse_unlockable(request)
+        granted = None
         try:
             with self._metastore.within(max(0.0, acquire.deadline - self._clock.now()) + BRIEFLY):
-                return self._inner.acquire(acquire)
+                granted = self._inner.acquire(acquire)
+                return granted
         except LockError as error:
             # 1. The holder takes the offer, sends its swap and is interrupted.   2. The offer's owner has its turn.
             # 3. The metastore fails, and refuses it the latch.   4. The swap lands.
-            if not request.offer or (self._turns.retract(request) and self._offers.retract(request)):
+            if not request.offer or (self._turns.retract(request) and self._own.retract(request)):
                 raise
             raise OfferLost("the holder that took the offer did not answer", locks=request) from error
         finally:
             self._turns.ended(request)
             self._calls.ended(request)
-            self._offers.ended(request)
+            if granted is None:
+                self._own.ended(request)
 
     def give_up(self, request: LockRequest) -> None:
         """See :meth:`Acquirer.give_up`."""
@@ -159,16 +162,18 @@ class HmsLockManager(QueueLockManager[HmsQueue]):
                 holder=holder,
             )
             turns = Turns(queues)
-            offers = HmsOffers(files, client, clock)
+            own, others = OwnOffers(files, clock), OthersOffers(files, client)
             calls = LockCalls(client, tickets, held, settings, clock, threads)
             leases = HmsLeases(client, tickets, calls, settings, clock)
             keeper = Keeper(leases, tickets, retries, threads.heartbeat, emitter, events, settings, clock)
             table = HmsLockTable(client, tickets, calls, turns, keeper, clock, host)
-            queue = HmsQueue(tickets, calls, turns, offers, leases, keeper, table, held, retries, settings, clock, host)
+            queue = HmsQueue(
+                tickets, calls, turns, own, others, leases, keeper, table, held, retries, settings, clock, host
+            )
             acquirer = Acquirer(queue, queue, held, emitter, settings, clock)
             return Parts(
                 queue=queue,
-                acquirer=HmsAcquirer(acquirer, client, calls, turns, offers, clock),
+                acquirer=HmsAcquirer(acquirer, client, calls, turns, own, clock),
                 held=held,
                 keeping=keeper,
                 table=table,

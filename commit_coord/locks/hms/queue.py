@@ -31,7 +31,7 @@ from commit_coord.locks.held import Held
 from commit_coord.locks.hms import names as hms_names
 from commit_coord.locks.hms.calls import LockCalls
 from commit_coord.locks.hms.heartbeat_log import is_over
-from commit_coord.locks.hms.offers import HmsOffers
+from commit_coord.locks.hms.offers import OthersOffers, OwnOffers, Seen
 from commit_coord.locks.hms.requests import (
     REQUESTS,
     UNLISTED_BLOCKER,
@@ -71,15 +71,15 @@ _LAST = sys.maxsize
 class HmsLease(HeartbeatLease):
     """A lock in the metastore and, of a commit latch, this process's turn at it."""
 
-    def __init__(self, keeper: Keeper[HmsTicket], ticket: HmsTicket, turns: Turns, offers: HmsOffers) -> None:
+    def __init__(
+        self, keeper: Keeper[HmsTicket], ticket: HmsTicket, turns: Turns, own: OwnOffers, others: OthersOffers
+    ) -> None:
         super().__init__(keeper, ticket, Generation(ticket.lock_id))
         self.ticket: HmsTicket = ticket
-        self._turns, self._offers = turns, offers
+        self._turns, self._own, self._others = turns, own, others
         self._turn = turns.of(ticket.request)
-        self._looked = False
-        """Whether it looked for offers."""
-        self._taken: set[str] = set()
-        """The requests of other processes whose offers it has taken."""
+        self._rounds: dict[str, int] | None = None
+        """The requests of other processes whose offers it has taken; None before it looked for them."""
         self._settled: tuple[Sequence[JournalEntry], Sequence[str]] = (), ()
 
     @property
@@ -94,10 +94,9 @@ class HmsLease(HeartbeatLease):
         if self._turn is None:
             return ()
         own = self._turn.take(limit)
-        self._looked = True
-        others = self._offers.take(self.ticket, limit - len(own))
-        self._taken.update(offer.request_id for offer in others)
-        return [*own, *others]
+        others = self._others.take(self.ticket, limit - len(own))
+        self._rounds = {**(self._rounds or {}), **{one.offer.request_id: one.round for one in others}}
+        return [*own, *(one.offer for one in others)]
 
     def settle(self, done: Sequence[JournalEntry], returned: Sequence[str]) -> None:
         """See :meth:`HandoverLease.settle`."""
@@ -107,7 +106,7 @@ class HmsLease(HeartbeatLease):
 
     def retract(self) -> bool:
         """See :meth:`HandoverLease.retract`."""
-        return (self._turn is None or self._turn.retract()) and self._offers.retract(self.request)
+        return (self._turn is None or self._turn.retract()) and self._own.retract(self.request)
 
     def release(self) -> None:
         """See :meth:`Lease.release`."""
@@ -115,24 +114,27 @@ class HmsLease(HeartbeatLease):
             # Also after an interrupt; the last one first.
             if self._turn is not None:
                 ending.callback(self._turn.release)
-            ending.callback(self._offers.ended, self.request)
-            ending.callback(self._offers.forget, self.request)
+            ending.callback(self._own.ended, self.request)
+            ending.callback(self._own.forget, self.request)
             ending.callback(super().release)
             self._report()
 
     def _report(self) -> None:
-        """Tell the owners of the taken offers the outcome, unless they hold the latch by now."""
-        if not self._looked:
+        """Tell the owners of the taken offers the outcome, if this lease is still there."""
+        if (rounds := self._rounds) is None:
             return
-        done = [entry for entry in self._settled[0] if entry.request_id in self._taken]
-        returned = [request_id for request_id in self._settled[1] if request_id in self._taken]
-        if done or returned:
+        self._rounds = None
+        done, returned = self._settled
+        landed = {entry.request_id: entry for entry in done if entry.request_id in rounds}
+        outcomes = {**landed, **dict.fromkeys(one for one in returned if one in rounds)}
+        if outcomes:
             try:
-                self.ensure_active(0)
+                with self._others.briefly():
+                    self.ensure_active(0)
             except LockError:
                 return  # They look for their attempts in the table.
-            self._offers.settle(self.request, done, returned)
-        self._offers.tell_next(self.ticket, {entry.request_id for entry in done})
+            self._others.report(self.request, rounds, outcomes)
+        self._others.tell_next(self.ticket, landed)
 
 
 class HmsQueue:
@@ -142,7 +144,8 @@ class HmsQueue:
         tickets: The requests of this client.
         calls: Those that are sent.
         turns: Where the threads of this process wait first.
-        offers: The offers of other processes.
+        own: The offers of this client to other processes.
+        others: Their offers.
         leases: What the metastore keeps, and what is known of it.
         keeper: Extends the leases, and gives them back.
         table: Finds the holder of a lock.
@@ -158,7 +161,8 @@ class HmsQueue:
         tickets: Tickets[HmsTicket],
         calls: LockCalls,
         turns: Turns,
-        offers: HmsOffers,
+        own: OwnOffers,
+        others: OthersOffers,
         leases: HmsLeases,
         keeper: Keeper[HmsTicket],
         table: HmsLockTable,
@@ -172,7 +176,7 @@ class HmsQueue:
         self.calls = calls
         self.leases = leases
         self._turns = turns
-        self._offers = offers
+        self._own, self._others = own, others
         self._keeper = keeper
         self.table = table
         self._held = held
@@ -201,8 +205,9 @@ class HmsQueue:
         if acquired:
             return self._step_back(ticket)
         ticket.was_contended = True
-        if self._offers.publish(request):
-            # Most requests are carried by the holder or the one after it: only one that is not asks who is before it.
+        # What a thread of this process has taken, and may still publish, is offered to nobody else.
+        if self._turns.retract(request) and self._own.publish(request) and self._own.expected_wait(request) is not None:
+            # In a crowd only a request that is not carried in time asks who is before it.
             now = self._clock.now()
             return replace(UNLISTED_BLOCKER, ahead=2, since=now, looked=now)
         return self._look(ticket, None) or self._ask(ticket, None, deadline)
@@ -232,51 +237,52 @@ class HmsQueue:
         assert isinstance(blocker, HmsBlocker)
         ticket = self.tickets[request.request_id]
         now = self._clock.now()
-        is_next = self._offers.is_next(request)
-        is_watched = self._offers.is_offered(request, blocker.request_id)
-        until = min(deadline, now + self._pause(request, blocker, now, is_next=is_next, is_watched=is_watched))
+        seen = first = self._looked_at_files(request, blocker)
+        until = min(deadline, now + self._pause(request, blocker, first, now))
         if blocker.expires is not None:
             until = min(until, max(blocker.expires, now + self._settings.check_min_wait_ms / 1000))
-        tick = self._settings.poll_interval_ms / 1000
-        if self._offers.shares(request):
-            tick = min(tick, self._offers.pause)
+        tick, look_at = self._settings.poll_interval_ms / 1000, now + self._own.pause
         ended = moved = False
-        while not ended and not moved and not ticket.turn.is_set() and (left := until - self._clock.now()) > 0:
-            ticket.turn.wait(min(left, tick))
-            self._end_if_carried(request)
-            moved = is_watched and not self._offers.is_offered(request, blocker.request_id)
-            moved |= not is_next and self._offers.is_next(request)
+        while not ended and not moved and not ticket.turn.is_set() and (now := self._clock.now()) < until:
+            ticket.turn.wait(min(until - now, tick, max(0.0, look_at - now)))
+            if self._clock.now() >= look_at:
+                seen = self._looked_at_files(request, blocker)
+                look_at = self._clock.now() + self._own.pause
+            moved = first.is_offered > seen.is_offered or first.is_next < seen.is_next
             ended = self._host.is_dead(blocker.owner.process)
             if acquire.is_closed:
                 return blocker
         ticket.turn.clear()
         # A request far behind reads the list, which locks nothing in the metastore; one that may be next asks.
-        if (blocker.ahead > 1 and not self._offers.is_next(request)) or ended:
+        if (blocker.ahead > 1 and not seen.is_next) or ended:
             found = self._look(ticket, blocker if blocker.request_id else None)
             if found is not None and found.ahead > 1:
                 return found
             blocker = found or blocker
         return self._ask(ticket, blocker, deadline)
 
-    def _pause(
-        self, request: LockRequest, blocker: HmsBlocker, now: float, *, is_next: bool, is_watched: bool
-    ) -> float:
-        """Return the seconds until *request* asks the metastore again, if it sees nothing in the files of offers.
+    def _looked_at_files(self, request: LockRequest, blocker: HmsBlocker) -> Seen:
+        """Return what *request* sees in the files of offers.
 
-        Args:
-            request: Which one.
-            blocker: What is before it.
-            now: The time.
-            is_next: The last holder told it that its turn comes next: those before it are about to leave.
-            is_watched: It sees in the files when *blocker* leaves.
+        Raises:
+            Carried: A holder has published its offer; nothing is left of the request.
         """
-        if is_next:
-            return self._settings.check_min_wait_ms / 2000
-        if is_watched:
-            return self._settings.check_max_wait_ms / 1000
-        if blocker.request_id or not self._offers.shares(request):
+        seen = self._own.look(request, blocker.request_id)
+        if seen.entry is not None:
+            self.leave(request, for_good=True)
+            raise Carried(seen.entry)
+        return seen
+
+    def _pause(self, request: LockRequest, blocker: HmsBlocker, seen: Seen, now: float) -> float:
+        """Return the seconds until *request* asks the metastore again, if it sees nothing new in the files."""
+        if seen.is_next:
+            return self._settings.check_min_wait_ms / 2000  # those before it are about to leave
+        if seen.is_offered:
+            return self._settings.check_max_wait_ms / 1000  # it sees when that one leaves
+        expected = self._own.expected_wait(request)
+        if blocker.request_id or expected is None:
             return self._until_next(blocker, now)
-        return _LATE * self._offers.usual_wait
+        return _LATE * expected
 
     def _until_next(self, blocker: HmsBlocker, now: float) -> float:
         """Return the seconds until it makes sense to ask again; see the module."""
@@ -305,7 +311,7 @@ class HmsQueue:
             try:
                 granted = self._retries.until(deadline, partial(self._checked, ticket))
             except NoSuchLock:
-                self._end_if_carried(request)
+                self._looked_at_files(request, UNLISTED_BLOCKER)
                 # The answer may have come long after the question: the server was started again meanwhile.
                 if request.explicit or self._clock.now() - ticket.last_confirmed_at < self.leases.lease_seconds:
                     raise LockRefused("the request was removed from the queue by force", locks=request) from None
@@ -318,7 +324,8 @@ class HmsQueue:
             ticket.last_confirmed_at = max(ticket.last_confirmed_at, asked)
             if granted:
                 # The holder has left, and before that it may have reported that it published our offer.
-                self._end_if_carried(request)
+                self._looked_at_files(request, UNLISTED_BLOCKER)
+                self._own.granted(request)
                 return self._step_back(ticket)
             if before is not None and asked - before.looked < _LOOK_AGAIN and asked < (before.expires or asked + 1):
                 return before
@@ -468,7 +475,7 @@ class HmsQueue:
         request = acquire.request
         ticket = self.tickets[request.request_id]
         ticket.granted = self._clock.now()
-        lease = HmsLease(self._keeper, ticket, self._turns, self._offers)
+        lease = HmsLease(self._keeper, ticket, self._turns, self._own, self._others)
         ticket.lease = lease
         return lease
 
@@ -479,7 +486,7 @@ class HmsQueue:
         if ticket is None or ticket.request is request:
             self._withdraw(request, ticket)
         if for_good:
-            self._offers.forget(request)
+            self._own.forget(request)
             self._turns.give_up(request)
 
     def _withdraw(self, request: LockRequest, ticket: HmsTicket | None) -> None:
@@ -495,13 +502,7 @@ class HmsQueue:
 
     def retract(self, request: LockRequest) -> bool:
         """See :meth:`Queue.retract`."""
-        return self._turns.retract(request) and self._offers.retract(request)
-
-    def _end_if_carried(self, request: LockRequest) -> None:
-        """Raise Carried, with nothing left of *request*, if a holder has published its offer."""
-        if (entry := self._offers.outcome(request)) is not None:
-            self.leave(request, for_good=True)
-            raise Carried(entry)
+        return self._turns.retract(request) and self._own.retract(request)
 
     def holder(self, request: LockRequest, blocker: Blocker) -> Holder:
         """See :meth:`Queue.holder`."""

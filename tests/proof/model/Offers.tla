@@ -25,6 +25,7 @@ CONSTANTS
     DeleteFirst,  \* It deletes the offer before it looks for the mark.
     LateIsDoubt,  \* An offer whose writing was not confirmed may come later.
     OnlyProven,   \* An offer is returned only if its holder's swap is proven not to have landed.
+    ReportsHeld,  \* A holder reports outcomes only if it has made sure that its lease is still there.
     OwnerLeaves,  \* A request is taken out of the queue by its owner alone, whatever became of its offer.
     LookForOwn    \* An append that is in the table already is not added again.
 
@@ -35,7 +36,7 @@ VARIABLES
     offer,      \* Writers whose offer is in the store.
     late,       \* Writers whose offer is on its way there.
     mark,       \* By writer: the holder that has marked its offer.
-    outcome,    \* By writer: "none", "done" or "returned".
+    outcome,    \* By writer: "none" or "done". An offer that was returned is in another round: without a mark.
     pc,         \* Where each writer is.
     published,  \* Writers that have sent their offer.
     base,       \* What it read.
@@ -140,7 +141,7 @@ TimeOut(w) ==
 -----------------------------------------------------------------------------
 (* The owner retracts its offer, in two steps *)
 
-IsMarked(w) == mark[w] # NoOne /\ outcome[w] # "returned"
+IsMarked(w) == mark[w] # NoOne
 Second == ("granted" :> "granted2") @@ ("late" :> "late2")
 
 Retract1(w) ==
@@ -239,6 +240,12 @@ Ensure(w) ==
             /\ Say(w, "locks", "makes sure of its lease: it is gone")
     /\ UNCHANGED <<service, published, base, behind, tries, answer, doubt, verdict, lost, faults>>
 
+WriteFails(w) ==
+    /\ pc[w] = "ready" /\ Fault
+    /\ Ends(w, IF w \in doubt THEN "unknown" ELSE "failure", "reporting")
+    /\ Say(w, w, "can't write its files")
+    /\ UNCHANGED <<service, published, base, behind, carried, tries, answer, doubt, lost>>
+
 Swap(w) ==
     /\ pc[w] = "sure"
     /\ flying' = flying \cup {[from |-> w, builds |-> base[w], file |-> File(w)]}
@@ -278,19 +285,22 @@ LoseAnswer(w) ==
 
 Report(w) ==
     /\ pc[w] = "reporting"
-    /\ LET said == CASE verdict[w] = "success" -> "done"
+    /\ LET said == CASE ReportsHeld /\ ~Holds(w) -> "none"
+                     [] verdict[w] = "success" -> "done"
                      [] verdict[w] = "failure" \/ ~OnlyProven -> "returned"
                      [] OTHER -> "none"
-       IN \/ /\ outcome' = [m \in Writers |-> IF m \in Range(carried[w]) /\ said # "none" THEN said ELSE outcome[m]]
+           mine == Range(carried[w])
+       IN \/ /\ outcome' = [m \in Writers |-> IF m \in mine /\ said = "done" THEN said ELSE outcome[m]]
+             /\ mark' = [m \in Writers |-> IF m \in mine /\ said = "returned" THEN NoOne ELSE mark[m]]
              /\ queue' = IF OwnerLeaves \/ said # "done" THEN queue
                          ELSE SelectSeq(queue, LAMBDA other : other \notin Range(carried[w]))
              /\ Say(w, "store", "writes the outcomes: " \o said)
              /\ UNCHANGED faults
           \/ /\ carried[w] # <<>> /\ Fault
              /\ Say(w, "store", "can't write the outcomes")
-             /\ UNCHANGED <<outcome, queue>>
+             /\ UNCHANGED <<outcome, mark, queue>>
     /\ Goes(w, "leaving")
-    /\ UNCHANGED <<log, flying, offer, late, mark, published, base, behind, carried, tries, answer, doubt, verdict, lost>>
+    /\ UNCHANGED <<log, flying, offer, late, published, base, behind, carried, tries, answer, doubt, verdict, lost>>
 
 Leave(w) ==
     /\ pc[w] = "leaving"
@@ -323,7 +333,7 @@ Expire(w) ==
 Step(w) == \/ Enter(w) \/ Publish(w) \/ Arrive(w) \/ SeeOutcome(w) \/ Granted(w) \/ Retract1(w) \/ Retract2(w)
            \/ GiveUp(w) \/ Plan(w) \/ List(w) \/ Read(w) \/ Mark(w) \/ Look(w) \/ Ensure(w) \/ Swap(w) \/ Receive(w)
            \/ Report(w) \/ Leave(w)
-Trouble(w) == TimeOut(w) \/ LoseAnswer(w) \/ Die(w) \/ Expire(w)
+Trouble(w) == TimeOut(w) \/ WriteFails(w) \/ LoseAnswer(w) \/ Die(w) \/ Expire(w)
 
 Finished == queue = <<>> /\ (\A w \in Writers : pc[w] \in {"done", "dead"}) /\ UNCHANGED vars
 

@@ -171,6 +171,7 @@ OFFERS = Module(
             "DeleteFirst": True,
             "LateIsDoubt": True,
             "OnlyProven": True,
+            "ReportsHeld": True,
             "OwnerLeaves": True,
             "LookForOwn": True,
         }
@@ -376,11 +377,20 @@ VARIANTS = (
         breaks="RefusedNever",
     ),
     Variant(
+        name="offers-returned-late",
+        title="returning an offer after the lease has run out",
+        why="Another holder has found it without a mark, and taken it, too.",
+        module=OFFERS,
+        changes={"Writers": "{w1, w2, w3}", "ReportsHeld": False},
+        breaks="RefusedNever",
+        small=False,
+    ),
+    Variant(
         name="offers-ended-by-the-holder",
         title="with a holder that takes the requests that it published out of the queue",
         why="It was paused for longer than its lease: an owner that it ends has the latch by now.",
         module=OFFERS,
-        changes={"OwnerLeaves": False},
+        changes={"OwnerLeaves": False, "ReportsHeld": False},
         breaks="LatchIsKept",
     ),
     Variant(

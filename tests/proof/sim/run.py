@@ -354,7 +354,7 @@ class Run:
         kind = self._writers[process.name].kind
         prompt = self.plan.condition is Condition.IGNORES or kind is Kind.ONLY_LOCKS
         if self.metastore is not None:
-            files = StoredOffers(lambda _: client.io, client)
+            files = StoredOffers(lambda _: client.io, client, map)
             return SimulatedHmsManager(process, self.metastore, _LEASE, granted, prompt=prompt, files=files)
         several = kind is Kind.SERVER
         if self.plan.locks is Locks.ZOOKEEPER:
