@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.exceptions import TableAlreadyExistsError
+from pyiceberg.exceptions import NamespaceAlreadyExistsError, TableAlreadyExistsError
+from pyiceberg.typedef import EMPTY_DICT, Identifier
 from sqlalchemy import Connection, Engine, event, make_url, text
 from sqlalchemy.exc import (
     DataError,
@@ -126,6 +127,16 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlCatalog):
             if "exists" not in str(error):
                 raise
             super()._init_catalog()
+
+    def create_namespace(self, namespace: str | Identifier, properties: dict[str, str] = EMPTY_DICT) -> None:
+        """See :meth:`CoordinatedCatalog.create_namespace`, also when several clients create it at once."""
+        try:
+            super().create_namespace(namespace, properties)
+        except IntegrityError as error:
+            # 1. Two clients find no namespace.   2. The first creates it.   3. The second gets a duplicate key.
+            if not self.namespace_exists(namespace):
+                raise
+            raise NamespaceAlreadyExistsError(f"Namespace {namespace} already exists") from error
 
     # The pointer store.
 

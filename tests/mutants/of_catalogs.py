@@ -12,6 +12,14 @@ _ANSWERS = "tests/hive/test_answers.py::test_no_answer_of_a_metastore_misjudges_
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
+        "a-namespace-that-two-clients-create",
+        "catalog/sql.py",
+        '            raise NamespaceAlreadyExistsError(f"Namespace {namespace} already exists") from error\n',
+        "            raise\n",
+        "tests/catalog/test_calls_between.py::test_a_call_between_two_statements_of_another_ends_in_words"
+        "[create_namespace-create_namespace-False-nothing there]",
+    ),
+    Mutant(
         "purge-of-shared-files",
         "catalog/base.py",
         "            refuse_shared_files(table)\n",

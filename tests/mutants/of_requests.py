@@ -12,7 +12,7 @@ _REBASED = "tests/rest/test_rebase.py::test_"
 _ASKED = "tests/catalog/test_commit_requests.py::test_"
 _CLASSES = "tests/rest/test_classes.py::test_a_commit_that_has_landed_is_known_where_its_class_is_not_allowed_any_more"
 _UNREAD = _ASKED + ("a_commit_whose_files_can_not_be_read_is_unknown_and_refused_only_if_it_can_not_have_landed")
-_DRAWN = "tests/rest/test_programs.py::test_random_programs_find_no_wrong_row[1]"
+_DRAWN = "tests/rest/test_programs.py::test_random_programs_find_no_wrong_row[0]"
 _IN_TURN = "tests/unit/test_turns.py::test_"
 _ADMITTED = "tests/unit/test_admission.py::test_"
 
