@@ -1,35 +1,39 @@
 """commit_coord: a commit coordinator for Apache Iceberg tables that PySpark and PyIceberg write together."""
 
-from commit_coord.catalog.load import load_catalog
-from commit_coord.errors import (
-    CheckpointInTable,
-    CommitConflict,
-    CommitCoordError,
-    CommitError,
-    CommitLockFailed,
-    CommitNotApplied,
-    CommitStateUnknown,
-    ConfigError,
-    ExceedsMaxLeaseTime,
-    FileInTable,
-    InvalidArguments,
-    LeaseAlreadyExists,
-    LeaseEnded,
-    LockDeadlock,
-    LockError,
-    LockLost,
-    LockReentered,
-    LockRefused,
-    LockServiceUnavailable,
-    LockTimeout,
-    NoSuchProperty,
-    StaleRead,
-    StatementError,
-    UpdatesDoNotFit,
-)
-from commit_coord.locks.hive_lease import HeldLease, HiveLease, LeaseObject, Leases
-from commit_coord.model import LockMode, LockScope, Resource
-from commit_coord.table.isolation import NOTHING
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from commit_coord.catalog.load import load_catalog
+    from commit_coord.errors import (
+        CheckpointInTable,
+        CommitConflict,
+        CommitCoordError,
+        CommitError,
+        CommitLockFailed,
+        CommitNotApplied,
+        CommitStateUnknown,
+        ConfigError,
+        ExceedsMaxLeaseTime,
+        FileInTable,
+        InvalidArguments,
+        LeaseAlreadyExists,
+        LeaseEnded,
+        LockDeadlock,
+        LockError,
+        LockLost,
+        LockReentered,
+        LockRefused,
+        LockServiceUnavailable,
+        LockTimeout,
+        NoSuchProperty,
+        StaleRead,
+        StatementError,
+        UpdatesDoNotFit,
+    )
+    from commit_coord.locks.hive_lease import HeldLease, HiveLease, LeaseObject, Leases
+    from commit_coord.model import LockMode, LockScope, Resource
+    from commit_coord.table.isolation import NOTHING
 
 __all__ = [
     "NOTHING",
@@ -66,3 +70,59 @@ __all__ = [
     "UpdatesDoNotFit",
     "load_catalog",
 ]
+
+_MODULES = {
+    "commit_coord.catalog.load": ("load_catalog",),
+    "commit_coord.errors": (
+        "CheckpointInTable",
+        "CommitConflict",
+        "CommitCoordError",
+        "CommitError",
+        "CommitLockFailed",
+        "CommitNotApplied",
+        "CommitStateUnknown",
+        "ConfigError",
+        "ExceedsMaxLeaseTime",
+        "FileInTable",
+        "InvalidArguments",
+        "LeaseAlreadyExists",
+        "LeaseEnded",
+        "LockDeadlock",
+        "LockError",
+        "LockLost",
+        "LockReentered",
+        "LockRefused",
+        "LockServiceUnavailable",
+        "LockTimeout",
+        "NoSuchProperty",
+        "StaleRead",
+        "StatementError",
+        "UpdatesDoNotFit",
+    ),
+    "commit_coord.locks.hive_lease": (
+        "HeldLease",
+        "HiveLease",
+        "LeaseObject",
+        "Leases",
+    ),
+    "commit_coord.model": (
+        "LockMode",
+        "LockScope",
+        "Resource",
+    ),
+    "commit_coord.table.isolation": ("NOTHING",),
+}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is used, when it is used: PyArrow, PyIceberg and SQLAlchemy take most of a second."""
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(importlib.import_module(_MODULE_OF[name]), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return sorted({*globals(), *__all__})

@@ -137,6 +137,7 @@ class LockRequest:
         request_id: Unique; how one's own request is found again after a lost reply.
         explicit: Taken by a LOCK statement: outlives its client until UNLOCK.
         offer: What its owner would do once it is granted, for a holder that can do it along; "" offers nothing.
+        offers_at: A folder for the files of offers, for a manager whose service has no room for them; "" for none.
         changes_phase: The latch of a commit that brings its table to another phase (``protocol/migration``).
     """
 
@@ -146,6 +147,7 @@ class LockRequest:
     request_id: str
     explicit: bool = False
     offer: str = field(default="", repr=False)
+    offers_at: str = field(default="", repr=False)
     changes_phase: bool = False
 
     @classmethod

@@ -42,6 +42,7 @@ from commit_coord.catalog.metastore.declarations import COMMON_LOCK
 from commit_coord.catalog.metastore.hive_table import TableFormat
 from commit_coord.catalog.metastore.locks import MetastoreLocks
 from commit_coord.catalog.metastore.names import folded
+from commit_coord.catalog.metastore.offers import StoredOffers
 from commit_coord.catalog.metastore.phases import PhaseChanges, Phases
 from commit_coord.catalog.metastore.pointers import Pointers
 from commit_coord.catalog.metastore.properties import WriterProperties
@@ -98,6 +99,7 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
             pointers=self.pointers,
             metadata=self._metadata,
             phases=self.phases,
+            files=StoredOffers(self.file_io, self.servers),
             events=self.events,
             host=self.host,
         )

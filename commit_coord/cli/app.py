@@ -4,20 +4,78 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
+from typer.main import get_command
 
-from commit_coord.cli import commits, locks, programs, repairs, serving, settings, statements
-from commit_coord.cli.failures import ExitCode, explain
-from commit_coord.cli.local import local
-from commit_coord.cli.migrate import migrate
+from commit_coord.cli.exit_codes import ExitCode
 from commit_coord.cli.output import json
 
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 """typer keeps a click of its own since 0.16 or uses the installed one; either way this is its ``UsageError``."""
+
+
+_PASSES_ALL: Any = {
+    "context_settings": {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
+    "add_help_option": False,
+}
+"""A command that hands all of its arguments to another program."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Command:
+    """Where a command is, so that a list of the commands imports none of them.
+
+    Args:
+        place: Its module and function, or typer's object with the commands below it.
+        summary: A line for the list.
+        options: How typer makes it.
+    """
+
+    place: str
+    summary: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+_COMMANDS: Mapping[str, _Command] = MappingProxyType(
+    {
+        "locks": _Command("locks:locks", "List locks: who holds what, who waits, and since when."),
+        "unlock": _Command("locks:unlock", "Release locks by force."),
+        "reap": _Command("locks:reap", "Release the locks of owners that have ended."),
+        "sql": _Command("statements:sql", "Run statements on tables and their locks."),
+        "commits": _Command("commits:commits", "Show the history of a table."),
+        "repair": _Command("repairs:repair", "Restore commits that another writer has overwritten."),
+        "orphans": _Command("repairs:orphans", "List or delete files that no snapshot needs."),
+        "config": _Command("settings:config", "Show every property, its value and its source."),
+        "migrate": _Command("migrate:migrate", "Move tables from the metastore's locks to ZooKeeper."),
+        "serve": _Command("serving:serve", "Serve catalogs to every engine, through Iceberg's REST protocol."),
+        "pyiceberg": _Command("programs:pyiceberg", "Run PyIceberg's own command line.", _PASSES_ALL),
+        "local": _Command("local:local", "Run a metastore, ZooKeeper and PostgreSQL on this machine."),
+        "demo": _Command("programs:demo", "Load real data with a dozen writers at once, and prove it right."),
+        "bench": _Command("programs:bench", "Measure commits, locks and rows.", _PASSES_ALL),
+    }
+)
+
+
+@cache
+def _loaded(name: str) -> Any:
+    """Return the command *name*, as typer makes it."""
+    module, _, attribute = _COMMANDS[name].place.partition(":")
+    found = getattr(import_module(f"commit_coord.cli.{module}"), attribute)
+    if not isinstance(found, typer.Typer):
+        alone = typer.Typer(add_completion=False, rich_markup_mode=None)
+        alone.command(name, **_COMMANDS[name].options)(found)
+        found = alone
+    command = get_command(found)
+    command.name = name
+    return command
 
 
 class _Commands(TyperGroup):
@@ -41,6 +99,19 @@ class _Commands(TyperGroup):
             return code
         sys.exit(code if isinstance(code, int) else ExitCode.OK)
 
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of the commands."""
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command, which is imported now."""
+        return _loaded(cmd_name) if cmd_name in _COMMANDS else None
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the list of the commands."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, command.summary) for name, command in _COMMANDS.items()])
+
 
 def _report(error: BaseException, given: Sequence[str]) -> ExitCode:
     if "--debug" in given:
@@ -56,6 +127,8 @@ def _report(error: BaseException, given: Sequence[str]) -> ExitCode:
         code, kind = ExitCode.USAGE, "usage"
         message = f"{message[:1].lower()}{message[1:].rstrip('.')}; --help shows what there is"
     else:
+        from commit_coord.cli.failures import explain  # it knows the errors of PyIceberg and SQLAlchemy
+
         failure = explain(error)
         code, kind, message = failure.code, failure.kind, failure.message
     typer.echo(f"error: {message}", err=True)
@@ -76,26 +149,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-_PASSES_ALL: Any = {
-    "context_settings": {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
-    "add_help_option": False,
-}
-"""A command that hands all of its arguments to another program."""
 
-app.command()(locks.locks)
-app.command()(locks.unlock)
-app.command()(locks.reap)
-app.command()(statements.sql)
-app.command()(commits.commits)
-app.command()(repairs.repair)
-app.command()(repairs.orphans)
-app.command()(settings.config)
-app.add_typer(migrate)
-app.command()(serving.serve)
-app.command(**_PASSES_ALL)(programs.pyiceberg)
-app.add_typer(local)
-app.command()(programs.demo)
-app.command(**_PASSES_ALL)(programs.bench)
+@app.callback()
+def _commands() -> None:
+    """Have typer make a group: its commands are found by :class:`_Commands`."""
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:

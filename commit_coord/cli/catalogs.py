@@ -13,7 +13,8 @@ from sqlalchemy.exc import ArgumentError
 
 from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.catalog.load import load_catalog
-from commit_coord.cli.failures import CommandFailed, ExitCode
+from commit_coord.cli.exit_codes import ExitCode
+from commit_coord.cli.failures import CommandFailed
 from commit_coord.config import COORDINATED_URI_PREFIX, configure, default_catalog_name, given_properties
 from commit_coord.model import Resource
 

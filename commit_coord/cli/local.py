@@ -11,7 +11,8 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from commit_coord.cli.failures import CommandFailed, ExitCode
+from commit_coord.cli.exit_codes import ExitCode
+from commit_coord.cli.failures import CommandFailed
 from commit_coord.cli.output import DEBUG, JSON, Output, table
 from commit_coord.errors import ConfigError
 from commit_coord.local import ServerFailed, keeper
@@ -21,6 +22,7 @@ from commit_coord.local.stack import Wanted
 
 local = typer.Typer(
     name="local",
+    add_completion=False,
     help="A Hive Metastore, ZooKeeper and PostgreSQL on this machine, on loopback only, to try things out.",
     no_args_is_help=True,
     rich_markup_mode=None,

@@ -17,7 +17,8 @@ from rich.text import Text
 from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.cli import views
 from commit_coord.cli.catalogs import Choice, known_catalogs, opened, table_resource
-from commit_coord.cli.failures import CommandFailed, ExitCode, explain
+from commit_coord.cli.exit_codes import ExitCode
+from commit_coord.cli.failures import CommandFailed, explain
 from commit_coord.cli.options import CATALOG, PROPERTY, URI, WAREHOUSE, WHY, YES
 from commit_coord.cli.output import DEBUG, JSON, Output
 from commit_coord.cli.tree import Watch, lock_tree

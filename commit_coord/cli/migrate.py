@@ -15,7 +15,8 @@ from rich.text import Text
 from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.cli import migration_views as views
 from commit_coord.cli.catalogs import Choice, opened
-from commit_coord.cli.failures import CommandFailed, ExitCode
+from commit_coord.cli.exit_codes import ExitCode
+from commit_coord.cli.failures import CommandFailed
 from commit_coord.cli.options import CATALOG, PROPERTY, URI, WAREHOUSE, WHY
 from commit_coord.cli.output import DEBUG, JSON, Output, duration, table
 from commit_coord.clock import SYSTEM_CLOCK
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 migrate = typer.Typer(
     name="migrate",
+    add_completion=False,
     help="Move tables from the metastore's locks to ZooKeeper, and back, while all writers continue.",
     no_args_is_help=True,
     rich_markup_mode=None,

@@ -13,7 +13,8 @@ from rich.text import Text
 from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.catalog.orphans import Orphan, Orphans
 from commit_coord.catalog.repair import LostCommit
-from commit_coord.cli.failures import CommandFailed, ExitCode
+from commit_coord.cli.exit_codes import ExitCode
+from commit_coord.cli.failures import CommandFailed
 from commit_coord.cli.output import Output, duration, moment, table
 from commit_coord.cli.views import short
 from commit_coord.model import Resource

@@ -9,7 +9,7 @@ from typing import Any, cast
 from typer.main import get_command
 
 from commit_coord.cli.app import app
-from commit_coord.cli.failures import MEANINGS
+from commit_coord.cli.exit_codes import MEANINGS
 
 
 def render() -> str:
@@ -30,7 +30,8 @@ def render() -> str:
         "Passwords in URLs, and the values of properties whose names suggest a secret, are shown as `***`.",
         "",
     ]
-    for name, command in group.commands.items():
+    for name in group.list_commands(None):
+        command = group.get_command(None, name)
         below = getattr(command, "commands", {"": command})  # a group's, else the command itself
         for last, each in below.items():
             lines += _command(f"{name} {last}".strip(), each)

@@ -12,7 +12,8 @@ from rich.text import Text
 from commit_coord.catalog.sql import CoordinatedSqlCatalog
 from commit_coord.cli import views
 from commit_coord.cli.catalogs import Choice, checked, opened, table_resource
-from commit_coord.cli.failures import CommandFailed, ExitCode
+from commit_coord.cli.exit_codes import ExitCode
+from commit_coord.cli.failures import CommandFailed
 from commit_coord.cli.options import CATALOG, PROPERTY, URI, WAREHOUSE, YES
 from commit_coord.cli.output import DEBUG, JSON, Output
 from commit_coord.config import Configuration, configure

@@ -9,7 +9,8 @@ import typer
 from rich.text import Text
 
 from commit_coord.cli.catalogs import Choice, opened
-from commit_coord.cli.failures import CommandFailed, ExitCode, explain
+from commit_coord.cli.exit_codes import ExitCode
+from commit_coord.cli.failures import CommandFailed, explain
 from commit_coord.cli.options import CATALOG, PROPERTY, URI, WAREHOUSE
 from commit_coord.cli.output import DEBUG, JSON, Output, table
 

@@ -68,12 +68,14 @@ class Group:
 
     def gather(self, plan: Planned) -> None:
         """Add the offers of waiting writers to *plan*. They are taken once in each run under the latch."""
-        if not self.enabled:
+        payload: Payload = plan.payload
+        # Format version 1 has no sequence numbers. A writer's table could not leave out the later snapshots of the
+        # metadata file, which belong to other writers.
+        if not self.enabled or payload.metadata.format_version < 2:
             return
         if self._taken is None:
             self._taken = []
             self._take()
-        payload: Payload = plan.payload
         payload.parts[:] = self._carry(payload.alone)
 
     def settle(self, verdict: Verdict | None) -> None:
@@ -120,16 +122,14 @@ class Group:
         """Return *own*, followed by those taken attempts that can be published after it."""
         planner, head = self._planner, own.rebased.metadata
         parts, ids = [own], {self._run.attempt.request_id}
-        if head.format_version < 2:
-            # Format version 1 has no sequence numbers. A writer's table could not leave out the later snapshots of
-            # the metadata file, which belong to other writers.
-            return parts
         coalesces = property_as_bool(head.properties, COALESCE, False)
         for member in self._members:
             attempt = member.attempt
             try:
                 if attempt.request_id in ids or (attempt.repeatable and planner.landed_before(attempt, own.location)):
                     continue  # It has landed before; its owner will find it in the table.
+                if not attempt.repeatable and own.head is not None and planner.append_in(attempt, own.head) is not None:
+                    continue  # An earlier holder has published it, and did not tell its owner.
                 planner.check_manifests(attempt, head)
                 last = parts[-1]
                 result = planner.rebase(attempt, last.rebased.metadata, None)

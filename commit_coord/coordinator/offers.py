@@ -18,8 +18,12 @@ _IN_FILE = b'{"file":'
 
 def file_of(attempt: Attempt) -> str:
     """Return the location of the file for an attempt that is too large for a lock service."""
-    assert attempt.base_location is not None
-    return f"{attempt.base_location.rpartition('/')[0]}/{attempt.request_id}.attempt.json"
+    return f"{folder_of(attempt)}/{attempt.request_id}.attempt.json"
+
+
+def folder_of(attempt: Attempt) -> str:
+    """Return the folder of the metadata that *attempt* was planned on; "" if it creates the table."""
+    return (attempt.base_location or "").rpartition("/")[0]
 
 
 def in_file(data: bytes, location: str, io: FileIO) -> str:

@@ -134,8 +134,15 @@ class Planner:
         if append is None or pointer is None or (attempt.repeatable and not self._run.may_be_carried):
             return None  # A repeatable request is found by its request id.
         head = self._services.read(pointer)
+        found = self.append_in(attempt, head)
+        return None if found is None else published(head, pointer, (found,))
+
+    def append_in(self, attempt: Attempt, head: TableMetadata) -> int | None:
+        """Return the id of the snapshot by which *head*, as it was read, has the append of *attempt*; else None."""
+        append = attempt.append
+        assert append is not None, "only appends are offered"
         if head.snapshot_by_id(append.snapshot_id) is not None:
-            return published(head, pointer, (append.snapshot_id,))
+            return append.snapshot_id
         if not append.inherits:
             return None
         own = {manifest.manifest_path for manifest in append.manifests}
@@ -143,7 +150,7 @@ class Planner:
         for found in snapshots.ids_with_summary(REQUEST_ID, attempt.request_id, behind=attempt.base_sequence_number):
             # An earlier commit with the same request id has other manifests; then our manifests are in no table.
             if not attempt.repeatable or own & self._listed(snapshots.by_id(found)):
-                return published(head, pointer, (found,))
+                return found
         return None
 
     def _spec_in_use(self, head: TableMetadata, changed: TableMetadata) -> str | None:

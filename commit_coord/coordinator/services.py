@@ -11,6 +11,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Identifier
 
 from commit_coord.clock import Clock
+from commit_coord.coordinator.offers import folder_of
 from commit_coord.coordinator.request_ids import landed, shows_all_since
 from commit_coord.coordinator.stores import PointerStore
 from commit_coord.errors import CommitStateUnknown
@@ -102,7 +103,7 @@ class Services:
     def latch_or_answer(self, attempt: Attempt, offer: str) -> HandoverLease | JournalEntry:
         """Acquire the latch of *attempt*'s table, or return the entry of a latch holder that has published *offer*."""
         request = self._latch([attempt.table], f"commit {attempt.request_id}", offer)
-        request = replace(request, changes_phase=attempt.changes_phase)
+        request = replace(request, offers_at=folder_of(attempt), changes_phase=attempt.changes_phase)
         return self.locks.submit(request, deadline=self._deadline())
 
     def _latch(self, tables: Sequence[Identifier], statement: str, offer: str = "") -> LockRequest:

@@ -17,7 +17,7 @@ from threading import Lock
 from types import ModuleType
 from typing import Any
 
-from commit_coord.iceberg import decoding, nulls, predicates
+from commit_coord.iceberg import decoding, fitting, nulls, predicates
 from commit_coord.iceberg.mends import Mends
 
 _ARROW = "pyiceberg.io.pyarrow"
@@ -46,6 +46,7 @@ def _mend_arrow(reader: ModuleType) -> None:
     with _lock:
         if reader.ArrowScan not in _mended:
             mends = Mends()
+            fitting.mend_arrow(mends, reader)
             nulls.mend(mends, reader)
             predicates.mend_arrow(mends, reader)
             mends.make()

@@ -10,16 +10,19 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from commit_coord.errors import LockRefused, LockTimeout, OfferLost
 from commit_coord.locks.handover import HandoverLease, HandoverLockManager
-from commit_coord.model import JournalEntry, LockMode, LockRequest, LockScope, Resource
+from commit_coord.model import JournalEntry, LockMode, LockRequest, LockScope, Offer, Resource
 from commit_coord.process import this_owner
 from commit_coord.testing.contract import (
     EACH_LINE,
+    OFFERS,
     PATIENCE,
     TABLE,
     Service,
@@ -34,13 +37,14 @@ from commit_coord.testing.contract import (
 
 def offering(text: str, table: Resource = TABLE) -> LockRequest:
     """Return a request for the commit latch of *table* that offers *text*."""
-    return LockRequest.of(
+    request = LockRequest.of(
         LockScope.COMMIT,
         {table: LockMode.EXCLUSIVE},
         owner=this_owner("offers", application="contract"),
         request_id=uuid.uuid4().hex,
         offer=text,
     )
+    return replace(request, offers_at=OFFERS)
 
 
 def answer(request_id: str) -> JournalEntry:
@@ -105,6 +109,56 @@ def in_line(manager: HandoverLockManager, *texts: str) -> list[Submitter]:
     return [Submitter(manager, offering(text)).queued() for text in texts]
 
 
+def takes(holder: HandoverLease, limit: int, count: int) -> Sequence[Offer]:
+    """Take offers until there are *count*: a request may be listed before its offer can be read."""
+    found: Sequence[Offer] = ()
+
+    def is_complete() -> bool:
+        nonlocal found
+        found = holder.take(limit)
+        return len(found) == count
+
+    until(is_complete, f"{count} offers")
+    return found
+
+
+def texts(holder: HandoverLease, limit: int, count: int) -> list[str]:
+    """Take offers as :func:`takes`, and return what they say."""
+    return [offer.text for offer in takes(holder, limit, count)]
+
+
+class OffersIn:
+    """The files of offers, in a folder of this machine; see :class:`~commit_coord.locks.hms.offers.OfferFiles`."""
+
+    allowed = True
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def read(self, locations: Sequence[str]) -> Sequence[bytes | Exception | None]:
+        """Return the content of each file, None if there is no such file."""
+        return [self._read(self.folder / location) for location in locations]
+
+    def write(self, files: Mapping[str, bytes]) -> None:
+        """Create files."""
+        for location, data in files.items():
+            path = self.folder / location
+            path.parent.mkdir(exist_ok=True)
+            assert self._read(path) in (None, data), f"a file was changed: {location}"
+            path.write_bytes(data)
+
+    def delete(self, locations: Sequence[str]) -> None:
+        """Delete files, if they are there."""
+        for location in locations:
+            (self.folder / location).unlink(missing_ok=True)
+
+    def _read(self, path: Path) -> bytes | None:
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            return None
+
+
 class _TwoClients:
     @pytest.fixture
     def manager(self, service: Service) -> HandoverLockManager:
@@ -151,7 +205,7 @@ class CarryingContract(_TwoClients):
         """In the order in which they wait, up to the first that offers nothing: nobody is overtaken."""
         holder = manager.acquire(latch(), deadline=soon())
         a, b, c, d = in_line(other, "a", "b", "", "d")
-        assert ["a", "b"] == [offer.text for offer in holder.take(10)]
+        assert ["a", "b"] == texts(holder, 10, 2)
         holder.settle([answer(a.request.request_id)], [b.request.request_id])
         assert a.waits
         holder.release()
@@ -169,14 +223,30 @@ class CarryingContract(_TwoClients):
         """Only so many are taken; the next holder takes the rest."""
         holder = manager.acquire(latch(), deadline=soon())
         waiters = in_line(other, "a", "b", "c")
-        assert ["a"] == [offer.text for offer in holder.take(1)]
+        assert ["a"] == texts(holder, 1, 1)
         holder.settle([answer(waiters[0].request.request_id)], [])
         holder.release()
         second = waiters[1].lease()
-        assert ["c"] == [offer.text for offer in second.take(1)]
+        assert ["c"] == texts(second, 1, 1)
         second.settle([answer(waiters[2].request.request_id)], [])
         second.release()
         waiters[2].answer()
+
+    def test_an_offer_that_was_returned_may_be_taken_again(
+        self, manager: HandoverLockManager, other: HandoverLockManager
+    ) -> None:
+        """By the next holder: what hindered the one before need not hinder it."""
+        holder = manager.acquire(latch(), deadline=soon())
+        a, b = in_line(other, "a", "b")
+        assert 2 == len(takes(holder, 10, 2))
+        holder.settle([], [a.request.request_id, b.request.request_id])
+        holder.release()
+        lease = a.lease()
+        assert lease.retract()
+        assert ["b"] == texts(lease, 10, 1)
+        lease.settle([answer(b.request.request_id)], [])
+        lease.release()
+        assert answer(b.request.request_id) == b.answer()
 
     def test_an_offer_that_was_not_taken_goes_with_its_request(
         self, manager: HandoverLockManager, other: HandoverLockManager
@@ -194,7 +264,7 @@ class CarryingContract(_TwoClients):
         with manager.acquire(latch(), deadline=soon()) as holder:
             deadline = soon(0.4)
             waiter = Submitter(other, offering("a"), seconds=0.4).queued()
-            (offer,) = holder.take(10)
+            (offer,) = takes(holder, 10, 1)
             until(lambda: soon(0) > deadline + 0.2, "the deadline")
             assert waiter.waits
             holder.settle([answer(offer.request_id)], [])
@@ -206,14 +276,14 @@ class CarryingContract(_TwoClients):
         """The owner is granted in its turn and knows that its offer is out of its hands; nobody takes it again."""
         holder = manager.acquire(latch(), deadline=soon())
         a, b, c = in_line(other, "a", "b", "c")
-        assert 2 == len(holder.take(2))
+        assert 2 == len(takes(holder, 2, 2))
         holder.release()
         first = a.lease()
         assert [] == list(first.take(10))
         assert not first.retract()
         first.release()
         second = b.lease()
-        assert ["c"] == [offer.text for offer in second.take(10)]
+        assert ["c"] == texts(second, 10, 1)
         second.release()
         c.lease().release()
 
@@ -221,10 +291,21 @@ class CarryingContract(_TwoClients):
         self, manager: HandoverLockManager, other: HandoverLockManager
     ) -> None:
         """Its offer may have been taken before."""
-        with manager.acquire(latch(), deadline=soon()):
+        with manager.acquire(latch(), deadline=soon()) as holder:
             (waiter,) = in_line(other, "a")
+            assert ["a"] == texts(holder, 10, 1)
             manager.unlock(request_id=waiter.request.request_id)
             assert isinstance(waiter.failed(), OfferLost)
+
+    def test_a_waiter_that_is_freed_by_force_before_it_is_taken_is_refused_only_if_it_knows_that(
+        self, manager: HandoverLockManager, other: HandoverLockManager
+    ) -> None:
+        """Whatever it says, no holder takes its offer afterwards."""
+        with manager.acquire(latch(), deadline=soon()) as holder:
+            (waiter,) = in_line(other, "a")
+            manager.unlock(request_id=waiter.request.request_id)
+            assert isinstance(waiter.failed(), (OfferLost, LockRefused))
+            assert [] == list(holder.take(10))
 
     def test_a_holder_that_was_freed_takes_nothing(
         self, manager: HandoverLockManager, other: HandoverLockManager
@@ -259,7 +340,7 @@ class CarryingContract(_TwoClients):
         """
         holder = manager.acquire(latch(), deadline=soon())
         b, c = in_line(other, "b", "c")
-        taken = holder.take(2)
+        taken = takes(holder, 2, 2)
         other.unlock(request_id=holder.request.request_id)
         lease = b.lease()
         holder.settle([answer(offer.request_id) for offer in taken], [])

@@ -68,6 +68,9 @@ from commit_coord.protocol.modes import compatible
 
 S, X = LockMode.SHARED, LockMode.EXCLUSIVE
 OPERATION, COMMIT = LockScope.OPERATION, LockScope.COMMIT
+OFFERS = "offers"
+"""The folder for the files of offers."""
+
 TABLE = Resource(("db", "t"))
 PART_A = Resource(("db", "t", "day=1"))
 PART_B = Resource(("db", "t", "day=2"))
@@ -230,7 +233,7 @@ def request(
 
 def latch(table: Resource = TABLE, statement: str = "") -> LockRequest:
     """Return a request for the commit latch of *table*."""
-    return request((X, table), scope=COMMIT, statement=statement)
+    return replace(request((X, table), scope=COMMIT, statement=statement), offers_at=OFFERS)
 
 
 def soon(seconds: float = PATIENCE) -> float:

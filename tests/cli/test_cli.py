@@ -6,6 +6,8 @@ import json
 import os
 import signal
 import sqlite3
+import subprocess
+import sys
 import threading
 import time
 import uuid
@@ -16,12 +18,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyiceberg.types import LongType
+from typer.main import get_command
 from typer.testing import CliRunner
 
 import commit_coord
 from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.cli import app
-from commit_coord.cli.failures import MEANINGS, ExitCode, explain
+from commit_coord.cli.exit_codes import MEANINGS, ExitCode
+from commit_coord.cli.failures import explain
 from commit_coord.cli.reference import render
 from commit_coord.clock import SYSTEM_CLOCK
 from commit_coord.demo import DemoFailed
@@ -595,6 +599,27 @@ def test_demo_exit_codes(shell: Shell, monkeypatch: pytest.MonkeyPatch, ends: bo
 
 
 # -- the document ------------------------------------------------------------------------------------------
+
+
+def test_a_list_of_the_commands_imports_none_of_them() -> None:
+    """PyArrow, PyIceberg and SQLAlchemy take most of a second."""
+    code = (
+        "import sys\n"
+        "from commit_coord.cli import app\n"
+        "assert app(['--help'], standalone_mode=False) in (0, None)\n"
+        "heavy = {'pyarrow', 'pyiceberg', 'sqlalchemy', 'kazoo', 'thrift'} & sys.modules.keys()\n"
+        "assert not heavy, heavy\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (0, "") == (done.returncode, done.stderr)
+    assert "locks" in done.stdout
+
+
+def test_every_command_of_the_list_is_there() -> None:
+    group: Any = get_command(app)
+    assert {name: group.get_command(None, name).name for name in group.list_commands(None)} == {
+        name: name for name in group.list_commands(None)
+    }
 
 
 def test_document_is_current() -> None:

@@ -19,7 +19,7 @@ from pyiceberg.utils.config import Config
 from typer.testing import CliRunner
 
 from commit_coord.cli import app
-from commit_coord.cli.failures import ExitCode
+from commit_coord.cli.exit_codes import ExitCode
 from tests import limits
 from tests.local.test_server import ended
 

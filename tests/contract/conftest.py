@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
+from commit_coord.locks.handover import HandoverLockManager
+from commit_coord.locks.memory_space import SPACES
 from commit_coord.protocol.migration import Phase, State
+from commit_coord.testing.carrying import OffersIn
 from commit_coord.testing.contract import Service
 
 CARRYING: list[Any] = [
@@ -19,11 +22,30 @@ CARRYING: list[Any] = [
     pytest.param("zookeeper-ensemble", marks=[pytest.mark.zookeeper, pytest.mark.slow]),
     pytest.param("zookeeper-ensemble-usual-ticks", marks=[pytest.mark.zookeeper, pytest.mark.slow]),
     pytest.param("hms", marks=pytest.mark.hms),
+    pytest.param("hms-apart", marks=pytest.mark.hms),
     pytest.param("hms-to-zookeeper-both", marks=[pytest.mark.hms, pytest.mark.zookeeper, pytest.mark.slow]),
     pytest.param("hms-to-zookeeper-zookeeper", marks=[pytest.mark.hms, pytest.mark.zookeeper, pytest.mark.slow]),
     pytest.param("hms-to-zookeeper-hms", marks=[pytest.mark.hms, pytest.mark.zookeeper, pytest.mark.slow]),
 ]
 NOT_CARRYING = ["none"]
+
+
+class Apart(Service):
+    """A metastore whose clients share no queue of threads, as clients in different processes."""
+
+    def open(self, **settings: int) -> HandoverLockManager:
+        """Return another client, which submits each request as a client of its own."""
+        manager = self._alone(**settings)
+        # A process has one request in the metastore's queue; its other threads wait for that one.
+        alone: Any = manager
+        alone.submit = lambda request, *, deadline: self._alone(**settings).submit(request, deadline=deadline)
+        return manager
+
+    def _alone(self, **settings: int) -> HandoverLockManager:
+        manager: HandoverLockManager = super().open(**settings)
+        for space in [key for key in SPACES if key[0].startswith("hms ")]:
+            del SPACES[space]
+        return manager
 
 
 @pytest.fixture(params=CARRYING + NOT_CARRYING)
@@ -45,8 +67,9 @@ def service(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Service]
         case "zookeeper-ensemble-usual-ticks":
             name, uri = "zookeeper", request.getfixturevalue("zookeeper_usual_ticks").connect_string
             ends_sessions = True
-        case "hms":
+        case "hms" | "hms-apart":
             name, uri = "hms", request.getfixturevalue("hms").uri
+            options = {"files": OffersIn(tmp_path)}
         case text if text.startswith("hms-to-zookeeper-"):
             # Every table is in one phase; the metastore's locks know no tests, so each begins with none.
             phase = Phase(text.removeprefix("hms-to-zookeeper-"))
@@ -58,5 +81,6 @@ def service(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Service]
             }
         case name:
             uri = ""
-    with Service(name, uri, ends_sessions=ends_sessions, **options) as service:
+    kind = Apart if request.param == "hms-apart" else Service
+    with kind(name, uri, ends_sessions=ends_sessions, **options) as service:
         yield service

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,8 @@ from commit_coord.config import COALESCE
 from commit_coord.coordinator import groups
 from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg.rebase import REQUEST_ID
-from commit_coord.model import Resource
+from commit_coord.locks.memory import MemoryLease
+from commit_coord.model import Offer, Resource
 from tests.coordinator.test_groups import (
     TABLE,
     Action,
@@ -162,6 +163,24 @@ def test_a_swap_that_comes_in_late_carries_its_members_once(catalog: Any) -> Non
     assert isinstance(first, CommitStateUnknown)
     assert not any(isinstance(member, Exception) for member in members)
     assert [1, 3] == [len(found) for found in request_ids(catalog)]
+    assert [0, 1, 2, 3] == ids(catalog)
+
+
+@pytest.mark.parametrize("catalog", ["memory"], indirect=True)
+def test_an_offer_that_is_taken_a_second_time_is_there_once(catalog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a lock manager hands out: its rows are in a snapshot that has another id."""
+    taken: list[Offer] = []
+    real = MemoryLease.take
+
+    def take(lease: MemoryLease, limit: int) -> Sequence[Offer]:
+        taken.extend(found := real(lease, limit))
+        return found
+
+    monkeypatch.setattr(MemoryLease, "take", take)
+    in_line(catalog, appending(1), appending(2))
+    assert 1 == len(taken)
+    monkeypatch.setattr(MemoryLease, "take", lambda lease, limit: taken)
+    catalog.load_table("db.t").append(number(3))
     assert [0, 1, 2, 3] == ids(catalog)
 
 

@@ -12,6 +12,13 @@ _CARRIED = "tests/catalog/test_carried_entries.py::"
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
+        "columns-fit-by-their-names",
+        "iceberg/fitting.py",
+        "check_metadata=True",
+        "check_metadata=False",
+        "tests/catalog/test_fitting.py::test_columns_of_equal_names_and_types_are_other_columns_by_their_ids",
+    ),
+    Mutant(
         "files-under-their-own-spec",
         "table/producers.py",
         "            with self.new_manifest_writer(self.spec(spec_id)) as writer:\n",

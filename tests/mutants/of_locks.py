@@ -307,4 +307,126 @@ _ZOOKEEPER = (
     ),
 )
 
-MUTANTS: tuple[Mutant, ...] = (*_LOCKS, *_ZOOKEEPER)
+_CARRYING = "tests/contract/test_lock_managers.py::TestLockManagersThatCarry::"
+_GROUPS = "tests/hive/test_groups.py::"
+_FILES = "locks/hms/offers.py"
+
+_OFFERS = (
+    Mutant(
+        "an-offer-is-looked-for-once",
+        _FILES,
+        "if isinstance(found, bytes)]",
+        "if one]",
+        f"{_GROUPS}test_an_offer_that_its_owner_takes_back_while_it_is_marked_is_not_taken",
+    ),
+    Mutant(
+        "an-owner-looks-for-no-mark",
+        _FILES,
+        "                return mark is None\n",
+        "                return True\n",
+        f"{_CARRYING}test_an_offer_that_was_taken_waits_for_its_answer[hms-apart]",
+    ),
+    Mutant(
+        "an-owner-looks-for-a-mark-too-early",
+        _FILES,
+        """            self._files.delete([_offer(request, own)])
+        except""",
+        """            early = self._files.read([_mark(request, own, published.round)])[0]
+            self._files.delete([_offer(request, own)])
+            if early is None:
+                return True
+        except""",
+        f"{_GROUPS}test_an_offer_that_is_marked_while_its_owner_takes_it_back_is_in_doubt_or_not_taken",
+    ),
+    Mutant(
+        "an-offer-that-comes-late",
+        _FILES,
+        """            self._in_doubt.add(request.request_id)
+            logger""",
+        "            logger",
+        f"{_GROUPS}test_an_offer_whose_writing_was_not_confirmed_is_in_doubt",
+    ),
+    Mutant(
+        "a-doubt-ends-with-the-grant",
+        "locks/hms/manager.py",
+        "            if granted is None:\n                self._own.ended(request)\n",
+        "            self._own.ended(request)\n",
+        f"{_GROUPS}test_an_offer_whose_writing_was_not_confirmed_is_in_doubt",
+    ),
+    Mutant(
+        "offers-without-compare-and-set",
+        _FILES,
+        "bool(request.offers_at) and files.allowed",
+        "bool(request.offers_at)",
+        f"{_GROUPS}test_no_offers_are_made_where_a_late_swap_overwrites",
+    ),
+    Mutant(
+        "a-group-overtakes-who-only-locks",
+        _FILES,
+        "                break  # It offers nothing, or not yet: nobody overtakes it.\n",
+        "                continue\n",
+        f"{_GROUPS}test_a_request_of_another_program_ends_a_group",
+    ),
+    Mutant(
+        "an-offer-is-taken-twice",
+        _FILES,
+        "            if mark not in (None, own):\n",
+        "            if not own:\n",
+        f"{_CARRYING}test_a_holder_that_settles_nothing_leaves_doubt[hms-apart]",
+    ),
+    Mutant(
+        "a-mark-that-can-not-be-read-is-none",
+        _FILES,
+        "            if mark not in (None, own):\n",
+        "            if isinstance(mark, bytes) and mark != own:\n",
+        f"{_GROUPS}test_a_mark_that_can_not_be_read_is_somebody_elses",
+    ),
+    Mutant(
+        "what-a-thread-took-is-offered-to-others",
+        "locks/hms/queue.py",
+        "if self._turns.retract(request) and self._own.publish(request)",
+        "if self._own.publish(request)",
+        f"{_GROUPS}test_what_a_thread_of_the_own_process_has_taken_is_offered_to_nobody_else",
+    ),
+    Mutant(
+        "a-returned-offer-is-over",
+        _FILES,
+        "            if outcome != _RETURNED:\n                return number",
+        "            if mark or outcome != _RETURNED:\n                return number",
+        f"{_CARRYING}test_an_offer_that_was_returned_may_be_taken_again[hms-apart]",
+    ),
+    Mutant(
+        "who-offers-nothing-is-told",
+        _FILES,
+        "following is not None and isinstance(files.read([_offer(request, following)])[0], bytes)",
+        "following is not None",
+        f"{_GROUPS}test_a_request_that_offers_nothing_leaves_no_file",
+    ),
+    Mutant(
+        "a-grant-after-the-answer",
+        "locks/hms/queue.py",
+        """                self._looked_at_files(request, UNLISTED_BLOCKER)
+                self._own.granted""",
+        "                self._own.granted",
+        f"{_GROUPS}test_a_waiter_that_is_granted_after_it_was_carried_takes_the_answer",
+    ),
+    Mutant(
+        "a-holder-that-was-freed-reports",
+        "locks/hms/queue.py",
+        "                    self.ensure_active(0)\n",
+        "                    pass\n",
+        f"{_CARRYING}test_a_holder_that_was_freed_ends_nobody[hms-apart]",
+    ),
+)
+
+_JOINED = (
+    Mutant(
+        "an-offer-that-landed-is-carried-again",
+        "coordinator/groups.py",
+        "if not attempt.repeatable and own.head is not None and planner.append_in(attempt, own.head) is not None:",
+        "if not attempt:",
+        "tests/coordinator/test_shared_snapshots.py::test_an_offer_that_is_taken_a_second_time_is_there_once[memory]",
+    ),
+)
+
+MUTANTS: tuple[Mutant, ...] = (*_JOINED, *_LOCKS, *_ZOOKEEPER, *_OFFERS)

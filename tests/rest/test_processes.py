@@ -18,7 +18,7 @@ import pytest
 from typer.testing import CliRunner
 
 from commit_coord.cli import app
-from commit_coord.cli.failures import ExitCode
+from commit_coord.cli.exit_codes import ExitCode
 from commit_coord.errors import ConfigError
 from commit_coord.rest import Serving, check
 from commit_coord.rest.processes import NOT_STARTED, run_processes

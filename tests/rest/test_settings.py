@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from commit_coord.cli import app
-from commit_coord.cli.failures import ExitCode
+from commit_coord.cli.exit_codes import ExitCode
 from commit_coord.rest import Serving, check
 from commit_coord.rest.clients import Client
 from commit_coord.rest.settings import Authentication, Limits, OAuth, Oidc, Proxy, Tls, read_settings, validated

@@ -20,6 +20,7 @@ from commit_coord.locks.base import Lease
 from commit_coord.locks.handover import HandoverLockManager
 from commit_coord.locks.hms.guard import HmsGuards
 from commit_coord.locks.hms.manager import HmsLockManager
+from commit_coord.locks.hms.offers import OfferFiles
 from commit_coord.locks.migration.lease import holds_common_lock
 from commit_coord.locks.migration.manager import MigratingLockManager
 from commit_coord.locks.migration.sides import Sides
@@ -39,6 +40,7 @@ class MetastoreLocks:
         pointers: Of the metastore.
         metadata: Reads the tables' metadata.
         phases: Of the tables that move to another lock manager.
+        files: Where the metastore's locks keep offers.
         events: Told what the locks do.
         host: Names this process, and its requests.
     """
@@ -56,12 +58,13 @@ class MetastoreLocks:
         pointers: Pointers,
         metadata: MetadataReader,
         phases: Phases,
+        files: OfferFiles,
         events: Events,
         host: Host,
     ) -> None:
         self._settings, self._metastore, self._servers = settings, metastore, servers
         self._pointers, self._metadata, self._phases = pointers, metadata, phases
-        self._events, self._host = events, host
+        self._events, self._host, self._files = events, host, files
         self.migrating: MigratingLockManager | None = None
         """The lock manager, if it is the one that supports all phases."""
         self.manager = self._open()
@@ -146,7 +149,9 @@ class MetastoreLocks:
         )
 
     def _open_hms(self, uri: str) -> HmsLockManager:
-        return HmsLockManager(uri, settings=lock_settings(self._settings), clock=SYSTEM_CLOCK, events=self._events)
+        return HmsLockManager(
+            uri, settings=lock_settings(self._settings), clock=SYSTEM_CLOCK, events=self._events, files=self._files
+        )
 
     def close(self) -> None:
         """Extend the guards no more, and close the lock manager that was opened beside the catalog's own, if any."""

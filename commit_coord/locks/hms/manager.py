@@ -18,6 +18,7 @@ from commit_coord.locks.handover import HandoverLease
 from commit_coord.locks.held import Held
 from commit_coord.locks.hms import names as hms_names
 from commit_coord.locks.hms.calls import LockCalls
+from commit_coord.locks.hms.offers import OfferFiles, OthersOffers, OwnOffers
 from commit_coord.locks.hms.queue import HmsQueue
 from commit_coord.locks.hms.requests import HmsTicket
 from commit_coord.locks.hms.service import HmsLeases
@@ -42,30 +43,42 @@ class HmsAcquirer:
         metastore: The client.
         calls: Those that are sent.
         turns: Where the threads of this process wait first.
+        own: The offers of this client to other processes.
         clock: Time.
     """
 
     def __init__(
-        self, inner: Acquirer, metastore: MetastoreClient, calls: LockCalls, turns: Turns, clock: Clock
+        self,
+        inner: Acquirer,
+        metastore: MetastoreClient,
+        calls: LockCalls,
+        turns: Turns,
+        own: OwnOffers,
+        clock: Clock,
     ) -> None:
         self._inner, self._metastore, self._calls, self._turns, self._clock = inner, metastore, calls, turns, clock
+        self._own = own
 
     def acquire(self, acquire: Acquire) -> HandoverLease:
         """See :meth:`LockManager.acquire`."""
         request = acquire.request
         _refuse_unlockable(request)
+        granted = None
         try:
             with self._metastore.within(max(0.0, acquire.deadline - self._clock.now()) + BRIEFLY):
-                return self._inner.acquire(acquire)
+                granted = self._inner.acquire(acquire)
+                return granted
         except LockError as error:
             # 1. The holder takes the offer, sends its swap and is interrupted.   2. The offer's owner has its turn.
             # 3. The metastore fails, and refuses it the latch.   4. The swap lands.
-            if not request.offer or self._turns.retract(request):
+            if not request.offer or (self._turns.retract(request) and self._own.retract(request)):
                 raise
             raise OfferLost("the holder that took the offer did not answer", locks=request) from error
         finally:
             self._turns.ended(request)
             self._calls.ended(request)
+            if granted is None:
+                self._own.ended(request)
 
     def give_up(self, request: LockRequest) -> None:
         """See :meth:`Acquirer.give_up`."""
@@ -95,6 +108,7 @@ class HmsLockManager(QueueLockManager[HmsQueue]):
         threads: How they wait.
         host: Names this process, and tells which others have ended.
         metastore: The client; None makes one for *uri*.
+        files: The store of the tables' files, for offers to other processes. None: offers stay in this process.
 
     Raises:
         ConfigError: The URI is not one of a metastore.
@@ -111,7 +125,7 @@ class HmsLockManager(QueueLockManager[HmsQueue]):
         explicit_locks=True,
         journal=False,
         clock="client",
-        carries="process",
+        carries="network",
         deadlocks=True,
     )
 
@@ -126,6 +140,7 @@ class HmsLockManager(QueueLockManager[HmsQueue]):
         threads: Threads = THREADS,
         host: Host = SYSTEM_HOST,
         metastore: MetastoreClient | None = None,
+        files: OfferFiles | None = None,
     ) -> None:
         settings, events = settings or LockSettings(), events or Events()
         client = self.metastore = metastore or MetastoreClient.of(uri)
@@ -147,15 +162,18 @@ class HmsLockManager(QueueLockManager[HmsQueue]):
                 holder=holder,
             )
             turns = Turns(queues)
+            own, others = OwnOffers(files, clock), OthersOffers(files, client)
             calls = LockCalls(client, tickets, held, settings, clock, threads)
             leases = HmsLeases(client, tickets, calls, settings, clock)
             keeper = Keeper(leases, tickets, retries, threads.heartbeat, emitter, events, settings, clock)
             table = HmsLockTable(client, tickets, calls, turns, keeper, clock, host)
-            queue = HmsQueue(tickets, calls, turns, leases, keeper, table, held, retries, settings, clock, host)
+            queue = HmsQueue(
+                tickets, calls, turns, own, others, leases, keeper, table, held, retries, settings, clock, host
+            )
             acquirer = Acquirer(queue, queue, held, emitter, settings, clock)
             return Parts(
                 queue=queue,
-                acquirer=HmsAcquirer(acquirer, client, calls, turns, clock),
+                acquirer=HmsAcquirer(acquirer, client, calls, turns, own, clock),
                 held=held,
                 keeping=keeper,
                 table=table,

@@ -15,13 +15,15 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 
 from commit_coord.clock import Clock
-from commit_coord.errors import LockRefused, LockServiceUnavailable
+from commit_coord.errors import LockError, LockRefused, LockServiceUnavailable
 from commit_coord.hms.connection import NoSuchLock
 from commit_coord.hms.locks import ListedLock
-from commit_coord.locks.acquiring import Acquire
+from commit_coord.locks.acquiring import Acquire, Carried
 from commit_coord.locks.base import Interrupted, LockSettings
 from commit_coord.locks.blockers import Blocker, Holder, holder_of
 from commit_coord.locks.handover import HandoverLease
@@ -29,6 +31,7 @@ from commit_coord.locks.held import Held
 from commit_coord.locks.hms import names as hms_names
 from commit_coord.locks.hms.calls import LockCalls
 from commit_coord.locks.hms.heartbeat_log import is_over
+from commit_coord.locks.hms.offers import OthersOffers, OwnOffers, Seen
 from commit_coord.locks.hms.requests import (
     REQUESTS,
     UNLISTED_BLOCKER,
@@ -58,6 +61,9 @@ _PATIENCE = 0.25
 _LOOK_AGAIN = 0.5
 """Seconds for which the head of the queue takes a listing for good; the question whether it is granted is cheaper."""
 
+_LATE = 1.5
+"""How many times longer than usual a waiter waits to be carried, before it asks who is before it."""
+
 _LAST = sys.maxsize
 """The place of a request that has given back its place."""
 
@@ -65,30 +71,70 @@ _LAST = sys.maxsize
 class HmsLease(HeartbeatLease):
     """A lock in the metastore and, of a commit latch, this process's turn at it."""
 
-    def __init__(self, keeper: Keeper[HmsTicket], ticket: HmsTicket, turn: HandoverLease | None) -> None:
+    def __init__(
+        self, keeper: Keeper[HmsTicket], ticket: HmsTicket, turns: Turns, own: OwnOffers, others: OthersOffers
+    ) -> None:
         super().__init__(keeper, ticket, Generation(ticket.lock_id))
-        self._turn = turn
+        self.ticket: HmsTicket = ticket
+        self._turns, self._own, self._others = turns, own, others
+        self._turn = turns.of(ticket.request)
+        self._rounds: dict[str, int] | None = None
+        """The requests of other processes whose offers it has taken; None before it looked for them."""
+        self._settled: tuple[Sequence[JournalEntry], Sequence[str]] = (), ()
+
+    @property
+    def was_contended(self) -> bool | None:
+        """See :attr:`HandoverLease.was_contended`; the threads of this process are asked at no cost."""
+        if self.ticket.was_contended:
+            return True
+        return None if self._turns.is_awaited(self.request) else False
 
     def take(self, limit: int) -> Sequence[Offer]:
-        """See :meth:`HandoverLease.take`."""
-        return self._turn.take(limit) if self._turn is not None else ()
+        """See :meth:`HandoverLease.take`: first the offers of threads of this process."""
+        if self._turn is None:
+            return ()
+        own = self._turn.take(limit)
+        others = self._others.take(self.ticket, limit - len(own))
+        self._rounds = {**(self._rounds or {}), **{one.offer.request_id: one.round for one in others}}
+        return [*own, *(one.offer for one in others)]
 
     def settle(self, done: Sequence[JournalEntry], returned: Sequence[str]) -> None:
         """See :meth:`HandoverLease.settle`."""
         assert self._turn is not None, "only a latch takes offers"
         self._turn.settle(done, returned)
+        self._settled = done, returned
 
     def retract(self) -> bool:
         """See :meth:`HandoverLease.retract`."""
-        return self._turn is None or self._turn.retract()
+        return (self._turn is None or self._turn.retract()) and self._own.retract(self.request)
 
     def release(self) -> None:
         """See :meth:`Lease.release`."""
-        try:
-            super().release()
-        finally:
+        with ExitStack() as ending:
+            # Also after an interrupt; the last one first.
             if self._turn is not None:
-                self._turn.release()
+                ending.callback(self._turn.release)
+            ending.callback(self._own.ended, self.request)
+            ending.callback(self._own.forget, self.request)
+            ending.callback(super().release)
+            self._report()
+
+    def _report(self) -> None:
+        """Tell the owners of the taken offers the outcome, if this lease is still there."""
+        if (rounds := self._rounds) is None:
+            return
+        self._rounds = None
+        done, returned = self._settled
+        landed = {entry.request_id: entry for entry in done if entry.request_id in rounds}
+        outcomes = {**landed, **dict.fromkeys(one for one in returned if one in rounds)}
+        if outcomes:
+            try:
+                with self._others.briefly():
+                    self.ensure_active(0)
+            except LockError:
+                return  # They look for their attempts in the table.
+            self._others.report(self.request, rounds, outcomes)
+        self._others.tell_next(self.ticket, landed)
 
 
 class HmsQueue:
@@ -98,6 +144,8 @@ class HmsQueue:
         tickets: The requests of this client.
         calls: Those that are sent.
         turns: Where the threads of this process wait first.
+        own: The offers of this client to other processes.
+        others: Their offers.
         leases: What the metastore keeps, and what is known of it.
         keeper: Extends the leases, and gives them back.
         table: Finds the holder of a lock.
@@ -113,6 +161,8 @@ class HmsQueue:
         tickets: Tickets[HmsTicket],
         calls: LockCalls,
         turns: Turns,
+        own: OwnOffers,
+        others: OthersOffers,
         leases: HmsLeases,
         keeper: Keeper[HmsTicket],
         table: HmsLockTable,
@@ -126,6 +176,7 @@ class HmsQueue:
         self.calls = calls
         self.leases = leases
         self._turns = turns
+        self._own, self._others = own, others
         self._keeper = keeper
         self.table = table
         self._held = held
@@ -153,6 +204,12 @@ class HmsQueue:
             self._keeper.heartbeat.ensure_running()
         if acquired:
             return self._step_back(ticket)
+        ticket.was_contended = True
+        # What a thread of this process has taken, and may still publish, is offered to nobody else.
+        if self._turns.retract(request) and self._own.publish(request) and self._own.expected_wait(request) is not None:
+            # In a crowd only a request that is not carried in time asks who is before it.
+            now = self._clock.now()
+            return replace(UNLISTED_BLOCKER, ahead=2, since=now, looked=now)
         return self._look(ticket, None) or self._ask(ticket, None, deadline)
 
     def _step_back(self, ticket: HmsTicket) -> HmsBlocker | None:
@@ -180,30 +237,58 @@ class HmsQueue:
         assert isinstance(blocker, HmsBlocker)
         ticket = self.tickets[request.request_id]
         now = self._clock.now()
-        until = min(deadline, now + self._until_next(blocker, now))
+        seen = first = self._looked_at_files(request, blocker)
+        until = min(deadline, now + self._pause(request, blocker, first, now))
         if blocker.expires is not None:
             until = min(until, max(blocker.expires, now + self._settings.check_min_wait_ms / 1000))
-        tick = self._settings.poll_interval_ms / 1000
-        ended = False
-        while not ended and not ticket.turn.is_set() and (left := until - self._clock.now()) > 0:
-            ticket.turn.wait(min(left, tick))
+        tick, look_at = self._settings.poll_interval_ms / 1000, now + self._own.pause
+        ended = moved = False
+        while not ended and not moved and not ticket.turn.is_set() and (now := self._clock.now()) < until:
+            ticket.turn.wait(min(until - now, tick, max(0.0, look_at - now)))
+            if self._clock.now() >= look_at:
+                seen = self._looked_at_files(request, blocker)
+                look_at = self._clock.now() + self._own.pause
+            moved = first.is_offered > seen.is_offered or first.is_next < seen.is_next
             ended = self._host.is_dead(blocker.owner.process)
             if acquire.is_closed:
                 return blocker
         ticket.turn.clear()
         # A request far behind reads the list, which locks nothing in the metastore; one that may be next asks.
-        if blocker.ahead > 1 or ended:
-            found = self._look(ticket, blocker)
+        if (blocker.ahead > 1 and not seen.is_next) or ended:
+            found = self._look(ticket, blocker if blocker.request_id else None)
             if found is not None and found.ahead > 1:
                 return found
             blocker = found or blocker
         return self._ask(ticket, blocker, deadline)
 
+    def _looked_at_files(self, request: LockRequest, blocker: HmsBlocker) -> Seen:
+        """Return what *request* sees in the files of offers.
+
+        Raises:
+            Carried: A holder has published its offer; nothing is left of the request.
+        """
+        seen = self._own.look(request, blocker.request_id)
+        if seen.entry is not None:
+            self.leave(request, for_good=True)
+            raise Carried(seen.entry)
+        return seen
+
+    def _pause(self, request: LockRequest, blocker: HmsBlocker, seen: Seen, now: float) -> float:
+        """Return the seconds until *request* asks the metastore again, if it sees nothing new in the files."""
+        if seen.is_next:
+            return self._settings.check_min_wait_ms / 2000  # those before it are about to leave
+        if seen.is_offered:
+            return self._settings.check_max_wait_ms / 1000  # it sees when that one leaves
+        expected = self._own.expected_wait(request)
+        if blocker.request_id or expected is None:
+            return self._until_next(blocker, now)
+        return _LATE * expected
+
     def _until_next(self, blocker: HmsBlocker, now: float) -> float:
         """Return the seconds until it makes sense to ask again; see the module."""
         shortest, longest = self._settings.check_min_wait_ms, self._settings.check_max_wait_ms
         # Expect that earlier requests hold the lock as long as we do. Wait half of that: late is worse than early.
-        expected_ms = max(shortest, self.leases.usual_hold * 1000) * blocker.ahead / 2
+        expected_ms = max(shortest, self.leases.usual_hold * 1000) * blocker.turns / 2
         wait_ms = max(shortest, expected_ms, (now - blocker.since) * 1000 * _PATIENCE)
         return next_wait(Backoff(initial_ms=wait_ms, maximum_ms=longest), 0, self._clock.random())
 
@@ -226,6 +311,7 @@ class HmsQueue:
             try:
                 granted = self._retries.until(deadline, partial(self._checked, ticket))
             except NoSuchLock:
+                self._looked_at_files(request, UNLISTED_BLOCKER)
                 # The answer may have come long after the question: the server was started again meanwhile.
                 if request.explicit or self._clock.now() - ticket.last_confirmed_at < self.leases.lease_seconds:
                     raise LockRefused("the request was removed from the queue by force", locks=request) from None
@@ -237,6 +323,9 @@ class HmsQueue:
                 return self._queue_again(request, deadline)
             ticket.last_confirmed_at = max(ticket.last_confirmed_at, asked)
             if granted:
+                # The holder has left, and before that it may have reported that it published our offer.
+                self._looked_at_files(request, UNLISTED_BLOCKER)
+                self._own.granted(request)
                 return self._step_back(ticket)
             if before is not None and asked - before.looked < _LOOK_AGAIN and asked < (before.expires or asked + 1):
                 return before
@@ -342,7 +431,12 @@ class HmsQueue:
         return all(places_now.get(request_id) == place for request_id, place in places.items() if place != _LAST)
 
     def _blocker(
-        self, lock: MetastoreLock, in_the_way: Sequence[MetastoreLock], before: HmsBlocker | None, *, now: float
+        self,
+        lock: MetastoreLock,
+        in_the_way: Sequence[MetastoreLock],
+        before: HmsBlocker | None,
+        *,
+        now: float,
     ) -> HmsBlocker:
         info, listed = lock.agent_info, lock.listed[0]
         first = in_the_way[0].lock_id
@@ -354,6 +448,7 @@ class HmsQueue:
             owner=hms_names.owner_of(listed, info),
             requested_at_ms=info.requested_ms if info else listed.acquired_ms or listed.heartbeat_ms,
             ahead=len(in_the_way),
+            turns=_turns(in_the_way),
             first=first,
             since=before.since if before is not None and before.first == first else now,
             looked=now,
@@ -380,7 +475,7 @@ class HmsQueue:
         request = acquire.request
         ticket = self.tickets[request.request_id]
         ticket.granted = self._clock.now()
-        lease = HmsLease(self._keeper, ticket, self._turns.of(request))
+        lease = HmsLease(self._keeper, ticket, self._turns, self._own, self._others)
         ticket.lease = lease
         return lease
 
@@ -391,6 +486,7 @@ class HmsQueue:
         if ticket is None or ticket.request is request:
             self._withdraw(request, ticket)
         if for_good:
+            self._own.forget(request)
             self._turns.give_up(request)
 
     def _withdraw(self, request: LockRequest, ticket: HmsTicket | None) -> None:
@@ -406,8 +502,14 @@ class HmsQueue:
 
     def retract(self, request: LockRequest) -> bool:
         """See :meth:`Queue.retract`."""
-        return self._turns.retract(request)
+        return self._turns.retract(request) and self._own.retract(request)
 
     def holder(self, request: LockRequest, blocker: Blocker) -> Holder:
         """See :meth:`Queue.holder`."""
         return holder_of(self.table.look, request, blocker)
+
+
+def _turns(in_the_way: Sequence[MetastoreLock]) -> int:
+    """Return how many holders come before a request that offers: the first of our waiters carries the next ones."""
+    waits = [not one.acquired and one.agent_info is not None for one in in_the_way]
+    return waits.count(False) + sum(one and not before for one, before in zip(waits, [False, *waits], strict=False))

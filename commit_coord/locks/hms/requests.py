@@ -78,6 +78,8 @@ class HmsBlocker(Blocker):
 
     ahead: int
     """How many requests stand in the way."""
+    turns: int
+    """How many holders come before this request, if each publishes what those behind it offer."""
     first: int
     """Lock id of the first request in the way: the queue has moved when it is another one."""
     since: float
@@ -93,6 +95,7 @@ UNLISTED_BLOCKER = HmsBlocker(
     owner=Owner(user="somebody whom the metastore does not list", host="", pid=0, application=""),
     requested_at_ms=0,
     ahead=1,
+    turns=1,
     first=0,
     since=0.0,
     looked=0.0,

@@ -1,7 +1,7 @@
 """The queue of this process's threads for a commit latch of one metastore.
 
 One thread at a time requests the latch from the metastore; the others wait for this thread in the process, and it also
-publishes their offers. A metastore keeps no offers, so there is no group commit between processes.
+publishes their offers. Between processes, :mod:`~commit_coord.locks.hms.offers` does.
 """
 
 from __future__ import annotations
@@ -42,6 +42,10 @@ class Turns:
     def of(self, request: LockRequest) -> HandoverLease | None:
         """Return the turn at what *request* locks, while that is acquired."""
         return self._taken.get(request.request_id)
+
+    def is_awaited(self, request: LockRequest) -> bool:
+        """Return whether another thread waits for the turn at the latch of *request*."""
+        return bool(self.look(request.table, LockScope.COMMIT))
 
     def ended(self, request: LockRequest) -> None:
         """The acquire of *request* has ended: its lease has the turn."""

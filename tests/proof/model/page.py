@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 
 from tests.proof.model.tlc import SPECIFICATIONS, Result, Step
-from tests.proof.model.variants import COMMIT, FREE, LEASE, LIVE, MIGRATION, REST, VARIANTS, Module
+from tests.proof.model.variants import COMMIT, FREE, LEASE, LIVE, MIGRATION, OFFERS, REST, VARIANTS, Module
 
 PROMISES = {
     "AcknowledgedStays": "an acknowledged append is in the table",
@@ -15,6 +15,7 @@ PROMISES = {
     "Unbroken": "the parent of each head is the head before it (in the migration: of each head of ours)",
     FREE: "a run ends with every writer answered or dead, nobody in the latch's queue, and no table kept free",
     "BeliefIsTrue": "whoever believes in its lease has it",
+    "LatchIsKept": "nobody but its owner takes a request out of the queue, unless its lease has run out",
     "EpochGrows": "the epoch grows by one with each change of phase, and with nothing else",
     "OnWhatWasRead": "a commit through REST that is not declared blind lands on the head that its client has read",
     "OneRetry": "one REST server in front of a table refuses a client once at most, if nothing goes wrong",
@@ -22,6 +23,7 @@ PROMISES = {
 
 HEADINGS = {
     COMMIT.name: "The commit protocol",
+    OFFERS.name: "Offers on the metastore's locks",
     LEASE.name: "What a holder may believe",
     MIGRATION.name: "From HMS locks to ZooKeeper",
     REST.name: "Clients of the REST server",
@@ -34,6 +36,7 @@ _BROKEN = {
     "Unbroken": "The new head was not built on the head before it",
     FREE: "Nobody can go on",
     "BeliefIsTrue": "The holder believes in a lease that somebody else has",
+    "LatchIsKept": "A writer works under the latch, and its request is gone",
     "OnWhatWasRead": "A commit follows a head that its client has not read",
     "OneRetry": "A client was refused twice",
 }
@@ -41,6 +44,7 @@ _BROKEN = {
 _SERVICES = {
     "locks": "lock service",
     "table": "table",
+    "store": "file store",
     "hms": "HMS locks",
     "zookeeper": "ZooKeeper",
     "holder": "holder",
@@ -55,7 +59,8 @@ protocol without one of its guards, which must break: the pictures show the shor
 stands in [guarantees](guarantees.md).
 
 The specifications are [`Commit.tla`](../tests/proof/model/Commit.tla), to be read beside
-`commit_coord/protocol/commit.py`, [`Lease.tla`](../tests/proof/model/Lease.tla),
+`commit_coord/protocol/commit.py`, [`Offers.tla`](../tests/proof/model/Offers.tla), to be read beside
+`commit_coord/locks/hms/offers.py`, [`Lease.tla`](../tests/proof/model/Lease.tla),
 [`Migration.tla`](../tests/proof/model/Migration.tla), to be read beside
 `commit_coord/locks/migration/`, and [`Rest.tla`](../tests/proof/model/Rest.tla), to be read beside
 `commit_coord/catalog/requested.py`, `commit_coord/catalog/sent_before.py`, `commit_coord/protocol/turns.py` and
@@ -81,7 +86,7 @@ def page(results: Sequence[Result]) -> str:
     parts = [HEAD, "## Promises\n", "| name | in words |", "|---|---|"]
     parts += [f"| {name} | {words} |" for name, words in PROMISES.items() if name != FREE]
     parts += [f"| {LIVE} | {PROMISES[FREE]} |", ""]
-    for module in (COMMIT, LEASE, MIGRATION, REST):
+    for module in (COMMIT, OFFERS, LEASE, MIGRATION, REST):
         parts += _section(module, [result for result in results if result.variant.module is module])
     parts += [f"<!-- made from {digest()} -->", ""]
     return "\n".join(parts)

@@ -157,6 +157,29 @@ REST = Module(
     promises=("AcknowledgedStays", "NoneTwice", "RefusedNever", "OnWhatWasRead", "OneRetry"),
 )
 
+OFFERS = Module(
+    name="Offers",
+    constants=MappingProxyType(
+        {
+            "Writers": "{w1, w2}",
+            "NoOne": "NoOne",
+            "MaxFaults": 3,
+            "MaxTries": 2,
+            "Cas": True,
+            "SecondLook": True,
+            "LookForMark": True,
+            "DeleteFirst": True,
+            "LateIsDoubt": True,
+            "OnlyProven": True,
+            "ReportsHeld": True,
+            "OwnerLeaves": True,
+            "LookForOwn": True,
+        }
+    ),
+    promises=("AcknowledgedStays", "NoneTwice", "RefusedNever", "LatchIsKept"),
+    steps=("Unbroken",),
+)
+
 _NO_CAS: Mapping[str, Value] = MappingProxyType({"Cas": False, "Prompt": True})
 """A server that ignores the condition, at its best: whatever is sent arrives within the lease, or never."""
 
@@ -295,6 +318,88 @@ VARIANTS = (
         module=COMMIT,
         changes={"Groups": False, "Expires": False},
         breaks=FREE,
+    ),
+    # Offers on the metastore's locks.
+    Variant(name="offers", title="two writers, any three faults", module=OFFERS),
+    Variant(
+        name="offers-3",
+        title="three writers, any two faults",
+        module=OFFERS,
+        changes={"Writers": "{w1, w2, w3}", "MaxFaults": 2},
+        small=False,
+    ),
+    Variant(
+        name="offers-no-cas",
+        title="taking offers where the server does not compare",
+        why="The holder is paused, and swaps after the owner of the offer has. So no offers are made on such a server.",
+        module=OFFERS,
+        changes={"Cas": False},
+        breaks="AcknowledgedStays",
+    ),
+    Variant(
+        name="offers-one-look",
+        title="without a second look for the offer, after the mark",
+        why="Its owner has deleted the offer and found no mark. It says FAILURE, and the holder publishes the append.",
+        module=OFFERS,
+        changes={"SecondLook": False},
+        breaks="RefusedNever",
+    ),
+    Variant(
+        name="offers-no-look-for-a-mark",
+        title="without looking for a mark, after the offer was deleted",
+        why="A holder had taken it before.",
+        module=OFFERS,
+        changes={"LookForMark": False},
+        breaks="RefusedNever",
+    ),
+    Variant(
+        name="offers-looked-for-too-early",
+        title="looking for a mark before the offer is deleted",
+        why="A holder takes it between the two.",
+        module=OFFERS,
+        changes={"DeleteFirst": False},
+        breaks="RefusedNever",
+    ),
+    Variant(
+        name="offers-that-come-late",
+        title="taking back an offer whose writing was not confirmed",
+        why="The store writes it after its owner has deleted it and found no mark.",
+        module=OFFERS,
+        changes={"LateIsDoubt": False},
+        breaks="RefusedNever",
+    ),
+    Variant(
+        name="offers-returned-unproven",
+        title="returning an offer although the swap may still land",
+        why="Its owner believes that nobody has its append in hand.",
+        module=OFFERS,
+        changes={"OnlyProven": False},
+        breaks="RefusedNever",
+    ),
+    Variant(
+        name="offers-returned-late",
+        title="returning an offer after the lease has run out",
+        why="Another holder has found it without a mark, and taken it, too.",
+        module=OFFERS,
+        changes={"Writers": "{w1, w2, w3}", "MaxTries": 1, "ReportsHeld": False},
+        breaks="RefusedNever",
+        small=False,
+    ),
+    Variant(
+        name="offers-ended-by-the-holder",
+        title="with a holder that takes the requests that it published out of the queue",
+        why="It was paused for longer than its lease: an owner that it ends has the latch by now.",
+        module=OFFERS,
+        changes={"OwnerLeaves": False, "ReportsHeld": False},
+        breaks="LatchIsKept",
+    ),
+    Variant(
+        name="offers-no-look-for-own",
+        title="without looking for one's own append in the table",
+        why="The holder died before it could write the outcome.",
+        module=OFFERS,
+        changes={"LookForOwn": False},
+        breaks="NoneTwice",
     ),
     # What a holder may believe.
     Variant(name="lease", title="renewals that take their time, a machine that is suspended", module=LEASE),

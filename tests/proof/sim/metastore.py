@@ -39,6 +39,7 @@ from commit_coord.hms.pool import Pool
 from commit_coord.locks.base import Lease, LockSettings
 from commit_coord.locks.hms import names as hms_names
 from commit_coord.locks.hms.manager import HmsLockManager
+from commit_coord.locks.hms.offers import OfferFiles
 from commit_coord.locks.memory_space import SPACES
 from commit_coord.model import Generation, LeaseState, LockRequest, LockScope
 from tests.proof.sim.locking import observe, simulated_threads
@@ -311,6 +312,7 @@ class SimulatedHmsManager(HmsLockManager):
         settings: Times.
         granted: Told of each grant.
         prompt: Who has made sure of its latch is not stopped before its next change is sent.
+        files: Where the process keeps offers to other processes; None if it makes none.
     """
 
     def __init__(
@@ -321,6 +323,7 @@ class SimulatedHmsManager(HmsLockManager):
         granted: Callable[[Lease], None],
         *,
         prompt: bool,
+        files: OfferFiles | None = None,
     ) -> None:
         world = process.world
         threads = replace(
@@ -328,7 +331,13 @@ class SimulatedHmsManager(HmsLockManager):
         )
         client = simulated_client(process, metastore)
         super().__init__(
-            _URI, settings=settings, clock=process.clock, threads=threads, host=process.world.host, metastore=client
+            _URI,
+            settings=settings,
+            clock=process.clock,
+            threads=threads,
+            host=process.world.host,
+            metastore=client,
+            files=files,
         )
         del SPACES[f"hms {client.service}", ""]  # the turns of a process are in a memory that no other process has
         observe(self, process, granted, prompt=prompt, hurries_in=(LockScope.COMMIT,))

@@ -30,6 +30,7 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.types import LongType, NestedField
 
+from commit_coord.catalog.metastore.offers import StoredOffers
 from commit_coord.catalog.migration import Migration
 from commit_coord.coordinator import Committed, Coordinator, Replanner
 from commit_coord.coordinator import outcome as outcome_module
@@ -353,7 +354,8 @@ class Run:
         kind = self._writers[process.name].kind
         prompt = self.plan.condition is Condition.IGNORES or kind is Kind.ONLY_LOCKS
         if self.metastore is not None:
-            return SimulatedHmsManager(process, self.metastore, _LEASE, granted, prompt=prompt)
+            files = StoredOffers(lambda _: client.io, client, map)
+            return SimulatedHmsManager(process, self.metastore, _LEASE, granted, prompt=prompt, files=files)
         several = kind is Kind.SERVER
         if self.plan.locks is Locks.ZOOKEEPER:
             return SimulatedZooKeeperManager(

@@ -189,6 +189,10 @@ class Client:
         self._shares_latch = shares_latch
         self._writers = UnconditionalWriters(self)
 
+    def compare_and_set(self) -> bool:
+        """Return whether the store honours the condition of a swap."""
+        return self._pointers.condition is not Condition.IGNORES
+
     def pointer(self, table: Identifier) -> str | None:
         """Read the pointer."""
         return self._pointers.service.call(self._process, lambda: self._pointers.location)

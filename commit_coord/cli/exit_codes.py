@@ -1,0 +1,33 @@
+"""The exit codes of every command, and what they mean."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """The exit codes of every command."""
+
+    OK = 0
+    REFUSED = 1
+    USAGE = 2
+    FAILED = 3
+    UNKNOWN = 4
+    MISSING = 5
+    BUG = 70
+    INTERRUPTED = 130
+
+
+MEANINGS: dict[ExitCode, str] = {
+    ExitCode.OK: "Success.",
+    ExitCode.REFUSED: "Refused or not found: no such table, lock or request id; not confirmed; a proof does not hold; "
+    "no servers are up, or they are up already.",
+    ExitCode.USAGE: "The command line or the configuration is wrong, or the catalog's database can't be opened.",
+    ExitCode.FAILED: "A lock was not granted, a commit was refused, a writer of the demo failed, or a server did not "
+    "start or does not answer.",
+    ExitCode.UNKNOWN: "Whether a commit landed is not known. Ask `commit-coord commits TABLE --request-id ID` later.",
+    ExitCode.MISSING: "Something that the command needs is not installed (Java, an extra). The message says what.",
+    ExitCode.BUG: "An unexpected error. Please report it with what `--debug` shows.",
+    ExitCode.INTERRUPTED: "Interrupted by Ctrl-C or SIGTERM. No process was left running.",
+}
+"""A line for each code, as the document prints it."""
