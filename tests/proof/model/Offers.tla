@@ -235,10 +235,13 @@ Look(w) ==
 Ensure(w) ==
     /\ pc[w] = "ready"
     /\ IF Holds(w)
-       THEN Goes(w, "sure") /\ UNCHANGED carried /\ Say(w, "locks", "makes sure of its lease")
+       THEN Goes(w, "sure") /\ UNCHANGED <<mark, carried>> /\ Say(w, "locks", "makes sure of its lease")
        ELSE /\ Goes(w, "idle") /\ carried' = [carried EXCEPT ![w] = <<>>]
-            /\ Say(w, "locks", "makes sure of its lease: it is gone")
-    /\ UNCHANGED <<service, published, base, behind, tries, answer, doubt, verdict, lost, faults>>
+            /\ mark' = [m \in Writers |-> IF ~ReportsHeld /\ m \in Range(carried[w]) THEN NoOne ELSE mark[m]]
+            /\ Say(w, "locks", "makes sure of its lease: it is gone" \o
+                               IF ~ReportsHeld THEN ", and returns what it took" ELSE "")
+    /\ UNCHANGED <<log, flying, queue, offer, late, outcome, published, base, behind, tries, answer, doubt, verdict,
+                   lost, faults>>
 
 WriteFails(w) ==
     /\ pc[w] = "ready" /\ Fault

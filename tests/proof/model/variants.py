@@ -381,7 +381,7 @@ VARIANTS = (
         title="returning an offer after the lease has run out",
         why="Another holder has found it without a mark, and taken it, too.",
         module=OFFERS,
-        changes={"Writers": "{w1, w2, w3}", "MaxTries": 1, "ReportsHeld": False},
+        changes={"Writers": "{w1, w2, w3}", "MaxFaults": 2, "MaxTries": 1, "ReportsHeld": False},
         breaks="RefusedNever",
         small=False,
     ),
