@@ -9,7 +9,7 @@
     │   ├── LockRefused                   the lock manager refused the request
     │   │   ├── LockReentered             this thread already holds the lock
     │   │   ├── LockDeadlock              this request is the youngest of a deadlock
-    │   │   ├── ClientStops               this client ends, and waits for no lock any more
+    │   │   ├── ClientStops               this client is stopping; its lock request was withdrawn
     │   │   ├── ExceedsMaxLeaseTime       the Hive lease would last longer than the configured maximum
     │   │   └── LeaseEnded                the commit depends on a Hive lease that has ended
     │   ├── OfferLost                     not granted, but another lock holder may have published the offer
@@ -210,7 +210,7 @@ class LockServiceUnavailable(LockError):
 
 
 class CommitError(CommitCoordError):
-    """A commit ended without success. Only the coordinator raises it, from one classified ``CommitStatus``."""
+    """A commit ended without success, or it is not known whether it landed."""
 
 
 class CommitNotApplied(CommitError, CommitFailedException):

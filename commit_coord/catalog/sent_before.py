@@ -77,8 +77,8 @@ class SentBefore:
                 entry = self.coordinator.recall(self.table, head, location, self.request_id, self.since)
             if entry is None and found:
                 raise CommitStateUnknown(
-                    "the table contains some of the snapshots of the commit and others not; they may have expired, or "
-                    "be of another commit; look for them before you send the commit again, with new snapshot ids",
+                    "the table contains only some of the commit's snapshots: the others may have expired, or these may "
+                    "belong to another commit; look for their rows before you send the commit with new snapshot ids",
                     table=table_name(self.table),
                     snapshots=", ".join(map(str, found)),
                     request_id=self.request_id,

@@ -31,8 +31,9 @@ class Coordinator(Services):
         """Commit *attempts* to one table.
 
         Guarantee: on return each attempt is in the table exactly once. On ``CommitNotApplied`` it is not in the table
-        and never will be, and the files that this call has written are deleted. On any other exception the outcome is
-        unknown, and every file is kept.
+        and never will be, and the files that this call has written are deleted. On ``StatementError``, which *replan*
+        raises, it is not in the table either, and the error says which files to keep. On any other exception take the
+        outcome for unknown: every file is kept.
 
         Args:
             attempts: Exactly one for now.

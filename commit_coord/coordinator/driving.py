@@ -15,7 +15,7 @@ from commit_coord.protocol.commit import Effect, Steps, Verdict
 logger = logging.getLogger(__name__)
 
 _STATUS_CHECK = Backoff(initial_ms=50, maximum_ms=5_000)
-"""Between the looks after a lost reply: half a minute in all."""
+"""The pauses between the checks after a lost reply: 10 to 20 seconds in all."""
 
 
 def drive(steps: Steps, perform: Callable[[Effect], Any]) -> Verdict:
@@ -36,7 +36,7 @@ def drive(steps: Steps, perform: Callable[[Effect], Any]) -> Verdict:
 
 @contextmanager
 def in_doubt(facts: Callable[[], Mapping[str, str]], is_sent: Callable[[], bool]) -> Iterator[None]:
-    """Turn an error that nobody expects into ``CommitStateUnknown``, once the swap is sent: it proves no failure.
+    """Turn an unexpected error into ``CommitStateUnknown``, once the swap is sent: it proves no failure.
 
     Args:
         facts: Table and request id, for the error.
@@ -49,9 +49,10 @@ def in_doubt(facts: Callable[[], Mapping[str, str]], is_sent: Callable[[], bool]
     except Exception as error:
         if not is_sent():
             raise
-        logger.exception("an error that nobody expected came after a swap was sent")
+        logger.exception("an unexpected error came after a swap was sent")
         raise CommitStateUnknown(
-            "an error that nobody expected came after the swap was sent; every file is kept", **facts()
+            "an unexpected error came after the swap was sent; the commit may have landed; every file is kept",
+            **facts(),
         ) from error
 
 

@@ -67,10 +67,10 @@ class Group:
     # The offers of others.
 
     def gather(self, plan: Planned) -> None:
-        """Add the offers of waiting writers to *plan*. They are taken once in each run under the latch."""
+        """Add the offers of waiting writers to *plan*. They are taken once each time that the latch is held."""
         payload: Payload = plan.payload
-        # Format version 1 has no sequence numbers. A writer's table could not leave out the later snapshots of the
-        # metadata file, which belong to other writers.
+        # Each member gets the table as of its own snapshot, without those of the members after it. This needs sequence
+        # numbers, which format version 1 does not have.
         if not self.enabled or payload.metadata.format_version < 2:
             return
         if self._taken is None:

@@ -171,7 +171,7 @@ class LatchedCommit(ABC):
                     )
 
     def _confirm(self, plan: Planned) -> Where:
-        """Return that the swap is still there: all writers of these pointers compare, so nobody overwrites it."""
+        """Return that the swap is still there: nobody who does not compare writes these pointers meanwhile."""
         return Where.IN_LOG
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Turns a verdict into the result of the commit or into a ``CommitError``, which is raised only here."""
+"""Turns a verdict into the result of the commit or into a ``CommitError``; no other module does."""
 
 from __future__ import annotations
 
@@ -111,7 +111,8 @@ def _is_the_last(verdict: Verdict) -> bool:
     3. We look for the request id in that head, too, and do not find it.   4. We fail, because the disk is full.
     5. The delayed swap finds the head that it was planned on, and lands.
 
-    But no commit with our request id was planned on a head that refuses it, and the pointer has left every earlier one.
+    After a conflict this can't happen: the present head refuses the request, so no commit with our request id was
+    planned on it. One that was planned on an earlier head can't land, because the pointer never returns to that head.
     """
     return verdict.cause is Cause.CONFLICT and verdict.plan is None
 

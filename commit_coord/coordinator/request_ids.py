@@ -47,11 +47,11 @@ def landed(metadata: TableMetadata, location: str, table: tuple[str, ...], reque
 def shows_all_since(metadata: TableMetadata, location: str, begun: Beginning) -> bool:
     """Return whether a request id that :func:`landed` does not find has not landed since *begun*.
 
-    1. A commit lands, and nobody keeps that.   2. Its snapshot expires, and its metadata file leaves the log.   3. No
-    trace of its request id is left.
+    1. A commit lands, and no journal keeps its request id.   2. Its snapshot expires, and its metadata file leaves the
+    log.   3. No trace of its request id is left.
 
     The file's name does not suffice for an append that another latch holder has published, and snapshots of version 1
-    have no sequence numbers. So in version 1, only a table that has not moved shows it.
+    have no sequence numbers. So a table of version 1 proves this only if its pointer has not moved since.
     """
     if location == begun.location:
         return True
@@ -69,7 +69,7 @@ def file_name(request_id: str, host: Host, *, fresh: bool) -> str:
     1. A and B repeat one request at the same time, without a latch or after the latch was lost.
     2. Both write the file; A swaps.   3. B's swap finds that the pointer has moved. B deletes its file, which is A's.
 
-    So the name is only the id if this is the first try and no other client can know the id (*fresh*).
+    So the name consists of the id alone if this is the first try and no other client can know the id (*fresh*).
     """
     return request_id if fresh else f"{host.new_id()}.{uuid.UUID(request_id).hex}"
 

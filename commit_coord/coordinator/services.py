@@ -76,7 +76,10 @@ class Services:
         self.group_max_bytes = group_max_bytes
         self._fences = threading.local()
         self.contended_tables: set[Identifier] = set()
-        """Tables with several writers at the last commit. On other tables the holder does not look for offers."""
+        """Tables with several writers at the last commit.
+
+        On other tables the holder looks for offers only if somebody may wait.
+        """
 
     @contextmanager
     def fenced(self, lease_id: int) -> Iterator[None]:
@@ -163,8 +166,8 @@ class Services:
         found = landed(head, location, table, request_id)
         if found is None and since is not None and not shows_all_since(head, location, since):
             raise CommitStateUnknown(
-                "the table's history does not reach back to the first copy of the request, so it is not known whether "
-                "that one has landed; look for its rows before you send it with another request id",
+                "the table's history does not reach back to the time when this request was first sent, so it may have "
+                "landed already; look for its rows in the table before you send them with another request id",
                 table=table_name(table),
                 request_id=request_id,
             )

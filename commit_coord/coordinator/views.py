@@ -1,7 +1,8 @@
 """Commits to views: the same protocol as for tables, with a view's metadata in the file.
 
 A view has no metadata log. So after a lost reply, only its present pointer and the previous one show the outcome of a
-swap. If other writers have swapped twice since, the outcome stays UNKNOWN.
+swap. If other writers have swapped twice since (once, if the commit creates the view), the outcome stays
+UNKNOWN.
 """
 
 from __future__ import annotations

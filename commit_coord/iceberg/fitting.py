@@ -1,8 +1,8 @@
 """The check whether rows fit a table, without what PyIceberg does for its error message.
 
-PyIceberg prepares a table of rich's for the message before it compares anything. The first append of a process then
-imports rich, which takes ten times as long as the append. What was found to fit is remembered, so that the next append
-of the same kind of rows compares two schemas and converts none.
+PyIceberg builds a table for the message with the library rich before it compares anything. The first append of a
+process then imports rich, which takes ten times as long as the append. What was found to fit is remembered, so that the
+next append of the same kind of rows compares two schemas and converts none.
 """
 
 from __future__ import annotations

@@ -305,7 +305,7 @@ class Acquirer:
         except LockServiceUnavailable as error:
             if not request.offer or self.queue.retract(request):
                 raise
-            raise OfferLost("the lock service is unreachable, the offer may have been taken", locks=request) from error
+            raise OfferLost("the lock service is unreachable; the offer may have been taken", locks=request) from error
 
     def _after_deadline(self, acquire: Acquire, blocker: Blocker) -> float:
         """Raise, or return until when to wait for the answer to an offer that another holder has taken.
@@ -332,7 +332,7 @@ class Acquirer:
         retracted = not request.offer or self.queue.retract(request)
         if acquire.is_stopping:
             if retracted:
-                raise ClientStops("the client stops, and waits for no lock any more", locks=request)
+                raise ClientStops("the client is stopping; it has withdrawn its lock request", locks=request)
             acquire.is_closed = False  # the holder that took the offer carries it out, and answers soon
             return
         if not retracted:

@@ -4,8 +4,8 @@ Theory of operation
     A *request* (:class:`~commit_coord.model.LockRequest`) enters the queues of all its resources in one
     atomic step, so any two requests stand in the same order in every queue that they share and waiting in
     place cannot deadlock. It is granted when no conflicting request is before it in any queue.
-    What is granted is a *lease*: it ends by release, by expiry, or by force. A lease that nobody refers to any more, as
-    the result of a future that was cancelled, can't be released, and is given back for its owner.
+    What is granted is a *lease*: it ends by release, by expiry, or by force. If nobody refers to a
+    lease any more (for example, to the result of a cancelled future), its owner can't release it, so the manager does.
 
     A manager is the client of one lock service and lives as long as its catalog.
     All threads of a process share one manager.
@@ -42,7 +42,7 @@ from commit_coord.model import (
 logger = logging.getLogger(__name__)
 
 BRIEFLY = 2.0
-"""Seconds for which an operation is retried that no caller waits for: enough to replace a broken idle connection."""
+"""How many seconds to retry an operation for no caller: enough to replace a broken idle connection."""
 
 DENY_JITTER = 0.1
 """Random part of the sleep between two tries: otherwise clients that were refused together would retry together."""
@@ -222,7 +222,7 @@ class LockManager(ABC):
 
     Guarantee, for every manager: if :meth:`acquire` ends without returning a lease
     (timeout, refusal, KeyboardInterrupt, SystemExit, any BaseException), no part of the request stays queued.
-    Exception: if the service could not be reached, the request stays queued until it expires.
+    If the service can't be reached, this does not hold: the request stays queued until it expires.
     """
 
     name: str
@@ -278,7 +278,9 @@ class LockManager(ABC):
     def pages(
         self, resource: Resource | None = None, *, scope: LockScope | None = None
     ) -> Iterator[Sequence[LockEntry]]:
-        """Yield the entries of :meth:`locks` in pages, resource by resource. The first page comes soon, also of many.
+        """Yield the entries of :meth:`locks` in pages, resource by resource.
+
+        A service may yield the first page before it has read the others; this default reads all first.
 
         Each page shows the locks at the time when it was read. If a request waits for a lock that is on a later page,
         an earlier page may show the other locks of this request as held.
@@ -323,9 +325,9 @@ class LockManager(ABC):
         raise TypeError("a lock manager can't be pickled or copied: send its catalog, which opens another one")
 
     def refuse_waits(self) -> None:
-        """Have the requests that wait now leave their queues and end with ClientStops; return before they have.
+        """Tell all requests that wait now to leave their queues; each ends with ClientStops. Do not wait for that.
 
-        What is held stays held, and a request that comes later waits as ever. By default nothing waits.
+        Leases stay held, and later requests may wait as usual. By default nothing waits.
         """
         return
 

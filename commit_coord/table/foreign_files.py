@@ -161,8 +161,8 @@ def refuse_mapped_names(before: TableMetadata, schema: Schema, table: str) -> No
     known = before.name_mapping()
     if known is not None and (name := taken_over(known, schema, before.schema())):
         raise CommitNotApplied(
-            f"the commit did not land: in files that were added without field ids, {name!r} is another column, "
-            f"whose values {name!r} would show: choose another name, or remove the property "
+            f"the commit did not land: files that were added without field ids contain an earlier column {name!r}, "
+            "and the new column would show its values: choose another name, or remove the property "
             f"{TableProperties.DEFAULT_NAME_MAPPING!r} after these files are gone",
             table=table,
         )

@@ -56,7 +56,7 @@ MUTANTS = (
     Mutant(
         "zookeeper-entry-in-doubt",
         "locks/zookeeper/queue.py",
-        'raise OfferLost("the lock service is unreachable, the offer may have been taken", locks=request) from error',
+        'raise OfferLost("the lock service is unreachable; the offer may have been taken", locks=request) from error',
         "raise",
         "tests/contract/test_zookeeper.py::test_an_offer_that_entered_unheard_is_in_doubt",
     ),

@@ -1,4 +1,4 @@
-"""The files of offers, in the stores of the tables' files."""
+"""Stores the files of offers beside the files of the tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Each = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
 
 
 class Compares(Protocol):
-    """Knows what becomes of the condition of a swap."""
+    """Knows whether the metastore heeds the condition of a swap."""
 
     def compare_and_set(self) -> bool:
         """See :meth:`~commit_coord.catalog.metastore.servers.Servers.compare_and_set`."""

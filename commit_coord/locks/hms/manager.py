@@ -41,7 +41,7 @@ class HmsAcquirer:
     Args:
         inner: Acquires.
         metastore: The client.
-        calls: Those that are sent.
+        calls: Sends lock requests, and finds those whose reply was lost.
         turns: Where the threads of this process wait first.
         own: The offers of this client to other processes.
         clock: Time.
@@ -105,7 +105,7 @@ class HmsLockManager(QueueLockManager[HmsQueue]):
         settings: Times.
         clock: Where time and chance come from.
         events: Receives what happens to locks.
-        threads: How they wait.
+        threads: How threads wait and send heartbeats.
         host: Names this process, and tells which others have ended.
         metastore: The client; None makes one for *uri*.
         files: The store of the tables' files, for offers to other processes. None: offers stay in this process.

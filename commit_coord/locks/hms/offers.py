@@ -5,8 +5,8 @@ Theory of operation
     metastore's queue. The holder of the latch lists that queue once, and reads the files of the requests directly
     behind it, oldest first. It *takes* an offer by a second file, the mark. With its release it writes a third one, the
     outcome. A waiter that finds the outcome removes its own lock from the queue: the holder never removes it, because
-    the waiter may be the holder by then (see below). No file is ever changed. An offer that was returned may be taken
-    again: this is another *round*, with another mark and another outcome.
+    the waiter may be the holder by then (see below). An offer that was returned may be taken again: this is another
+    *round*, with another mark and another outcome. No file is written twice, except a mark by a holder that comes late.
 
 A holder and an owner that meet
     The holder: 1. writes the mark;   2. looks whether the offer is still there. If it is, the offer is taken.
@@ -48,7 +48,7 @@ from commit_coord.model import JournalEntry, LockRequest, Offer, Resource
 logger = logging.getLogger(__name__)
 
 _SHARE = 4
-"""A waiter looks at the files for one part in so many of its time, at most."""
+"""A waiter spends at most one part in so many of its time on reading files."""
 
 _SHORTEST = 0.01
 """Seconds between two looks at least."""
@@ -110,7 +110,7 @@ class Seen:
     Args:
         entry: The report of the holder that has published its offer.
         is_next: The last holder saw this request as the first one that it did not carry.
-        is_offered: The request before this one waits, and offers: it is cheap to see when that ends.
+        is_offered: The request before this one has an offer, or that is not known: the files show when that one leaves.
     """
 
     entry: JournalEntry | None = None

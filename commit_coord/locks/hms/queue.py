@@ -2,12 +2,13 @@
 
 Theory of operation
     A request is one ``lock`` call with many components; the server gives it a place and says whether it is granted.
-    A waiter asks with ``check_lock``; nobody is woken. ``names`` says what is locked for what.
+    A waiter asks with ``check_lock``; the server wakes nobody. ``names`` says what is locked for what.
 
     Servers grant in the order of arrival (up to 2.3 a reader passes a writer that waits, and steps back when it finds
-    out), so a request that sleeps at the head of the queue stops everybody behind it. Therefore a waiter sleeps as long
-    as the requests before it should take, going by its own, or a quarter of the time for which the queue has not moved:
-    the head of the queue asks often, later requests rarely, and a lock that is held for hours costs little.
+    out), so a request that sleeps at the head of the queue stops everybody behind it. Therefore a waiter estimates from
+    its own holds how long the requests before it will take, and sleeps for half of that; or for a quarter of the time
+    since the queue moved last, if that is longer. So the head of the queue asks often, later requests rarely, and a
+    lock that is held for hours costs little.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ from commit_coord.protocol.deadlock import Wait
 logger = logging.getLogger(__name__)
 
 _PATIENCE = 0.25
-"""The part of the time for which the queue has not moved that a waiter sleeps until it asks again."""
+"""A waiter sleeps for this part of the time since the queue moved last, and asks again."""
 
 _LOOK_AGAIN = 0.5
 """Seconds for which the head of the queue takes a listing for good; the question whether it is granted is cheaper."""
@@ -142,10 +143,10 @@ class HmsQueue:
 
     Args:
         tickets: The requests of this client.
-        calls: Those that are sent.
+        calls: Sends lock requests, and finds those whose reply was lost.
         turns: Where the threads of this process wait first.
         own: The offers of this client to other processes.
-        others: Their offers.
+        others: The offers of other clients, which this one may take.
         leases: What the metastore keeps, and what is known of it.
         keeper: Extends the leases, and gives them back.
         table: Finds the holder of a lock.

@@ -184,7 +184,7 @@ def translated(request: LockRequest | None) -> Iterator[None]:
         message = "the metastore did not answer" if isinstance(error, LostReply) else "the metastore can't be reached"
         raise LockServiceUnavailable(message, locks=request, cause=error) from error
     except UnknownMethod as error:
-        raise LockServiceUnavailable("the metastore has no locks", locks=request, cause=error) from error
+        raise LockServiceUnavailable("the metastore does not support locks", locks=request, cause=error) from error
     except (MetaError, ServerFailed) as error:
         raise LockServiceUnavailable(
             "the metastore's lock service failed; if its database has no lock tables (HIVE_LOCKS, TXNS), create them "

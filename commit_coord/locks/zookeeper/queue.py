@@ -136,7 +136,7 @@ class ZooKeeperQueue:
             sent = ticket.doubtful or any(part.sent for part in ticket.parts)
             if not request.offer or not sent or self.retract(request):
                 raise
-            raise OfferLost("the lock service is unreachable, the offer may have been taken", locks=request) from error
+            raise OfferLost("the lock service is unreachable; the offer may have been taken", locks=request) from error
 
     def _advance(self, ticket: ZooKeeperTicket, deadline: float) -> NodeBlocker | None:
         """Enter the parts that have not entered yet. Return the request that blocks this one; None if it is granted."""
