@@ -1,24 +1,22 @@
 """PyIceberg's mistakes, mended in its own classes once in every process that imports this package.
 
-No caller has to ask for it. :func:`mend` runs when ``commit_coord.iceberg`` is imported; all code of this package that
-reads or writes a table imports it. This covers a table that is unpickled in another process, and a task in a worker of
-Spark's. The mends of Arrow code are made when ``pyiceberg.io.pyarrow`` is loaded, by whatever import: Arrow takes long
-to load, and many processes never need it.
+No caller has to ask for it. :func:`mend` runs when ``commit_coord.iceberg`` is imported, and ``commit_coord`` imports
+that as soon as PyIceberg is loaded, by whatever import. This covers a table that is unpickled in another process, and
+a task in a worker of Spark's. The mends of Arrow code are made when ``pyiceberg.io.pyarrow`` is loaded: Arrow takes
+long to load, and many processes never need it.
 """
 
 from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Sequence
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec
 from threading import Lock
 from types import ModuleType
 from typing import Any
 
 from commit_coord.iceberg import decoding, fitting, nulls, predicates
 from commit_coord.iceberg.mends import Mends
+from commit_coord.loading import WhenLoaded
 
 _ARROW = "pyiceberg.io.pyarrow"
 
@@ -36,7 +34,7 @@ def mend() -> None:
             decoding.mend(mends)
             predicates.mend(mends)
             mends.make()
-            sys.meta_path.insert(0, _WhenArrowIsLoaded())
+            sys.meta_path.insert(0, WhenLoaded(_ARROW, _mend_arrow))
             _mended.append(mend)
     if _ARROW in sys.modules:
         _mend_arrow(importlib.import_module(_ARROW))  # waits for another thread that is loading it
@@ -51,22 +49,3 @@ def _mend_arrow(reader: ModuleType) -> None:
             predicates.mend_arrow(mends, reader)
             mends.make()
             _mended.append(reader.ArrowScan)
-
-
-class _WhenArrowIsLoaded(MetaPathFinder):
-    """Mends PyIceberg's module for Arrow before the first import of it returns."""
-
-    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        if name != _ARROW:
-            return None
-        found = (f.find_spec(name, path, target) for f in sys.meta_path if f is not self)
-        spec = next((spec for spec in found if spec is not None), None)
-        if spec is not None and spec.loader is not None:
-            execute = spec.loader.exec_module
-
-            def executed(module: ModuleType) -> None:
-                execute(module)
-                _mend_arrow(module)
-
-            spec.loader.exec_module = executed  # type: ignore[method-assign]
-        return spec

@@ -968,6 +968,29 @@ class LockContract:
             next_lease.ensure_active(0)
             assert (next_lease.generation or 0) > (lease.generation or 0)
 
+    def test_waits_that_are_shorter_than_a_lease_end_a_stalled_holder(self, service: Service) -> None:
+        """Nobody waits for a whole lease, and between two waits nobody waits at all."""
+        times = {"lease_ms": 1000, "heartbeat_interval_ms": 200}
+        manager, other = service.open(**times), service.open(**times)
+        if not manager.guarantees.expiry:
+            expires_never(manager)
+            return
+        lease = manager.acquire(request((X, TABLE)), deadline=soon())
+        manager.heartbeat.pause()
+
+        def is_granted() -> bool:
+            waiter = Contender(other, request((X, TABLE)), seconds=0.3).ended()
+            if waiter.lease is None:
+                time.sleep(0.3)  # the subject: longer than a beat, so the client has nothing to keep meanwhile
+                return False
+            waiter.lease.release()
+            return True
+
+        until(is_granted, "the lock of the stalled holder")
+        assert LeaseState.LOST is lease.state
+        manager.heartbeat.resume()
+        lease.release()
+
     def test_a_waiter_is_kept_alive(self, service: Service) -> None:
         """Waiting for longer than a lease does not cost the place."""
         times = {"lease_ms": 1000, "heartbeat_interval_ms": 200}

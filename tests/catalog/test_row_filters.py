@@ -458,7 +458,9 @@ class TestAddedFiles:
         with table.update_schema() as update:
             update.rename_column("x", "y")
         with (
-            pytest.raises(commit_coord.CommitNotApplied, match="values 'x' would show"),
+            pytest.raises(
+                commit_coord.CommitNotApplied, match="an earlier column 'x', and the new column would show its values"
+            ),
             table.update_schema() as update,
         ):
             update.add_column("x", LongType())
@@ -472,7 +474,9 @@ class TestAddedFiles:
     ) -> None:
         table = made(catalog, LongType())
         with (
-            pytest.raises(commit_coord.CommitNotApplied, match="values 'x' would show"),
+            pytest.raises(
+                commit_coord.CommitNotApplied, match="an earlier column 'x', and the new column would show its values"
+            ),
             table.transaction() as transaction,
         ):
             self.add(transaction, tmp_path, LongType(), 1)

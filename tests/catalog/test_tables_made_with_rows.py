@@ -186,7 +186,7 @@ def test_a_table_that_is_made_finds_rows_to_update_by_columns_that_it_renamed(me
 def test_a_column_of_a_table_that_is_made_does_not_take_over_the_name_of_one_in_added_files(memory: Kit) -> None:
     identifier = memory.identifier()
     with (
-        pytest.raises(CommitNotApplied, match="values 's' would show"),
+        pytest.raises(CommitNotApplied, match="an earlier column 's', and the new column would show its values"),
         memory.catalog.create_table_transaction(identifier, SCHEMA) as tx,
     ):
         for call in (Call("add_files", ((1, 1.5, "a"),)), Call("rename"), Call("add", argument="s")):

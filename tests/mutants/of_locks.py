@@ -93,6 +93,14 @@ _LOCKS = (
         "tests/hive/test_locks.py::test_one_metastore_of_two_that_hangs_costs_no_lease",
     ),
     Mutant(
+        "heartbeats-of-others-are-known-while-somebody-waits",
+        "locks/hms/service.py",
+        "_REMEMBERED = 10\n",
+        "_REMEMBERED = 0\n",
+        "tests/contract/test_lock_managers.py::TestLockManagers::"
+        "test_waits_that_are_shorter_than_a_lease_end_a_stalled_holder[hms]",
+    ),
+    Mutant(
         "a-release-waits-for-a-hung-server",
         "locks/hms/service.py",
         "with translated(ticket.request), self.metastore.within(BRIEFLY):",

@@ -275,10 +275,17 @@ MUTANTS += (
     Mutant(
         "arrow-is-not-mended-when-it-is-loaded-later",
         "iceberg/exact.py",
-        "            sys.meta_path.insert(0, _WhenArrowIsLoaded())\n",
+        "            sys.meta_path.insert(0, WhenLoaded(_ARROW, _mend_arrow))\n",
         "",
         "tests/catalog/test_exact.py::"
         "test_a_table_that_is_unpickled_in_a_new_process_deletes_what_matches_and_keeps_null",
+    ),
+    Mutant(
+        "pyiceberg-is-mended-when-a-name-of-ours-is-used",
+        "__init__.py",
+        'sys.meta_path.insert(0, WhenLoaded("pyiceberg", _mend))',
+        "pass",
+        "tests/catalog/test_exact.py::test_a_plain_catalog_of_the_process_reads_exactly",
     ),
     Mutant(
         "the-greatest-number-stands-for-all-beyond",

@@ -38,11 +38,13 @@ class Issuer:
         *,
         audience: Any = "coord",
         issuer: str = "https://issuer",
+        begins_in_s: float = 0,
         ends_in_s: float = 60,
         **more: Any,
     ) -> str:
         """Return a token for *subject*."""
         now = int(time.time())
-        claims = {"iss": issuer, "aud": audience, "sub": subject, "iat": now, "exp": now + int(ends_in_s), **more}
+        times = {"iat": now, "nbf": now + int(begins_in_s), "exp": now + int(ends_in_s)}
+        claims = {"iss": issuer, "aud": audience, "sub": subject, **times, **more}
         header = {"alg": "RS256", "kid": self.key.kid}
         return jwt.encode(header, {key: value for key, value in claims.items() if value is not None}, self.key)

@@ -289,8 +289,8 @@ def _oidc(keys: str, **more: Any) -> Oidc:
         ({"issuer": "commit-coord"}, 401),
         ({"ends_in_s": -30}, 200),  # the clocks may differ by a minute
         ({"ends_in_s": -90}, 401),
-        ({"nbf": int(time.time()) + 30}, 200),
-        ({"nbf": int(time.time()) + 900}, 401),
+        ({"begins_in_s": 30}, 200),
+        ({"begins_in_s": 90}, 401),
         ({"exp": None}, 401),
         ({"exp": "soon"}, 401),
         ({"sub": None}, 401),

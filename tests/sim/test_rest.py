@@ -28,8 +28,11 @@ from tests.proof.sim.world import CALM, Blow, Fault, Weather
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
-SEEDS = 25
-"""Runs of one test. `make sim ARGS=--rest` runs thousands."""
+SEEDS = 75
+"""Runs of one test. `make sim ARGS=--rest` runs thousands.
+
+In a few of them next to nothing can land: for example, a writer that only locks may leave its lock for ever.
+"""
 
 
 def _seldom_done(outcomes: Iterable[Outcome]) -> dict[str, str]:
@@ -49,7 +52,7 @@ def _seldom_done(outcomes: Iterable[Outcome]) -> dict[str, str]:
     return {kind: f"{done[kind]} of {asked[kind]}" for kind in asked if 3 * done[kind] <= asked[kind]}
 
 
-@pytest.mark.parametrize("first", some(range(1, 76, SEEDS), range(76, 101, SEEDS)))
+@pytest.mark.parametrize("first", some(range(1, 76, SEEDS), range(76, 151, SEEDS)))
 def test_runs_keep_every_promise(first: int) -> None:
     outcomes = {seed: simulate_rest(draw_rest(seed)) for seed in range(first, first + SEEDS)}
     assert {seed: outcome.broken for seed, outcome in outcomes.items() if outcome.broken} == {}

@@ -31,6 +31,9 @@ from commit_coord.model import LockScope
 _ANSWERED = 2 / 3
 """The part of a lease within which the metastore's servers have to answer a heartbeat, all of them together."""
 
+_REMEMBERED = 10
+"""Leases for which the last heartbeat of another client is known: waits may be short, with pauses between them."""
+
 _LOOK_FOR_ORPHANS = 0.2
 """Seconds between two looks for second places."""
 
@@ -92,9 +95,10 @@ class HmsLeases(LeaseService[HmsTicket]):
         return True
 
     def chores(self) -> float | None:
-        """Release second places; see :mod:`~commit_coord.locks.hms.calls`."""
-        if all(ticket.lease is not None for ticket in list(self._tickets.values())):
-            self.heartbeats.clear()
+        """Release second places (:mod:`~commit_coord.locks.hms.calls`), and forget old heartbeats."""
+        oldest = self._clock.now() - _REMEMBERED * self.lease_seconds
+        for lock_id in [lock_id for lock_id, (_, seen) in list(self.heartbeats.items()) if seen < oldest]:
+            self.heartbeats.pop(lock_id, None)
         self._calls.release_orphaned()
         return _LOOK_FOR_ORPHANS if self._calls.orphaned_lock_requests else None
 
