@@ -16,7 +16,7 @@ from commit_coord.locks.handover import HandoverLease, HandoverLockManager
 from commit_coord.locks.hive_lease import Leases
 from commit_coord.model import LockEntry, LockMode, LockRequest, LockScope, Resource
 from commit_coord.observing.audit import AuditLog
-from commit_coord.process import SYSTEM_HOST, Host
+from commit_coord.process import SYSTEM_HOST, Host, on_behalf_of
 from commit_coord.protocol.commit import SwapResult
 from commit_coord.protocol.hierarchy import COMMANDS, Level, Operation, escalate
 from commit_coord.table.operation_locks import acquire, needed_locks
@@ -145,7 +145,7 @@ class LockingCatalog:
         return None if resource is None else self.spelled(resource)
 
     def unlock(
-        self, *, request_id: str | None = None, resource: Resource | None = None, why: str = ""
+        self, *, request_id: str | None = None, resource: Resource | None = None, why: str = "", by: str = ""
     ) -> Sequence[LockEntry]:
         """Free locks by force: one request, or every request that locks exactly *resource*. Return what was freed.
 
@@ -153,25 +153,27 @@ class LockingCatalog:
             request_id: Which request.
             resource: Which resource.
             why: For the audit log.
+            by: The person who asked this process to do it, for the audit log; "" for its own user.
         """
         freed = [
             entry
             for manager in self._lock_managers()
             for entry in manager.unlock(request_id=request_id, resource=self._spelled(resource))
         ]
-        self._forced("unlock", freed, why)
+        self._forced("unlock", freed, why, by)
         return freed
 
-    def reap(self, *, dry_run: bool = False, why: str = "") -> Sequence[LockEntry]:
+    def reap(self, *, dry_run: bool = False, why: str = "", by: str = "") -> Sequence[LockEntry]:
         """Free what dead owners left; see :meth:`LockManager.reap`. Return what was freed.
 
         Args:
             dry_run: Free nothing, and return what would be freed.
             why: For the audit log.
+            by: As for :meth:`unlock`.
         """
         found = [entry for manager in self._lock_managers() for entry in manager.reap(dry_run=dry_run)]
         if not dry_run:
-            self._forced("reap", found, why)
+            self._forced("reap", found, why, by)
         return found
 
     def is_on(self, entry: LockEntry, resource: Resource) -> bool:
@@ -186,10 +188,11 @@ class LockingCatalog:
         """Return all lock managers that may have locks on this catalog's tables."""
         return [self.locks]
 
-    def _forced(self, how: str, freed: Sequence[LockEntry], why: str) -> None:
+    def _forced(self, how: str, freed: Sequence[LockEntry], why: str, by: str = "") -> None:
         if freed:
             at_ms = self.coordinator.clock.wall_ms()
-            event = LocksForced(how=how, by=self.host.owner(), at_ms=at_ms, why=why, freed=tuple(freed))
+            owner = on_behalf_of(by, self.host).owner()
+            event = LocksForced(how=how, by=owner, at_ms=at_ms, why=why, freed=tuple(freed))
             self._audit.record(event)
             self.events.emit(event)
 
