@@ -7,7 +7,6 @@ import ipaddress
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
@@ -220,7 +219,7 @@ class Serving(_Section):
     access_log: str = ""
     allow_plain_http: bool = False
     rest: bool = True
-    properties: Mapping[str, str] = MappingProxyType({})
+    properties: Mapping[str, str] = Field(default_factory=dict)
     limits: Limits = Limits()
     ui: Ui = Ui()
     tls: Tls | None = None

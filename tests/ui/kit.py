@@ -95,7 +95,7 @@ def served_page(properties: Mapping[str, str]) -> Iterator[str]:
     finally:
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=PATIENCE)
-    assert (0, "") == (process.returncode, errors)
+    assert (0, "") == (process.returncode, errors), errors
 
 
 def page(server: InProcess, path: str, status: int = 200, **options: Any) -> Html:
