@@ -228,25 +228,25 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
         return self._guard_locks.is_left(entry)
 
     def unlock(
-        self, *, request_id: str | None = None, resource: Resource | None = None, why: str = ""
+        self, *, request_id: str | None = None, resource: Resource | None = None, why: str = "", by: str = ""
     ) -> Sequence[LockEntry]:
         """See :meth:`CoordinatedCatalog.unlock`; a guard is freed under the name of a table that is gone, too."""
-        freed = list(super().unlock(request_id=request_id, resource=resource, why=why))
+        freed = list(super().unlock(request_id=request_id, resource=resource, why=why, by=by))
         if self.guards.standing is not None and resource is not None:
-            freed += self._free_guards(self._guard_locks.left(self.spelled(resource)), "unlock", why)
+            freed += self._free_guards(self._guard_locks.left(self.spelled(resource)), "unlock", why, by)
         return freed
 
-    def reap(self, *, dry_run: bool = False, why: str = "") -> Sequence[LockEntry]:
+    def reap(self, *, dry_run: bool = False, why: str = "", by: str = "") -> Sequence[LockEntry]:
         """See :meth:`CoordinatedCatalog.reap`; also the guards of tables that are gone."""
-        found = list(super().reap(dry_run=dry_run, why=why))
+        found = list(super().reap(dry_run=dry_run, why=why, by=by))
         if self.guards.standing is None:
             return found
         left = self._guard_locks.left()
-        return [*found, *(left if dry_run else self._free_guards(left, "reap", why))]
+        return [*found, *(left if dry_run else self._free_guards(left, "reap", why, by))]
 
-    def _free_guards(self, guards: Sequence[LockEntry], how: str, why: str) -> list[LockEntry]:
+    def _free_guards(self, guards: Sequence[LockEntry], how: str, why: str, by: str) -> list[LockEntry]:
         freed = self._guard_locks.free(guards)
-        self._forced(how, freed, why)
+        self._forced(how, freed, why, by)
         return freed
 
     def show_locks(self, resource: Resource | None = None) -> Sequence[LockEntry]:

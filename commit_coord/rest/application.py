@@ -40,7 +40,7 @@ from commit_coord.rest.tls import SUBJECT
 from commit_coord.rest.warehouses import Warehouses
 from commit_coord.rest.watching import Exchange, Readiness, Watch, metrics_answer
 from commit_coord.rest.wire import Answer, Request, json_answer
-from commit_coord.ui.pages import ROOT
+from commit_coord.ui.rendering import ROOT
 
 logger = logging.getLogger(__name__)
 

@@ -27,7 +27,8 @@ from commit_coord.rest.settings import Serving
 from commit_coord.rest.warehouses import Warehouses
 from commit_coord.rest.wire import Answer, MalformedRequest, Request
 from commit_coord.ui import Pages, Shown, Visit, Visitor
-from commit_coord.ui.pages import ROOT, WATCH_EVERY_S
+from commit_coord.ui.pages import WATCH_EVERY_S
+from commit_coord.ui.rendering import ROOT
 
 _COOKIE = "commit_coord_token"
 _TOKEN = re.compile(r"[\w.~+/=-]{1,4096}", re.ASCII)

@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 _AUDIT_TAIL = 4 * 1024 * 1024
 """Bytes of the audit log's end that are searched."""
-_SEARCH_S = 0.7
+_SEARCH_S = 0.5
 """How long tables are searched for a request of which nothing else is known."""
 
 
@@ -132,6 +132,8 @@ def _audited(place: Place, text: str) -> list[dict[str, Any]]:
         with open(path, "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - _AUDIT_TAIL))
             lines = file.read().splitlines()
+    except FileNotFoundError:
+        return []  # nothing was audited yet
     except OSError:
         logger.warning("the audit log can't be read: %s", path, exc_info=True)
         return []

@@ -230,7 +230,7 @@ def test_a_request_that_landed_is_found(server: InProcess, shop: CoordinatedCata
     snapshot = table.current_snapshot()
     assert snapshot is not None
     assert snapshot.summary is not None
-    request_id = snapshot.summary["commit-coord.request-id"]
+    request_id = snapshot.summary.additional_properties["commit-coord.request-id"]
     for query in (f"id={request_id}", f"id={request_id[:8]}", f"id={request_id}&table=db.orders"):
         assert f"Landed in db.orders: snapshot {snapshot.snapshot_id}" in page(server, f"/ui/shop/request?{query}").text
     assert "Nothing is known of it." in page(server, "/ui/shop/request?id=ffffffff-0000").text
