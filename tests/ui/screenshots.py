@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -15,6 +18,12 @@ from tests.rest.kit import SCHEMA, ids
 from tests.ui.chromium import MISSING, chromium, executable
 from tests.ui.kit import served_page
 
+_NAMED = """
+import socket
+socket.gethostname = lambda: "jobs-1"
+sys.argv[0] = "{program}"
+"""
+"""Nothing of the machine that draws the pictures is in them."""
 _LOADS = """
 with locked(X, "shop", "orders", "day=2026-03-01", statement="INSERT OVERWRITE orders PARTITION (day='2026-03-01')"):
     say("locked")
@@ -33,9 +42,15 @@ hang()
 """
 
 
+def _job(properties: Mapping[str, str], program: str, code: str) -> Process:
+    """Return a process that works under the name of *program*."""
+    return Process(properties, _NAMED.format(program=program) + code)
+
+
 def draw(folder: Path, chromium_path: str) -> None:
     """Write the pictures to *folder*."""
     folder.mkdir(parents=True, exist_ok=True)
+    os.environ["LOGNAME"] = "etl"
     with ExitStack() as ends:
         data = ends.enter_context(tempfile.TemporaryDirectory())
         properties = {"uri": f"coord+sqlite:///{data}/catalog.db", "warehouse": f"file://{data}/warehouse"}
@@ -44,11 +59,12 @@ def draw(folder: Path, chromium_path: str) -> None:
         catalog.create_namespace("shop")
         for name in ("customers", "orders", "payments"):
             catalog.create_table(f"shop.{name}", SCHEMA)
-        for number in range(30):
-            catalog.load_table("shop.orders").append(ids(*range(number + 1)))
-        ends.enter_context(Process(properties, _LOADS)).heard("locked")
-        reads = ends.enter_context(Process(properties, _READS)).heard("locked")
-        ends.enter_context(Process(properties, _WAITS)).heard("asked")
+        with ThreadPoolExecutor(6) as writers:
+            for _ in range(60):
+                writers.submit(lambda: catalog.load_table("shop.orders").append(ids(1, 2, 3)))
+        ends.enter_context(_job(properties, "load_orders.py", _LOADS)).heard("locked")
+        reads = ends.enter_context(_job(properties, "report.py", _READS)).heard("locked")
+        ends.enter_context(_job(properties, "alter.py", _WAITS)).heard("asked")
         address = ends.enter_context(served_page(properties))
         browser = ends.enter_context(chromium(chromium_path))
         for name, width, scheme in (("now", 1000, "light"), ("now-phone", 390, "dark"), ("table", 1000, "light")):
@@ -62,7 +78,7 @@ def draw(folder: Path, chromium_path: str) -> None:
                 expect(page.get_by_text("dead:").first).to_be_visible()
             elif name == "now":
                 expect(page.get_by_text("ALTER TABLE")).to_be_visible()
-            page.screenshot(path=folder / f"{name}.png", full_page=name == "table")
+            page.screenshot(path=folder / f"{name}.png")
 
 
 if __name__ == "__main__":
