@@ -95,7 +95,8 @@ def served_page(properties: Mapping[str, str]) -> Iterator[str]:
     finally:
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=PATIENCE)
-    assert (0, "") == (process.returncode, errors), errors
+    assert 0 == process.returncode, errors
+    assert "Traceback" not in errors
 
 
 def page(server: InProcess, path: str, status: int = 200, **options: Any) -> Html:
