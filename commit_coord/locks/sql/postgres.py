@@ -120,7 +120,7 @@ class PostgresStore(Store):
                 "missing optional dependency",
                 key="lock.uri",
                 value=shown(url),
-                accepted="pip install 'commit_coord[postgres]'",
+                accepted="pip install 'commit-coord[postgres]'",
             ) from error
         self.shown = shown(url)
         # Whatever driver the catalog uses, ours is psycopg 3.

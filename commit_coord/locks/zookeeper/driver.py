@@ -38,7 +38,7 @@ except ImportError as missing:
         "missing optional dependency",
         key="lock-impl",
         value="zookeeper",
-        accepted="pip install 'commit_coord[zookeeper]'",
+        accepted="pip install 'commit-coord[zookeeper]'",
     ) from missing
 
 __all__ = [
