@@ -3,6 +3,8 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from commit_coord.version import __version__
+
 if TYPE_CHECKING:
     from commit_coord.catalog.load import load_catalog
     from commit_coord.errors import (
@@ -68,6 +70,7 @@ __all__ = [
     "StaleRead",
     "StatementError",
     "UpdatesDoNotFit",
+    "__version__",
     "load_catalog",
 ]
 
