@@ -77,6 +77,8 @@ class Services:
         self._fences = threading.local()
         self.contended_tables: set[Identifier] = set()
         """Tables with several writers at the last commit. On other tables the holder does not look for offers."""
+        self.growing_tables: set[Identifier] = set()
+        """Tables of which a warning says that their metadata files pile up."""
 
     @contextmanager
     def fenced(self, lease_id: int) -> Iterator[None]:
