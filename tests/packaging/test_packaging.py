@@ -68,7 +68,7 @@ def test_the_wheel_runs_where_the_sources_are_not(built: tuple[Path, Path], tmp_
 def test_every_block_of_the_readme_runs_as_printed() -> None:
     """And those of the pages that continue it."""
     with reader(index=False) as made:
-        assert made.walk(README) > 20
+        assert made.walk(README) >= 20
 
 
 @pytest.mark.hms
