@@ -26,6 +26,7 @@ from pyiceberg.types import DoubleType, LongType, NestedField
 
 from commit_coord.bench.cells import ratio
 from commit_coord.bench.fleet import PYTHON, Worker
+from commit_coord.bench.jvm import LARGE, with_options
 from commit_coord.bench.large_tasks import FILE_ROWS, ID, PART, entry, rows_of
 from commit_coord.bench.tables import KINDS, NAMESPACE, History, open_catalog
 from commit_coord.iceberg import manifest_list, manifests
@@ -156,7 +157,7 @@ def run(
     folder.mkdir(parents=True)
     commands: dict[str, Sequence[str]] = dict.fromkeys(KINDS, PYTHON)
     if java is not None:
-        commands[JAVA] = java(folder / "java")
+        commands[JAVA] = with_options(java(folder / "java"), LARGE)
     warm = make_history(folder / "warm", QUICK[0].small)
     found: dict[str, Any] = {"repeats": repeats, "rows": _ROWS, "cases": []}
     for case in cases:
@@ -181,7 +182,32 @@ def run(
                 "rows": list(_rows(cells)),
             }
         )
-    return found
+    return found | {"bars": _bars(found["cases"])}
+
+
+def disagreements(found: dict[str, Any]) -> list[str]:
+    """Return after which operations not all libraries saw as many files, of what :func:`run` returned."""
+    files: dict[str, dict[str, Any]] = {}
+    for case in found["cases"]:
+        for row in case["rows"]:
+            if None in row["files"]:
+                continue  # it gave up
+            files.setdefault(f"large: {case['name']}, {row['operation']}", {})[row["kind"]] = row["files"]
+    return [f"{what}: {said}" for what, said in files.items() if len(set(map(tuple, said.values()))) > 1]
+
+
+def _bars(cases: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    bars: dict[str, Any] = {}
+    for case in cases:
+        rows = {(row["operation"], row["kind"]): row for row in case["rows"]}
+        for (operation, kind), row in rows.items():
+            if kind == "commit_coord":
+                bars[f"4: {case['name']}, {operation}: CPU at the larger size, times the smaller"] = row["grows"].get(
+                    "cpu_ms"
+                )
+            if kind == "commit_coord" and (java := rows.get((operation, JAVA))) is not None:
+                bars[f"4: {case['name']}, {operation}: ms, times Iceberg Java's"] = ratio(row["ms"][1], java["ms"][1])
+    return bars
 
 
 def make_history(folder: Path, shape: Shape) -> History:
@@ -199,16 +225,17 @@ def make_history(folder: Path, shape: Shape) -> History:
     table = catalog.create_table((NAMESPACE, "made"), schema, partition_spec=spec, properties=_PROPERTIES)
     metadata, snapshot_id = table.metadata, table.metadata.new_snapshot_id()
     written = [
-        manifests.write_added(
+        manifest
+        for files in _files(table, shape)
+        for manifest in manifests.write_added(
             table.io,
-            f"{table.location()}/metadata/{uuid.uuid4()}-m0.avro",
+            lambda: f"{table.location()}/metadata/{uuid.uuid4()}-m0.avro",
             files,
             metadata=metadata,
             spec=metadata.spec(),
             snapshot_id=snapshot_id,
             inherits=False,
         )
-        for files in _files(table, shape)
     ]
     listed = f"{table.location()}/metadata/snap-{snapshot_id}-0-{uuid.uuid4()}.avro"
     manifest_list.write_appended(

@@ -14,7 +14,7 @@ from threading import Lock
 from types import ModuleType
 from typing import Any
 
-from commit_coord.iceberg import decoding, fitting, nulls, predicates
+from commit_coord.iceberg import decoding, fitting, nulls, planning, predicates
 from commit_coord.iceberg.mends import Mends
 from commit_coord.loading import WhenLoaded
 
@@ -32,6 +32,7 @@ def mend() -> None:
         if mend not in _mended:
             mends = Mends()
             decoding.mend(mends)
+            planning.mend(mends)
             predicates.mend(mends)
             mends.make()
             sys.meta_path.insert(0, WhenLoaded(_ARROW, _mend_arrow))
