@@ -18,6 +18,7 @@ from statistics import median
 from typing import Any
 
 import orjson
+from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -273,11 +274,11 @@ def make_history(folder: Path, shape: Shape) -> History:
     return History(snapshots=1, metadata=orjson.dumps(body))
 
 
-def _files(table: Table, shape: Shape) -> Iterator[list[Any]]:
+def _files(table: Table, shape: Shape) -> Iterator[list[DataFile]]:
     """Yield the data files of each manifest."""
     number = 0
     for manifest in range(shape.manifests):
-        files = []
+        files: list[DataFile] = []
         for part in range(manifest * _PARTITIONS_EACH, (manifest + 1) * _PARTITIONS_EACH):
             for _ in range(shape.files_each):
                 if part == _REAL:

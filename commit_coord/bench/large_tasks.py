@@ -128,7 +128,7 @@ def operate(
 def _carry_out(table: Table, operation: str, partition: int, rows: int, files: list[DataFile]) -> int:
     """Return the files that were planned, or those of the table after the commit."""
     columns = len(table.schema().fields)
-    chosen = EqualTo("part", partition)
+    chosen = EqualTo(term="part", value=partition)
     match operation:
         case "plan":
             return len(list(table.scan().plan_files()))
@@ -151,7 +151,7 @@ def _carry_out(table: Table, operation: str, partition: int, rows: int, files: l
     snapshot = table.refresh().current_snapshot()
     assert snapshot is not None
     assert snapshot.summary is not None
-    return int(snapshot.summary["total-data-files"])
+    return int(snapshot.summary["total-data-files"] or 0)
 
 
 def _cpu_s() -> float:

@@ -239,7 +239,7 @@ def read(io: FileIO, location: str) -> list[ManifestFile]:
 def decoded(data: bytes) -> list[ManifestFile] | None:
     """Return the manifests of the list *data*, up to a block of no records; None where PyIceberg must read it.
 
-    As PyIceberg does, whose decoder makes thirty calls for each manifest.
+    As PyIceberg does, whose decoder makes fifty calls for each manifest.
 
     Raises:
         ValueError: The list is damaged.
@@ -247,7 +247,7 @@ def decoded(data: bytes) -> list[ManifestFile] | None:
     meta, start = avro.header(data)
     decompress = avro.CODECS.get(meta.get("avro.codec", b"null"), (None, None))[1]
     schema, names = schema_and_names(meta["avro.schema"])
-    if decompress is None or not _COUNTED <= names.keys():
+    if decompress is None or not names.keys() >= _COUNTED:
         return None
     keys, summary_keys = ([names.get(field_id, "") for field_id in ids] for ids in (_FIELD_IDS, _SUMMARY_IDS))
     sync = data[start - 16 : start]
@@ -283,7 +283,9 @@ def encoded(manifests: Iterable[ManifestFile], format_version: int) -> bytes:
 
 @lru_cache
 def _written_schema(format_version: int) -> tuple[Any, dict[int, str]]:
-    written = AvroSchemaConversion().iceberg_to_avro(MANIFEST_LIST_FILE_SCHEMAS[format_version], schema_name="manifest_file")
+    written = AvroSchemaConversion().iceberg_to_avro(
+        MANIFEST_LIST_FILE_SCHEMAS[format_version], schema_name="manifest_file"
+    )
     return schema_and_names(orjson.dumps(written))
 
 

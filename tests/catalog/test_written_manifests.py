@@ -122,9 +122,12 @@ def test_an_append_of_many_files_ends_a_manifest_at_the_target_size(
     catalog: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else the plan of any read decodes the entries of all of them; the table has every file, once, in its order."""
-    target = 4_000
-    monkeypatch.setattr(manifests, "_BLOCK_BYTES", 1_000)
-    table, files = with_files(catalog, BY_S_AND_ID, {"commit.manifest.target-size-bytes": str(target), CODEC: "null"})
+    monkeypatch.setattr(manifests, "_BLOCK_BYTES", 500)
+    table: Any
+    table, files = with_files(catalog, BY_S_AND_ID, {CODEC: "null"})
+    target = table.current_snapshot().manifests(table.io)[0].manifest_length + 1_000
+    with table.transaction() as transaction:
+        transaction.set_properties({"commit.manifest.target-size-bytes": str(target)})
     added = []
     for number in range(60):
         added.append(copy.deepcopy(files[number % len(files)]))
@@ -132,7 +135,8 @@ def test_an_append_of_many_files_ends_a_manifest_at_the_target_size(
 
     table.commit_files(added, request_id="many files")
 
-    listed = [m for m in table.current_snapshot().manifests(table.io) if m.added_snapshot_id == table.current_snapshot().snapshot_id]
+    snapshot = table.current_snapshot()
+    listed = [each for each in snapshot.manifests(table.io) if each.added_snapshot_id == snapshot.snapshot_id]
     entries = [[entry.data_file.file_path for entry in m.fetch_manifest_entry(table.io)] for m in listed]
     assert len(listed) > 2
     assert all(manifest.manifest_length <= target for manifest in listed)
