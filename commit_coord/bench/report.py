@@ -371,7 +371,8 @@ def _large(found: dict[str, Any]) -> list[str]:
         "of the partition that is compacted exist: no other operation opens a data file of the table. An append and an "
         f"overwrite write a real file of {found['rows']} rows. *peak*: of the whole process, as the kernel counts it "
         "(VmHWM), with the interpreter or the JVM (its heap may grow to 4 GiB). *read*, *written*: what was handed to "
-        "the calls of the kernel. Each cell: the smaller size → the larger one, and by how much that is more."
+        "the calls of the kernel. *pyiceberg* runs as this package mends it. Each cell: the smaller size → the larger "
+        "one, and by how much that is more."
     )
     figures = {"ms": "ms", "CPU ms": "cpu_ms", "peak MiB": "peak_mib", "KiB read": "read_kib"}
     figures |= {"KiB written": "written_kib"}
