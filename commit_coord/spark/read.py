@@ -70,7 +70,9 @@ _SETTINGS = {
     # The kind of relation that is tested.
     "spark.sql.sources.useV1SourceList": "parquet",
     "spark.sql.caseSensitive": "true",
+    # What the names and types in the text of a cast mean.
     "spark.sql.parser.quotedRegexColumnNames": "false",
+    "spark.sql.timestampType": "TIMESTAMP_LTZ",
     # The reader of single rows finds columns as the session that runs the query says: by name.
     "spark.sql.parquet.enableVectorizedReader": "true",
     "spark.sql.parquet.enableNestedColumnVectorizedReader": "true",

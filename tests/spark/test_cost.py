@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import uuid
 from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyspark.sql.types as T
 import pytest
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import IdentityTransform
@@ -135,16 +137,25 @@ def test_the_calls_to_the_jvm_grow_neither_with_files_nor_with_columns(
     assert rows.to_pylist() == [row.asDict() for row in read_table(spark, wide).collect()]
 
 
-def test_names_of_columns_are_no_patterns_whatever_the_session_says(spark: SparkSession, catalog: Any) -> None:
-    rows = pa.table({"a.*": [1], "a`b": [2], "(c)": [3]})
+@pytest.mark.parametrize(
+    "setting, value",
+    [("spark.sql.parser.quotedRegexColumnNames", "true"), ("spark.sql.timestampType", "TIMESTAMP_NTZ")],
+)
+def test_names_and_types_of_columns_mean_the_same_whatever_the_session_says(
+    spark: SparkSession, catalog: Any, setting: str, value: str
+) -> None:
+    """A name is no pattern, and a time with a zone keeps it, also in a struct."""
+    noon = pa.array([dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)], pa.timestamp("us", "UTC"))
+    rows = pa.table({"a.*": [1], "a`b": [2], "(c)": noon, "s": pa.StructArray.from_arrays([noon], ["t.*"])})
     table = catalog.create_table("db.names", rows.schema)
     table.append(rows)
-    key = "spark.sql.parser.quotedRegexColumnNames"
-    spark.conf.set(key, "true")
+    spark.conf.set(setting, value)
     try:
-        assert rows.to_pylist() == [row.asDict() for row in read_table(spark, table).collect()]
+        df = read_table(spark, table)
+        assert [T.TimestampType()] * 2 == [df.schema["(c)"].dataType, df.schema["s"].dataType["t.*"].dataType]
+        assert [(1, 2)] == [(row[0], row[1]) for row in df.collect()]
     finally:
-        spark.conf.unset(key)
+        spark.conf.unset(setting)
 
 
 def test_columns_have_no_metadata_that_a_writer_would_take_along(spark: SparkSession, table: Any) -> None:
