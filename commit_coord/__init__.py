@@ -1,10 +1,10 @@
 """commit_coord: a commit coordinator for Apache Iceberg tables that PySpark and PyIceberg write together."""
 
 import importlib
-import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from commit_coord.loading import WhenLoaded
+from commit_coord.loading import when_loaded
 
 if TYPE_CHECKING:
     from commit_coord.catalog.load import load_catalog
@@ -118,15 +118,13 @@ _MODULES = {
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 
-def _mend(_: object) -> None:
-    """Have PyIceberg read, write and filter exactly in this process: see :mod:`commit_coord.iceberg.exact`."""
-    importlib.import_module("commit_coord.iceberg")
+def _mend(loaded: ModuleType) -> None:
+    """Have PyIceberg read, write and filter exactly in this process."""
+    importlib.import_module("commit_coord.iceberg.exact").mend(loaded)
 
 
-if "pyiceberg" in sys.modules:
-    _mend(None)
-else:
-    sys.meta_path.insert(0, WhenLoaded("pyiceberg", _mend))
+when_loaded("pyiceberg.expressions.visitors", _mend)
+when_loaded("pyiceberg.io.pyarrow", _mend)
 
 
 def __getattr__(name: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
@@ -9,14 +10,21 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 
-class WhenLoaded(MetaPathFinder):
-    """Calls *then* with the module *name* before the first import of it returns.
+def when_loaded(name: str, then: Callable[[ModuleType], object]) -> None:
+    """Call *then* with the module *name*: now if it is loaded, else before the first import of it returns.
 
-    Args:
-        name: A module that is not loaded yet.
-        then: Takes the module. It may import others, also those that import this one.
+    *then* may be called twice. Other threads that import the module wait for it; so it may import only modules that
+    *name* imports, and modules that import nothing before those. Else two threads may wait for each other:
+
+    1. A has imported *name*, and is in *then*, which imports X.   2. B has begun to import X, which imports *name*.
     """
+    # In this order: another thread may load the module meanwhile.
+    sys.meta_path.insert(0, _WhenLoaded(name, then))
+    if name in sys.modules:
+        then(importlib.import_module(name))  # waits for another thread that is loading it
 
+
+class _WhenLoaded(MetaPathFinder):
     def __init__(self, name: str, then: Callable[[ModuleType], object]) -> None:
         self._name, self._then = name, then
 

@@ -171,7 +171,7 @@ class LatchedCommit(ABC):
                     )
 
     def _confirm(self, plan: Planned) -> Where:
-        """Return that the swap is still there: nobody who does not compare writes these pointers meanwhile."""
+        """Return that the swap is still there: every writer of these pointers compares before it swaps."""
         return Where.IN_LOG
 
     @abstractmethod

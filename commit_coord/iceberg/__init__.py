@@ -1,5 +1,1 @@
 """Iceberg's files, read and written at a cost that does not grow with the table's history more than the format asks."""
-
-from commit_coord.iceberg.exact import mend
-
-mend()

@@ -1,51 +1,44 @@
-"""PyIceberg's mistakes, mended in its own classes once in every process that imports this package.
+"""PyIceberg's mistakes, mended in its own classes once in every process that imports ``commit_coord``.
 
-No caller has to ask for it. :func:`mend` runs when ``commit_coord.iceberg`` is imported, and ``commit_coord`` imports
-that as soon as PyIceberg is loaded, by whatever import. This covers a table that is unpickled in another process, and
-a task in a worker of Spark's. The mends of Arrow code are made when ``pyiceberg.io.pyarrow`` is loaded: Arrow takes
-long to load, and many processes never need it.
+No caller has to ask for it. ``commit_coord`` calls :func:`mend` when ``pyiceberg.expressions.visitors`` has been
+loaded, without which nothing is read, written or filtered, by whatever import; and again for Arrow code when
+``pyiceberg.io.pyarrow`` has been loaded: Arrow takes long to load, and many processes never need it. This covers plain
+catalogs of the process, a table that is unpickled in another process, and a task in a worker of Spark's.
+
+Threads may import PyIceberg at the same time (see :mod:`commit_coord.loading`). So this module and the five that it
+uses import only what ``pyiceberg.expressions.visitors`` imports. Who else imports one of them imports that one first.
 """
 
 from __future__ import annotations
 
-import importlib
-import sys
 from threading import Lock
 from types import ModuleType
-from typing import Any
 
 from commit_coord.iceberg import decoding, fitting, nulls, predicates
 from commit_coord.iceberg.mends import Mends
-from commit_coord.loading import WhenLoaded
-
-_ARROW = "pyiceberg.io.pyarrow"
-
 
 _lock = Lock()
-_mended: list[Any] = []
-"""Proves that the mends were made: ``mend``, and a class of PyIceberg's module for Arrow, which may be loaded again."""
+_mended: list[type] = []
+"""Proves that the mends were made: ``Mends``, and a class of the module for Arrow, which may be loaded again."""
 
 
-def mend() -> None:
-    """Have PyIceberg read, write and filter exactly in this process. Idempotent, and safe to call from any thread."""
+def mend(loaded: ModuleType) -> None:
+    """Have PyIceberg read, write and filter exactly in this process. Idempotent, and safe to call from any thread.
+
+    Args:
+        loaded: A module that was loaded. If it is ``pyiceberg.io.pyarrow``, its code is mended, too.
+    """
     with _lock:
-        if mend not in _mended:
+        if Mends not in _mended:
             mends = Mends()
             decoding.mend(mends)
             predicates.mend(mends)
             mends.make()
-            sys.meta_path.insert(0, WhenLoaded(_ARROW, _mend_arrow))
-            _mended.append(mend)
-    if _ARROW in sys.modules:
-        _mend_arrow(importlib.import_module(_ARROW))  # waits for another thread that is loading it
-
-
-def _mend_arrow(reader: ModuleType) -> None:
-    with _lock:
-        if reader.ArrowScan not in _mended:
+            _mended.append(Mends)
+        if loaded.__name__ == "pyiceberg.io.pyarrow" and loaded.ArrowScan not in _mended:
             mends = Mends()
-            fitting.mend_arrow(mends, reader)
-            nulls.mend(mends, reader)
-            predicates.mend_arrow(mends, reader)
+            fitting.mend_arrow(mends, loaded)
+            nulls.mend(mends, loaded)
+            predicates.mend_arrow(mends, loaded)
             mends.make()
-            _mended.append(reader.ArrowScan)
+            _mended.append(loaded.ArrowScan)

@@ -301,6 +301,8 @@ class LockManager(ABC):
     def unlock(self, *, request_id: str | None = None, resource: Resource | None = None) -> Sequence[LockEntry]:
         """Free locks of any owner by force: one request, or every request that locks exactly *resource*.
 
+        A waiter that is freed while the service is still adding it may wait again, at the end of the queue.
+
         Returns:
             The released locks; empty if there were none. The leases of their owners become LOST.
         """

@@ -27,6 +27,7 @@ from commit_coord.testing.contract import (
     TABLE,
     Service,
     blocked,
+    freed,
     interrupted_at,
     latch,
     soon,
@@ -73,7 +74,7 @@ class Submitter:
 
     @property
     def waits(self) -> bool:
-        """Whether neither an answer nor a lease has come."""
+        """Whether nothing has come yet: no answer, no lease, no error."""
         return self._thread.is_alive()
 
     def queued(self) -> Submitter:
@@ -303,8 +304,8 @@ class CarryingContract(_TwoClients):
         """Whatever it says, no holder takes its offer afterwards."""
         with manager.acquire(latch(), deadline=soon()) as holder:
             (waiter,) = in_line(other, "a")
-            manager.unlock(request_id=waiter.request.request_id)
-            assert isinstance(waiter.failed(), (OfferLost, LockRefused))
+            freed(manager, waiter)
+            assert isinstance(error := waiter.failed(), (OfferLost, LockRefused)), error
             assert [] == list(holder.take(10))
 
     def test_a_holder_that_was_freed_takes_nothing(

@@ -81,6 +81,61 @@ print(table.scan("x == 0.1").to_arrow().num_rows)
     assert asked(program, str(tmp_path)) == "1"
 
 
+def test_filters_are_exact_before_arrow_is_loaded() -> None:
+    program = """
+import sys, commit_coord
+from pyiceberg.expressions import LessThan
+from pyiceberg.expressions.visitors import expression_evaluator
+from pyiceberg.schema import Schema
+from pyiceberg.typedef import Record
+from pyiceberg.types import IntegerType, NestedField
+matches = expression_evaluator(Schema(NestedField(1, "n", IntegerType())), LessThan("n", 3_000_000_000), True)
+print(matches(Record(None)), "pyiceberg.io.pyarrow" in sys.modules)
+"""
+    assert asked(program) == "False False"
+
+
+def test_threads_may_import_for_the_first_time_at_once() -> None:
+    """A service imports ``commit_coord``, which loads nothing, and its threads begin to work at the same moment."""
+    program = """
+import importlib, random, sys, threading, commit_coord
+theirs = ["catalog", "expressions", "io.pyarrow", "manifest", "schema", "table"]
+ours = ["CommitConflict", "HiveLease", "Leases", "LockMode", "NOTHING", "load_catalog"]
+uses = [(importlib.import_module, f"pyiceberg.{name}") for name in theirs]
+uses += [(lambda name: getattr(commit_coord, name), name) for name in ours]
+random.Random(int(sys.argv[1])).shuffle(uses)
+ready, failed = threading.Barrier(len(uses)), []
+
+def run(use, name):
+    ready.wait()
+    try:
+        use(name)
+    except BaseException as error:
+        failed.append(f"{name}: {error!r}")
+
+sys.setswitchinterval(1e-5)
+threads = [threading.Thread(target=run, args=one) for one in uses]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(failed)
+"""
+    for seed in range(5):
+        assert asked(program, str(seed)) == "[]"
+
+
+def test_the_import_hook_waits_for_no_other_thread() -> None:
+    """It imports nothing of PyIceberg that the module that it follows has not imported."""
+    program = """
+import sys, pyiceberg.expressions.visitors
+before = set(sys.modules)
+import commit_coord.iceberg.exact
+print(sorted(name for name in set(sys.modules) - before if not name.startswith("commit_coord")))
+"""
+    assert [name for name in asked(program).split("'") if name.startswith("pyiceberg")] == []
+
+
 def test_nothing_is_mended_twice() -> None:
     before = {name: getattr(reader._ConvertToArrowExpression, name) for name in ("visit_in", "visit_not_in")}
     bind, projected = LessThan.bind, reader.ArrowProjectionVisitor.struct
@@ -88,7 +143,7 @@ def test_nothing_is_mended_twice() -> None:
 
     def mend() -> None:
         ready.wait()
-        exact.mend()
+        exact.mend(reader)
 
     threads = [Thread(target=mend) for _ in range(4)]
     for thread in threads:

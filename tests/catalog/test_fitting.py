@@ -12,9 +12,7 @@ from pyiceberg.io import pyarrow as reader
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
-from commit_coord.iceberg import exact
-
-exact.mend()
+import commit_coord  # noqa: F401 - it corrects PyIceberg
 
 TABLE = Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "s", StringType(), required=False))
 FITS = pa.schema([("id", pa.int64()), ("s", pa.string())])

@@ -274,18 +274,25 @@ MUTANTS += (
     ),
     Mutant(
         "arrow-is-not-mended-when-it-is-loaded-later",
-        "iceberg/exact.py",
-        "            sys.meta_path.insert(0, WhenLoaded(_ARROW, _mend_arrow))\n",
+        "__init__.py",
+        'when_loaded("pyiceberg.io.pyarrow", _mend)\n',
         "",
         "tests/catalog/test_exact.py::"
         "test_a_table_that_is_unpickled_in_a_new_process_deletes_what_matches_and_keeps_null",
     ),
     Mutant(
-        "pyiceberg-is-mended-when-a-name-of-ours-is-used",
+        "pyiceberg-is-mended-when-arrow-is-loaded",
         "__init__.py",
-        'sys.meta_path.insert(0, WhenLoaded("pyiceberg", _mend))',
-        "pass",
-        "tests/catalog/test_exact.py::test_a_plain_catalog_of_the_process_reads_exactly",
+        'when_loaded("pyiceberg.expressions.visitors", _mend)\n',
+        "",
+        "tests/catalog/test_exact.py::test_filters_are_exact_before_arrow_is_loaded",
+    ),
+    Mutant(
+        "pyiceberg-is-mended-while-other-threads-import-it",
+        "__init__.py",
+        'when_loaded("pyiceberg.expressions.visitors", _mend)\n',
+        'when_loaded("pyiceberg", _mend)\n',
+        "tests/catalog/test_exact.py::test_threads_may_import_for_the_first_time_at_once",
     ),
     Mutant(
         "the-greatest-number-stands-for-all-beyond",

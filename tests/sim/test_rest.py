@@ -17,6 +17,7 @@ from commit_coord.catalog.sent_before import SentBefore
 from commit_coord.coordinator import outcome as outcome_module
 from commit_coord.coordinator import services as services_module
 from commit_coord.iceberg import rebase as rebase_module
+from commit_coord.model import LockScope
 from commit_coord.protocol.commit import SwapResult
 from commit_coord.rest.answered import Answered
 from tests.limits import some
@@ -28,11 +29,18 @@ from tests.proof.sim.world import CALM, Blow, Fault, Weather
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
-SEEDS = 75
-"""Runs of one test. `make sim ARGS=--rest` runs thousands.
+SEEDS = 25
+"""Runs of one test. `make sim ARGS=--rest` runs thousands."""
 
-In a few of them next to nothing can land: for example, a writer that only locks may leave its lock for ever.
-"""
+
+def _is_locked_for_ever(outcome: Outcome) -> bool:
+    """Return whether a writer that only locks has left its lock: people free it, so nothing can land.
+
+    At the end of a run, the process ``next`` acquires everything once.
+    """
+    if outcome.plan.locks is not Locks.HMS or all(one.kind is not Kind.ONLY_LOCKS for one in outcome.plan.writers):
+        return False
+    return sum(event.who == "next" and event.what.startswith("holds ") for event in outcome.history) < len(LockScope)
 
 
 def _seldom_done(outcomes: Iterable[Outcome]) -> dict[str, str]:
@@ -42,6 +50,8 @@ def _seldom_done(outcomes: Iterable[Outcome]) -> dict[str, str]:
     """
     asked, done = Counter[str](), Counter[str]()
     for outcome in outcomes:
+        if _is_locked_for_ever(outcome):
+            continue
         answered = {event.what.split()[-1] for event in outcome.history if "answers 200 to" in event.what}
         for client in outcome.plan.writers:
             for number, job in enumerate(client.jobs if client.kind is Kind.CLIENT else ()):
@@ -52,7 +62,7 @@ def _seldom_done(outcomes: Iterable[Outcome]) -> dict[str, str]:
     return {kind: f"{done[kind]} of {asked[kind]}" for kind in asked if 3 * done[kind] <= asked[kind]}
 
 
-@pytest.mark.parametrize("first", some(range(1, 76, SEEDS), range(76, 151, SEEDS)))
+@pytest.mark.parametrize("first", some(range(1, 76, SEEDS), range(76, 101, SEEDS)))
 def test_runs_keep_every_promise(first: int) -> None:
     outcomes = {seed: simulate_rest(draw_rest(seed)) for seed in range(first, first + SEEDS)}
     assert {seed: outcome.broken for seed, outcome in outcomes.items() if outcome.broken} == {}
