@@ -325,13 +325,14 @@ class _Waits(Protocol):
 
 
 def freed(manager: HandoverLockManager, waiter: _Waits) -> None:
-    """Free *waiter* by force; again, if the service was still adding it."""
-
-    def ended() -> bool:
+    """Free *waiter* by force; again after a while, if the service was still adding it."""
+    give_up = time.monotonic() + PATIENCE
+    while waiter.waits:
         manager.unlock(request_id=waiter.request.request_id)
-        return not waiter.waits
-
-    until(ended, "the end of the wait")
+        until_s = min(give_up, time.monotonic() + 2)
+        while waiter.waits and time.monotonic() < until_s:
+            time.sleep(0.002)
+        assert time.monotonic() < give_up, "the wait did not end"
 
 
 def excludes_nothing(manager: HandoverLockManager, other: HandoverLockManager) -> None:
