@@ -327,12 +327,16 @@ class _Waits(Protocol):
 def freed(manager: HandoverLockManager, waiter: _Waits) -> None:
     """Free *waiter* by force; again after a while, if the service was still adding it."""
     give_up = time.monotonic() + PATIENCE
-    while waiter.waits:
-        manager.unlock(request_id=waiter.request.request_id)
-        until_s = min(give_up, time.monotonic() + 2)
-        while waiter.waits and time.monotonic() < until_s:
-            time.sleep(0.002)
+
+    def ended() -> bool:
         assert time.monotonic() < give_up, "the wait did not end"
+        return not waiter.waits
+
+    while not ended():
+        manager.unlock(request_id=waiter.request.request_id)
+        again = time.monotonic() + 2
+        while not ended() and time.monotonic() < again:
+            time.sleep(0.002)
 
 
 def excludes_nothing(manager: HandoverLockManager, other: HandoverLockManager) -> None:
