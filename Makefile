@@ -144,6 +144,11 @@ lock: ## Write requirements.lock from pyproject.toml (ARGS=--upgrade for newer v
 	$(with) tools -- uv pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 \
 		--generate-hashes --no-header --no-emit-index-url --quiet --output-file requirements.lock $(ARGS)
 
+.PHONY: package
+package: ## Build sdist and wheel, and type every block of the README and the tutorial into new environments; asks the package index
+	$(with) python java -- hatchling build --directory dist
+	$(with) python java -- python -m tests.packaging.walk $(ARGS)
+
 .PHONY: clean
 clean: ## Remove .venv and all files of the tools
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis dist

@@ -117,8 +117,8 @@ prepare_python() {
     declared=$(sha256sum <pyproject.toml)
     if [ "$(cat "$venv/.declared" 2>/dev/null)" != "$declared" ]; then
         say "installing commit_coord itself, editable"
-        # uv carries the build backend: no network.
-        "$venv/bin/uv" pip install --quiet --python "$venv/bin/python" --no-deps --editable .
+        # The build backend is among the locked packages: no network.
+        "$venv/bin/uv" pip install --quiet --python "$venv/bin/python" --no-deps --no-build-isolation --editable .
         echo "$declared" >"$venv/.declared"
     fi
 }

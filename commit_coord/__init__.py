@@ -5,6 +5,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from commit_coord.loading import when_loaded
+from commit_coord.version import __version__
 
 if TYPE_CHECKING:
     from commit_coord.catalog.load import load_catalog
@@ -71,6 +72,7 @@ __all__ = [
     "StaleRead",
     "StatementError",
     "UpdatesDoNotFit",
+    "__version__",
     "load_catalog",
 ]
 

@@ -18,6 +18,7 @@ hypothesis.settings.register_profile("repeated", derandomize=True, max_examples=
 hypothesis.settings.load_profile("repeated")
 
 LONGEST = (
+    "packaging/test_packaging",
     *("sim/test_rest", "rest/test_idempotency", "hive/test_answers", "rest/test_repeats", "rest/test_rebase"),
     *("contract/test_lock_managers", "sim/test_simulation", "rows/test_rows", "catalog/test_outages"),
     *("spark/test_rows", "spark/test_write", "catalog/test_pyiceberg_behaviour", "contract/test_zookeeper"),

@@ -18,8 +18,12 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
 TOP_LEVEL = {
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "LICENSE",
     "Makefile",
     "README.md",
+    "SECURITY.md",
     "bench",
     "commit_coord",
     "docker",

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,6 +11,7 @@ from commit_coord import config, errors
 from commit_coord.cli import lock_table
 from commit_coord.errors import CommitCoordError
 from commit_coord.protocol.hierarchy import Operation
+from commit_coord.spark import options, register
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -71,42 +70,16 @@ def test_readme_names_only_properties_that_exist() -> None:
     assert shown <= known
 
 
-def test_readme_example(tmp_path: Path) -> None:
-    """The first example does what it says, started twice."""
-    readme = (ROOT / "README.md").read_text()
-    block = re.search(r"^```python\n(.*?)^```", readme, re.MULTILINE | re.DOTALL)
-    assert block is not None
-    assert "/tmp/demo" in block[1]
-    code = block[1].replace("/tmp/demo", str(tmp_path / "demo"))
-    for runs in (1, 2):
-        names: dict[str, Any] = {}
-        exec(compile(code, "README.md", "exec"), names)  # noqa: S102 - our own document
-        assert names["table"].scan().to_arrow().num_rows == 3 * runs
-        names["catalog"].close()
-
-
-def test_tutorial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """The scripts of the tutorial do what it says, with its configuration and one of its eight writers."""
-    tutorial = (DOCS / "tutorial.md").read_text()
-    saved = re.findall(r"Save this \w+ as `([\w.]+)`:\n\n```\w+\n(.*?)^```", tutorial, re.MULTILINE | re.DOTALL)
-    files = {name: text.replace("/tmp/tutorial", str(tmp_path)) for name, text in saved}
-    assert set(files) == {".pyiceberg.yaml", "create.py", "writer.py", "count.py"}
-    (tmp_path / ".pyiceberg.yaml").write_text(files[".pyiceberg.yaml"])
-    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
-
-    for name, *arguments in (["create.py"], ["writer.py", "1"], ["count.py"]):
-        monkeypatch.setattr(sys, "argv", [name, *arguments])
-        names: dict[str, Any] = {}
-        exec(compile(files[name], name, "exec"), names)  # noqa: S102 - our own document
-        names["catalog"].close()
-
-    assert capsys.readouterr().out == "20 rows in 20 snapshots\n"
+def test_options_of_spark_are_those_of_the_code() -> None:
+    """The page and help() list each option."""
+    assert options.markdown() in (DOCS / "spark.md").read_text()
+    assert all(f"        {key} (" in str(register.__doc__) for key in options.OPTIONS)
 
 
 def test_links_lead_somewhere() -> None:
     """Each relative link in a document names a file, and each fragment a heading of it."""
     broken = []
-    for document in [ROOT / "README.md", *DOCS.rglob("*.md")]:
+    for document in [*ROOT.glob("*.md"), *DOCS.rglob("*.md")]:
         for target, fragment in re.findall(r"\]\((?!\w+:)([^)#]*)(?:#([^)]*))?\)", document.read_text()):
             path = (document.parent / target) if target else document
             if not path.exists() or (fragment and fragment not in anchors(path)):

@@ -30,6 +30,7 @@ from commit_coord.bench import (
     steady,
 )
 from commit_coord.errors import ConfigError
+from commit_coord.extras import install
 from commit_coord.local import NotInstalled
 from commit_coord.local.maven import maven_jar
 from commit_coord.protocol.migration import Phase
@@ -72,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         report.save(given.results, results)
         broken += _broken(name, found)
     if find_spec("matplotlib") is None:
-        _say("no pictures: pip install 'commit-coord[plot]'")
+        _say(f"no pictures: {install('plot')}")
     else:
         plots.draw(given.results, results)
     for line in broken:
@@ -175,14 +176,14 @@ def _hive(folder: Path, given: argparse.Namespace) -> dict[str, Any] | None:
             say=_say,
         )
     except (ModuleNotFoundError, NotInstalled) as error:
-        _say(f"NOT measured: {error}; pip install 'commit-coord[local]', and Java 17 or later")
+        _say(f"NOT measured: {error}; {install('local')}, and Java 17 or later")
         return None
 
 
 def _rest(folder: Path, given: argparse.Namespace) -> dict[str, Any] | None:
     java = _java(given)
     if java is None or find_spec("uvicorn") is None:
-        _say("NOT measured: Iceberg's JVM runtime and the server are needed; pip install 'commit-coord[local]'")
+        _say(f"NOT measured: Iceberg's JVM runtime and the server are needed; {install('spark', 'serve')}")
         return None
     from commit_coord.bench import rest
 
@@ -197,7 +198,7 @@ def _rest(folder: Path, given: argparse.Namespace) -> dict[str, Any] | None:
             say=_say,
         )
     except (ModuleNotFoundError, NotInstalled) as error:
-        _say(f"NOT measured: {error}; pip install 'commit-coord[local]', and Java 17 or later")
+        _say(f"NOT measured: {error}; {install('local')}, and Java 17 or later")
         return None
 
 
@@ -214,7 +215,7 @@ def _groups(folder: Path, given: argparse.Namespace) -> dict[str, Any] | None:
             say=_say,
         )
     except (ModuleNotFoundError, NotInstalled) as error:
-        _say(f"NOT measured: {error}; pip install 'commit-coord[local]', and Java 17 or later")
+        _say(f"NOT measured: {error}; {install('local')}, and Java 17 or later")
         return None
 
 
@@ -229,7 +230,7 @@ def _migration(folder: Path, given: argparse.Namespace) -> dict[str, Any] | None
             say=_say,
         )
     except (ModuleNotFoundError, NotInstalled) as error:
-        _say(f"NOT measured: {error}; pip install 'commit-coord[local]', Java 17 or later, and PostgreSQL")
+        _say(f"NOT measured: {error}; {install('local')}, Java 17 or later, and PostgreSQL")
         return None
 
 
@@ -283,7 +284,7 @@ def _kill(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
 
 def _spark(folder: Path, given: argparse.Namespace) -> dict[str, Any] | None:
     if find_spec("commit_coord.bench.spark") is None or find_spec("pyspark") is None:
-        _say("NOT measured: Spark is not installed, pip install 'commit-coord[spark]'")
+        _say(f"NOT measured: Spark is not installed, {install('spark')}")
         return None
     from commit_coord.bench import spark
 

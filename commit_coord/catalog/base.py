@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from pyiceberg.catalog import MetastoreCatalog
 from pyiceberg.exceptions import (
@@ -17,7 +17,7 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.io import FileIO
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
-from pyiceberg.table import Table, TableProperties
+from pyiceberg.table import TableProperties
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.typedef import EMPTY_DICT, Identifier
@@ -85,7 +85,7 @@ class CoordinatedCatalog(CommittingCatalog, ViewedCatalog, StoringCatalog, Maint
 
     # Tables.
 
-    def load_table(self, identifier: str | Identifier) -> Table:
+    def load_table(self, identifier: str | Identifier) -> CoordinatedTable:
         """Return the table as it is now; its commits are coordinated.
 
         Raises:
@@ -128,7 +128,7 @@ class CoordinatedCatalog(CommittingCatalog, ViewedCatalog, StoringCatalog, Maint
         partition_spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
         sort_order: SortOrder = UNSORTED_SORT_ORDER,
         properties: dict[str, Any] = EMPTY_DICT,
-    ) -> Table:
+    ) -> CoordinatedTable:
         """Create a table under its latch.
 
         Raises:
@@ -143,12 +143,26 @@ class CoordinatedCatalog(CommittingCatalog, ViewedCatalog, StoringCatalog, Maint
             self._writing.classes = foreign_classes(given, self.properties)
             heeded = {key: value for key, value in given.items() if key not in self._writing.classes}
             try:
-                return super().create_table(identifier, schema, location, partition_spec, sort_order, heeded)  # type: ignore[safe-super]
+                made = super().create_table(identifier, schema, location, partition_spec, sort_order, heeded)  # type: ignore[safe-super]
+                return cast(CoordinatedTable, made)
             except CommitStateUnknown:
                 raise  # The table may have the file.
             except Exception:
                 self._delete_unless_created(table)
                 raise
+
+    def create_table_if_not_exists(
+        self,
+        identifier: str | Identifier,
+        schema: Any,
+        location: str | None = None,
+        partition_spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
+        sort_order: SortOrder = UNSORTED_SORT_ORDER,
+        properties: dict[str, Any] = EMPTY_DICT,
+    ) -> CoordinatedTable:
+        """Return the table, which is created if there is none of that name."""
+        found = super().create_table_if_not_exists(identifier, schema, location, partition_spec, sort_order, properties)
+        return cast(CoordinatedTable, found)
 
     def create_table_transaction(
         self,
@@ -195,7 +209,9 @@ class CoordinatedCatalog(CommittingCatalog, ViewedCatalog, StoringCatalog, Maint
             catalog=self,
         )
 
-    def register_table(self, identifier: str | Identifier, metadata_location: str, overwrite: bool = False) -> Table:
+    def register_table(
+        self, identifier: str | Identifier, metadata_location: str, overwrite: bool = False
+    ) -> CoordinatedTable:
         """Register the table whose metadata file is at *metadata_location*, under its latch.
 
         Args:
@@ -219,7 +235,7 @@ class CoordinatedCatalog(CommittingCatalog, ViewedCatalog, StoringCatalog, Maint
             pointer = store.pointer(table)
             self.coordinator.read(metadata_location)
             if pointer is None:
-                return super().register_table(identifier, metadata_location)  # type: ignore[safe-super]
+                return cast(CoordinatedTable, super().register_table(identifier, metadata_location))  # type: ignore[safe-super]
             _take_note(latch)
             self.coordinator.overwrites.forget(table)
             match store.swap(table, pointer, metadata_location):
@@ -285,7 +301,7 @@ class CoordinatedCatalog(CommittingCatalog, ViewedCatalog, StoringCatalog, Maint
             super().drop_table(identifier)  # type: ignore[safe-super]
             _take_note(latch)
 
-    def rename_table(self, from_identifier: str | Identifier, to_identifier: str | Identifier) -> Table:
+    def rename_table(self, from_identifier: str | Identifier, to_identifier: str | Identifier) -> CoordinatedTable:
         """Rename the table when nobody works on it: X on the old name, then the latches of both names."""
         old, new = self._table_identifier(from_identifier), self._table_identifier(to_identifier)
         if old == new:
@@ -296,7 +312,7 @@ class CoordinatedCatalog(CommittingCatalog, ViewedCatalog, StoringCatalog, Maint
                 raise TableAlreadyExistsError(
                     f"Cannot rename {table_name(old)} to {table_name(new)}. View already exists"
                 )
-            return super().rename_table(from_identifier, to_identifier)  # type: ignore[safe-super]
+            return cast(CoordinatedTable, super().rename_table(from_identifier, to_identifier))  # type: ignore[safe-super]
 
     def purge_table(self, identifier: str | Identifier, *, expected: str | None = None) -> None:
         """Drop the table and delete its files, each manifest read once (PyIceberg reads it for every snapshot).

@@ -66,6 +66,7 @@ from commit_coord.locks.hms.manager import HmsLockManager
 from commit_coord.model import LockEntry, LockScope, Resource
 from commit_coord.protocol.commit import SwapResult
 from commit_coord.protocol.migration import LOCK_IMPL, State
+from commit_coord.table import CoordinatedTable
 
 
 class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
@@ -209,7 +210,7 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
         self.overwrites.loaded(self._table_identifier(identifier), location)
         return location
 
-    def load_table(self, identifier: str | Identifier) -> Table:
+    def load_table(self, identifier: str | Identifier) -> CoordinatedTable:
         """Return the table as it is now; its commits are coordinated.
 
         Raises:

@@ -10,11 +10,12 @@ from typing import Any
 from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.config import COORDINATED_URI_PREFIX, configure, default_catalog_name, given_properties
 from commit_coord.errors import ConfigError
+from commit_coord.extras import install
 
 _CLASSES: Mapping[str, tuple[str, str, str]] = MappingProxyType(
     {
-        "CoordinatedSqlCatalog": ("sql", "sqlite, postgresql", "pip install 'commit-coord[postgres]'"),
-        "CoordinatedHiveCatalog": ("hive", "thrift", "pip install 'commit-coord[hive]'"),
+        "CoordinatedSqlCatalog": ("sql", "sqlite, postgresql", install("postgres")),
+        "CoordinatedHiveCatalog": ("hive", "thrift", install("hive")),
     }
 )
 """Class → its module, which is PyIceberg's ``type`` too; the schemes of its URIs; what its drivers are."""

@@ -32,6 +32,7 @@ from commit_coord.catalog.sql_views import SqlViews
 from commit_coord.config import Configuration, Settings, configure
 from commit_coord.coordinator import Swap
 from commit_coord.errors import ConfigError
+from commit_coord.extras import install
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.locks.hive_lease import not_live
 from commit_coord.locks.sql.postgres import noticing_silence
@@ -93,7 +94,7 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlCatalog):
         except ModuleNotFoundError as error:
             # PyIceberg turns a ModuleNotFoundError of a catalog class into a plain "could not initialize".
             raise ConfigError(
-                f"a database driver is missing: {error}", key="uri", accepted="pip install 'commit-coord[postgres]'"
+                f"a database driver is missing: {error}", key="uri", accepted=install("postgres")
             ) from error
         except SQLAlchemyError as error:
             raise ConfigError(

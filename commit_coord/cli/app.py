@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from types import MappingProxyType
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -17,6 +17,7 @@ from typer.main import get_command
 
 from commit_coord.cli.exit_codes import ExitCode
 from commit_coord.cli.output import json
+from commit_coord.version import __version__
 
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 """typer keeps a click of its own since 0.16 or uses the installed one; either way this is its ``UsageError``."""
@@ -64,6 +65,21 @@ _COMMANDS: Mapping[str, _Command] = MappingProxyType(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class _Completion:
+    """A word that completes a line; typer's own class is click's or typer's, as its version goes.
+
+    Args:
+        value: The word.
+        help: What shells show beside it.
+        type: That it is no file.
+    """
+
+    value: str
+    help: str
+    type: str = "plain"
+
+
 @cache
 def _loaded(name: str) -> Any:
     """Return the command *name*, as typer makes it."""
@@ -107,6 +123,14 @@ class _Commands(TyperGroup):
         """Return a command, which is imported now."""
         return _loaded(cmd_name) if cmd_name in _COMMANDS else None
 
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """Return the names that begin with *incomplete*. No command is imported: a shell asks with each TAB."""
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        return [
+            _Completion(name, command.summary) for name, command in _COMMANDS.items() if name.startswith(incomplete)
+        ]
+
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the list of the commands."""
         with formatter.section("Commands"):
@@ -143,15 +167,24 @@ app = typer.Typer(
     help="Show and release the locks of a catalog, show its commits and its settings, move its tables to another lock "
     "service, serve a catalog through Iceberg's REST protocol, run the demo and the bench.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"commit-coord {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def _commands() -> None:
+def _commands(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
     """Have typer make a group: its commands are found by :class:`_Commands`."""
 
 

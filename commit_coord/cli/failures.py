@@ -29,6 +29,7 @@ from commit_coord.errors import (
     MetastoreUnavailable,
     StatementError,
 )
+from commit_coord.extras import install_module
 from commit_coord.local import NotInstalled, ServerFailed
 from commit_coord.redaction import without_passwords
 
@@ -96,7 +97,7 @@ def _classify(error: BaseException) -> tuple[ExitCode, str, str]:
             return ExitCode.USAGE, "database", f"the catalog's database did not answer as a catalog does: {reason}"
         case ModuleNotFoundError():
             wanted = f"{error.name} is not installed" if error.name else str(error)
-            return ExitCode.MISSING, "missing", f"{wanted}: pip install 'commit-coord[local]'"
+            return ExitCode.MISSING, "missing", f"{wanted}: {install_module(error.name)}"
         case NotInstalled():
             return ExitCode.MISSING, "missing", str(error)
         case ServerFailed():

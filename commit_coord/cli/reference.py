@@ -27,6 +27,10 @@ def render() -> str:
         "",
         "With `--json`, stdout contains exactly one JSON document; progress and errors go to stderr. A failed",
         'command prints `{"error": {"kind", "message", "exit_code"}}`.',
+        "",
+        "`commit-coord --version` prints the version. `commit-coord --install-completion` has your shell (bash, zsh,",
+        "fish) complete commands and options; `--show-completion` prints what it would install.",
+        "",
         "Passwords in URLs, and the values of properties whose names suggest a secret, are shown as `***`.",
         "",
     ]

@@ -81,7 +81,8 @@ PROPERTIES: tuple[Property, ...] = (
         "lock.heartbeat-interval-ms",
         "milliseconds, a whole number, at most a third of lock.heartbeat-timeout-ms",
         "3000",
-        "The time between two heartbeats, which extend the leases of a holder.",
+        "The time between two heartbeats, which extend the leases of a holder. The default is shorter if "
+        "`lock.heartbeat-timeout-ms` is: a fifth of it.",
         at_least(10),
         aliases={"iceberg.hive.lock-heartbeat-interval-ms": str},
     ),
@@ -89,7 +90,8 @@ PROPERTIES: tuple[Property, ...] = (
         "lock.check-min-wait-ms",
         "milliseconds, a whole number, at least 1",
         "50",
-        "The shortest time until a waiter asks again, if the service cannot wake it (`hms`).",
+        "The shortest time until a waiter asks again, if the service cannot wake it (`hms`). The default is never "
+        "longer than `lock.check-max-wait-ms`.",
         at_least(1),
         aliases={"iceberg.hive.lock-check-min-wait-ms": str, "lock-check-min-wait-time": seconds_as_ms},
     ),
@@ -97,7 +99,8 @@ PROPERTIES: tuple[Property, ...] = (
         "lock.check-max-wait-ms",
         "milliseconds, a whole number, at least 1",
         "5000",
-        "The longest time until a waiter asks again, if many others are before it or a lock is held for long.",
+        "The longest time until a waiter asks again, if many others are before it or a lock is held for long. The "
+        "default is never shorter than `lock.check-min-wait-ms`.",
         at_least(1),
         aliases={"iceberg.hive.lock-check-max-wait-ms": str, "lock-check-max-wait-time": seconds_as_ms},
     ),

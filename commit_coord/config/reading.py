@@ -12,7 +12,7 @@ from pyiceberg.utils.config import Config
 
 from commit_coord.config.aliases import UNSUPPORTED
 from commit_coord.config.properties import PROPERTIES
-from commit_coord.config.settings import OPTION_PREFIXES, Configuration, Settings, check, is_in_memory
+from commit_coord.config.settings import OPTION_PREFIXES, Configuration, Settings, check, follow, is_in_memory
 from commit_coord.config.values import LockImpl, Origin
 from commit_coord.errors import ConfigError
 
@@ -141,7 +141,7 @@ def _settings(texts: Mapping[str, str], origins: dict[str, Origin]) -> Settings:
             values[prop.attribute] = prop.parse(cast(str, text))
         except ValueError as error:
             raise ConfigError("invalid value of a setting", key=prop.key, value=text, accepted=prop.type) from error
-    return Settings(**values)
+    return Settings(**follow(values, texts.keys()))
 
 
 def _refuse_options_of_others(lock_impl: str, texts: Mapping[str, str]) -> None:

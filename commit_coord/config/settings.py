@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from commit_coord.config.properties import PROPERTIES
 from commit_coord.config.values import (
+    DEFAULT_HEARTBEATS_PER_LEASE,
     CompareAndSetSetting,
     LockImpl,
     LockPolicy,
@@ -103,6 +104,25 @@ class Configuration:
 def is_in_memory(uri: str) -> bool:
     """Return whether *uri* is a database in the memory of one process."""
     return uri in ("sqlite://", "sqlite:///:memory:")
+
+
+def follow(values: Mapping[str, Any], given: Collection[str]) -> dict[str, Any]:
+    """Return *values* with defaults that fit what is *given*: one setting alone never contradicts a default.
+
+    Args:
+        values: By the names of the fields of :class:`Settings`.
+        given: The keys whose values are not defaults.
+    """
+    fitted = dict(values)
+    if "lock.heartbeat-interval-ms" not in given:
+        in_time = values["lock_heartbeat_timeout_ms"] // DEFAULT_HEARTBEATS_PER_LEASE
+        fitted["lock_heartbeat_interval_ms"] = min(values["lock_heartbeat_interval_ms"], in_time)
+    shortest, longest = values["lock_check_min_wait_ms"], values["lock_check_max_wait_ms"]
+    if "lock.check-min-wait-ms" not in given:
+        fitted["lock_check_min_wait_ms"] = min(shortest, longest)
+    if "lock.check-max-wait-ms" not in given:
+        fitted["lock_check_max_wait_ms"] = max(shortest, longest)
+    return fitted
 
 
 def check(settings: Settings, uri: str) -> None:

@@ -132,6 +132,9 @@ def node_name(text: str) -> str:
 HEARTBEATS_PER_LEASE = 3
 """A lease is at least so many heartbeat intervals long: one missed heartbeat does not lose it."""
 
+DEFAULT_HEARTBEATS_PER_LEASE = 5
+"""So many heartbeat intervals are in a lease by default."""
+
 
 def check_heartbeat(*, interval_ms: int, lease_ms: int) -> None:
     """Check that a lease of *lease_ms* outlives a missed heartbeat.

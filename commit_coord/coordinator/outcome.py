@@ -25,6 +25,8 @@ from commit_coord.protocol.commit import Answered, Cause, Planned, Verdict
 
 logger = logging.getLogger(__name__)
 
+_DELETE_OLD_METADATA = "write.metadata.delete-after-commit.enabled"
+
 
 def outcome(run: Run, verdict: Verdict, *, looked_up: bool) -> Committed:
     """Return the result of the commit for its caller.
@@ -157,6 +159,7 @@ def _swapped(run: Run, verdict: Verdict, plan: Planned) -> Committed:
     for path in (*payload.unused, *payload.superfluous):
         delete_quietly(payload.io, path)
     _delete_old_metadata(payload)
+    _warn_of_growth(run, payload)
     if not payload.carried:
         return Committed(metadata=own.metadata, location=plan.location, snapshot_ids=own.snapshot_ids)
     return published(payload.metadata, plan.location, own.snapshot_ids)
@@ -186,7 +189,7 @@ def _delete_old_metadata(payload: Payload) -> None:
     """
     metadata = payload.metadata
     # As Iceberg Java reads it: what is neither true nor false is false, and no error after the commit has landed.
-    asked = metadata.properties.get("write.metadata.delete-after-commit.enabled", "false")
+    asked = metadata.properties.get(_DELETE_OLD_METADATA, "false")
     if payload.base is None or asked.strip().lower() != "true":
         return
 
@@ -196,3 +199,23 @@ def _delete_old_metadata(payload: Payload) -> None:
             ExecutorFactory.get_or_create().submit(delete_quietly, payload.io, path)
         except RuntimeError:  # The interpreter is shutting down, and the executor accepts no more work.
             delete_quietly(payload.io, path)
+
+
+def _warn_of_growth(run: Run, payload: Payload) -> None:
+    """Say once that this table keeps metadata files that it no longer names, unless its properties decide about it.
+
+    Each of them contains the whole history: 11,000 small appends left 44 GB.
+    """
+    metadata, table, warned = payload.metadata, run.attempt.table, run.services.growing_tables
+    if payload.base is None or table in warned or _DELETE_OLD_METADATA in metadata.properties:
+        return
+    if len(metadata.metadata_log) > len(payload.base.metadata_log):
+        return
+    warned.add(table)
+    logger.warning(
+        "old metadata files of table %s pile up: each commit leaves one that nobody needs. Set the table property "
+        "%s=true to delete them (write.metadata.previous-versions-max says how many are kept), or false to hide this "
+        "warning; docs/maintenance.md shows more",
+        table_name(table),
+        _DELETE_OLD_METADATA,
+    )

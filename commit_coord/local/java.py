@@ -11,6 +11,7 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
+from commit_coord.extras import install
 from commit_coord.local.server import NotInstalled, ServerFailed
 
 _PLACES = ("/usr/lib/jvm",)
@@ -79,7 +80,7 @@ def pyspark_jars(*patterns: str) -> Sequence[Path]:
     """
     package = find_spec("pyspark")
     if package is None or package.origin is None:
-        raise NotInstalled("the server's jars come with PySpark: pip install 'commit-coord[local]'")
+        raise NotInstalled(f"the server's jars come with PySpark: {install('spark')}")
     folder = Path(package.origin).parent / "jars"
     found = []
     for pattern in patterns:

@@ -8,8 +8,7 @@ from __future__ import annotations
 from commit_coord.config import MetricsExporter, Settings, TracesExporter
 from commit_coord.errors import ConfigError
 from commit_coord.events import Events
-
-_EXTRAS = {"prometheus": "prometheus", "opentelemetry": "otel"}
+from commit_coord.extras import install_module
 
 
 def observe(events: Events, settings: Settings, *, catalog: str) -> None:
@@ -31,6 +30,4 @@ def observe(events: Events, settings: Settings, *, catalog: str) -> None:
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0].partition("_")[0]
         key = "commit-coord.metrics" if missing == "prometheus" else "commit-coord.traces"
-        raise ConfigError(
-            "missing optional dependency", key=key, accepted=f"pip install 'commit-coord[{_EXTRAS[missing]}]'"
-        ) from error
+        raise ConfigError("missing optional dependency", key=key, accepted=install_module(error.name)) from error

@@ -28,7 +28,7 @@ def compact_table(spark: SparkSession, table: TableOrName, partition: Named | No
 
     Guarantee, arguments and errors as :meth:`~commit_coord.table.CoordinatedTable.compact`.
     """
-    found: CoordinatedTable = resolve(table, None, (), {})
+    found: CoordinatedTable = resolve(spark, table, None, (), {})
     return found.compact(partition or {}, rewrite=rewriter(spark))
 
 

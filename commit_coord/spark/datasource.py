@@ -1,7 +1,8 @@
 """The convenient way: ``format("commit_coord")``, a Python data source for batch and stream.
 
-Spark runs every method in another worker process: what one knows, the next one learns from the pickled writer and
-from the messages of the tasks alone. After a ``commit()`` that raised or whose process died, Spark calls
+Spark runs every method in another worker process, which has the driver plan
+(:mod:`commit_coord.spark.registered`): what one step knows, the next one learns from the pickled writer and from the
+messages of the tasks alone. After a ``commit()`` that raised or whose process died, Spark calls
 ``abort()``. It may follow a commit that has landed, or that will land, so ``commit()`` leaves a mark beside the
 files before it begins, and ``abort()`` deletes them only without the mark or when the commit was refused for good.
 """
@@ -9,10 +10,12 @@ files before it begins, and ``abort()`` deletes them only without the mark or wh
 from __future__ import annotations
 
 import logging
+import pickle
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import pyspark.sql.types as T
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
@@ -32,17 +35,20 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-import commit_coord
-from commit_coord.errors import ConfigError
+from commit_coord.config import default_catalog_name
+from commit_coord.errors import ConfigError, InternalError
 from commit_coord.iceberg.attempt import request_uuid
 from commit_coord.spark.arrow import BatchReader, BatchWriter
+from commit_coord.spark.catalogs import opened
 from commit_coord.spark.files import Target, delete_folder
 from commit_coord.spark.filters import from_spark, parse
-from commit_coord.spark.holder import Address, Holder
+from commit_coord.spark.holder import Address, Answer, Holder
 from commit_coord.spark.listings import register_listings
 from commit_coord.spark.locks import Mode, check_inside, write_locks
+from commit_coord.spark.options import OPTIONS, PREFIX, TABLE_KEYS, catalog_settings, help_text, spark_properties
 from commit_coord.spark.publish import drop_repeated, publish
 from commit_coord.spark.read import plan, travel
+from commit_coord.spark.registered import RegisteredDataSource
 from commit_coord.spark.schema import SchemaMismatch, bare_schema, check_fits
 from commit_coord.spark.streams import QUERY_ID, Batch
 from commit_coord.table.isolation import NO_SNAPSHOT, NOTHING
@@ -57,49 +63,86 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_PREFIX = "catalog."
 _MARK = "_commit_began"
-_KNOWN = {
-    "catalog": "name of the catalog, as in .pyiceberg.yaml",
-    "table": "identifier; also what save() and load() are given",
-    "path": "the same",
-    "overwrite-filter": "what mode('overwrite') replaces; default is every row",
-    "overwrite-mode": "static (default) or dynamic: replace the partitions that the rows fall in",
-    "branch": "to write to or read from",
-    "snapshot-id": "to read",
-    "as-of-timestamp": "to read, milliseconds since the epoch",
-    "row-filter": "to read, PyIceberg's text",
-    "request-id": "names a batch write; the same again is not repeated",
-    "reads": "which rows of the table an overwrite was computed from; default is what it replaces, 'nothing' is none",
-    "writer-id": "names a stream; default is the id of its query, which the checkpoint keeps",
-    "checkpointlocation": "Spark's own",
-}
 _FILES_A_TASK = 8
 _holder: Holder | None = None
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("commit_coord")`` known to *spark*, and start the holder of its operation locks in this process.
+    """Make ``format("commit_coord")`` known to *spark*. This process plans for it, and holds its locks.
 
     Also the formats of :mod:`commit_coord.spark.listings`: ``commit_coord.locks`` shows who holds and waits for what,
     ``commit_coord.leases`` the leases.
 
-    Turns ``spark.sql.python.filterPushdown.enabled`` on: without it Spark refuses a source that takes filters.
-    May be called again.
+    Turns ``spark.sql.python.filterPushdown.enabled`` on: without it Spark refuses a source that takes filters. Reads
+    ``spark.sql.catalog.<name>.*``: call it again after a change of these. May be called at any time.
+
+    Options of ``format("commit_coord")``::
+
+        {options}
     """
     global _holder  # noqa: PLW0603 - one holder a driver
     context = spark.sparkContext
     if _holder is None or not _holder.alive:
-        _holder = Holder(lambda: context._jsc is None)
-    address = _holder.address
+        _holder = Holder(lambda: context._jsc is None, _plan)
+    address, found = _holder.address, catalog_settings(spark.conf.getAll)
 
-    class RegisteredDataSource(CommitCoordDataSource):
+    class Registered(RegisteredDataSource):
         # Local, so that it is pickled by value, with the address.
-        holder = address
+        driver = address
+        settings = found
 
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
-    spark.dataSource.register(RegisteredDataSource)
-    register_listings(spark)
+    spark.dataSource.register(Registered)
+    register_listings(spark, found)
+
+
+if register.__doc__ is not None:  # python -OO
+    register.__doc__ = register.__doc__.replace("        {options}", help_text())
+
+
+def _plan(
+    address: Address, step: str, options: Mapping[str, str], settings: Mapping[str, str], arguments: tuple[Any, ...]
+) -> Answer:
+    """Do one step for a worker; see :data:`commit_coord.spark.holder.Planner`."""
+    given = _options_in(arguments[0]) if arguments and not options else dict(options)
+    source = CommitCoordDataSource(given, address, settings)
+    match step:
+        case "schema":
+            return Answer(_with_options(source.schema(), options))
+        case "partitions":
+            schema, pushed = arguments
+            reader = source.reader(schema)
+            reader.pushFilters(pushed)
+            return Answer([pickle.dumps(pack) for pack in reader.partitions()])
+        case "writer":
+            writer = source.writer(*arguments)
+            return Answer(pickle.dumps(writer), lambda: writer.abort([]))
+        case "streamWriter":
+            stream = source.streamWriter(*arguments)
+            return Answer(pickle.dumps(stream), lambda: stream.abort([], 0))
+    raise InternalError("unknown step of a plan", step=step)
+
+
+_OPTIONS_IN_COLUMN = "commit_coord.options"
+"""Key in the metadata of a column."""
+
+
+def _with_options(schema: T.StructType, options: Mapping[str, str]) -> T.StructType:
+    """Return *schema* with the options of the table of Spark's SQL that is made with it.
+
+    Spark keeps such a table in its own catalog, and passes its columns to a job, and not its options.
+    """
+    if not any(key.startswith(TABLE_KEYS) for key in options):
+        return schema
+    kept = {_OPTIONS_IN_COLUMN: _plain(options)}
+    return T.StructType([T.StructField(each.name, each.dataType, each.nullable, kept) for each in schema.fields])
+
+
+def _options_in(schema: T.StructType) -> dict[str, str]:
+    """Return the options of the table of Spark's SQL that the columns of *schema* belong to; none where they differ."""
+    first, *others = [each.metadata.get(_OPTIONS_IN_COLUMN) or {} for each in schema.fields] or [{}]
+    return dict(first) if all(first == other for other in others) else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,17 +151,17 @@ class Options:
 
     Args:
         values: As Spark gives them, keys in lower case.
+        settings: Of Spark, about catalogs.
     """
 
     values: Mapping[str, str]
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse unknown keys, and a missing table."""
         for key in self.values:
-            if key not in _KNOWN and not key.startswith(_PREFIX):
-                raise ConfigError(
-                    "unknown option", key=key, accepted=", ".join([*_KNOWN, f"{_PREFIX}<catalog property>"])
-                )
+            if key not in OPTIONS and not key.startswith(PREFIX):
+                raise ConfigError("unknown option", key=key, accepted=", ".join(OPTIONS))
         if not (self.get("table") or self.get("path")):
             raise ConfigError("no table is named", key="table", accepted="option('table', 'db.t')")
 
@@ -141,13 +184,14 @@ class Options:
 
     @property
     def properties(self) -> dict[str, str]:
-        """The catalog's properties."""
-        return {key.removeprefix(_PREFIX): value for key, value in self.values.items() if key.startswith(_PREFIX)}
+        """The catalog's properties: the options go before Spark's settings."""
+        given = {key.removeprefix(PREFIX): value for key, value in self.values.items() if key.startswith(PREFIX)}
+        return spark_properties(self.settings, self.values["catalog"]) | given
 
     def open(self, **properties: str) -> tuple[CoordinatedCatalog, CoordinatedTable]:
         """Return catalog and table."""
-        catalog = commit_coord.load_catalog(self.get("catalog"), **(self.properties | properties))
-        return catalog, cast("CoordinatedTable", catalog.load_table(self.identifier))
+        catalog = opened(self.get("catalog"), self.properties | properties)
+        return catalog, catalog.load_table(self.identifier)
 
     def open_to_write(self, schema: T.StructType) -> CoordinatedTable:
         """Return the table.
@@ -163,13 +207,21 @@ class Options:
 
 
 class CommitCoordDataSource(DataSource):
-    """See the module's text; options are listed in ``docs``."""
+    """See the module's text. This is the data source without Spark's workers: the driver plans with it.
 
-    holder: ClassVar[Address | None] = None
+    Args:
+        options: See :data:`commit_coord.spark.options.OPTIONS`.
+        holder: Where the driver holds the operation locks of writes; without it no write may need any.
+        settings: Of Spark, about catalogs.
+    """
 
-    def __init__(self, options: dict[str, str]) -> None:
+    def __init__(
+        self, options: dict[str, str], holder: Address | None = None, settings: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         super().__init__(options)
-        self._given = Options({key.lower(): value for key, value in options.items()})
+        self.holder = holder
+        # The name is found here: the process that commits may see another default.
+        self._given = Options({"catalog": default_catalog_name()} | _plain(options), dict(settings))
 
     @classmethod
     def name(cls) -> str:
@@ -242,6 +294,18 @@ class CommitCoordDataSource(DataSource):
             # Also what this job took when it began: without a writer Spark calls neither commit() nor abort().
             _unlock(self.holder, _stream_claim(writer_id))
             raise
+
+
+def _plain(options: Mapping[str, str]) -> dict[str, str]:
+    """Return *options* under their own names.
+
+    A table of Spark's SQL brings its options with a prefix, and with them properties of its own that say nothing here.
+    """
+    lower = {key.lower(): value for key, value in options.items()}
+    of_table = {key.removeprefix(TABLE_KEYS): value for key, value in lower.items() if key.startswith(TABLE_KEYS)}
+    if not of_table:
+        return lower
+    return of_table | {key: value for key, value in lower.items() if key in OPTIONS or key.startswith(PREFIX)}
 
 
 def _stream_claim(writer_id: str) -> str:

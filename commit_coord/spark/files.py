@@ -34,7 +34,6 @@ from commit_coord.errors import InternalError
 from commit_coord.iceberg.bounds import sound_bounds
 from commit_coord.spark.schema import file_schema
 from commit_coord.spark.transforms import decode_folders, source_path, transform_distinct
-from commit_coord.table.writable import refuse_unwritable
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +71,8 @@ class Target:
         Raises:
             CommitNotApplied: The table has a format version that can't be written.
         """
+        from commit_coord.table.writable import refuse_unwritable  # Spark's tasks have no table, and import none
+
         refuse_unwritable(table)
         data = table.properties.get(TableProperties.WRITE_DATA_PATH, f"{table.location().rstrip('/')}/data")
         return cls(

@@ -1,9 +1,10 @@
-"""Holds operation locks for the data source, in the process of the driver.
+"""Plans for the data source and holds its operation locks, in the process of the driver.
 
 Spark runs ``writer()``, ``commit()`` and ``abort()`` of a Python data source in worker processes that live for
 one call each, so none of them can hold a lease for the length of the job. The driver's own process can:
 ``register`` starts a listener there, on a Unix socket in a private folder and with a secret key, and hands
-address and key to the workers inside the pickled data source class.
+address and key to the workers inside the pickled data source class. The steps of a plan are done there, too: a worker
+would first import for seconds what the driver has.
 
 A lease is held by one thread of the driver from grant to release (lock managers know holders by thread), and ends
 when ``commit()`` or ``abort()`` says so, when the worker that asked for it is gone before the answer, when the Spark
@@ -15,6 +16,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import pickle
 import shutil
 import tempfile
 import threading
@@ -70,17 +72,44 @@ class Address:
         except LockError:
             logger.warning("the locks of %s were not given back, they end with the driver", claim, exc_info=True)
 
-    def _ask(self, question: tuple[Any, ...]) -> None:
+    def plan(self, step: str, options: Mapping[str, str], settings: Mapping[str, str], *arguments: Any) -> Any:
+        """Return what the driver plans for one *step* of a job.
+
+        Raises:
+            Exception: As the step raised it in the driver.
+            LockError: The driver could not be reached.
+        """
+        return self._ask(("plan", step, dict(options), dict(settings), arguments))
+
+    def _ask(self, question: tuple[Any, ...]) -> Any:
         try:
             with Client(self.path, "AF_UNIX", authkey=self.key) as connection:
                 connection.send(question)
                 answer = connection.recv()
         except (OSError, EOFError) as error:
             raise LockError(
-                "the driver that holds the operation locks does not answer", question=question[0]
+                "the Spark driver, which plans and holds the operation locks, does not answer", question=question[0]
             ) from error
-        if isinstance(answer, CommitCoordError):
+        if isinstance(answer, Exception):
             raise answer
+        return answer
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What was planned.
+
+    Args:
+        value: For the worker.
+        undo: Called if the worker is gone: nobody will ever end what was begun for it.
+    """
+
+    value: Any
+    undo: Callable[[], None] = lambda: None
+
+
+Planner = Callable[["Address", str, Mapping[str, str], Mapping[str, str], tuple[Any, ...]], Answer]
+"""Does one step of a plan: with the address of the driver, the step, the options, Spark's settings, and arguments."""
 
 
 class Holder:
@@ -88,10 +117,12 @@ class Holder:
 
     Args:
         stopped: Says whether the Spark context has ended.
+        planner: Does the steps of plans.
     """
 
-    def __init__(self, stopped: Callable[[], bool]) -> None:
+    def __init__(self, stopped: Callable[[], bool], planner: Planner) -> None:
         self._stopped = stopped
+        self._planner = planner
         self._folder = tempfile.mkdtemp(prefix="commit-coord-")
         self.address = Address(str(Path(self._folder) / "locks"), os.urandom(32))
         self._listener = Listener(self.address.path, "AF_UNIX", authkey=self.address.key)
@@ -139,6 +170,25 @@ class Holder:
                     _tell(connection, None)
                 case ("acquire", claim, catalog, properties, pairs, why):
                     self._hold(connection, claim, catalog, properties, pairs, why)
+                case ("plan", step, options, settings, arguments):
+                    self._plan(connection, step, options, settings, arguments)
+
+    def _plan(
+        self,
+        connection: Connection,
+        step: str,
+        options: Mapping[str, str],
+        settings: Mapping[str, str],
+        arguments: tuple[Any, ...],
+    ) -> None:
+        try:
+            answer = self._planner(self.address, step, options, settings, arguments)
+        except Exception as error:
+            logger.info("the step %r of a plan failed", step, exc_info=True)
+            _tell(connection, _portable(error))
+            return
+        if not _tell(connection, answer.value):
+            answer.undo()
 
     def _release(self, name: str) -> None:
         with self._guard:
@@ -184,7 +234,16 @@ class Holder:
             mine.granted.set()
 
 
-def _tell(connection: Connection, answer: CommitCoordError | None) -> bool:
+def _portable(error: Exception) -> Exception:
+    """Return *error*, or its text where it can't be pickled."""
+    try:
+        pickle.loads(pickle.dumps(error))  # noqa: S301 - pickled here # nosec B301
+    except Exception:  # noqa: BLE001 - a pickle may fail in any way
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error
+
+
+def _tell(connection: Connection, answer: Any) -> bool:
     """Answer a worker; return False when it is gone: then nobody would ever release what it was granted."""
     try:
         connection.send(answer)

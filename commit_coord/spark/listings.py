@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 from pyspark.sql import SparkSession
@@ -19,11 +20,12 @@ from pyspark.sql.types import StructType
 
 import commit_coord
 from commit_coord.catalog.base import CoordinatedCatalog
+from commit_coord.config import default_catalog_name
 from commit_coord.errors import ConfigError
 from commit_coord.locks.hive_lease import LeaseObject
 from commit_coord.model import Resource
+from commit_coord.spark.options import PREFIX, spark_properties
 
-_PREFIX = "catalog."
 _OPTIONS = {
     "catalog": "name of the catalog, as in .pyiceberg.yaml",
     "resource": "only this and what lies in it: db, db/table, db/table/k=v",
@@ -114,13 +116,14 @@ class ListingDataSource(DataSource):
     """A listing as a data source; :func:`register_listings` makes a class of each."""
 
     listing: ClassVar[Listing]
+    settings: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
         self._given = {key.lower(): value for key, value in options.items()}
         for key in self._given:
-            if key not in _OPTIONS and not key.startswith(_PREFIX):
-                accepted = ", ".join([*_OPTIONS, f"{_PREFIX}<catalog property>"])
+            if key not in _OPTIONS and not key.startswith(PREFIX):
+                accepted = ", ".join([*_OPTIONS, f"{PREFIX}…"])
                 raise ConfigError("unknown option", key=key, accepted=accepted)
 
     @classmethod
@@ -134,7 +137,7 @@ class ListingDataSource(DataSource):
 
     def reader(self, schema: StructType) -> ListingReader:
         """Return what reads the listing."""
-        return ListingReader(self.listing, self._given)
+        return ListingReader(self.listing, self._given, self.settings)
 
 
 @dataclass
@@ -147,9 +150,10 @@ class Rows(InputPartition):
 class ListingReader(DataSourceReader):
     """Reads a listing: one answer of the service."""
 
-    def __init__(self, listing: Listing, given: Mapping[str, str]) -> None:
+    def __init__(self, listing: Listing, given: Mapping[str, str], settings: Mapping[str, str]) -> None:
         self._listing = listing
         self._given = given
+        self._settings = dict(settings)
 
     def partitions(self) -> Sequence[InputPartition]:
         """Ask for the listing: all of it as of one moment.
@@ -159,9 +163,10 @@ class ListingReader(DataSourceReader):
             LockError: The service can't be reached.
         """
         given = self._given
-        properties = {key.removeprefix(_PREFIX): value for key, value in given.items() if key.startswith(_PREFIX)}
+        properties = {key.removeprefix(PREFIX): value for key, value in given.items() if key.startswith(PREFIX)}
         named = given.get("resource") or given.get("path")
-        catalog = commit_coord.load_catalog(given.get("catalog"), **properties)
+        name = given.get("catalog") or default_catalog_name()
+        catalog = commit_coord.load_catalog(name, **(spark_properties(self._settings, name) | properties))
         with closing(catalog):
             if catalog.locks.guarantees.reach == "process":
                 raise ConfigError(
@@ -178,8 +183,9 @@ class ListingReader(DataSourceReader):
         return iter(partition.rows)
 
 
-def register_listings(spark: SparkSession) -> None:
-    """Make the formats known to *spark*. May be called again."""
+def register_listings(spark: SparkSession, settings: Mapping[str, str]) -> None:
+    """Make the formats known to *spark*; *settings* are those of Spark about catalogs. May be called again."""
     for each in LISTINGS:
         # Made here, so that it is pickled by value, with its listing.
-        spark.dataSource.register(type("RegisteredListing", (ListingDataSource,), {"listing": each}))
+        given = {"listing": each, "settings": dict(settings)}
+        spark.dataSource.register(type("RegisteredListing", (ListingDataSource,), given))

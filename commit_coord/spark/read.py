@@ -27,7 +27,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
 
 import pyarrow as pa
 import pyspark.sql.types as T
@@ -42,7 +41,6 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.typedef import Identifier
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -62,6 +60,7 @@ from commit_coord.spark.schema import (
     table_name,
 )
 from commit_coord.spark.session import Scratch, hadoop_uris, require_classic, spark_path
+from commit_coord.spark.tables import TableOrName, load
 from commit_coord.table.isolation import NO_SNAPSHOT
 
 logger = logging.getLogger(__name__)
@@ -103,7 +102,7 @@ _DAY_MICROS = 86_400_000_000
 
 def read_table(
     spark: SparkSession,
-    table: Table | tuple[Any, str | Identifier],
+    table: TableOrName,
     *,
     columns: Sequence[str] | None = None,
     row_filter: BooleanExpression | str = AlwaysTrue(),
@@ -119,7 +118,8 @@ def read_table(
 
     Args:
         spark: A classic session.
-        table: A table of any PyIceberg catalog, as of its last refresh, or ``(catalog, identifier)``.
+        table: A table of any PyIceberg catalog, as of its last refresh; a name in the default catalog, such as
+            ``"shop.sales"``; or ``(catalog, identifier)``, where the catalog may be a name, too.
         columns: Top-level names, in this order; None is all.
         row_filter: PyIceberg's expression or its text, with PyIceberg's meaning of NaN: no comparison holds.
         snapshot_id: Read this snapshot, with the schema that it was written with.
@@ -132,7 +132,7 @@ def read_table(
         NotImplementedError: The snapshot has equality deletes, which PyIceberg can't apply.
     """
     require_classic(spark)
-    found = table[0].load_table(table[1]) if isinstance(table, tuple) else table
+    found = load(spark, table)
     metadata, snapshot = travel(found.metadata, snapshot_id, as_of_timestamp_ms, branch)
     schema = metadata.schema()
     condition = parse(row_filter)

@@ -118,7 +118,9 @@ def foreach_batch(
             raise ConfigError("no streaming query runs this function, so it needs a writer_id")
         given = dict(arguments)
         source = df.schema if given.pop("create", False) else None
-        found = resolve(table, source, given.pop("partition_by", ()), given.pop("properties", None) or {})
+        found = resolve(
+            df.sparkSession, table, source, given.pop("partition_by", ()), given.pop("properties", None) or {}
+        )
         batch = Batch(name, query or "", batch_id)
         if batch.done(found):
             logger.info("batch %d of %s was written before", batch_id, name)

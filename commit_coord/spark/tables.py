@@ -15,19 +15,45 @@ from pyiceberg.schema import Schema, assign_fresh_schema_ids
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.transforms import parse_transform
 from pyiceberg.typedef import Identifier
+from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from commit_coord.errors import ConfigError
+from commit_coord.spark.catalogs import named
 from commit_coord.table.writable import check_version
 
 if TYPE_CHECKING:
     from commit_coord.table import CoordinatedTable
 
-TableOrName = Table | tuple[Catalog, str | Identifier]
+TableOrName = Table | str | tuple[Catalog | str, str | Identifier]
+"""A table; the name of one in the default catalog; or a catalog, or its name, and the name of the table."""
+
+
+def load(spark: SparkSession, table: TableOrName) -> Table:
+    """Return *table* as it is: as of its last refresh, or loaded now.
+
+    Raises:
+        ConfigError: No catalog of that name can be opened.
+        NoSuchTableError: There is none of that name.
+    """
+    if isinstance(table, Table):
+        return table
+    catalog, identifier = place(spark, table)
+    return catalog.load_table(identifier)
+
+
+def place(spark: SparkSession, table: str | tuple[Catalog | str, str | Identifier]) -> tuple[Catalog, str | Identifier]:
+    """Return the catalog of a table that is named, and the name in it."""
+    catalog, identifier = (None, table) if isinstance(table, str) else table
+    return catalog if isinstance(catalog, Catalog) else named(spark, catalog), identifier
 
 
 def resolve(
-    table: TableOrName, source: T.StructType | None, partition_by: Sequence[str], properties: Mapping[str, str]
+    spark: SparkSession,
+    table: TableOrName,
+    source: T.StructType | None,
+    partition_by: Sequence[str],
+    properties: Mapping[str, str],
 ) -> CoordinatedTable:
     """Return the table of a coordinated catalog; made from *source* when it is given and the table is not there.
 
@@ -35,8 +61,8 @@ def resolve(
         ConfigError: The catalog is not one of ours: its commits would not be coordinated.
         CommitNotApplied: The table has a format version that can't be written.
     """
-    if isinstance(table, tuple):
-        catalog, identifier = table
+    if not isinstance(table, Table):
+        catalog, identifier = place(spark, table)
         found: Table
         try:
             found = catalog.load_table(identifier)

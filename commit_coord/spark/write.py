@@ -57,13 +57,14 @@ def write_table(
     Args:
         df: Columns are matched by name, like Spark's own ``spark.sql.caseSensitive`` says. Missing optional columns
             become null. Only lossless conversions are made.
-        table: A table of our catalog, or ``(catalog, identifier)``.
+        table: A table of our catalog; a name in the default catalog, such as ``"shop.sales"``; or
+            ``(catalog, identifier)``, where the catalog may be a name, too.
         mode: ``append``; ``overwrite`` replaces the rows that match *overwrite_filter*; ``dynamic`` replaces the
             partitions that the rows fall in.
         overwrite_filter: PyIceberg's expression or its text; default is every row. With ``dynamic`` it promises in
             which partitions the rows lie, so that only those are locked; a row outside of it is refused.
         branch: Where to.
-        create: Make the table when it is not there; needs ``(catalog, identifier)``.
+        create: Make the table when it is not there; needs a name.
         partition_by: For *create*: column names or ``bucket(16, id)``, ``truncate(4, s)``, ``day(ts)`` and so on.
         properties: For *create*: the table's properties.
         snapshot_properties: Go into the snapshot's summary.
@@ -75,7 +76,7 @@ def write_table(
             Name them when *df* was collected or checkpointed in between.
         read_at: For *reads*: the snapshot that was read, ``NO_SNAPSHOT`` for an empty branch. None: the one that
             *table* showed before this call (an empty branch counts too), or the older one that the plan of *df* reads.
-            A ``(catalog, identifier)`` shows what the table has when this is called.
+            A name shows what the table has when this is called.
 
     Returns:
         The table as of this commit.
@@ -94,8 +95,8 @@ def write_table(
     if mode == "append" and not isinstance(bounds, AlwaysTrue):
         raise ConfigError("overwrite_filter has no meaning for an append", overwrite_filter=bounds)
     # What the caller saw counts, not what is loaded below, nor what is there once the locks are held.
-    shown = None if isinstance(table, tuple) else table.metadata
-    found = resolve(table, df.schema if create else None, partition_by, properties or {})
+    shown = table.metadata if isinstance(table, Table) else None
+    found = resolve(df.sparkSession, table, df.schema if create else None, partition_by, properties or {})
     seen = head_of(found.metadata if shown is None else shown, branch)
     if mode == "dynamic" and not found.spec().fields:
         raise ConfigError("a table without partitions has none to replace: use mode 'overwrite'", table=found.name())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from difflib import get_close_matches
-from typing import cast
 
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
@@ -54,7 +53,7 @@ class Names:
             StatementError: There is none of that name.
         """
         try:
-            return cast(CoordinatedTable, self.catalog.load_table(self.identifier(name)))
+            return self.catalog.load_table(self.identifier(name))
         except (NoSuchTableError, NoSuchNamespaceError) as error:
             raise StatementError(
                 "there is no such table", table=".".join(self.identifier(name)), accepted=self._like(name)

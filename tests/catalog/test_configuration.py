@@ -8,7 +8,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_type
 
 import pyiceberg.catalog
 import pytest
@@ -221,9 +221,14 @@ def test_a_plain_uri_is_coordinated_too(tmp_path: Path) -> None:
 
 
 def test_every_table_that_a_catalog_hands_out_is_coordinated(tmp_path: Path) -> None:
+    """Also for mypy, which reads this file."""
     catalog = commit_coord.load_catalog("t", **given(tmp_path))
     catalog.create_namespace("db")
     made = catalog.create_table("db.t", SCHEMA)
+    assert_type(made, CoordinatedTable)
+    assert_type(catalog.load_table("db.t"), CoordinatedTable)
+    assert_type(catalog.create_table_if_not_exists("db.t", SCHEMA), CoordinatedTable)
+    assert_type(made.compact().before, int)
     handed = [made, made.refresh(), catalog.load_table("db.t"), catalog.create_table_if_not_exists("db.t", SCHEMA)]
     handed.append(catalog.rename_table("db.t", "db.u"))
     catalog.drop_table("db.u")
@@ -434,7 +439,23 @@ def test_a_catalog_on_a_metastore_takes_its_locks() -> None:
     with pytest.raises(ConfigError, match="invalid metastore uri"):
         commit_coord.load_catalog("t", uri="coord+thrift://a:port")
     with pytest.raises(ConfigError, match="longer than lock.check-max-wait-ms"):
-        configure("t", {"uri": "coord+thrift://a:1", "lock.check-min-wait-ms": "6000"})
+        configure("t", {"uri": "coord+thrift://a:1", "lock.check-min-wait-ms": "6000", "lock.check-max-wait-ms": "50"})
+
+
+@pytest.mark.parametrize(
+    "alone, follows, value",
+    [
+        ({**ZOOKEEPER, "lock.zk.session-timeout-ms": "4000"}, "lock_heartbeat_interval_ms", 800),
+        ({"lock.heartbeat-timeout-ms": "1000"}, "lock_heartbeat_interval_ms", 200),
+        ({"lock.heartbeat-timeout-ms": "60000"}, "lock_heartbeat_interval_ms", 3000),
+        ({"lock.check-min-wait-ms": "6000"}, "lock_check_max_wait_ms", 6000),
+        ({"lock.check-max-wait-ms": "20"}, "lock_check_min_wait_ms", 20),
+    ],
+)
+def test_a_default_follows_the_setting_that_limits_it(
+    tmp_path: Path, alone: dict[str, str], follows: str, value: int
+) -> None:
+    assert value == getattr(configure("t", given(tmp_path, **alone)).settings, follows)
 
 
 def test_plain_pyiceberg_refuses_a_coordinated_metastore() -> None:

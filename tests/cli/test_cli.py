@@ -758,3 +758,22 @@ def test_a_script_of_statements_ends_with_the_first_error(shell: Shell) -> None:
 def test_a_malformed_statement_is_told_where(shell: Shell) -> None:
     said = shell.error("sql", "LOCK TABLE sales SHARD", exits=2)
     assert "expected SHARED or EXCLUSIVE, found 'SHARD': position='line 1, column 18'" in said
+
+
+def test_the_version_is_shown() -> None:
+    shown = CliRunner().invoke(app, ["--version"], prog_name="commit-coord")
+    assert (0, f"commit-coord {commit_coord.__version__}\n") == (shown.exit_code, shown.stdout)
+
+
+@pytest.mark.parametrize(
+    "typed, completed",
+    [
+        ("commit-coord lo", {"locks", "local"}),
+        ("commit-coord locks --wat", {"--watch"}),
+        ("commit-coord local u", {"up"}),
+    ],
+)
+def test_a_shell_completes_commands_and_options(typed: str, completed: set[str]) -> None:
+    asked = {"_COMMIT_COORD_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" "))}
+    shown = CliRunner().invoke(app, [], prog_name="commit-coord", env=asked)
+    assert completed == set(shown.stdout.split())

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
+from multiprocessing.connection import Client
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.expressions import AlwaysTrue
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -19,7 +22,8 @@ from commit_coord.model import LockMode, Resource
 from commit_coord.spark import datasource as ds
 from commit_coord.spark import read_table, register, write_table
 from commit_coord.spark.files import Target
-from commit_coord.spark.holder import Address
+from commit_coord.spark.holder import Address, Answer, Holder
+from tests import limits
 
 
 @pytest.fixture
@@ -97,6 +101,50 @@ def test_the_holder_keeps_one_lease_a_claim(
     address.release("c")
     with pytest.raises(LockError):
         Address("/nowhere/locks", b"k").acquire("c", "test", properties, locks, "x")
+
+
+def test_what_was_planned_for_a_worker_that_is_gone_is_undone() -> None:
+    """Nobody else would ever release its locks."""
+    gone, undone = threading.Event(), threading.Event()
+
+    def planner(*_: Any) -> Answer:
+        assert gone.wait(limits.PATIENCE)
+        return Answer(None, undone.set)
+
+    holder = Holder(lambda: False, planner)
+    try:
+        with Client(holder.address.path, "AF_UNIX", authkey=holder.address.key) as worker:
+            worker.send(("plan", "writer", {}, {}, ()))
+        gone.set()
+        assert undone.wait(limits.PATIENCE)
+    finally:
+        holder.close()
+
+
+class NotPortable(Exception):
+    """Can be pickled, and not unpickled."""
+
+    def __init__(self, first: str, second: str) -> None:
+        super().__init__(f"{first} {second}")
+
+
+@pytest.mark.parametrize(
+    "raised, seen",
+    [
+        (NoSuchTableError("no db.t"), (NoSuchTableError, "no db.t")),
+        (NotPortable("a", "b"), (RuntimeError, "NotPortable: a b")),
+    ],
+)
+def test_an_error_of_the_driver_reaches_the_worker(raised: Exception, seen: tuple[type[Exception], str]) -> None:
+    def planner(*_: Any) -> Answer:
+        raise raised
+
+    holder = Holder(lambda: False, planner)
+    try:
+        with pytest.raises(seen[0], match=seen[1]):
+            holder.address.plan("schema", {}, {})
+    finally:
+        holder.close()
 
 
 def test_a_job_ends_in_an_outage_of_the_lock_service_as_a_commit_does(

@@ -753,10 +753,8 @@ def test_a_writer_that_can_not_be_made_leaves_no_lock(
             if claim in held:
                 held.remove(claim)
 
-    class Source(ds.CommitCoordDataSource):
-        holder = cast(Any, Held())
-
-    source = Source({**given, "writer-id": "me", "catalog.operation-locks": "hive"})
+    options = {**given, "writer-id": "me", "catalog.operation-locks": "hive"}
+    source = ds.CommitCoordDataSource(options, cast(Any, Held()))
     with pytest.raises(SchemaMismatch):
         source.writer(schema, True) if kind == "batch" else source.streamWriter(schema, False)
     assert held == []

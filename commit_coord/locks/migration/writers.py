@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from importlib.metadata import PackageNotFoundError, version
 from typing import Self
 
 from commit_coord.clock import Clock
@@ -25,6 +24,7 @@ from commit_coord.locks.zookeeper.nodes import Change, Create, MultiRefused, Ope
 from commit_coord.model import Owner, Resource
 from commit_coord.process import SYSTEM_HOST, Host
 from commit_coord.protocol.migration import Phase
+from commit_coord.version import __version__
 
 logger = logging.getLogger(__name__)
 
@@ -175,8 +175,4 @@ class Writers:
 
 
 def _this(client: str, host: Host) -> Writer:
-    try:
-        own = version("commit-coord")
-    except PackageNotFoundError:  # pragma: no cover - run from a source tree that is not installed
-        own = "unknown"
-    return Writer(client=client, version=own, owner=host.owner())
+    return Writer(client=client, version=__version__, owner=host.owner())

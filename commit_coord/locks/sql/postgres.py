@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy.engine import URL
 
 from commit_coord.errors import ConfigError, LockServiceUnavailable
+from commit_coord.extras import install
 from commit_coord.locks.base import Interrupted
 from commit_coord.locks.sql import statements as lease_sql
 from commit_coord.locks.sql.store import Connection, DuplicateRequest, Rows, Step, Store, shown
@@ -120,7 +121,7 @@ class PostgresStore(Store):
                 "missing optional dependency",
                 key="lock.uri",
                 value=shown(url),
-                accepted="pip install 'commit_coord[postgres]'",
+                accepted=install("postgres"),
             ) from error
         self.shown = shown(url)
         # Whatever driver the catalog uses, ours is psycopg 3.

@@ -21,6 +21,7 @@ from math import ceil
 from typing import Any
 
 from commit_coord.errors import ConfigError, LockServiceUnavailable
+from commit_coord.extras import install
 from commit_coord.locks.zookeeper.access import Access
 
 try:
@@ -38,7 +39,7 @@ except ImportError as missing:
         "missing optional dependency",
         key="lock-impl",
         value="zookeeper",
-        accepted="pip install 'commit_coord[zookeeper]'",
+        accepted=install("zookeeper"),
     ) from missing
 
 __all__ = [

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from datetime import time
 from multiprocessing.connection import Client, Listener
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pyarrow as pa
 import pyiceberg.exceptions
@@ -311,8 +311,11 @@ class SparkClients(Clients):
         gate = self.gate.path
         self.asking = asking = f"commit_coord_asking_{locks}"
 
+        holder = datasource._holder.address if datasource._holder is not None else None
+
         class Asking(datasource.CommitCoordDataSource):
-            holder: ClassVar[Any] = datasource._holder.address if datasource._holder else None
+            def __init__(self, options: dict[str, str]) -> None:
+                super().__init__(options, holder)
 
             @classmethod
             def name(cls) -> str:

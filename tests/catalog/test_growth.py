@@ -1,0 +1,42 @@
+"""A table whose metadata files pile up says so once, until its properties decide about them."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from tests.catalog.kit import SCHEMA, ids
+
+DELETE = "write.metadata.delete-after-commit.enabled"
+SHORT_LOG = {"write.metadata.previous-versions-max": "2"}
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if "pile up" in record.getMessage()]
+
+
+def test_a_warning_says_once_how_to_delete_the_metadata_files_that_pile_up(
+    catalog: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = catalog.create_table("db.t", SCHEMA, properties=SHORT_LOG)
+    with caplog.at_level(logging.WARNING):
+        table.append(ids(1))
+        table.append(ids(2))
+        assert [] == warnings(caplog)  # the log still names every file
+        for number in range(3, 6):
+            table.append(ids(number))
+    (said,) = warnings(caplog)
+    assert all(part in said for part in ("db.t", f"{DELETE}=true", *SHORT_LOG))
+
+
+@pytest.mark.parametrize("decided", ["true", "false"])
+def test_a_table_that_decides_about_its_metadata_files_is_not_warned_of(
+    catalog: Any, caplog: pytest.LogCaptureFixture, decided: str
+) -> None:
+    table = catalog.create_table("db.t", SCHEMA, properties={**SHORT_LOG, DELETE: decided})
+    with caplog.at_level(logging.WARNING):
+        for number in range(5):
+            table.append(ids(number))
+    assert [] == warnings(caplog)

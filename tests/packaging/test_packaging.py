@@ -1,0 +1,85 @@
+"""What is built can be installed, and what the documents print can be typed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from commit_coord.version import __version__
+from tests.packaging.walk import README, ROOT, TUTORIAL, blocks, build, offline, reader
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The sdist and the wheel."""
+    return build(tmp_path_factory.mktemp("dist"))
+
+
+def test_the_sdist_contains_sources_tests_and_documents(built: tuple[Path, Path]) -> None:
+    with tarfile.open(built[0]) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"LICENSE", "CHANGELOG.md", "pyproject.toml", "docs/index.md", "tests/test_docs.py", "Makefile"} <= names
+
+
+def test_the_wheel_contains_the_package_alone(built: tuple[Path, Path]) -> None:
+    with zipfile.ZipFile(built[1]) as archive:
+        names = archive.namelist()
+        metadata = archive.read(f"commit_coord-{__version__}.dist-info/METADATA").decode()
+    assert {"commit_coord", f"commit_coord-{__version__}.dist-info"} == {name.split("/")[0] for name in names}
+    assert {"commit_coord/py.typed", "commit_coord/bench/java/Worker.java"} <= set(names)
+    assert f"\nVersion: {__version__}\n" in metadata
+    assert "\nLicense-Expression: Apache-2.0\n" in metadata
+
+
+def test_the_wheel_runs_where_the_sources_are_not(built: tuple[Path, Path], tmp_path: Path) -> None:
+    place = tmp_path / "env"
+    given = offline(place)
+    for command in (
+        [sys.executable, "-m", "venv", "--without-pip", str(place)],
+        [
+            sys.executable,
+            "-m",
+            "pip",
+            "--python",
+            str(place),
+            "install",
+            "--quiet",
+            "--no-deps",
+            "--force-reinstall",
+            str(built[1]),
+        ],
+    ):
+        subprocess.run(command, check=True, env={"PATH": "/usr/bin:/bin", **given}, capture_output=True)
+    version = [str(place / "bin" / "commit-coord"), "--version"]
+    done = subprocess.run(version, cwd=tmp_path, env={}, capture_output=True, text=True, check=True)
+    assert f"commit-coord {__version__}\n" == done.stdout
+    where = [str(place / "bin" / "python"), "-c", "import commit_coord; print(commit_coord.__file__)"]
+    done = subprocess.run(where, cwd=tmp_path, env={}, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(str(place))
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_every_block_of_the_readme_runs_as_printed() -> None:
+    """And those of the pages that continue it."""
+    with reader(index=False) as made:
+        assert made.walk(README) >= 20
+
+
+@pytest.mark.hms
+@pytest.mark.zookeeper
+@pytest.mark.timeout(300)
+def test_every_block_of_the_tutorial_runs_as_printed() -> None:
+    with reader(index=False) as made:
+        assert made.walk(TUTORIAL) > 15
+    assert 2 == sum("160 rows in 160 snapshots" in shown for shown in made.shown)
+
+
+def test_blocks_are_left_out_for_a_reason() -> None:
+    left_out = [block.place for document in (*README, *TUTORIAL) for block in blocks(ROOT / document) if block.left_out]
+    assert 4 == len(left_out), left_out

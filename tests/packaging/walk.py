@@ -1,0 +1,345 @@
+"""Runs every code block of a document in a new environment, as a reader does who types it in the order given.
+
+::
+
+    python -m tests.packaging.walk                    # with the package index, as a stranger has it: `make package`
+    python -m tests.packaging.walk docs/tutorial.md
+
+What a block is, its first line says: ``sh`` is typed into a terminal, ``sh terminal-2`` into a second one, which is not
+waited for, and ``python`` into one interpreter that is started from the first terminal. A block that the text before it
+says to *save as* a file is saved. ``<!-- not run: why -->`` before a block leaves it out. All else is output.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+README = ("README.md", "docs/spark.md", "docs/maintenance.md")
+"""These continue each other, in the same terminals."""
+
+TUTORIAL = ("docs/tutorial.md",)
+
+_PATIENCE_S = 900.0
+_INTERPRETER = """
+import json, sys, traceback
+names = {"__name__": "__main__"}
+for line in sys.stdin:
+    code, end = json.loads(line)
+    try:
+        exec(compile(code, "block", "exec"), names)
+        failed = 0
+    except BaseException:
+        traceback.print_exc(file=sys.stdout)
+        failed = 1
+    print(f"\\n{end}{failed}", flush=True)
+"""
+
+
+class Stopped(Exception):
+    """A block did not do what the document says."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """A block of code.
+
+    Args:
+        place: Document and line.
+        kind: The words of its first line.
+        code: The text.
+        saved_as: The file that it is to be saved as; empty: it is run.
+        left_out: Why it is not run; empty: it is.
+    """
+
+    place: str
+    kind: str
+    code: str
+    saved_as: str
+    left_out: str
+
+
+def blocks(document: Path) -> Iterator[Block]:
+    """Yield the blocks of *document* that are code."""
+    text = document.read_text()
+    for match in re.finditer(r"^```(.*)\n([\s\S]*?)^```$", text, re.MULTILINE):
+        before = text[: match.start()].rstrip("\n")
+        above = before.rpartition("\n")[2]
+        saved = re.search(r"Save this \w+ as `([\w.]+)`:$", above)
+        left_out = re.fullmatch(r"<!-- not run: (.*) -->", above)
+        if match[1].split(" ")[0] in ("sh", "python") or saved:
+            yield Block(
+                place=f"{document.name}:{text.count(chr(10), 0, match.start()) + 1}",
+                kind=match[1],
+                code=match[2],
+                saved_as=saved[1] if saved else "",
+                left_out=left_out[1] if left_out else "",
+            )
+
+
+class Program:
+    """A program that reads blocks from its standard input, and says when each is done.
+
+    Args:
+        command: The program.
+        folder: Where it starts.
+        environment: Of the program.
+    """
+
+    def __init__(self, command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> None:
+        self._process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=dict(environment),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        self._lines: list[str] = []
+        self._changed = threading.Condition()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            with self._changed:
+                self._lines.append(line)
+                self._changed.notify_all()
+        with self._changed:
+            self._lines.append("")
+            self._changed.notify_all()
+
+    def send(self, text: str) -> None:
+        """Hand a block over."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(text)
+        self._process.stdin.flush()
+
+    def ended(self, end: str) -> tuple[str, str]:
+        """Return what was printed up to the line that begins with *end*, and what follows in that line."""
+
+        def found() -> bool:
+            return bool(self._lines) and (self._lines[-1] == "" or any(line.startswith(end) for line in self._lines))
+
+        with self._changed:
+            self._changed.wait_for(found, _PATIENCE_S)
+            printed, self._lines = self._lines, []
+        shown = "".join(line for line in printed if not line.startswith(end))
+        said = [line for line in printed if line.startswith(end)]
+        return shown, said[0].removeprefix(end).strip() if said else "no end"
+
+    def printed(self) -> str:
+        """Return what was printed so far."""
+        with self._changed:
+            return "".join(self._lines)
+
+    def interrupt(self) -> None:
+        """Type Ctrl-C."""
+        os.killpg(self._process.pid, signal.SIGINT)
+
+    def close(self) -> None:
+        """End it with all that it started in its session."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGTERM)
+        self._process.wait(60)
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with suppress(OSError):
+                    pipe.close()
+
+
+class Reader:
+    """A reader with two terminals and an interpreter.
+
+    Args:
+        clone: The folder of the sources.
+        environment: Of the terminals.
+        places: What the documents call places → where these are here.
+    """
+
+    def __init__(self, clone: Path, environment: Mapping[str, str], places: Mapping[str, str]) -> None:
+        self._clone = clone
+        self._places = places
+        self._first = self._terminal(environment)
+        self._second = self._terminal(environment)
+        self._python: Program | None = None
+        self.shown: list[str] = []
+        """What the blocks of the first terminal and of the interpreter printed."""
+
+    def _terminal(self, environment: Mapping[str, str]) -> Program:
+        shell = Program(["bash", "--noprofile", "--norc"], self._clone, environment)
+        shell.send("trap : INT\n")  # of the shell; what it starts has Ctrl-C's own meaning
+        return shell
+
+    def walk(self, documents: Sequence[str]) -> int:
+        """Run the blocks of *documents*, and return how many there were.
+
+        Raises:
+            Stopped: One failed.
+        """
+        count = 0
+        for document in documents:
+            for block in blocks(self._clone / document):
+                if block.left_out:
+                    print(f"{block.place}: not run: {block.left_out}", flush=True)
+                    continue
+                began = time.monotonic()
+                shown = self._run(block).strip()
+                self.shown.append(shown)
+                count += 1
+                print(f"{block.place}: {time.monotonic() - began:.1f} s", flush=True)
+                if shown:
+                    print("    " + shown.replace("\n", "\n    "), flush=True)
+        return count
+
+    def _run(self, block: Block) -> str:
+        code = block.code
+        for place, here in self._places.items():
+            code = code.replace(place, here)
+        if block.saved_as:
+            return self._typed(block, f"cat > {block.saved_as} <<'END OF FILE'\n{code}END OF FILE\n")
+        if block.kind == "sh terminal-2":
+            self._second.interrupt()  # a watch that still runs
+            self._second.send(code)
+            return ""
+        return self._typed(block, code) if block.kind == "sh" else self._computed(block, code)
+
+    def _typed(self, block: Block, code: str) -> str:
+        end = f"end-{uuid.uuid4().hex} "
+        # With -e the first command that fails ends the block; `wait` and background jobs are as in any shell.
+        self._first.send(
+            f"set -e; trap 'code=$?; echo; echo {end}$code' EXIT\n{code}\nset +e; trap - EXIT; echo; echo {end}0\n"
+        )
+        shown, code_of_end = self._first.ended(end)
+        if code_of_end != "0":
+            raise Stopped(f"{block.place}: exit code {code_of_end}:\n{code}\n{shown}\n{self._second.printed()}")
+        return shown
+
+    def _computed(self, block: Block, code: str) -> str:
+        if self._python is None:
+            asked = f"env-{uuid.uuid4().hex} "
+            self._first.send(
+                f"python3 -c 'import json, os; print(\"{asked}\" + json.dumps([os.getcwd(), dict(os.environ)]))'\n"
+            )
+            folder, environment = json.loads(self._first.ended(asked)[1])
+            self._python = Program(["python3", "-u", "-c", _INTERPRETER], Path(folder), environment)
+        end = f"end-{uuid.uuid4().hex} "
+        self._python.send(json.dumps([code, end]) + "\n")
+        shown, code_of_end = self._python.ended(end)
+        if code_of_end != "0":
+            raise Stopped(f"{block.place}: failed:\n{code}\n{shown}")
+        return shown
+
+    def close(self) -> None:
+        """Close the terminals and the interpreter."""
+        for program in (self._python, self._second, self._first):
+            if program is not None:
+                program.close()
+
+
+def build(folder: Path) -> tuple[Path, Path]:
+    """Build the sdist and, of what is in it, the wheel; return both."""
+    build_here = [sys.executable, "-m", "hatchling", "build", "--directory", str(folder)]
+    subprocess.run([*build_here, "--target", "sdist"], cwd=ROOT, check=True, capture_output=True)
+    (sdist,) = folder.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(folder, filter="data")
+    subprocess.run(
+        [*build_here, "--target", "wheel"],
+        cwd=folder / sdist.name.removesuffix(".tar.gz"),
+        check=True,
+        capture_output=True,
+    )
+    (wheel,) = folder.glob("*.whl")
+    return sdist, wheel
+
+
+def offline(environment: Path) -> dict[str, str]:
+    """Have an environment that will be made at *environment* find the locked packages, and pip ask no index.
+
+    It finds neither pip nor this package, which it has to install.
+
+    Returns:
+        What pip needs to know.
+    """
+    packages = environment / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
+    locked = environment.with_name(f"{environment.name}-locked")
+    packages.mkdir(parents=True)
+    locked.mkdir()
+    for found in Path(sysconfig.get_paths()["purelib"]).iterdir():
+        if not re.match(r"_?(pip|commit_coord)([-.]|$)|.*\.pth$", found.name):
+            (locked / found.name).symlink_to(found)
+    (packages / "locked.pth").write_text(f"{locked}\n")
+    return {"PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0"}
+
+
+def _runs_programs() -> str:
+    """Return a folder for temporary files in which programs may run: where not, a shell takes those of this machine."""
+    for folder in (tempfile.gettempdir(), "/tmp", "/var/tmp"):
+        if not os.statvfs(folder).f_flag & os.ST_NOEXEC:
+            return folder
+    raise Stopped("no temporary folder lets programs run")
+
+
+@contextmanager
+def reader(*, index: bool) -> Iterator[Reader]:
+    """Yield a reader who has a clone, and nothing else of this package.
+
+    Args:
+        index: Whether pip asks the package index of this machine; else it takes the packages of this environment.
+    """
+    with tempfile.TemporaryDirectory(prefix="walk-", dir=_runs_programs(), ignore_cleanup_errors=True) as name:
+        folder = Path(name)  # a short one: the paths of sockets have no more than 107 characters
+        sdist, _ = build(folder)
+        places = {f"/tmp/{each}": str(folder / each) for each in ("demo", "tutorial")}
+        temporary, servers = folder / "tmp", f"commit-coord-local-{os.getuid()}"
+        temporary.mkdir()
+        places["/tmp/commit-coord-local-0"] = str(temporary / servers)
+        own = ("PYTHONPATH", "VIRTUAL_ENV", "PYTHONHOME", "PYICEBERG_HOME", "PYSPARK_PYTHON")
+        environment = {key: value for key, value in os.environ.items() if key not in own}
+        environment |= {"TMPDIR": str(temporary), "COLUMNS": "160"}
+        if not index:
+            for each in ("demo", "tutorial"):
+                environment |= offline(folder / each)
+        made = Reader(folder / sdist.name.removesuffix(".tar.gz"), environment, places)
+        try:
+            yield made
+        finally:
+            made.close()
+            if (temporary / servers).exists():  # a block failed before the servers were to go down
+                down = [sys.executable, "-m", "commit_coord.cli", "local", "down"]
+                subprocess.run(down, cwd=ROOT, env=environment, check=False, capture_output=True)
+
+
+def main() -> None:
+    """Walk through the documents that are named, else through all."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0] if __doc__ else None)
+    parser.add_argument("documents", nargs="*", help="that continue each other")
+    parser.add_argument("--offline", action="store_true", help="with the packages of this environment")
+    given = parser.parse_args()
+    for documents in [given.documents] if given.documents else [README, TUTORIAL]:
+        with reader(index=not given.offline) as made:
+            print(f"{made.walk(documents)} blocks ran: {', '.join(documents)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""Hints name the smallest extra that installs what is missing."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+import commit_coord
+from commit_coord.extras import EXTRA_OF, install, install_module
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def packages(extra: str) -> set[str]:
+    """Return the packages that *extra* installs, those of the extras in it too."""
+    found = set()
+    for needed in map(Requirement, PROJECT["optional-dependencies"][extra]):
+        own = canonicalize_name(needed.name) == canonicalize_name(PROJECT["name"])
+        found |= {name for inner in needed.extras for name in packages(inner)} if own else {needed.name}
+    return found
+
+
+@pytest.mark.parametrize("module, extra", EXTRA_OF.items())
+def test_no_smaller_extra_installs_the_module(module: str, extra: str) -> None:
+    providers = {canonicalize_name(name) for name in packages_distributions().get(module, [])}
+    if not providers:
+        pytest.skip(f"{module} is not installed")
+    helping = [name for name in PROJECT["optional-dependencies"] if providers & set(packages(name))]
+    assert extra in helping
+    assert len(packages(extra)) == min(len(packages(name)) for name in helping)
+
+
+def test_a_hint_names_the_extra_or_the_package() -> None:
+    assert install("spark", "serve") == "pip install 'commit-coord[spark,serve]'"
+    assert install_module("sqlglot.expressions") == install("sql")
+    assert install_module("somewhere_else.part") == "pip install somewhere_else"
+
+
+def test_the_version_is_the_one_that_the_build_reads() -> None:
+    text = (ROOT / "commit_coord" / "version.py").read_text()
+    assert re.search(r'^__version__ = "(.*)"$', text, re.MULTILINE)
+    assert f'"{commit_coord.__version__}"' in text
