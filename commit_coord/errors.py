@@ -39,6 +39,7 @@ Messages are lower case, the condition first, then ``key='value'`` pairs; causes
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from enum import StrEnum
 from typing import Any, ClassVar
 
@@ -94,7 +95,12 @@ class CommitCoordError(Exception):
 
     def __str__(self) -> str:
         """Return the message with its details as ``key='value'`` pairs."""
-        facts = ", ".join(f"{key}={redaction.without_passwords(str(value))!r}" for key, value in self.details.items())
+        return self.told()
+
+    def told(self, *, without: Collection[str] = ()) -> str:
+        """Return the message with its details as ``key='value'`` pairs, but for those named by *without*."""
+        details = {key: str(value) for key, value in self.details.items() if key not in without}
+        facts = ", ".join(f"{key}={redaction.without_passwords(value)!r}" for key, value in details.items())
         return f"{self.message}: {facts}" if facts else self.message
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -11,6 +11,7 @@ from types import MappingProxyType
 EXTRA_OF: Mapping[str, str] = MappingProxyType(
     {
         "pyspark": "spark",
+        "hive_metastore": "hive",
         "hmsclient": "hive",
         "tenacity": "hive",
         "thrift": "hive",

@@ -10,12 +10,13 @@ import os
 import socket
 import sys
 import uuid
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Protocol
 
-from commit_coord.model import Owner
+from commit_coord.model import LockEntry, Owner
 
 
 class Host(Protocol):
@@ -89,6 +90,15 @@ def is_dead(process: str) -> bool:
     except OSError:
         return False
     return state in _ENDED or started != start
+
+
+def has_dead_owner(entry: LockEntry, ended: Callable[[str], bool] = is_dead) -> bool:
+    """Return whether the owner of *entry* is dead: its process has *ended*, or its lease is over.
+
+    A lock without a lease, of a LOCK statement or a guard, outlives its process.
+    """
+    over = entry.expires_in_ms is not None and entry.expires_in_ms <= 0
+    return not entry.explicit and (over or ended(entry.owner.process))
 
 
 _ENDED = ("Z", "X")

@@ -228,15 +228,6 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
         """See :meth:`CoordinatedCatalog.is_left`: a guard on a name that has no Iceberg table."""
         return self._guard_locks.is_left(entry)
 
-    def unlock(
-        self, *, request_id: str | None = None, resource: Resource | None = None, why: str = ""
-    ) -> Sequence[LockEntry]:
-        """See :meth:`CoordinatedCatalog.unlock`; a guard is freed under the name of a table that is gone, too."""
-        freed = list(super().unlock(request_id=request_id, resource=resource, why=why))
-        if self.guards.standing is not None and resource is not None:
-            freed += self._free_guards(self._guard_locks.left(self.spelled(resource)), "unlock", why)
-        return freed
-
     def reap(self, *, dry_run: bool = False, why: str = "") -> Sequence[LockEntry]:
         """See :meth:`CoordinatedCatalog.reap`; also the guards of tables that are gone."""
         found = list(super().reap(dry_run=dry_run, why=why))

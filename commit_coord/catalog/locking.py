@@ -12,11 +12,11 @@ from commit_coord.coordinator import Coordinator
 from commit_coord.errors import CommitLockFailed, LockServiceUnavailable
 from commit_coord.events import AccessRefused, Events, LocksForced
 from commit_coord.locks.base import DenyPolicy, Lease, LockManager, Policy, WaitPolicy
-from commit_coord.locks.handover import HandoverLease, HandoverLockManager
+from commit_coord.locks.handover import RELEASE_NOTE_MS, HandoverLease, HandoverLockManager, release_note
 from commit_coord.locks.hive_lease import Leases
-from commit_coord.model import LockEntry, LockMode, LockRequest, LockScope, Resource
+from commit_coord.model import LockEntry, LockMode, LockRequest, LockScope, LockState, Resource
 from commit_coord.observing.audit import AuditLog
-from commit_coord.process import SYSTEM_HOST, Host
+from commit_coord.process import SYSTEM_HOST, Host, has_dead_owner
 from commit_coord.protocol.commit import SwapResult
 from commit_coord.protocol.hierarchy import COMMANDS, Level, Operation, escalate
 from commit_coord.table.operation_locks import acquire, needed_locks
@@ -145,20 +145,49 @@ class LockingCatalog:
         return None if resource is None else self.spelled(resource)
 
     def unlock(
-        self, *, request_id: str | None = None, resource: Resource | None = None, why: str = ""
+        self,
+        *,
+        request_id: str | None = None,
+        resource: Resource | None = None,
+        waiters: bool = False,
+        guard: bool = False,
+        dry_run: bool = False,
+        why: str = "",
     ) -> Sequence[LockEntry]:
-        """Free locks by force: one request, or every request that locks exactly *resource*. Return what was freed.
+        """Release locks by force: one request, or every request that holds a lock on exactly *resource*.
+
+        The requests of live owners that wait for *resource* stay. A request that is released while it waits ends with
+        an error that names this process's user.
 
         Args:
-            request_id: Which request.
+            request_id: Which request, whether it holds its locks or waits for them.
             resource: Which resource.
-            why: For the audit log.
+            waiters: Also release the requests that wait for *resource*.
+            guard: Also release the guard of the table *resource*. Without it, only the guard of a dropped table.
+            dry_run: Release nothing, and return what would be released.
+            why: For the audit log, and for the requests that wait.
+
+        Returns:
+            The locks of the released requests.
         """
-        freed = [
-            entry
-            for manager in self._lock_managers()
-            for entry in manager.unlock(request_id=request_id, resource=self._spelled(resource))
-        ]
+        standing = self.show_locks()
+        waiting = {entry.request_id for entry in standing if entry.state is LockState.WAITING}
+        chosen = {request_id} if request_id is not None else set[str]()
+        for entry in standing:
+            if resource is None or not self.is_on(entry, resource):
+                continue
+            spared = entry.request_id in waiting and not waiters and not has_dead_owner(entry, self.host.is_dead)
+            if (guard or self.is_left(entry)) if entry.guard else not spared:
+                chosen.add(entry.request_id)
+        found = [entry for entry in standing if entry.request_id in chosen]
+        if dry_run:
+            return found
+        freed: list[LockEntry] = []
+        # Those who wait first: else the release of a holder would grant them the lock.
+        for one in reversed(dict.fromkeys(entry.request_id for entry in found)):
+            if one in waiting and self.locks.guarantees.journal:
+                self.locks.remember(release_note(one, self.host.owner(), why), lifetime_ms=RELEASE_NOTE_MS)
+            freed += [entry for manager in self._lock_managers() for entry in manager.unlock(request_id=one)]
         self._forced("unlock", freed, why)
         return freed
 

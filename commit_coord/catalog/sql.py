@@ -101,8 +101,8 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlCatalog):
                 "the catalog's database can't be opened",
                 key="uri",
                 value=_service(configuration.properties["uri"]),
-                cause=getattr(error, "orig", error),
-            ) from error
+                cause=_cause(configuration.properties["uri"], error),
+            ) from None  # the driver's own errors say no more, in a hundred lines
         self.view_store: SqlViews | None = None
         if self._schema_version == "v1":
             self._type_filter = _TABLES_ONLY
@@ -335,6 +335,16 @@ def _service(uri: str) -> str:
         # SQLite's own spelling, file:/path, carries options such as ?mode=ro.
         url = url.set(database=os.path.realpath(url.database.removeprefix("file:")))
     return url.set(drivername=url.get_backend_name(), username=None, password=None, query={}).render_as_string()
+
+
+def _cause(uri: str, error: SQLAlchemyError) -> object:
+    """Return why a database can't be opened, in words that say what to do if we know any."""
+    url = make_url(uri)
+    if url.get_backend_name() == "sqlite" and url.database:
+        folder = os.path.dirname(os.path.abspath(url.database.removeprefix("file:")))
+        if not os.path.isdir(folder):
+            return f"there is no folder {folder}"
+    return getattr(error, "orig", error)
 
 
 def _refuse_malformed(uri: str) -> None:

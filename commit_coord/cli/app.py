@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from types import MappingProxyType
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, TextIO
 
 import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
 from commit_coord.cli.exit_codes import ExitCode
+from commit_coord.cli.logs import warnings_in_one_line
 from commit_coord.cli.output import json
 from commit_coord.version import __version__
 
@@ -65,6 +70,10 @@ _COMMANDS: Mapping[str, _Command] = MappingProxyType(
 )
 
 
+_OWN_LOGS = ("serve", "pyiceberg", "demo", "bench")
+"""Commands that log in their own way: a server's log has whole tracebacks."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Completion:
     """A word that completes a line; typer's own class is click's or typer's, as its version goes.
@@ -84,7 +93,11 @@ class _Completion:
 def _loaded(name: str) -> Any:
     """Return the command *name*, as typer makes it."""
     module, _, attribute = _COMMANDS[name].place.partition(":")
-    found = getattr(import_module(f"commit_coord.cli.{module}"), attribute)
+    gc.disable()  # hardly anything that an import makes is garbage, and looking for it takes a fifth of the import
+    try:
+        found = getattr(import_module(f"commit_coord.cli.{module}"), attribute)
+    finally:
+        gc.enable()
     if not isinstance(found, typer.Typer):
         alone = typer.Typer(add_completion=False, rich_markup_mode=None)
         alone.command(name, **_COMMANDS[name].options)(found)
@@ -107,13 +120,33 @@ class _Commands(TyperGroup):
         **extra: Any,
     ) -> Any:
         given = list(sys.argv[1:] if args is None else args)
+        own_logs = "--debug" in given or (given and given[0] in _OWN_LOGS)
+        logs = nullcontext() if own_logs else warnings_in_one_line()
         try:
-            code = super().main(given, prog_name, complete_var, False, windows_expand_args, **extra)
+            with logs:
+                code = super().main(given, prog_name, complete_var, False, windows_expand_args, **extra)
+            sys.stdout.flush()  # a full disk or a closed pipe is an error of the command, not of the interpreter's end
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - every error becomes a line and a code
             code = _report(error, given)
         if not standalone_mode:
             return code
         sys.exit(code if isinstance(code, int) else ExitCode.OK)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; typer would end at once where these come to its own ``main``."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise typer.Abort from None
+        except BrokenPipeError:  # who reads, as `head`, has seen enough
+            _lose_output()
+            return ExitCode.OK
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command that *args* begin with, or say which one may have been meant."""
+        if args and args[0] not in _COMMANDS and (close := get_close_matches(args[0], _COMMANDS, n=1)):
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {close[0]!r}?")
+        return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names of the commands."""
@@ -140,25 +173,43 @@ class _Commands(TyperGroup):
 def _report(error: BaseException, given: Sequence[str]) -> ExitCode:
     if "--debug" in given:
         traceback.print_exception(error)
+    if type(error).__name__ == "NoArgsIsHelpError":  # its message is the whole help
+        typer.echo(error.format_message(), err=True)  # type: ignore[attr-defined]
+        return ExitCode.USAGE
     if isinstance(error, typer.Abort | KeyboardInterrupt):
-        typer.echo("interrupted", err=True)
-        return ExitCode.INTERRUPTED
-    if isinstance(error, _UsageError):
-        message = error.format_message()  # type: ignore[attr-defined]
-        if type(error).__name__ == "NoArgsIsHelpError":  # its message is the whole help
-            typer.echo(message, err=True)
-            return ExitCode.USAGE
+        code, kind, message, shown = ExitCode.INTERRUPTED, "interrupted", "interrupted", "interrupted"
+    elif isinstance(error, _UsageError):
         code, kind = ExitCode.USAGE, "usage"
-        message = f"{message[:1].lower()}{message[1:].rstrip('.')}; --help shows what there is"
+        text = error.format_message().rstrip(".")  # type: ignore[attr-defined]
+        message = f"{text[:1].lower()}{text[1:]}{'' if text.endswith('?') else ';'} --help shows what there is"
+        shown = f"error: {message}"
     else:
         from commit_coord.cli.failures import explain  # it knows the errors of PyIceberg and SQLAlchemy
 
         failure = explain(error)
-        code, kind, message = failure.code, failure.kind, failure.message
-    typer.echo(f"error: {message}", err=True)
+        code, kind, message, shown = failure.code, failure.kind, failure.message, failure.shown
+    if isinstance(error, OSError) and _is_broken(sys.stdout):
+        _lose_output()
+        if isinstance(error, BrokenPipeError):
+            return ExitCode.OK
+        given = ()
+    typer.echo(shown, err=True)
     if "--json" in given:
         typer.echo(json({"error": {"kind": kind, "message": message, "exit_code": int(code)}}))
     return code
+
+
+def _is_broken(stream: TextIO) -> bool:
+    try:
+        stream.flush()
+    except OSError:
+        return True
+    return False
+
+
+def _lose_output() -> None:
+    """Lose what is left for stdout, which can't be written to: the interpreter would complain of it at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 app = typer.Typer(

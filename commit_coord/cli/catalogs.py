@@ -7,15 +7,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyiceberg.utils.config import Config
 from sqlalchemy import make_url
 from sqlalchemy.exc import ArgumentError
 
 from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.catalog.load import load_catalog
-from commit_coord.cli.exit_codes import ExitCode
-from commit_coord.cli.failures import CommandFailed
-from commit_coord.config import COORDINATED_URI_PREFIX, configure, default_catalog_name, given_properties
+from commit_coord.cli.exit_codes import CommandFailed, ExitCode
+from commit_coord.config import (
+    COORDINATED_URI_PREFIX,
+    configure,
+    default_catalog_name,
+    given_properties,
+    known_catalogs,
+)
 from commit_coord.model import Resource
 
 
@@ -57,12 +61,6 @@ class Choice:
         if self.warehouse is not None:
             given["warehouse"] = self.warehouse
         return given
-
-
-def known_catalogs() -> list[str]:
-    """Return the names that PyIceberg's configuration has, from files and the environment."""
-    found = Config().config.get("catalog")
-    return sorted(found) if isinstance(found, dict) else []
 
 
 def require_configured(name: str, arguments: Mapping[str, str], hint: str) -> None:
@@ -112,7 +110,7 @@ def _refuse_missing_file(uri: str) -> None:
     """SQLite makes the file that it does not find: a typing error would become an empty catalog."""
     try:
         url = make_url(uri.removeprefix(COORDINATED_URI_PREFIX))
-    except ArgumentError:
+    except (ArgumentError, ValueError):  # the latter: a port that is no number
         return  # opening it will say what is wrong
     file = url.database
     if url.get_backend_name() != "sqlite" or not file or file.startswith((":", "file:")):

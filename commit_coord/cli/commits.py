@@ -11,8 +11,7 @@ from rich.text import Text
 from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.cli import views
 from commit_coord.cli.catalogs import Choice, opened, table_resource
-from commit_coord.cli.exit_codes import ExitCode
-from commit_coord.cli.failures import CommandFailed
+from commit_coord.cli.exit_codes import CommandFailed, ExitCode
 from commit_coord.cli.options import CATALOG, PROPERTY, URI, WAREHOUSE
 from commit_coord.cli.output import DEBUG, JSON, Output
 from commit_coord.iceberg.attempt import request_uuid

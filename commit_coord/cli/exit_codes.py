@@ -31,3 +31,18 @@ MEANINGS: dict[ExitCode, str] = {
     ExitCode.INTERRUPTED: "Interrupted by Ctrl-C or SIGTERM. No process was left running.",
 }
 """A line for each code, as the document prints it."""
+
+
+class CommandFailed(Exception):
+    """A command ends with an exit code and a line.
+
+    Args:
+        message: What happened and what to do.
+        code: How to end.
+        kind: A stable word for scripts.
+    """
+
+    def __init__(self, message: str, code: ExitCode, kind: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.kind = kind

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from dataclasses import dataclass
+from json import JSONDecodeError
 
+from pydantic import ValidationError
 from pyiceberg.exceptions import (
     CommitFailedException,
     CommitStateUnknownException,
@@ -17,7 +20,8 @@ from pyiceberg.exceptions import (
 )
 from sqlalchemy.exc import SQLAlchemyError
 
-from commit_coord.cli.exit_codes import ExitCode
+from commit_coord.cli.exit_codes import CommandFailed, ExitCode
+from commit_coord.cli.logs import one_line
 from commit_coord.errors import (
     CommitCoordError,
     CommitError,
@@ -36,24 +40,24 @@ from commit_coord.redaction import without_passwords
 _ADVICE: dict[ErrorKind, str] = {
     ErrorKind.LOCK_TIMEOUT: "`commit-coord locks` shows who holds it",
     ErrorKind.LOCK_SERVICE_UNAVAILABLE: "check lock.uri, and that the service is up and may be written",
+    ErrorKind.COMMIT_LOCK_FAILED: "remove the reason, and repeat the command",
+    ErrorKind.COMMIT_CONFLICT: "look at what the other commit has changed, and repeat the command",
     ErrorKind.COMMIT_STATE_UNKNOWN: "ask `commit-coord commits TABLE --request-id ID` before anything is repeated",
     ErrorKind.INTERNAL: "please report this",
 }
 
 
-class CommandFailed(Exception):
-    """A command ends with an exit code and a line.
+_HINTS = {
+    **dict.fromkeys((errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG), "check the path"),
+    **dict.fromkeys((errno.EACCES, errno.EPERM), "check the permissions"),
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "free some space on the disk, and try again"),
+    errno.EROFS: "the disk is read-only: name another place",
+    errno.ECONNREFUSED: "check the address, and that the service is up",
+}
+"""What to do about an error of the operating system."""
 
-    Args:
-        message: What happened and what to do.
-        code: How to end.
-        kind: A stable word for scripts.
-    """
-
-    def __init__(self, message: str, code: ExitCode, kind: str) -> None:
-        super().__init__(message)
-        self.code = code
-        self.kind = kind
+_EXCERPT, _BEFORE_CARET = 76, 50
+"""Characters of a line of a statement that are shown, and how many of them at most before the place of the error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,13 +67,33 @@ class Failure:
     code: ExitCode
     kind: str
     message: str
+    excerpt: str = ""
+    """Of an error in a statement: the line, and a caret under the place."""
+
+    @property
+    def shown(self) -> str:
+        """The text for people: the last line is the message."""
+        return f"{self.excerpt}error: {self.message}"
 
 
 def explain(error: BaseException) -> Failure:
-    """Return how *error* is shown: never more than one line, never a password."""
+    """Return how *error* is shown: its message is one line; no password is in it."""
     code, kind, message = _classify(error)
-    line = re.sub(r"\s*\n\s*", "; ", message.strip()) or type(error).__name__
-    return Failure(code=code, kind=kind, message=without_passwords(line))
+    excerpt = _excerpt(error) if isinstance(error, StatementError) else ""
+    line = one_line(message) or type(error).__name__
+    return Failure(code=code, kind=kind, message=line, excerpt=without_passwords(excerpt))
+
+
+def _excerpt(error: StatementError) -> str:
+    """Return the line of the statement that *error* is about, and below it a caret; "" if it names no place."""
+    if "position" not in error.details or "statement" not in error.details:
+        return ""
+    lines = str(error.details["statement"]).rstrip().splitlines() or [""]
+    place = re.fullmatch(r"line (\d+), column (\d+)", str(error.details["position"]))
+    line, column = (int(place[1]), int(place[2])) if place else (len(lines), len(lines[-1]) + 2)
+    text = lines[line - 1].replace("\t", " ") if line <= len(lines) else ""
+    first = max(0, column - 1 - _BEFORE_CARET)
+    return f"  {text[first : first + _EXCERPT]}\n  {' ' * (column - 1 - first)}^\n"
 
 
 def _classify(error: BaseException) -> tuple[ExitCode, str, str]:
@@ -78,7 +102,12 @@ def _classify(error: BaseException) -> tuple[ExitCode, str, str]:
             return error.code, error.kind, str(error)
         case CommitStateUnknown() | CommitStateUnknownException():
             return ExitCode.UNKNOWN, ErrorKind.COMMIT_STATE_UNKNOWN, _advised(error, ErrorKind.COMMIT_STATE_UNKNOWN)
-        case ConfigError() | StatementError() | InvalidArguments():
+        case ConfigError() if "pip install" in str(error.details.get("accepted")):
+            return ExitCode.MISSING, "missing", str(error)
+        case StatementError():
+            # The excerpt shows the statement.
+            return ExitCode.USAGE, error.kind, error.told(without=("statement",))
+        case ConfigError() | InvalidArguments():
             return ExitCode.USAGE, error.kind, str(error)
         case LockError() | CommitError():
             return ExitCode.FAILED, error.kind, _advised(error, error.kind)
@@ -94,9 +123,14 @@ def _classify(error: BaseException) -> tuple[ExitCode, str, str]:
             return ExitCode.FAILED, ErrorKind.COMMIT_NOT_APPLIED, str(error)
         case SQLAlchemyError():
             reason = getattr(error, "orig", None) or error
-            return ExitCode.USAGE, "database", f"the catalog's database did not answer as a catalog does: {reason}"
+            return (
+                ExitCode.USAGE,
+                "database",
+                f"the catalog's database failed: {reason}; check that it is a catalog's, is up and may be written",
+            )
         case ModuleNotFoundError():
-            wanted = f"{error.name} is not installed" if error.name else str(error)
+            package = (error.name or "").partition(".")[0]
+            wanted = f"{package} is not installed" if package else str(error)
             return ExitCode.MISSING, "missing", f"{wanted}: {install_module(error.name)}"
         case NotInstalled():
             return ExitCode.MISSING, "missing", str(error)
@@ -106,10 +140,20 @@ def _classify(error: BaseException) -> tuple[ExitCode, str, str]:
                 "server-failed",
                 f"{error.message}; see its log above" if error.log else str(error),
             )
+        case ValidationError() | JSONDecodeError():
+            reason = str(error).partition("\n")[0]
+            return ExitCode.FAILED, "unreadable", f"metadata of a table can't be read: {reason}; restore the file"
         case OSError():
-            return ExitCode.FAILED, "input-output", str(error)
+            return ExitCode.FAILED, "input-output", _said_by_the_system(error)
     name = type(error).__name__
     return ExitCode.BUG, "unexpected", f"unexpected {name}: {error}; please report what --debug shows"
+
+
+def _said_by_the_system(error: OSError) -> str:
+    reason = error.strerror or str(error)
+    place = f"{error.filename}: " if error.filename is not None else ""
+    hint = _HINTS.get(error.errno or 0)
+    return f"{place}{reason[:1].lower()}{reason[1:]}" + (f"; {hint}" if hint else "")
 
 
 def _advised(error: BaseException, kind: ErrorKind) -> str:

@@ -11,8 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from commit_coord.cli.exit_codes import ExitCode
-from commit_coord.cli.failures import CommandFailed
+from commit_coord.cli.exit_codes import CommandFailed, ExitCode
 from commit_coord.cli.output import DEBUG, JSON, Output, table
 from commit_coord.errors import ConfigError
 from commit_coord.local import ServerFailed, keeper

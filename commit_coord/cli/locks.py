@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, count
 from typing import Annotated, Any
 
 import typer
-from rich.console import Group
-from rich.live import Live
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.cli import views
-from commit_coord.cli.catalogs import Choice, known_catalogs, opened, table_resource
-from commit_coord.cli.exit_codes import ExitCode
-from commit_coord.cli.failures import CommandFailed, explain
+from commit_coord.cli.catalogs import Choice, opened, table_resource
+from commit_coord.cli.exit_codes import CommandFailed, ExitCode
+from commit_coord.cli.fitting import FittingTable
 from commit_coord.cli.options import CATALOG, PROPERTY, URI, WAREHOUSE, WHY, YES
-from commit_coord.cli.output import DEBUG, JSON, Output
+from commit_coord.cli.output import DEBUG, JSON, Output, confirmed
 from commit_coord.cli.tree import Watch, lock_tree
 from commit_coord.clock import SYSTEM_CLOCK
+from commit_coord.config import known_catalogs
 from commit_coord.errors import LockServiceUnavailable
 from commit_coord.locks.base import PAGE
 from commit_coord.model import LockEntry, LockState, Resource
@@ -90,6 +90,10 @@ class _Look:
             "locks": [views.lock_record(entry) for entry in self.entries],
         }
 
+    def tree(self, watch: Watch, lines: int) -> FittingTable:
+        watch.look(self.entries, now_ms=self.at_ms)
+        return lock_tree(self.entries, watch, now_ms=self.at_ms, title=self.title, lines=lines)
+
     @property
     def title(self) -> str:
         place = f"catalog {self.catalog.name}" + (f", {self.resource}" if self.resource else "")
@@ -132,34 +136,57 @@ def _watch_locks(
     output: Output, catalog: CoordinatedCatalog, resource: Resource | None, *, every: float, times: int
 ) -> None:
     """Show the tree again and again: on a terminal in place and no higher than it, else one below the other."""
-    watch, looks = Watch(), 0
-    live = None if output.as_json or not output.console.is_terminal else Live(console=output.console, screen=False)
-    with nullcontext() if live is None else live, suppress(KeyboardInterrupt):  # that is how a watch ends
-        while True:
-            started = SYSTEM_CLOCK.now()
-            try:
-                look = _look(catalog, resource)
-            except LockServiceUnavailable as error:
-                if live is None:
-                    raise
-                live.update(Text(f"{explain(error).message}; looking again\nCtrl-C ends", style="yellow"), refresh=True)
-            else:
-                watch.look(look.entries, now_ms=look.at_ms)
+    watch = Watch()
+    looks = _looks(catalog, resource, every=every, times=times)
+    with suppress(KeyboardInterrupt):  # that is how a watch ends
+        if output.as_json or not output.console.is_terminal:
+            for look in looks:
+                if isinstance(look, LockServiceUnavailable):
+                    raise look
                 if output.as_json:
                     output.answer(look.document)
                 else:
-                    lines = _PIPE_LINES if live is None else max(1, output.console.height - _AROUND_THE_TREE)
-                    tree = lock_tree(look.entries, watch, now_ms=look.at_ms, title=look.title, lines=lines)
-                    if live is None:
-                        output.console.print(tree)
-                    else:
-                        live.update(Group(tree, Text("Ctrl-C ends", style="dim")), refresh=True)
+                    output.console.print(look.tree(watch, _PIPE_LINES))
                 sys.stdout.flush()
-            looks += 1
-            if looks == times:
-                return
-            # A look at very many locks takes a while: at least as long the service, and we, do something else.
-            SYSTEM_CLOCK.sleep(max(every, SYSTEM_CLOCK.now() - started))
+            return
+        _watch_on_screen(output, looks, watch)
+
+
+def _watch_on_screen(output: Output, looks: Iterable[_Look | LockServiceUnavailable], watch: Watch) -> None:
+    from rich.live import Live
+
+    from commit_coord.cli.failures import explain
+
+    last: FittingTable | None = None
+    try:
+        # The alternate screen: a terminal that gets narrower does not fold its lines, and all of it is drawn again.
+        with Live(console=output.console, screen=True) as live:
+            for look in looks:
+                if isinstance(look, LockServiceUnavailable):
+                    shown: RenderableType = Text(f"{explain(look).message}; looking again", style="yellow")
+                else:
+                    shown = last = look.tree(watch, max(1, output.console.height - _AROUND_THE_TREE))
+                live.update(Group(shown, Text("Ctrl-C ends", style="dim")), refresh=True)
+    finally:
+        if last is not None:
+            output.console.print(last)  # so that it can be read after the end
+
+
+def _looks(
+    catalog: CoordinatedCatalog, resource: Resource | None, *, every: float, times: int
+) -> Iterator[_Look | LockServiceUnavailable]:
+    """Yield what each look shows, or why it could not; *every* seconds, *times* times, without end if that is 0."""
+    for number in count(1):
+        started = SYSTEM_CLOCK.now()
+        try:
+            look: _Look | LockServiceUnavailable = _look(catalog, resource)
+        except LockServiceUnavailable as error:
+            look = error
+        yield look
+        if number == times:
+            return
+        # A look at very many locks takes a while: at least as long the service, and we, do something else.
+        SYSTEM_CLOCK.sleep(max(every, SYSTEM_CLOCK.now() - started))
 
 
 def _refuse_locks_of_a_process(catalog: CoordinatedCatalog) -> None:
@@ -174,8 +201,15 @@ def _refuse_locks_of_a_process(catalog: CoordinatedCatalog) -> None:
 
 def unlock(
     what: Annotated[
-        str, typer.Argument(metavar="LOCK", help="A request id or its first 8 letters, or a resource: db/table/k=v.")
+        str,
+        typer.Argument(
+            metavar="LOCK",
+            help="A request id or its first 8 letters, or a resource: db, db.table, db/table/key=value.",
+        ),
     ],
+    waiters: Annotated[bool, typer.Option("--waiters", help="Also release the requests that wait for it.")] = False,
+    guard: Annotated[bool, typer.Option("--guard", help="Also release the guard of the table.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Release nothing; show what would be released.")] = False,
     why: WHY = "",
     yes: YES = False,
     name: CATALOG = None,
@@ -185,33 +219,54 @@ def unlock(
     as_json: JSON = False,
     debug: DEBUG = False,
 ) -> None:
-    """Release locks by force: one request, or every request that locks exactly this resource.
+    """Release locks by force: one request, or every request that holds a lock on exactly this resource.
 
-    The owners lose their lock leases. If one of them is in the middle of a commit, the commit is still safe, because
-    its swap is conditional. An operation that relies on its lock is not safe, so first check that the owner has ended.
+    The requests of live owners that wait for the resource stay, unless you give --waiters. A request that is released
+    while it waits ends with an error that names you.
+
+    A holder loses its lock lease. If it is in the middle of a commit, the commit is still safe, because its swap is
+    conditional. An operation that relies on its lock is not safe, so first check that the owner has ended.
+
+    --guard: the guard of a table on a Hive Metastore blocks writers that know only the metastore's locks. The next
+    commit to the table sets it again.
     """
     output = Output(as_json=as_json)
-    if as_json and not yes:
-        raise CommandFailed("--json can't ask: give --yes as well", ExitCode.USAGE, "usage")
+    if as_json and not yes and not dry_run:
+        raise CommandFailed("--json can't ask: add --yes or --dry-run", ExitCode.USAGE, "usage")
     with opened(Choice(name=name, uri=uri, warehouse=warehouse, properties=properties)) as found:
         _refuse_locks_of_a_process(found)
-        request_id, resource, doomed = _chosen(found, what)
+        doomed = found.unlock(**_named(found, what), waiters=waiters, guard=guard, dry_run=True)
+        if not doomed:
+            raise _nothing_to_free(found, what)
+        if dry_run:
+            _answer_freed(output, doomed, dry_run=True)
+            return
         if not yes:
-            now = SYSTEM_CLOCK.wall_ms()
-            output.notes.print(views.lock_table(doomed, now_ms=now, title="This frees by force"))
-            if not typer.confirm("Free?", err=True):
+            title = "This frees by force"
+            output.notes.print(views.lock_table(doomed, now_ms=SYSTEM_CLOCK.wall_ms(), title=title))
+            if not confirmed("Free?"):
                 raise CommandFailed("nothing was freed", ExitCode.REFUSED, "not-confirmed")
-        freed = found.unlock(request_id=request_id, resource=resource, why=why)
+        shown = dict.fromkeys(entry.request_id for entry in doomed)
+        freed = [entry for request_id in reversed(shown) for entry in found.unlock(request_id=request_id, why=why)]
         if not freed:
             raise CommandFailed(
                 f"nothing was freed: {what!r} was given back in the meantime", ExitCode.REFUSED, "not-found"
             )
-        lines = [Text(f"freed {views.lock_line(entry)}") for entry in freed]
-        output.answer({"freed": [views.lock_record(entry) for entry in freed]}, *lines)
+        _answer_freed(output, freed, dry_run=False)
 
 
-def _chosen(catalog: CoordinatedCatalog, what: str) -> tuple[str | None, Resource | None, list[LockEntry]]:
-    """Return what ``unlock`` is asked for: a request id or a resource, and the locks that it frees."""
+def _answer_freed(output: Output, entries: Sequence[LockEntry], *, dry_run: bool) -> None:
+    verb = "would free" if dry_run else "freed"
+    lines = [Text(f"{verb} {views.lock_line(entry)}") for entry in entries]
+    output.answer({"dry_run": dry_run, "freed": [views.lock_record(entry) for entry in entries]}, *lines)
+
+
+def _named(catalog: CoordinatedCatalog, what: str) -> dict[str, Any]:
+    """Return the request or the resource that *what* names, as :meth:`CoordinatedCatalog.unlock` takes it.
+
+    Raises:
+        CommandFailed: It names none, or several requests.
+    """
     entries = catalog.show_locks()
     if len(what) >= views.REQUEST_ID_LENGTH:
         ids = sorted({entry.request_id for entry in entries if entry.request_id.startswith(what)})
@@ -222,17 +277,29 @@ def _chosen(catalog: CoordinatedCatalog, what: str) -> tuple[str | None, Resourc
                 "ambiguous",
             )
         if ids:
-            return ids[0], None, [entry for entry in entries if entry.request_id == ids[0]]
+            return {"request_id": ids[0]}
     for resource in map(catalog.spelled, _resources(what)):
-        named = [entry for entry in entries if catalog.is_on(entry, resource)]
-        requests = {entry.request_id for entry in named if not entry.guard or catalog.is_left(entry)}
-        if requests:
-            return None, resource, [entry for entry in entries if entry.request_id in requests]
+        if any(catalog.is_on(entry, resource) for entry in entries):
+            return {"resource": resource}
     raise CommandFailed(
         f"there is no lock {what!r}: neither a request id nor a locked resource; `commit-coord locks` lists them",
         ExitCode.REFUSED,
         "not-found",
     )
+
+
+def _nothing_to_free(catalog: CoordinatedCatalog, what: str) -> CommandFailed:
+    """Return the error about a resource on which only requests stand that *unlock* spares."""
+    named = _named(catalog, what)
+    helpful = [
+        option
+        for option in ("--waiters", "--guard")
+        if catalog.unlock(**named, waiters=option == "--waiters", guard=option == "--guard", dry_run=True)
+    ]
+    spared = {"--waiters": "requests that wait", "--guard": "the table's guard"}
+    there = " and ".join(spared[option] for option in helpful) or "no lock any more"
+    hint = f"; add {' and '.join(helpful)} to free that" if helpful else ""
+    return CommandFailed(f"nobody holds {what!r}, there is only: {there}{hint}", ExitCode.REFUSED, "not-found")
 
 
 def _resources(text: str) -> list[Resource]:

@@ -15,8 +15,7 @@ from rich.text import Text
 from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.cli import migration_views as views
 from commit_coord.cli.catalogs import Choice, opened
-from commit_coord.cli.exit_codes import ExitCode
-from commit_coord.cli.failures import CommandFailed
+from commit_coord.cli.exit_codes import CommandFailed, ExitCode
 from commit_coord.cli.options import CATALOG, PROPERTY, URI, WAREHOUSE, WHY
 from commit_coord.cli.output import DEBUG, JSON, Output, duration, table
 from commit_coord.clock import SYSTEM_CLOCK

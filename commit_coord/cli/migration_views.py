@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rich.table import Table
 from rich.text import Text
 
-from commit_coord.cli.output import duration, table
+from commit_coord.cli.fitting import Column, FittingTable
+from commit_coord.cli.output import duration
 from commit_coord.protocol.migration import Phase, State
 
 if TYPE_CHECKING:
@@ -22,11 +22,20 @@ _BAR = 24
 """Letters of the bar that shows how many tables are in which phase."""
 
 
-def status_table(statuses: Sequence[TableStatus]) -> Table:
+_COLUMNS = (
+    Column("table", 0, least=16, cut_in_middle=True),
+    Column("phase", 1),
+    Column("epoch", 5, right=True),
+    Column("ours", 3, right=True),
+    Column("commits by phase", 2),
+    Column("mean wait", 4),
+    Column("others seen", 0, least=16),
+)
+
+
+def status_table(statuses: Sequence[TableStatus]) -> FittingTable:
     """Return a table of where tables are."""
-    shown = table(
-        "table", "phase", "epoch", "ours", "commits by phase", "mean wait", "others seen", right=("epoch", "ours")
-    )
+    shown = FittingTable(_COLUMNS)
     for one in statuses:
         counted = _counted(one)
         shown.add_row(

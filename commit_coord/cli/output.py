@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import sys
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 import orjson
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from commit_coord.cli.exit_codes import CommandFailed, ExitCode
+
 JSON = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, everything else on stderr.")]
 DEBUG = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
-_PIPE_WIDTH = 240
+_PIPE_WIDTH = 10_000
 
 
 class Output:
@@ -26,10 +28,7 @@ class Output:
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
-        # Into a pipe or a file: as wide as it needs, lines are for grep.
-        width = None if sys.stdout.isatty() else _PIPE_WIDTH
-        self.console = Console(file=sys.stdout, highlight=False, width=width)
-        self.notes = Console(file=sys.stderr, highlight=False)
+        self.console, self.notes = _console(sys.stdout), _console(sys.stderr)
 
     def answer(self, document: Any, *shown: Any) -> None:
         """Print *document* as JSON, or *shown* for people."""
@@ -42,6 +41,31 @@ class Output:
     def note(self, text: str) -> None:
         """Say something that is no part of the answer."""
         self.notes.print(text, soft_wrap=True, markup=False)
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Leave it to the command how it ends; rich would exit."""
+        raise BrokenPipeError
+
+
+def _console(stream: TextIO) -> Console:
+    # Into a pipe or a file: as wide as it needs, lines are for grep.
+    return _Console(file=stream, highlight=False, width=None if stream.isatty() else _PIPE_WIDTH)
+
+
+def confirmed(question: str) -> bool:
+    """Ask on stderr, and return whether the answer is yes.
+
+    Raises:
+        CommandFailed: There is nobody to answer: the input is at its end.
+    """
+    try:
+        return typer.confirm(question, err=True)
+    except typer.Abort as error:
+        if isinstance(error.__context__, EOFError):
+            raise CommandFailed("nobody answered the question: add --yes", ExitCode.USAGE, "usage") from None
+        raise
 
 
 def json(document: Any) -> str:

@@ -6,16 +6,14 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-import typer
 from rich.table import Table
 from rich.text import Text
 
 from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.catalog.orphans import Orphan, Orphans
 from commit_coord.catalog.repair import LostCommit
-from commit_coord.cli.exit_codes import ExitCode
-from commit_coord.cli.failures import CommandFailed
-from commit_coord.cli.output import Output, duration, moment, table
+from commit_coord.cli.exit_codes import CommandFailed, ExitCode
+from commit_coord.cli.output import Output, confirmed, duration, moment, table
 from commit_coord.cli.views import short
 from commit_coord.model import Resource
 
@@ -123,7 +121,7 @@ def _confirmed(output: Output, shown: Table | Text | str, question: str, *, yes:
     if output.as_json:
         raise CommandFailed("--json can't ask: give --yes as well", ExitCode.USAGE, "usage")
     output.notes.print(shown)
-    if not typer.confirm(question, err=True):
+    if not confirmed(question):
         raise CommandFailed("nothing was changed", ExitCode.REFUSED, "not-confirmed")
 
 

@@ -46,7 +46,8 @@ def render() -> str:
         "| --- | --- |",
         *(f"| {int(code)} | {text} |" for code, text in MEANINGS.items()),
         "",
-        "An error is one line, `error: …`, and says what to do. `--debug` shows the traceback as well.",
+        "An error is one line, `error: …`, and says what to do. Above an error in a statement stands the line of the",
+        "statement, with a caret under the place. `--debug` shows the traceback as well.",
         "What each error of the library means is in [errors.md](errors.md).",
     ]
     return "\n".join(lines) + "\n"

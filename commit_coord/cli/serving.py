@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from commit_coord.cli.catalogs import require_configured
-from commit_coord.cli.exit_codes import ExitCode
-from commit_coord.cli.failures import CommandFailed
+from commit_coord.cli.exit_codes import CommandFailed, ExitCode
 from commit_coord.cli.output import DEBUG, JSON, Output
 from commit_coord.config import default_catalog_name
 

@@ -12,10 +12,9 @@ from rich.text import Text
 from commit_coord.catalog.sql import CoordinatedSqlCatalog
 from commit_coord.cli import views
 from commit_coord.cli.catalogs import Choice, checked, opened, table_resource
-from commit_coord.cli.exit_codes import ExitCode
-from commit_coord.cli.failures import CommandFailed
+from commit_coord.cli.exit_codes import CommandFailed, ExitCode
 from commit_coord.cli.options import CATALOG, PROPERTY, URI, WAREHOUSE, YES
-from commit_coord.cli.output import DEBUG, JSON, Output
+from commit_coord.cli.output import DEBUG, JSON, Output, confirmed
 from commit_coord.config import Configuration, configure
 from commit_coord.errors import ConfigError
 from commit_coord.locks.registry import create_lock_manager
@@ -148,5 +147,5 @@ def _adopt_table(output: Output, choice: Choice, configuration: Configuration, t
 
 def _confirm_stopped(output: Output, declared: str) -> None:
     output.note(declared)
-    if not typer.confirm("Have all processes that use it been stopped?", err=True):
+    if not confirmed("Have all processes that use it been stopped?"):
         raise CommandFailed("nothing was changed", ExitCode.REFUSED, "not-confirmed")

@@ -1,47 +1,86 @@
-"""The interactive shell of ``commit-coord sql``: history, completion, one statement after the other."""
+"""The interactive shell of ``commit-coord sql``: history, completion, statements of several lines."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
-from prompt_toolkit.history import FileHistory
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
 from commit_coord.catalog.base import CoordinatedCatalog
+from commit_coord.sql.grammar import split, statements
 
 _WORDS = (
     "ADD", "ALTER TABLE", "CASCADE", "CHANGE", "COLUMNS", "CONCATENATE", "CREATE BRANCH", "CREATE DATABASE",
-    "CREATE TABLE", "CREATE TAG", "DELETE FROM", "DROP", "DROP BRANCH", "DROP DATABASE", "DROP FORCE LEASE",
-    "DROP TABLE", "DROP TAG", "EXCLUSIVE", "EXECUTE EXPIRE_SNAPSHOTS", "EXECUTE ROLLBACK", "EXPLAIN LOCKS",
-    "EXTENDED", "FROM", "IF EXISTS", "IF NOT EXISTS", "INSERT INTO", "INSERT OVERWRITE", "LOCATION", "LOCK DATABASE",
-    "LOCK TABLE", "PARTITION", "PARTITIONED BY", "RENAME TO", "REPLACE COLUMNS", "RETAIN", "SELECT", "SET FILEFORMAT",
-    "SET PARTITION SPEC", "SET SERDE", "SET SERDEPROPERTIES", "SET TBLPROPERTIES", "SHARED", "SHOW LEASE",
-    "SHOW LOCKS", "STORED AS", "TBLPROPERTIES", "TOUCH PARTITION", "TRUNCATE TABLE", "UNLOCK DATABASE",
-    "UNLOCK TABLE", "UNSET TBLPROPERTIES", "UPDATE", "VALUES", "WHERE",
+    "CREATE TABLE", "CREATE TAG", "DELETE FROM", "DESCRIBE", "DROP", "DROP BRANCH", "DROP DATABASE",
+    "DROP FORCE LEASE", "DROP TABLE", "DROP TAG", "EXCLUSIVE", "EXECUTE EXPIRE_SNAPSHOTS", "EXECUTE ROLLBACK",
+    "EXPLAIN LOCKS", "EXTENDED", "FROM", "HELP", "IF EXISTS", "IF NOT EXISTS", "INSERT INTO", "INSERT OVERWRITE",
+    "LOCATION", "LOCK DATABASE", "LOCK TABLE", "PARTITION", "PARTITIONED BY", "RENAME TO", "REPLACE COLUMNS",
+    "RETAIN", "SELECT", "SET FILEFORMAT", "SET PARTITION SPEC", "SET SERDE", "SET SERDEPROPERTIES",
+    "SET TBLPROPERTIES", "SHARED", "SHOW DATABASES", "SHOW LEASE", "SHOW LOCKS", "SHOW TABLES", "STORED AS",
+    "TBLPROPERTIES", "TOUCH PARTITION", "TRUNCATE TABLE", "UNLOCK DATABASE", "UNLOCK TABLE", "UNSET TBLPROPERTIES",
+    "UPDATE", "VALUES", "WHERE",
 )  # fmt: skip
 
 _HISTORY = Path("~/.commit_coord_history")
 
 
-def statements(catalog: CoordinatedCatalog) -> Iterable[str]:
-    """Yield what is typed, each up to its ``;`` or the end of its line, until Ctrl-D."""
+_AT_ONCE = ("help", "quit", "exit")
+"""Words that need no ``;``."""
+
+
+def typed(catalog: CoordinatedCatalog) -> Iterable[str]:
+    """Yield the statements that are typed, each up to its ``;``, until Ctrl-D."""
     session: PromptSession[str] = PromptSession(
-        history=FileHistory(str(_HISTORY.expanduser())), completer=_Names(lambda: names(catalog))
+        history=_history(_HISTORY.expanduser()),
+        completer=_Names(lambda: names(catalog)),
+        multiline=True,
+        key_bindings=_enter(),
+        prompt_continuation=lambda width, line, wraps: "> ".rjust(width),
     )
     while True:
         try:
-            text = session.prompt("commit-coord> ").strip()
+            text = session.prompt("commit-coord> ")
         except KeyboardInterrupt:
             continue  # what was typed is given up, as in every shell
         except EOFError:
             return
-        if text.rstrip(";").lower() in ("quit", "exit"):
-            return
-        if text:
-            yield text
+        for statement in statements([text]):
+            if statement.rstrip(";").strip().lower() in ("quit", "exit"):
+                return
+            yield statement
+
+
+def _history(file: Path) -> History:
+    """Return the history in *file*; where that can't be written, one that ends with the shell."""
+    writable = os.access(file if file.exists() else file.parent, os.W_OK)
+    return FileHistory(str(file)) if writable else InMemoryHistory()
+
+
+def is_complete(text: str) -> bool:
+    """Return whether Enter ends *text*: nothing is left behind its last ``;``, or it needs none."""
+    return text.strip().lower() in ("", *_AT_ONCE) or not split(text)[-1].strip()
+
+
+def _enter() -> KeyBindings:
+    """Return what the Enter key does: it ends a complete statement, else it begins a new line."""
+    keys = KeyBindings()
+
+    @keys.add("enter")
+    def pressed(event: KeyPressEvent) -> None:
+        buffer = event.current_buffer
+        if is_complete(buffer.text):
+            buffer.validate_and_handle()
+        else:
+            buffer.insert_text("\n")
+
+    return keys
 
 
 def names(catalog: CoordinatedCatalog) -> list[str]:
@@ -62,7 +101,9 @@ class _Names(Completer):
         if not begun:
             return
         if self._known is None:
-            self._known = self._listed()
+            self._known = []
+            with suppress(Exception):  # a shell without completion works, too
+                self._known = self._listed()
         for word in (*_WORDS, *self._known):
             if word.lower().startswith(begun.lower()):
                 yield Completion(word, start_position=-len(begun))

@@ -9,8 +9,8 @@ import typer
 from rich.text import Text
 
 from commit_coord.cli.catalogs import Choice, opened
-from commit_coord.cli.exit_codes import ExitCode
-from commit_coord.cli.failures import CommandFailed, explain
+from commit_coord.cli.exit_codes import CommandFailed, ExitCode
+from commit_coord.cli.failures import explain
 from commit_coord.cli.options import CATALOG, PROPERTY, URI, WAREHOUSE
 from commit_coord.cli.output import DEBUG, JSON, Output, table
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def sql(
     statement: Annotated[
-        str | None, typer.Argument(help="SHOW LOCKS, LOCK TABLE, ALTER TABLE …; without one, a shell opens.")
+        str | None, typer.Argument(help="SELECT, SHOW LOCKS, ALTER TABLE …; without one, a shell opens.")
     ] = None,
     database: Annotated[
         str, typer.Option("--database", "-d", help="The database of tables that are named without one.")
@@ -38,11 +38,13 @@ def sql(
     as_json: JSON = False,
     debug: DEBUG = False,
 ) -> None:
-    """Run one of Hive's statements on the tables and their locks, or open a shell; in a pipe, one in each line.
+    """Run Hive's statements on the tables and their locks, or open a shell. `commit-coord sql help` lists them.
 
-    On a terminal the answer is a table; in a pipe it is what Hive prints, separated by tabs.
+    In a shell and in a pipe, each statement ends with a `;` and may have several lines. A script ends with its first
+    error. On a terminal the answer is a table; in a pipe it is what Hive prints, separated by tabs.
     """
     from commit_coord.sql import Session
+    from commit_coord.sql.grammar import statements
 
     output = Output(as_json=as_json)
     if statement is None and as_json:
@@ -50,19 +52,25 @@ def sql(
     with opened(Choice(name=name, uri=uri, warehouse=warehouse, properties=properties)) as found:
         session = Session(found, database=database, all_columns=all_columns)
         if statement is not None:
-            _answer(output, session.run(statement))
+            texts = list(statements([statement])) or [statement]
+            if as_json and len(texts) > 1:
+                raise CommandFailed("--json takes one statement", ExitCode.USAGE, "usage")
+            for text in texts:
+                _answer(output, session.run(text))
             return
         if not sys.stdin.isatty():  # A script: it ends with the first error.
-            for line in filter(str.strip, sys.stdin):
-                _answer(output, session.run(line))
+            for text in statements(sys.stdin):
+                _answer(output, session.run(text))
             return
-        from commit_coord.cli.shell import statements
+        from commit_coord.cli.shell import typed
 
-        for text in statements(found):
+        for text in typed(found):
             try:
                 _answer(output, session.run(text))
             except Exception as error:  # noqa: BLE001 - one statement's error does not end the shell
-                output.note(f"error: {explain(error).message}")
+                output.note(explain(error).shown)
+            except KeyboardInterrupt:
+                output.note("interrupted")
 
 
 def _answer(output: Output, answer: Answer) -> None:

@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from rich.markup import escape
-from rich.table import Table
+from rich.text import Text
 
-from commit_coord.cli.output import duration, table
-from commit_coord.cli.views import expiry, short
+from commit_coord.cli.fitting import Column, FittingTable
+from commit_coord.cli.output import duration
+from commit_coord.cli.views import blocking_owner, expiry, lock_states, short
 from commit_coord.model import LockEntry, LockMode, LockScope, LockState
 
 _AT_FIRST = 8
@@ -41,15 +41,21 @@ class Watch:
         return self._granted_ms.get(entry.request_id, entry.requested_at_ms)
 
 
-def lock_tree(entries: Sequence[LockEntry], watch: Watch, *, now_ms: int, title: str, lines: int) -> Table | str:
+_COLUMNS = (
+    Column("resource, owner", 0, least=30),
+    Column("state", 1),
+    Column("for", 2, right=True),
+    Column("expires in", 5),
+    Column("request", 3),
+    Column("", 4),
+    Column("", 6),
+)
+
+
+def lock_tree(entries: Sequence[LockEntry], watch: Watch, *, now_ms: int, title: str, lines: int) -> FittingTable:
     """Return *entries* as a tree of at most *lines* lines, the title and the header not counted."""
-    if not entries:
-        return f"{title}: no locks"
     root = _grown(entries, watch)
-    made = table("resource, owner", "state", "for", "expires in", "request", "", title=title, right=("for",))
-    for column in made.columns:
-        column.no_wrap, column.overflow = True, "ellipsis"
-    made.columns[0].ratio, made.expand = 1, True
+    made = FittingTable(_COLUMNS, title, empty="no locks")
     owners = {entry.request_id: entry.owner for entry in entries}
     behind = Counter(request_id for request_id in {e.request_id: e.blocked_by for e in entries}.values() if request_id)
     limit = _AT_FIRST
@@ -57,28 +63,30 @@ def lock_tree(entries: Sequence[LockEntry], watch: Watch, *, now_ms: int, title:
     while limit < lines:
         limit *= 2
         shown = max(shown, _layout(root, lines, limit), key=lambda layout: sum(map(len, layout.values())))
-    for guide, item in _walk(root, shown):
+    drawn = list(_walk(root, shown))
+    states = lock_states(entry for _, item in drawn if (entry := _entry_of(item)) is not None)
+    for guide, item in drawn:
         if isinstance(item, _Rest):
-            made.add_row(f"[dim]{guide}… {len(item.items):,} more: {item.counts}[/]")
+            made.add_row(Text(f"{guide}… {len(item.items):,} more: {item.counts}", style="dim"), "", "", "", "", "", "")
             continue
-        entry = item.only if isinstance(item, _Node) else item
-        name = f"[bold]{escape(item.name)}[/] " if isinstance(item, _Node) else ""
+        entry = _entry_of(item)
+        name = Text(f"{item.name} ", style="bold") if isinstance(item, _Node) else Text()
         if entry is None:
             assert isinstance(item, _Node)
-            made.add_row(guide + name, "" if item in shown else f"[dim]{item.counts}[/]")
+            counts = Text("" if item in shown else item.counts, style="dim")
+            made.add_row(Text.assemble(guide, name, counts), "", "", "", "", "", "")
             continue
         relation = f"{behind[entry.request_id]:,} behind it" if behind[entry.request_id] else ""
         if entry.blocked_by:
-            blocker = owners.get(entry.blocked_by)
             relation = f"behind {short(entry.blocked_by)}"
-            relation += f" ({escape(f'{blocker.user}@{blocker.host}')} pid {blocker.pid})" if blocker else ""
         made.add_row(
-            f"{guide}{name}{_kind(entry)} {escape(str(entry.owner))}",
-            "[green]holds[/]" if entry.state is LockState.ACQUIRED else "[yellow]waits[/]",
+            Text.assemble(guide, name, f"{_kind(entry)} {entry.owner}"),
+            states[entry.request_id],
             duration(max(0, now_ms - watch.since_ms(entry))),
             expiry(entry),
             short(entry.request_id),
             relation,
+            blocking_owner(entry, owners),
         )
     return made
 
@@ -129,6 +137,17 @@ class _Rest:
 
 
 _Item = LockEntry | _Node | _Rest
+
+
+def _entry_of(item: _Item) -> LockEntry | None:
+    """Return the lock on the line of *item*, None where the line has none."""
+    match item:
+        case LockEntry():
+            return item
+        case _Node():
+            return item.only
+        case _Rest():
+            return None
 
 
 def _grown(entries: Sequence[LockEntry], watch: Watch) -> _Node:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from rich.table import Table
+from rich.text import Text
 
+from commit_coord.cli.fitting import Column, FittingTable
 from commit_coord.cli.output import duration, moment, table
 from commit_coord.config import PROPERTIES, Configuration, Origin
 from commit_coord.coordinator import request_ids
 from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.iceberg.rebase import GENERATION, REQUEST_ID
-from commit_coord.model import Guarantees, LockEntry, LockState
-from commit_coord.process import is_dead
+from commit_coord.model import Guarantees, LockEntry, LockState, Owner
+from commit_coord.process import has_dead_owner, is_dead
 from commit_coord.redaction import shown
 
 Record = dict[str, Any]
@@ -40,6 +43,7 @@ def lock_record(entry: LockEntry) -> Record:
         "resource": str(entry.resource),
         "mode": entry.mode.value,
         "state": entry.state.value,
+        "dead": has_dead_owner(entry),
         "owner": {
             "user": entry.owner.user,
             "host": entry.owner.host,
@@ -57,33 +61,58 @@ def lock_record(entry: LockEntry) -> Record:
     }
 
 
-def lock_table(entries: Sequence[LockEntry], *, now_ms: int, title: str) -> Table | str:
+_LOCK_COLUMNS = (
+    Column("resource", 0, least=16, cut_in_middle=True),
+    Column("mode", 2),
+    Column("state", 1),
+    Column("owner", 0, least=18),
+    Column("for", 3, right=True),
+    Column("expires in", 6),
+    Column("request", 4),
+    Column("waits for", 5),
+    Column("of", 8),
+    Column("scope", 7),
+)
+
+
+def lock_table(entries: Sequence[LockEntry], *, now_ms: int, title: str) -> FittingTable:
     """Return a table of *entries*: those who wait below those who hold, each with whom it waits for."""
-    if not entries:
-        return f"{title}: no locks"
-    made = table(
-        "resource", "mode", "state", "owner", "for", "expires in", "request", "scope", title=title, right=("for",)
-    )
+    made = FittingTable(_LOCK_COLUMNS, title, empty="no locks")
     owners = {entry.request_id: entry.owner for entry in entries}
+    states = lock_states(entries)
     for entry in entries:
-        if entry.state is LockState.ACQUIRED:
-            state = "[green]holds[/]"
-        else:
-            blocker = owners.get(entry.blocked_by or "")
-            who = f" for {short(entry.blocked_by)}" if entry.blocked_by else ""
-            who += f" ({blocker.user}@{blocker.host} pid {blocker.pid})" if blocker else ""
-            state = f"[yellow]waits{who}[/]"
         made.add_row(
-            _escaped(str(entry.resource)),
+            str(entry.resource),
             entry.mode.letter,
-            state,
-            _escaped(str(entry.owner)),
+            states[entry.request_id],
+            str(entry.owner),
             duration(max(0, now_ms - entry.requested_at_ms)),
             expiry(entry),
             short(entry.request_id),
+            short(entry.blocked_by),
+            blocking_owner(entry, owners),
             entry.scope.value,
         )
     return made
+
+
+def lock_states(entries: Iterable[LockEntry]) -> dict[str, Text]:
+    """Return of each request whether it ``holds`` or ``waits``, or that its owner is ``dead``."""
+    ended = cache(is_dead)  # many requests have one owner
+    return {
+        entry.request_id: Text("dead", style="red")
+        if has_dead_owner(entry, ended)
+        else Text("holds", style="green")
+        if entry.state is LockState.ACQUIRED
+        else Text("waits", style="yellow")
+        for entry in entries
+    }
+
+
+def blocking_owner(entry: LockEntry, owners: Mapping[str, Owner]) -> str:
+    """Return the owner of the request that *entry* waits for, if it is one of *owners*; else ""."""
+    blocker = owners.get(entry.blocked_by or "")
+    return f"{blocker.user}@{blocker.host} pid {blocker.pid}" if blocker else ""
 
 
 def lock_line(entry: LockEntry) -> str:
@@ -223,24 +252,31 @@ def commit_record(snapshot: Snapshot, current: int | None) -> Record:
     }
 
 
-def commit_table(records: Sequence[Record], *, title: str, wide: bool) -> Table | str:
+_COMMIT_COLUMNS = (
+    Column("when", 0, least=19),
+    Column("snapshot", 3),
+    Column("operation", 0, least=9),
+    Column("rows", 1, right=True),
+    Column("request id", 2),
+    Column("gen.", 5, right=True),
+    Column("writer", 4),
+)
+
+
+def commit_table(records: Sequence[Record], *, title: str, wide: bool) -> FittingTable:
     """Return a table of commits, newest first as given; request ids are whole when it may be *wide*."""
-    if not records:
-        return f"{title}: no commits"
-    made = table(
-        "when", "snapshot", "operation", "rows", "request id", "gen.", "writer", title=title, right=("rows", "gen.")
-    )
+    made = FittingTable(_COMMIT_COLUMNS, title, empty="no commits")
     for record in records:
         rows = f"+{record['added_rows']:,}" + (f" −{record['deleted_rows']:,}" if record["deleted_rows"] else "")
         snapshot = "–" if record["snapshot_id"] is None else str(record["snapshot_id"])
         made.add_row(
             record["when"].partition(".")[0],
-            snapshot + (" [green]●[/]" if record["current"] else ""),
+            Text.assemble(snapshot, (" ●", "green") if record["current"] else ""),
             _OPERATIONS.get(record["operation"], record["operation"]) or "–",
             rows if record["snapshot_id"] is not None else "–",
-            _request_ids(record["request_id"], wide) or "[dim]not coordinated[/]",
+            _request_ids(record["request_id"], wide) or Text("not coordinated", style="dim"),
             "–" if record["generation"] is None else str(record["generation"]),
-            _escaped(record["writer"] or "–"),
+            record["writer"] or "–",
         )
     return made
 

@@ -8,7 +8,13 @@ and Iceberg, ``settings`` the values for one catalog and what they must fulfil t
 from commit_coord.config.page import render
 from commit_coord.config.properties import BLIND_APPENDS, COALESCE, PROPERTIES, TABLE_PROPERTIES
 from commit_coord.config.property import Property
-from commit_coord.config.reading import COORDINATED_URI_PREFIX, configure, default_catalog_name, given_properties
+from commit_coord.config.reading import (
+    COORDINATED_URI_PREFIX,
+    configure,
+    default_catalog_name,
+    given_properties,
+    known_catalogs,
+)
 from commit_coord.config.settings import Configuration, Settings
 from commit_coord.config.values import (
     CompareAndSetSetting,
@@ -41,5 +47,6 @@ __all__ = [
     "configure",
     "default_catalog_name",
     "given_properties",
+    "known_catalogs",
     "render",
 ]

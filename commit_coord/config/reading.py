@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, cast
 
 from pyiceberg.typedef import RecursiveDict
@@ -68,7 +69,28 @@ def given_properties(name: str, arguments: Mapping[str, Any]) -> dict[str, str]:
 
 def default_catalog_name() -> str:
     """Return ``default-catalog`` of the configuration, else ``default``."""
-    return Config().get_default_catalog_name()
+    with _readable():
+        return Config().get_default_catalog_name()
+
+
+def known_catalogs() -> list[str]:
+    """Return the names that PyIceberg's configuration has, from files and the environment."""
+    with _readable():
+        found = Config().config.get("catalog")
+    return sorted(found) if isinstance(found, dict) else []
+
+
+@contextmanager
+def _readable() -> Iterator[None]:
+    """Say in a sentence why PyIceberg's configuration can't be read."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - those of PyIceberg's YAML parser have no other base
+        cause, mark = getattr(error, "problem", None) or error, getattr(error, "problem_mark", None)
+        line = mark.line + 1 if mark is not None else None
+        raise ConfigError(
+            "PyIceberg's configuration can't be read", file=".pyiceberg.yaml", line=line, cause=cause
+        ) from None
 
 
 def _default_lock_impl(uri: str) -> LockImpl:
@@ -80,9 +102,11 @@ def _default_lock_impl(uri: str) -> LockImpl:
 def _merged(name: str, arguments: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, Origin]]:
     merged: dict[str, str] = {}
     origins: dict[str, Origin] = {}
+    with _readable():
+        files, environment = Config._from_configuration_files() or {}, Config._from_environment_variables({})
     for origin, source in (
-        (Origin.FILE, _catalog(name, Config._from_configuration_files() or {})),
-        (Origin.ENVIRONMENT, _catalog(name, Config._from_environment_variables({}))),
+        (Origin.FILE, _catalog(name, files)),
+        (Origin.ENVIRONMENT, _catalog(name, environment)),
         (Origin.ARGUMENT, arguments),
     ):
         for key, value in source.items():

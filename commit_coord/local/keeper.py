@@ -191,7 +191,7 @@ def _keeper_pid(folder: Path) -> int:
                 return int(file.read())
     except (FileNotFoundError, ValueError):
         pass  # ValueError: it has the lock and has not written yet, so nothing is up
-    raise NotUp(f"nothing is up in {folder}")
+    raise NotUp(f"nothing is up in {folder}; `commit-coord local up` starts servers")
 
 
 # -- the keeper --------------------------------------------------------------------------------------------

@@ -64,6 +64,10 @@ class Carried(Exception):
         self.entry = entry
 
 
+class RemovedByForce(LockRefused):
+    """An operator has removed the request from the queue."""
+
+
 @dataclass(slots=True, eq=False, kw_only=True)
 class Acquire:
     """One call of acquire.

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 
 from commit_coord.errors import LockRefused
 from commit_coord.locks.base import Lease, LockManager, Policy
-from commit_coord.model import JournalEntry, LockRequest, Offer
+from commit_coord.model import JournalEntry, LockRequest, Offer, Owner
 
 
 class HandoverLease(Lease):
@@ -112,3 +112,29 @@ class HandoverLockManager(LockManager):
     def recall(self, request_id: str) -> JournalEntry | None:
         """Return the journal entry of *request_id*, None if there is no entry or no journal."""
         return None
+
+
+RELEASE_NOTE_MS = 3_600_000
+"""How long the journal keeps who released a request by force. Its waiter asks at once, unless it is stopped."""
+
+
+def release_note(request_id: str, by: Owner, why: str) -> JournalEntry:
+    """Return the journal entry from which a waiter learns who released its request by force."""
+    return JournalEntry(
+        request_id=_released(request_id),
+        table=f"{by.user}@{by.host} pid {by.pid}",
+        table_uuid=why,
+        metadata_location="",
+    )
+
+
+def released_by(locks: HandoverLockManager, request_id: str) -> dict[str, str]:
+    """Return what the journal knows of the release by force of a request, as facts for an error."""
+    note = locks.recall(_released(request_id))
+    if note is None:
+        return {}
+    return {"released_by": note.table} | ({"why": note.table_uuid} if note.table_uuid else {})
+
+
+def _released(request_id: str) -> str:
+    return f"released:{request_id}"

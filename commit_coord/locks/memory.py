@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from commit_coord.clock import SYSTEM_CLOCK, Clock
-from commit_coord.errors import LockRefused, OfferLost
+from commit_coord.errors import OfferLost
 from commit_coord.events import Events, LockLeaseLost
-from commit_coord.locks.acquiring import ANSWER_LEASES, Acquire, Acquirer, Carried
+from commit_coord.locks.acquiring import ANSWER_LEASES, Acquire, Acquirer, Carried, RemovedByForce
 from commit_coord.locks.base import Extension, Lease, LockSettings
 from commit_coord.locks.blockers import Blocker, Holder, entries_of, holder_of
 from commit_coord.locks.event_emitter import LockEventEmitter
@@ -236,14 +236,14 @@ class MemoryQueue:
 
         Raises:
             Carried: A holder has carried out what it offered.
-            LockRefused: It was freed by force.
+            RemovedByForce: An operator has removed it.
             OfferLost: It is gone, and its offer may have been carried out.
         """
         ticket = self.space.find(request.request_id)
         if ticket is not None and ticket.request is request:
             return ticket
         if not request.offer:
-            raise LockRefused("the request was removed from the queue by force", locks=request)
+            raise RemovedByForce("the request was removed from the queue by force", locks=request)
         if entry := self.space.answers.get(request.request_id, self._clock.now()):
             raise Carried(entry)
         raise OfferLost("the request is gone, and the outcome of its offer is not known", locks=request)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from commit_coord.errors import LockRefused
-from commit_coord.locks.acquiring import Acquire, Carried, Queue
+from commit_coord.errors import LockError, LockRefused, OfferLost
+from commit_coord.locks.acquiring import Acquire, Carried, Queue, RemovedByForce
 from commit_coord.locks.base import Extension, Lease, LockSettings, Policy, WaitPolicy
-from commit_coord.locks.handover import HandoverLease, HandoverLockManager
+from commit_coord.locks.handover import HandoverLease, HandoverLockManager, released_by
 from commit_coord.locks.held import Held
 from commit_coord.model import (
     Guarantees,
@@ -149,15 +150,27 @@ class QueueLockManager(HandoverLockManager, Generic[QueueT]):
         """Do :meth:`acquire`; *watch* is called now and then while it waits, and what that raises ends the wait."""
         self._refuse_undeclared(request)
         acquire = Acquire(request=request, deadline=deadline, policy=policy or WaitPolicy(), watch=watch)
-        return self.parts.acquirer.acquire(acquire)
+        with self._naming_who_released(request):
+            return self.parts.acquirer.acquire(acquire)
 
     def submit(self, request: LockRequest, *, deadline: float) -> HandoverLease | JournalEntry:
         """See :meth:`HandoverLockManager.submit`."""
         self._refuse_undeclared(request)
         try:
-            return self.parts.acquirer.acquire(Acquire(request=request, deadline=deadline))
+            with self._naming_who_released(request):
+                return self.parts.acquirer.acquire(Acquire(request=request, deadline=deadline))
         except Carried as answer:
             return answer.entry
+
+    @contextmanager
+    def _naming_who_released(self, request: LockRequest) -> Iterator[None]:
+        """Let the error about a request that is gone name the operator who released it by force, if one did."""
+        try:
+            yield
+        except (RemovedByForce, OfferLost) as error:
+            with suppress(LockError):
+                error.details |= released_by(self, request.request_id)
+            raise
 
     def give_up(self, request: LockRequest) -> None:
         """Leave nothing of *request*, whatever became of its acquire."""

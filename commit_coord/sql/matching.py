@@ -47,6 +47,20 @@ def matching(table: Table, condition: Condition, most: int | None, columns: set[
     return pa.concat_tables(found, promote_options="permissive").slice(0, most)
 
 
+def count_matching(table: Table, condition: Condition) -> int:
+    """Return how many rows match; a file is read only if its metadata does not say how many of its rows do."""
+    needed = column_ids(condition) or {field.field_id for field in table.schema().fields[:1]}
+    scan = ArrowScan(table.metadata, table.io, prune_columns(table.schema(), needed), E.AlwaysTrue())
+    count = 0
+    for task, all_match in _candidates(table, condition):
+        if all_match:
+            count += task.file.record_count
+        else:
+            rows = scan.to_table([task])
+            count += rows.filter(truth(condition, rows)).num_rows
+    return count
+
+
 def rewrite(tx: CoordinatedTransaction, condition: Condition, change: Callable[[pa.Table], pa.Table | None]) -> int:
     """Put what *change* makes of the rows that match in their place, or nothing; return how many matched."""
     table, count, whole = tx.view, 0, list[DataFile]()

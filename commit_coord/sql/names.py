@@ -87,6 +87,10 @@ class Names:
             return False
         return True
 
-    def tables_of(self, database: str) -> Sequence[tuple[str, ...]]:
-        """Return the tables of a database, sorted."""
-        return sorted(self.catalog.list_tables(self.database(database)))
+    def databases(self) -> Sequence[str]:
+        """Return the databases, sorted."""
+        return sorted(".".join(namespace) for namespace in self.catalog.list_namespaces())
+
+    def tables_of(self, database: str | None = None) -> Sequence[tuple[str, ...]]:
+        """Return the tables of a database, sorted; None is the database of names that name none."""
+        return sorted(self.catalog.list_tables(self.database(self._database if database is None else database)))

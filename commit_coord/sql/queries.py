@@ -1,4 +1,4 @@
-"""Queries of columns and constants, from one table or none."""
+"""Queries of columns and constants, from one table or none, and counts of rows."""
 
 from __future__ import annotations
 
@@ -14,20 +14,23 @@ from commit_coord.errors import StatementError
 from commit_coord.sql.clauses import unknown
 from commit_coord.sql.columns import Constant, Rows
 from commit_coord.sql.constants import NotAConstant, constant
-from commit_coord.sql.matching import matching
+from commit_coord.sql.matching import count_matching, matching
 from commit_coord.sql.statement import Name
 from commit_coord.sql.where.binding import NotAFilter, bound
 from commit_coord.sql.where.columns import Called, column_of, is_of
+from commit_coord.sql.where.conditions import Condition
 
 Tables = Callable[[Name], Table]
 
 
 def read(query: sql.Expr, tables: Tables) -> Rows:
-    """Return the rows of a query of columns and constants, from one table or none.
+    """Return the rows of a query of columns and constants, from one table or none, or their number.
 
     Raises:
         StatementError: It asks for more. Spark answers that: ``commit_coord.spark.read_table`` brings the table.
     """
+    if (counted := _counted(query)) is not None:
+        return _count(*counted, query, tables)
     if (more := unknown(query)) is not None:
         raise _needs_spark(query, more)
     if isinstance(query, sql.Values):
@@ -42,20 +45,55 @@ def read(query: sql.Expr, tables: Tables) -> Rows:
     return _select(query, source.this, tables)
 
 
+def _counted(query: sql.Expr) -> tuple[str, sql.Select] | None:
+    """Return the name of the count and the query of what is counted, if *query* is ``SELECT count(*) FROM table``."""
+    if not isinstance(query, sql.Select) or len(query.expressions) != 1 or query.args.get("limit"):
+        return None
+    item = query.expressions[0]
+    count = item.unalias()
+    if not isinstance(count, sql.Count) or not isinstance(count.this, sql.Star) or count.expressions:
+        return None
+    rows = query.copy()
+    rows.set("expressions", [sql.Star()])
+    return item.alias or "count(*)", rows
+
+
+def _count(name: str, rows: sql.Select, query: sql.Expr, tables: Tables) -> Rows:
+    source = rows.args.get("from_")
+    more = unknown(rows)
+    if more is not None or source is None or not isinstance(source.this, sql.Table):
+        raise _needs_spark(query, more)
+    table, called = _named(source.this, tables)
+    try:
+        condition = _condition(rows, table.schema(), called)
+    except (NotAFilter, NotAConstant) as error:
+        raise _needs_spark(query, error) from None
+    return Rows((name,), ([count_matching(table, condition)],), 1)
+
+
 def _select(query: sql.Select, source: sql.Table, tables: Tables) -> Rows:
-    table = tables(Name(source.name, source.db or None))
-    called = (source.alias,) if source.alias else table.name()
-    where, limit = query.args.get("where"), query.args.get("limit")
-    schema = table.schema()
+    table, called = _named(source, tables)
+    limit, schema = query.args.get("limit"), table.schema()
     try:
         chosen = [one for item in query.expressions for one in _chosen(item, schema, called)]
-        condition = bound(where.this if where is not None else None, schema, called)
+        condition = _condition(query, schema, called)
         most = None if limit is None else _limit(limit.expression)
     except (NotAFilter, NotAConstant) as error:
         raise _needs_spark(query, error) from None
     found = matching(table, condition, most, {one.field_id for _, one in chosen if isinstance(one, T.NestedField)})
     columns = [found.column(one.name) if isinstance(one, T.NestedField) else one for _, one in chosen]
     return Rows(tuple(name for name, _ in chosen), tuple(columns), found.num_rows)
+
+
+def _named(source: sql.Table, tables: Tables) -> tuple[Table, Called]:
+    """Return the table *source*, and how the query calls it."""
+    table = tables(Name(source.name, source.db or None))
+    return table, (source.alias,) if source.alias else table.name()
+
+
+def _condition(query: sql.Select, schema: Schema, called: Called) -> Condition:
+    where = query.args.get("where")
+    return bound(where.this if where is not None else None, schema, called)
 
 
 def _limit(written: sql.Expr) -> int:
@@ -91,8 +129,8 @@ def _values(rows: Sequence[Sequence[sql.Expr]]) -> Rows:
 
 def _needs_spark(query: sql.Expr, found: object = None) -> StatementError:
     return StatementError(
-        "only queries of columns and constants from one table, with a simple WHERE and LIMIT, are supported: run "
-        "others in Spark, and write their result with commit_coord.spark.write_table",
+        "only queries of columns and constants, or of count(*), from one table with a simple WHERE and LIMIT are "
+        "supported: run others in Spark, and write their result with commit_coord.spark.write_table",
         query=query.sql(dialect="hive", unsupported_level=ErrorLevel.IGNORE),
         found=found,
     )

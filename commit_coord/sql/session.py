@@ -18,16 +18,20 @@ from commit_coord.sql.operations import execute
 from commit_coord.sql.plan import locks_of
 from commit_coord.sql.show import Answer
 from commit_coord.sql.statement import (
+    Describe,
     DropDatabase,
     DropForceLease,
     DropTable,
     ExplainLocks,
+    Help,
     Leased,
     Lock,
     Name,
     Partition,
+    ShowDatabases,
     ShowLease,
     ShowLocks,
+    ShowTables,
     Statement,
     Unlock,
 )
@@ -71,6 +75,15 @@ class Session:
 
     def _answer(self, statement: Statement, text: str) -> Answer:
         match statement:
+            case Help():
+                return show.show_help()
+            case ShowDatabases(pattern=pattern):
+                return show.show_names("database_name", self.names.databases(), pattern)
+            case ShowTables(database=database, pattern=pattern):
+                names = [table[-1] for table in self.names.tables_of(database)]
+                return show.show_names("tab_name", names, pattern)
+            case Describe(table=name, extended=extended):
+                return show.describe(self.names.table(name), extended=extended)
             case ShowLocks():
                 return self._show(statement)
             case ExplainLocks(statement=explained, formatted=formatted):

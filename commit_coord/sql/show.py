@@ -8,12 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass, fields
+from fnmatch import fnmatchcase
 from typing import Any
 
 import orjson
+from pyiceberg.table import Table
 
 from commit_coord.locks.hive_lease import HiveLease
 from commit_coord.model import LockEntry, LockMode, LockState, Resource
+from commit_coord.redaction import shown
+from commit_coord.sql.manual import STATEMENTS
+from commit_coord.sql.types import hive_type
 
 _TYPES = {LockMode.SHARED: "SHARED_READ", LockMode.EXCLUSIVE: "EXCLUSIVE"}
 
@@ -36,6 +41,9 @@ _FULL = {
 }
 
 _NOT_BLOCKED = " " * 12
+
+_SEPARATOR = ("", "", "")
+"""The row between two parts of a description."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +68,44 @@ class Answer:
 def message(text: str) -> Answer:
     """Return the answer of a statement that has done something."""
     return Answer(("result",), [(text,)], [text])
+
+
+def show_help() -> Answer:
+    """Return what each statement does."""
+    width = max(map(len, STATEMENTS))
+    lines = [f"{form:<{width}}  {what}" for form, what in STATEMENTS.items()]
+    return Answer(("statement", "what it does"), list(STATEMENTS.items()), lines)
+
+
+def show_names(column: str, names: Iterable[str], pattern: str) -> Answer:
+    """Return those of *names* that match Hive's *pattern*: ``*`` is any text, ``|`` separates several."""
+    patterns = pattern.lower().split("|")
+    found = [name for name in names if any(fnmatchcase(name.lower(), one) for one in patterns)]
+    return Answer((column,), [(name,) for name in found], found)
+
+
+def describe(table: Table, *, extended: bool) -> Answer:
+    """Return the columns and partition fields of *table*; *extended* adds its place, its state and its properties."""
+    schema, metadata = table.schema(), table.metadata
+    rows = [(field.name, hive_type(field.field_type), field.doc or "") for field in schema.fields]
+    if fields := table.spec().fields:
+        rows += [_SEPARATOR, ("# Partition Transform Information", "", ""), ("# col_name", "transform_type", "")]
+        rows += [(schema.find_column_name(field.source_id) or "", str(field.transform), "") for field in fields]
+    if extended:
+        snapshot = metadata.current_snapshot_id
+        rows += [
+            _SEPARATOR,
+            ("# Detailed Table Information", "", ""),
+            ("Database:", ".".join(table.name()[:-1]), ""),
+            ("Table UUID:", str(metadata.table_uuid), ""),
+            ("Format Version:", str(metadata.format_version), ""),
+            ("Location:", metadata.location, ""),
+            ("Metadata Location:", table.metadata_location, ""),
+            ("Current Snapshot:", "none" if snapshot is None else str(snapshot), ""),
+            ("Table Parameters:", "", ""),
+            *(("", key, shown(key, value)) for key, value in sorted(metadata.properties.items())),
+        ]
+    return Answer(("col_name", "data_type", "comment"), rows, ["\t".join(row) for row in rows])
 
 
 def show_locks(entries: Iterable[LockEntry], *, on: str, extended: bool) -> Answer:

@@ -63,6 +63,37 @@ class Column:
     comment: str = ""
 
 
+# Statements that look.
+
+
+@dataclass(frozen=True, slots=True)
+class Help:
+    """``HELP``."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShowDatabases:
+    """``SHOW DATABASES [LIKE 'a*|b*']``."""
+
+    pattern: str = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class ShowTables:
+    """``SHOW TABLES [IN d] [LIKE 'a*|b*']``."""
+
+    database: str | None = None
+    pattern: str = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class Describe:
+    """``DESCRIBE [EXTENDED] t``."""
+
+    table: Name
+    extended: bool = False
+
+
 # Statements about locks.
 
 
@@ -390,7 +421,11 @@ class DropTable:
 
 
 Statement = (
-    ShowLocks
+    Help
+    | ShowDatabases
+    | ShowTables
+    | Describe
+    | ShowLocks
     | ExplainLocks
     | Lock
     | Unlock

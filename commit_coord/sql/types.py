@@ -1,4 +1,4 @@
-"""Hive's types as Iceberg's."""
+"""Hive's types as Iceberg's, and Iceberg's as Hive's."""
 
 from __future__ import annotations
 
@@ -84,3 +84,27 @@ def _numbers(written: list[sql.Expr]) -> list[int]:
 
 def _comment(field: sql.Expr) -> str | None:
     return next((constraint.args["kind"].name for constraint in field.args.get("constraints") or ()), None)
+
+
+_SPELLED: dict[type[iceberg.IcebergType], str] = {
+    iceberg.IntegerType: "int",
+    iceberg.LongType: "bigint",
+    iceberg.TimestamptzType: "timestamp with local time zone",
+    iceberg.UUIDType: "string",
+    iceberg.FixedType: "binary",
+}
+"""Those that Hive spells in another way."""
+
+
+def hive_type(kind: iceberg.IcebergType) -> str:
+    """Return how Hive spells *kind*."""
+    match kind:
+        case iceberg.DecimalType(precision=precision, scale=scale):
+            return f"decimal({precision},{scale})"
+        case iceberg.ListType(element_type=element):
+            return f"array<{hive_type(element)}>"
+        case iceberg.MapType(key_type=key, value_type=value):
+            return f"map<{hive_type(key)},{hive_type(value)}>"
+        case iceberg.StructType(fields=fields):
+            return f"struct<{','.join(f'{field.name}:{hive_type(field.field_type)}' for field in fields)}>"
+    return _SPELLED.get(type(kind), str(kind))

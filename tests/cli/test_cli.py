@@ -29,7 +29,7 @@ from commit_coord.cli.failures import explain
 from commit_coord.cli.reference import render
 from commit_coord.clock import SYSTEM_CLOCK
 from commit_coord.demo import DemoFailed
-from commit_coord.errors import CommitStateUnknown, LockTimeout
+from commit_coord.errors import CommitStateUnknown, LockRefused, LockTimeout
 from commit_coord.local import HiveMetastore
 from commit_coord.model import LockMode, LockRequest, LockScope, Resource
 from commit_coord.process import this_owner
@@ -148,7 +148,7 @@ def test_locks_show_holder_and_waiter(shell: Shell, catalog: CoordinatedCatalog)
     assert (second["state"], second["blocked_by"]) == ("WAITING", first["request_id"])
     assert "1 held, 1 waiting" in shown
     assert "rewrite [all]" in shown
-    assert f"waits for {first['request_id'][:8]}" in shown
+    assert [first["request_id"][:8], f"{first['owner']['user']}@{first['owner']['host']}"] == shown.split()[-5:-3]
 
 
 def test_locks_of_one_table(shell: Shell, catalog: CoordinatedCatalog) -> None:
@@ -222,6 +222,86 @@ def test_unlock_json(shell: Shell, catalog: CoordinatedCatalog) -> None:
     with catalog.lock_operation({SALES: EXCLUSIVE}):
         assert "--yes" in shell.json("unlock", "shop/sales", exits=2)["error"]["message"]
         assert [lock["resource"] for lock in shell.json("unlock", "shop/sales", "--yes")["freed"]] == ["shop/sales"]
+
+
+class Waiter:
+    """A request that waits in a thread.
+
+    Args:
+        catalog: Where.
+        resource: For what.
+    """
+
+    def __init__(self, catalog: CoordinatedCatalog, resource: Resource) -> None:
+        self.error: Exception | None = None
+        self.was_granted = False
+        self._catalog, self._resource = catalog, resource
+        self._thread = threading.Thread(target=self._wait)
+        before = len(catalog.locks.locks())
+        self._thread.start()
+        until(lambda: len(catalog.locks.locks()) > before, "a waiter")
+
+    def ended(self) -> Waiter:
+        """Return itself when its wait has ended."""
+        self._thread.join()
+        return self
+
+    def _wait(self) -> None:
+        try:
+            with self._catalog.lock_operation({self._resource: EXCLUSIVE}, statement="a waiter"):
+                self.was_granted = True
+        except LockRefused as error:
+            self.error = error
+
+
+def test_unlock_frees_the_holder_and_the_waiter_gets_the_lock(shell: Shell, catalog: CoordinatedCatalog) -> None:
+    catalog.lock_operation({SALES: EXCLUSIVE}, statement="stuck")
+    waiter = Waiter(catalog, SALES)
+    (freed,) = shell.json("unlock", "shop.sales", "--yes")["freed"]
+    assert "stuck" == freed["owner"]["statement"]
+    assert waiter.ended().was_granted
+
+
+def test_unlock_frees_waiters_when_told_so_and_their_error_names_the_operator(
+    shell: Shell, catalog: CoordinatedCatalog
+) -> None:
+    catalog.lock_operation({SALES: EXCLUSIVE}, statement="stuck")
+    waiter = Waiter(catalog, SALES)
+    freed = shell.json("unlock", "shop.sales", "--waiters", "--why", "it hangs", "--yes")["freed"]
+    assert {"stuck", "a waiter"} == {entry["owner"]["statement"] for entry in freed}
+    error, operator = waiter.ended().error, this_owner()
+    assert f"released_by='{operator.user}@{operator.host} pid {operator.pid}', why='it hangs'" in str(error)
+
+
+def test_unlock_says_how_to_free_a_resource_for_which_others_only_wait(
+    shell: Shell, catalog: CoordinatedCatalog
+) -> None:
+    day, month = Resource(("shop", "sales", "day=1")), Resource(("shop", "sales", "day=2"))
+    with catalog.lock_operation({day: EXCLUSIVE}):
+        both = threading.Thread(target=lambda: catalog.lock_operation({day: EXCLUSIVE, month: EXCLUSIVE}).release())
+        both.start()
+        until(lambda: len(catalog.locks.locks()) > 3, "a waiter")
+        assert "add --waiters" in shell.error("unlock", "shop/sales/day=2", "--yes", exits=ExitCode.REFUSED)
+    both.join()
+
+
+def test_unlock_with_dry_run_frees_nothing(shell: Shell, catalog: CoordinatedCatalog) -> None:
+    with catalog.lock_operation({SALES: EXCLUSIVE}, statement="busy") as lease:
+        assert "would free X shop/sales (operation)" in shell("unlock", "shop.sales", "--dry-run").stdout
+        assert shell.json("unlock", "shop.sales", "--dry-run")["dry_run"] is True
+        lease.ensure_active(0)
+
+
+def test_unlock_frees_the_dead_who_wait_too(shell: Shell, catalog: CoordinatedCatalog) -> None:
+    waits = 'threading.Thread(target=locked, args=(X, "shop", "sales"), daemon=True).start(); hang()'
+    with catalog.lock_operation({SALES: EXCLUSIVE}):
+        with Process({**catalog.configuration.properties, "uri": shell.place[3]}, waits) as process:
+            process.heard("up")
+            until(lambda: len(catalog.locks.locks()) >= 2, "a waiter")
+            process.signal(signal.SIGKILL).ended()
+        states = [entry["dead"] for entry in shell.json("locks")["locks"]]
+        assert [False, True] == states
+        assert 2 == len(shell.json("unlock", "shop.sales", "--dry-run")["freed"])
 
 
 # -- reap --------------------------------------------------------------------------------------------------
@@ -717,8 +797,8 @@ def test_config_says_what_protects_a_table(shell: Shell, hive: CoordinatedCatalo
     assert (listed["guard"], listed["mode"], listed["scope"]) == (True, "SHARED", "commit")
     assert listed["request_id"] == guarded["guard"]["request_id"]
     assert "never (guard)" in " ".join(shell("locks", shell.table).stdout.split())
-    assert "there is no lock" in shell.error("unlock", shell.table, "--yes", exits=1)
-    (freed,) = shell.json("unlock", listed["request_id"], "--yes")["freed"]
+    assert "--guard" in shell.error("unlock", shell.table, "--yes", exits=1)
+    (freed,) = shell.json("unlock", shell.table, "--guard", "--yes")["freed"]
     assert freed["guard"]
     alone = shell.json("config", "--table", shell.table)["table"]
     assert (alone["guard"], alone["lock_only_writers"]) == (None, "can overwrite commits")
@@ -748,7 +828,8 @@ def test_a_statement_is_answered_as_hive_prints_it_or_as_json(shell: Shell) -> N
 
 @pytest.mark.usefixtures("catalog")
 def test_a_script_of_statements_ends_with_the_first_error(shell: Shell) -> None:
-    result = shell("sql", "-d", "shop", answer="LOCK TABLE sales SHARED\n\nSHOW LOCKS;\nSHOW\nUNLOCK TABLE sales\n")
+    script = "LOCK TABLE sales\n  SHARED;\n\nSHOW LOCKS; -- held\nSHOW; UNLOCK TABLE sales;\n"
+    result = shell("sql", "-d", "shop", answer=script)
     assert 2 == result.exit_code
     assert "shop@sales\tSHARED\n" in result.stdout
     assert "freed" not in result.stdout

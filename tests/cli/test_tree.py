@@ -70,18 +70,18 @@ def test_the_tree_shows_who_holds_and_who_waits_where() -> None:
     ]
     assert rendered(entries) == [
         "catalog shop",
-        "resource, owner                     state        for  expires in  request",
+        "resource, owner                      state        for  expires in  request",
         "shop",
         "├─ sales",
-        "│  ├─ S ann@etl pid 12: INSERT [1]  holds  1 min 1 s  9.0 s       11111111  1 behind it",
+        "│  ├─ S ann@etl pid 12: INSERT [1]   holds  1 min 1 s  9.0 s       11111111  1 behind it",
         "│  ├─ day=1",
-        "│  │  ├─ X ann@etl pid 12: INSERT…  holds  1 min 1 s  9.0 s       11111111  1 behind it",
-        "│  │  └─ X ann@etl pid 12: INSERT…  waits      2.5 s  9.0 s       33333333  behind 11111111 (ann@etl pid 12)",
-        "│  └─ day=2 X bob@desk pid 7 note…  holds     350 ms  9.0 s       22222222",
+        "│  │  ├─ X ann@etl pid 12: INSERT …  holds  1 min 1 s  9.0 s       11111111  1 behind it",
+        "│  │  └─ X ann@etl pid 12: INSERT …  waits      2.5 s  9.0 s       33333333  behind 11111111  ann@etl pid 12",
+        "│  └─ day=2 X bob@desk pid 7 noteb…  holds     350 ms  9.0 s       22222222",
         "└─ items",
-        "   ├─ X bob@desk pid 7 notebook     holds      1.0 s  9.0 s       44444444  1 behind it",
-        "   └─ S ann@etl pid 12: INSERT [1]  waits      1.0 s  9.0 s       55555555  behind 44444444 (bob@desk pid 7)",
-        "depot S bob@desk pid 7 notebook     holds      1.0 s  9.0 s       66666666",
+        "   ├─ X bob@desk pid 7 notebook      holds      1.0 s  9.0 s       44444444  1 behind it",
+        "   └─ S ann@etl pid 12: INSERT [1]   waits      1.0 s  9.0 s       55555555  behind 44444444  bob@desk pid 7",
+        "depot S bob@desk pid 7 notebook      holds      1.0 s  9.0 s       66666666",
     ]
 
 

@@ -9,7 +9,8 @@ import pytest
 from commit_coord.errors import StatementError
 from commit_coord.iceberg.named_partitions import OPEN
 from commit_coord.model import LockMode
-from commit_coord.sql.grammar import parse
+from commit_coord.sql.grammar import parse, statements
+from commit_coord.sql.manual import STATEMENTS as HELP
 from commit_coord.sql.statement import DropForceLease, Lock, Name, Partition, ShowLease, ShowLocks
 
 STATEMENTS = [
@@ -61,6 +62,14 @@ STATEMENTS = [
     "ALTER TABLE t EXECUTE ROLLBACK(17)",
     "CREATE DATABASE IF NOT EXISTS d COMMENT 'c' LOCATION 's3://a' WITH DBPROPERTIES ('a'='b')",
     "DROP SCHEMA IF EXISTS d CASCADE",
+    "HELP",
+    "SHOW DATABASES",
+    "show schemas like 's*|d*'",
+    "SHOW TABLES",
+    "SHOW TABLES IN d LIKE 'a*'",
+    "DESCRIBE t",
+    "DESC EXTENDED db.t",
+    "DESCRIBE FORMATTED t",
     "SHOW LEASE",
     "SHOW LEASE *",
     "show lease t partition (d='x'), db.u",
@@ -93,8 +102,14 @@ def test_what_a_statement_says() -> None:
 @pytest.mark.parametrize(
     "text, position, expected",
     [
-        ("", "end", "SHOW LOCKS, LOCK, UNLOCK"),
-        ("SHOW TABLES", "line 1, column 1", "found 'SHOW'"),
+        ("", "end", "a statement such as SELECT"),
+        ("SELCT 1", "line 1, column 1", "(HELP lists them all), found 'SELCT'"),
+        ("SHOW TABELS", "line 1, column 6", "DATABASES, LEASE, LOCKS, SCHEMAS or TABLES, found 'TABELS'"),
+        ("SHOW TABLES LIKE x", "line 1, column 18", "a quoted pattern"),
+        ("DESCRIBE", "end", "the name of a table"),
+        ("SELECT * FROM t WHERE", "line 1, column 17", "something is missing after 'WHERE'"),
+        ("SELECT * FROM t WHERE a = 1 b c", "line 1, column 29", "unexpected 'b'"),
+        ("SELECT (a FROM t", "line 1, column 11", "expected ), found"),
         ("LOCK TABLE t", "end", "SHARED or EXCLUSIVE, found the end"),
         ("LOCK TABLE t SHARD", "line 1, column 14", "SHARED or EXCLUSIVE, found 'SHARD'"),
         ("LOCK t SHARED", "line 1, column 6", "TABLE or DATABASE"),
@@ -132,7 +147,7 @@ def test_what_a_statement_says() -> None:
         ("SHOW LEASE * t", "line 1, column 14", "the end"),
         ("SHOW LEASE t,", "end", "the name of a table"),
         ("DROP FORCE LEASE", "end", "* or the name of a table"),
-        ("DROP LEASE *", "line 1, column 1", "DROP FORCE LEASE, "),
+        ("DROP LEASE *", "line 1, column 6", "FORCE LEASE"),
     ],
 )
 def test_a_malformed_statement_is_told_where_and_what_was_expected(text: str, position: str, expected: str) -> None:
@@ -140,6 +155,35 @@ def test_a_malformed_statement_is_told_where_and_what_was_expected(text: str, po
         parse(text)
     assert error.value.details["position"] == position
     assert expected in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("SHOW LOCKS;", ["SHOW LOCKS;"]),
+        ("SELECT 1\n  FROM t;\nSELECT 2", ["SELECT 1\n  FROM t;", "SELECT 2"]),
+        ("SELECT 1; SELECT 2;", ["SELECT 1;", "SELECT 2;"]),
+        ("INSERT INTO t VALUES ('a;\nb'); SELECT 1", ["INSERT INTO t VALUES ('a;\nb');", "SELECT 1"]),
+        ("-- no; statement\nSELECT 1;", ["-- no; statement\nSELECT 1;"]),
+        ("/* several;\n lines; */ SELECT 1;", ["/* several;\n lines; */ SELECT 1;"]),
+        (";;\n ; -- nothing\n", []),
+        ("SELECT 'a; SELECT 2;", ["SELECT 'a; SELECT 2;"]),
+    ],
+)
+def test_statements_of_several_lines_end_with_semicolons(text: str, expected: list[str]) -> None:
+    assert expected == list(statements(text.splitlines(keepends=True)))
+    assert expected == list(statements(text.splitlines()))
+
+
+def test_a_statement_is_given_out_before_the_next_one_is_read() -> None:
+    typed = iter(["SELECT\n", "1;\n", "SELECT 2;\n"])
+    assert "SELECT\n1;" == next(statements(typed))
+    assert "SELECT 2;\n" == next(typed)
+
+
+def test_help_names_every_kind_of_statement() -> None:
+    first_words = {form.split()[0] for form in HELP}
+    assert {text.split()[0].upper() for text in STATEMENTS} - {"WITH", "DESC"} <= first_words
 
 
 def test_a_quote_without_an_end_is_said_to_be_one() -> None:

@@ -24,7 +24,7 @@ from commit_coord.clock import Clock
 from commit_coord.errors import LockError, LockRefused, LockServiceUnavailable
 from commit_coord.hms.connection import NoSuchLock
 from commit_coord.hms.locks import ListedLock
-from commit_coord.locks.acquiring import Acquire, Carried
+from commit_coord.locks.acquiring import Acquire, Carried, RemovedByForce
 from commit_coord.locks.base import Interrupted, LockSettings
 from commit_coord.locks.blockers import Blocker, Holder, holder_of
 from commit_coord.locks.handover import HandoverLease
@@ -315,7 +315,7 @@ class HmsQueue:
                 self._looked_at_files(request, UNLISTED_BLOCKER)
                 # The answer may have come long after the question: the server was started again meanwhile.
                 if request.explicit or self._clock.now() - ticket.last_confirmed_at < self.leases.lease_seconds:
-                    raise LockRefused("the request was removed from the queue by force", locks=request) from None
+                    raise RemovedByForce("the request was removed from the queue by force", locks=request) from None
                 # We were stalled for longer than a lease and somebody removed us: queue again, at the end.
                 return self._queue_again(request, deadline)
             if self.leases.was_silent(ticket):

@@ -21,7 +21,7 @@ from functools import partial
 
 from commit_coord.clock import Clock
 from commit_coord.errors import LockRefused, LockServiceUnavailable, OfferLost
-from commit_coord.locks.acquiring import Acquire, Carried
+from commit_coord.locks.acquiring import Acquire, Carried, RemovedByForce
 from commit_coord.locks.base import Interrupted, LockSettings
 from commit_coord.locks.blockers import Blocker, Holder, holder_of
 from commit_coord.locks.handover import HandoverLease
@@ -192,7 +192,7 @@ class SqlQueue:
         if request.offer:
             raise self._gone(request)
         if request.explicit or self._clock.now() - ticket.last_confirmed_at < self._keeper.service.lease_seconds:
-            raise LockRefused("the request was removed from the queue by force", locks=request)
+            raise RemovedByForce("the request was removed from the queue by force", locks=request)
         # We were stalled for longer than a lease and somebody removed us: queue again, at the end.
         del self.tickets[request.request_id]
         return self._enter(request, deadline)

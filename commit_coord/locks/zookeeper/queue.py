@@ -27,7 +27,7 @@ from functools import partial
 
 from commit_coord.clock import Clock
 from commit_coord.errors import LockError, LockRefused, LockServiceUnavailable, OfferLost
-from commit_coord.locks.acquiring import Acquire
+from commit_coord.locks.acquiring import Acquire, RemovedByForce
 from commit_coord.locks.base import LockSettings
 from commit_coord.locks.blockers import Blocker, Holder, holder_facts
 from commit_coord.locks.handover import HandoverLease
@@ -159,7 +159,9 @@ class ZooKeeperQueue:
                         raise OfferLost(
                             "the request is gone, and the outcome of its offer is not known", locks=ticket.request
                         ) from None
-                    raise LockRefused("the request was removed from the queue by force", locks=ticket.request) from None
+                    raise RemovedByForce(
+                        "the request was removed from the queue by force", locks=ticket.request
+                    ) from None
                 # The session was lost, and the servers removed our nodes: enter again, at the end of the queues.
                 self._begin_anew(ticket)
 

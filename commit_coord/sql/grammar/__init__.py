@@ -1,10 +1,12 @@
 """Statements from text: sqlglot's Hive dialect for queries and types, and what it lacks of Hive's locks and tables.
 
-``statement`` chooses by the first words; ``locks``, ``tables``, ``alter`` and ``rows`` read what follows, from the
-``parts`` that they share, word by word (``tokens``); ``expressions`` hands queries to sqlglot.
+``scripts`` divides a text into statements; ``statement`` chooses by the first words; ``locks``, ``tables``, ``alter``
+and ``rows`` read what follows, from the ``parts`` that they share, word by word (``tokens``); ``expressions`` hands
+queries to sqlglot.
 """
 
+from commit_coord.sql.grammar.scripts import split, statements
 from commit_coord.sql.grammar.statement import parse
 from commit_coord.sql.grammar.tokens import located
 
-__all__ = ["located", "parse"]
+__all__ = ["located", "parse", "split", "statements"]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from collections.abc import Mapping
 from itertools import pairwise
+from typing import Any
 
 import sqlglot
 from sqlglot import expressions as sql
@@ -26,16 +29,11 @@ def parsed(reader: TokenReader, kinds: tuple[type[sql.Expr], ...], what: str) ->
     try:
         found = sqlglot.parse_one(before + reader.text[first.start : end], dialect=Dialect)
     except ParseError as error:
-        wrong = error.errors[0]
-        raise StatementError(
-            f"invalid {what}: {wrong['description']}".split(" but got <Token")[0],
-            position=f"line {wrong['line']}, column {(wrong['col'] or 1) - len(wrong['highlight'] or '') + 1}",
-            statement=reader.text,
-        ) from error
-    except IndexError as error:
-        raise StatementError(f"invalid {what}: MAP takes pairs", statement=reader.text) from error
-    except SqlglotError as error:
-        raise StatementError(f"invalid {what}: {error}", statement=reader.text) from error
+        raise _invalid(what, error.errors[0], reader.text) from None
+    except IndexError:
+        raise StatementError(f"invalid {what}: MAP takes pairs", statement=reader.text) from None
+    except SqlglotError:
+        raise StatementError(f"invalid {what}", statement=reader.text) from None
     if not isinstance(found, kinds):
         raise reader.wrong(f"a {what}")
     begun, reader.at = (
@@ -44,6 +42,20 @@ def parsed(reader: TokenReader, kinds: tuple[type[sql.Expr], ...], what: str) ->
     )
     _refuse_what_is_lost(reader, reader.tokens[begun : reader.at], found)
     return found
+
+
+def _invalid(what: str, wrong: Mapping[str, Any], text: str) -> StatementError:
+    """Return the error about the place that sqlglot calls *wrong*; its words name its own classes and tokens."""
+    found = wrong["highlight"] or ""
+    description = str(wrong["description"])
+    if description.startswith("Required keyword"):
+        reason = f"something is missing after {found!r}"
+    elif expected := re.match(r"(?:Expected|Expecting) (.+?)(?: but got <Token.*)?$", description, re.DOTALL):
+        reason = f"expected {expected[1]}, found {found!r}"
+    else:
+        reason = f"unexpected {found!r}"
+    place = f"line {wrong['line']}, column {(wrong['col'] or 1) - len(found) + 1}"
+    return StatementError(f"invalid {what}: {reason}", position=place, statement=text)
 
 
 def _refuse_what_is_lost(reader: TokenReader, tokens: list[Token], found: sql.Expr) -> None:

@@ -10,7 +10,7 @@ from commit_coord.sql.grammar.parts import PartParser
 from commit_coord.sql.grammar.rows import RowParser
 from commit_coord.sql.grammar.tables import TableParser
 from commit_coord.sql.grammar.tokens import TokenReader, tokenize
-from commit_coord.sql.statement import ExplainLocks, Statement
+from commit_coord.sql.statement import ExplainLocks, Help, Statement
 
 
 def parse(text: str) -> Statement:
@@ -40,6 +40,12 @@ class StatementParser:
     def statement(self) -> Statement:
         """Return the statement that comes next."""
         actions: list[tuple[tuple[str, ...], Callable[[], Statement]]] = [
+            (("HELP",), Help),
+            (("SHOW", "DATABASES"), self._tables.show_databases),
+            (("SHOW", "SCHEMAS"), self._tables.show_databases),
+            (("SHOW", "TABLES"), self._tables.show_tables),
+            (("DESCRIBE",), self._tables.describe),
+            (("DESC",), self._tables.describe),
             (("SHOW", "LOCKS"), self._locks.show_locks),
             (("SHOW", "LEASE"), self._locks.show_lease),
             (("DROP", "FORCE", "LEASE"), self._locks.drop_force_lease),
@@ -71,10 +77,12 @@ class StatementParser:
                 "a supported statement (for MERGE call table.upsert, or join in Spark and write the "
                 "result with commit_coord.spark.write_table)"
             )
-        raise self._reader.wrong(
-            "SHOW LOCKS, LOCK, UNLOCK, SHOW LEASE, DROP FORCE LEASE, EXPLAIN LOCKS, ALTER TABLE, CREATE or DROP TABLE "
-            "or DATABASE, TRUNCATE, INSERT, DELETE, UPDATE or SELECT"
-        )
+        first = next((words[0] for words, _ in actions if self._reader.sees(words[0])), None)
+        if first is not None:
+            self._reader.need(first)
+            *others, last = sorted({" ".join(words[1:]) for words, _ in actions if words[0] == first})
+            raise self._reader.wrong(f"{', '.join(others)} or {last}" if others else last)
+        raise self._reader.wrong("a statement such as SELECT, INSERT, ALTER TABLE or SHOW LOCKS (HELP lists them all)")
 
     def _explain(self) -> Statement:
         formatted = self._reader.skip("FORMATTED")

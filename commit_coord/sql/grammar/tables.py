@@ -1,4 +1,4 @@
-"""Statements that make and remove databases and tables."""
+"""Statements that show, make and remove databases and tables."""
 
 from __future__ import annotations
 
@@ -7,20 +7,41 @@ from commit_coord.sql.grammar.tokens import TokenReader
 from commit_coord.sql.statement import (
     CreateDatabase,
     CreateTable,
+    Describe,
     DropDatabase,
     DropTable,
     PartitionedBy,
+    ShowDatabases,
+    ShowTables,
     Statement,
     Truncate,
 )
 
 
 class TableParser:
-    """Reads CREATE, DROP and TRUNCATE, behind the words that begin them."""
+    """Reads SHOW, DESCRIBE, CREATE, DROP and TRUNCATE, behind the words that begin them."""
 
     def __init__(self, reader: TokenReader, parts: PartParser) -> None:
         self._reader = reader
         self._parts = parts
+
+    def show_databases(self) -> Statement:
+        """Return ``SHOW DATABASES``."""
+        return ShowDatabases(self._pattern())
+
+    def show_tables(self) -> Statement:
+        """Return ``SHOW TABLES``."""
+        inside = self._reader.skip("IN") or self._reader.skip("FROM")
+        return ShowTables(self._parts.database() if inside else None, self._pattern())
+
+    def _pattern(self) -> str:
+        return self._reader.string("a quoted pattern such as 'sales*'") if self._reader.skip("LIKE") else "*"
+
+    def describe(self) -> Statement:
+        """Return ``DESCRIBE``."""
+        self._reader.skip("TABLE")
+        extended = self._reader.skip("EXTENDED") or self._reader.skip("FORMATTED")
+        return Describe(self._parts.name(), extended)
 
     def create_database(self) -> Statement:
         """Return ``CREATE DATABASE``."""

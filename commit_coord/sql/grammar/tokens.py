@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -48,10 +49,22 @@ def tokenize(text: str) -> list[Token]:
     """
     try:
         tokens = Dialect().tokenize(text)
-    except SqlglotError as error:
-        raise StatementError("invalid statement: a quote or a comment has no end", statement=text) from error
+    except SqlglotError:
+        raise StatementError("invalid statement: a quote or a comment has no end", statement=text) from None
     _refuse_gaps(text, tokens)
     return tokens
+
+
+def semicolons(text: str) -> list[int]:
+    """Return where each ``;`` of *text* ends; those in quotes and comments do not count.
+
+    There are none as long as a quote or a comment has no end.
+    """
+    try:
+        tokens = Dialect().tokenize(text)
+    except SqlglotError:
+        return []
+    return [token.end + 1 for token in tokens if token.token_type is TokenType.SEMICOLON]
 
 
 def _refuse_gaps(text: str, tokens: list[Token]) -> None:
@@ -79,6 +92,11 @@ def located(error: StatementError, text: str) -> StatementError:
         named = str(error.details.get(key, "")).rpartition(".")[2] if key == "table" else error.details.get(key, "")
         for token in tokens:
             if token.text.lower() == str(named).lower():
+                error.details |= {"position": position(text, token), "statement": text}
+                return error
+    if clause := re.match(r"(?!SELECT\b)\w+", str(error.details.get("found", ""))):
+        for token in tokens:
+            if token.text.upper().split()[:1] == [clause[0].upper()]:
                 error.details |= {"position": position(text, token), "statement": text}
                 return error
     return error

@@ -1,0 +1,115 @@
+"""Tables that fit their screen: each row is one line, less important columns are dropped, long texts are shortened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+_GAP = 2
+"""Blanks between two columns."""
+
+_CUT = "…"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table that fits.
+
+    Args:
+        name: Its heading.
+        rank: The column with the highest rank is dropped first. Columns of rank 0 stay, and are shortened.
+        least: A column of rank 0 is not made narrower than this as long as another column can be dropped.
+        right: Whether it is aligned to the right.
+        cut_in_middle: Whether its texts are shortened in the middle, because they differ at both ends.
+    """
+
+    name: str
+    rank: int
+    least: int = 0
+    right: bool = False
+    cut_in_middle: bool = False
+
+
+@dataclass(slots=True)
+class FittingTable:
+    """A table that is laid out when it is printed, as wide as the screen is then.
+
+    Args:
+        columns: From left to right.
+        title: A line above it, if any.
+        empty: What stands behind the title if there are no rows.
+        rows: A text for each column.
+    """
+
+    columns: Sequence[Column]
+    title: str = ""
+    empty: str = ""
+    rows: list[Sequence[Text]] = field(default_factory=list)
+
+    def add_row(self, *texts: Text | str) -> None:
+        """Append a row."""
+        self.rows.append([text if isinstance(text, Text) else Text(text) for text in texts])
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        """Yield the title and the table."""
+        if self.empty and not self.rows:
+            yield Text(f"{self.title}: {self.empty}")
+            return
+        if self.title:
+            yield Text(self.title, style="bold")
+        natural = [
+            max([len(column.name), *(row[place].cell_len for row in self.rows)])
+            for place, column in enumerate(self.columns)
+        ]
+        widths = _widths(self.columns, natural, options.max_width)
+        made = Table(header_style="bold", box=None, pad_edge=False)
+        for place, width in widths.items():
+            column = self.columns[place]
+            made.add_column(
+                _shortened(Text(column.name), width, in_middle=False),
+                justify="right" if column.right else "left",
+                width=width,
+                no_wrap=True,
+            )
+        for row in self.rows:
+            made.add_row(
+                *(
+                    _shortened(row[place], width, in_middle=self.columns[place].cut_in_middle)
+                    for place, width in widths.items()
+                )
+            )
+        yield made
+
+
+def _widths(columns: Sequence[Column], natural: Sequence[int], room: int) -> dict[int, int]:
+    """Return the width of each column that is shown, by its place; *natural* is what each of them would like."""
+    shown = [place for place, _ in enumerate(columns) if natural[place]]
+
+    def least() -> int:
+        wanted = (min(natural[p], columns[p].least) if columns[p].rank == 0 else natural[p] for p in shown)
+        return sum(wanted) + _GAP * (len(shown) - 1)
+
+    while least() > room and (droppable := [place for place in shown if columns[place].rank]):
+        shown.remove(max(droppable, key=lambda place: columns[place].rank))
+    widths = {place: natural[place] for place in shown}
+    elastic = sorted((place for place in shown if columns[place].rank == 0), key=lambda place: natural[place])
+    left = room - _GAP * (len(shown) - 1) - sum(natural[place] for place in shown if place not in elastic)
+    for number, place in enumerate(elastic):  # the narrowest first: what it does not need is for the others
+        widths[place] = max(1, min(natural[place], left // (len(elastic) - number)))
+        left -= widths[place]
+    return widths
+
+
+def _shortened(text: Text, width: int, *, in_middle: bool) -> Text:
+    if text.cell_len <= width:
+        return text
+    if in_middle and width > len(_CUT) and text.cell_len == len(text):
+        head = (width - len(_CUT)) // 2
+        return Text.assemble(text[:head], _CUT, text[len(text) - (width - len(_CUT) - head) :])
+    cut = text.copy()
+    cut.truncate(width, overflow="ellipsis")
+    return cut

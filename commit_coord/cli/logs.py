@@ -1,0 +1,42 @@
+"""What the library logs while a command runs: one line on stderr for each warning, and no traceback."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from commit_coord.redaction import without_passwords
+
+
+def one_line(text: str) -> str:
+    """Return *text* in one line, without passwords and without the numbers of the operating system's errors."""
+    line = re.sub(r"\s*\n\s*", "; ", text.strip())
+    return without_passwords(re.sub(r"\[errno -?\d+\] ?", "", line, flags=re.IGNORECASE))
+
+
+class _OneLine(logging.Formatter):
+    """The message, and the message of the error that it is about."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line of *record*."""
+        error = record.exc_info[1] if record.exc_info else None
+        return one_line(record.getMessage() + (f": {error}" if error is not None else ""))
+
+
+@contextmanager
+def warnings_in_one_line() -> Iterator[None]:
+    """Print warnings in one line each, unless the program that runs the command has set up its own logging."""
+    root = logging.getLogger()
+    if root.handlers:
+        yield
+        return
+    handler = logging.StreamHandler()
+    handler.setLevel(logging.WARNING)
+    handler.setFormatter(_OneLine())
+    root.addHandler(handler)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)

@@ -1,0 +1,448 @@
+"""The mistakes that users make: each ends in a sentence and a hint, with its exit code, and without a traceback.
+
+A mistake is a row of ``MISTAKES``: what is prepared, the command, its exit code, and words of the sentence and of the
+hint. The same holds of each with ``--json``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+import commit_coord
+from commit_coord.cli import app
+from commit_coord.cli.exit_codes import ExitCode
+
+DEAD = "127.0.0.1:1"
+"""Where no service listens."""
+
+
+@dataclass
+class Place:
+    """A folder with a catalog in it, in which a user makes a mistake.
+
+    Args:
+        folder: The folder; also the working directory and the home of the user.
+        monkeypatch: Undoes at the end what is prepared.
+    """
+
+    folder: Path
+    monkeypatch: pytest.MonkeyPatch
+
+    @property
+    def database(self) -> Path:
+        """The file of the catalog."""
+        return self.folder / "catalog.db"
+
+    @property
+    def catalog(self) -> list[str]:
+        """The options that name the catalog."""
+        return ["-c", "shop", "--uri", f"coord+sqlite:///{self.database}", "--warehouse", f"{self.folder}/warehouse"]
+
+    def command(self, line: str) -> list[str]:
+        """Return the arguments of *line*, in which ``@`` stands for the catalog and ``~`` for the folder."""
+        words = re.findall(r'"([^"]*)"|(\S+)', line)
+        found: list[str] = []
+        for quoted, word in words:
+            found += self.catalog if word == "@" else [(quoted or word).replace("~", str(self.folder))]
+        return found
+
+
+def nothing(place: Place) -> None:
+    """Prepare nothing."""
+
+
+def configured(text: str) -> Callable[[Place], None]:
+    """Return what writes *text* into PyIceberg's configuration."""
+
+    def prepare(place: Place) -> None:
+        (place.folder / ".pyiceberg.yaml").write_text(text.replace("~", str(place.folder)))
+
+    return prepare
+
+
+def written(name: str, text: str) -> Callable[[Place], None]:
+    """Return what writes *text* into the file *name*."""
+
+    def prepare(place: Place) -> None:
+        (place.folder / name).write_text(text)
+
+    return prepare
+
+
+def without(*packages: str) -> Callable[[Place], None]:
+    """Return what makes *packages* missing, and forgets the modules that have imported them."""
+
+    def prepare(place: Place) -> None:
+        for name in list(sys.modules):
+            if name.startswith(("commit_coord.sql", "commit_coord.rest", "commit_coord.hms", "commit_coord.locks.hms")):
+                place.monkeypatch.delitem(sys.modules, name)
+            if name.startswith(("commit_coord.locks.zookeeper", "commit_coord.locks.migration")):
+                place.monkeypatch.delitem(sys.modules, name)
+            if name in packages or name.startswith(tuple(f"{package}." for package in packages)):
+                place.monkeypatch.delitem(sys.modules, name)
+        for package in packages:
+            place.monkeypatch.setitem(sys.modules, package, None)
+
+    return prepare
+
+
+def lost_metadata(place: Place) -> None:
+    """Delete the metadata of the table."""
+    for file in (place.folder / "warehouse").rglob("*.metadata.json"):
+        file.unlink()
+
+
+def broken_metadata(place: Place) -> None:
+    """Cut the metadata of the table off."""
+    for file in (place.folder / "warehouse").rglob("*.metadata.json"):
+        file.write_text('{"format-version": 2, ')
+
+
+def another_database(place: Place) -> None:
+    """Put a database of something else in the place of the catalog's."""
+    place.database.unlink()
+    with sqlite3.connect(place.database) as db:
+        db.execute("CREATE TABLE iceberg_tables (a INTEGER)")
+    db.close()
+
+
+def port_in_use(place: Place) -> None:
+    """Listen on a port, whose number is then in the configuration of the server."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    place.monkeypatch.setattr(Place, "listener", listener, raising=False)
+    (place.folder / "serve.toml").write_text(f"port = {listener.getsockname()[1]}\n")
+    configured("catalog:\n  shop:\n    uri: coord+sqlite:///~/catalog.db\n    warehouse: ~/warehouse\n")(place)
+
+
+def interrupted(place: Place) -> None:
+    """Press Ctrl-C while the locks are read."""
+
+    def press(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    place.monkeypatch.setattr("commit_coord.catalog.locking.LockingCatalog.show_locks", press)
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A mistake and its answer.
+
+    Args:
+        name: What the user has done.
+        line: The command; ``@`` stands for the options of the catalog, ``~`` for its folder.
+        code: The exit code.
+        says: Words of the sentence.
+        hint: Words that say what to do.
+        prepare: What is done before.
+    """
+
+    name: str
+    line: str
+    code: ExitCode
+    says: str
+    hint: str
+    prepare: Callable[[Place], None] = nothing
+
+
+USAGE, REFUSED, FAILED, MISSING = ExitCode.USAGE, ExitCode.REFUSED, ExitCode.FAILED, ExitCode.MISSING
+
+MISTAKES = [
+    # The command line.
+    Mistake("a typo in a command", "lokcs", USAGE, "no such command 'lokcs'", "did you mean 'locks'"),
+    Mistake("a typo in an option", "locks --wacth @", USAGE, "no such option: --wacth", "--watch"),
+    Mistake("a missing argument", "commits @", USAGE, "missing argument 'TABLE'", "--help"),
+    Mistake("an option without its value", "locks --uri", USAGE, "--uri", "requires an argument"),
+    Mistake("a word in place of a number", "commits shop.sales -n many @", USAGE, "'--limit'", "a valid integer"),
+    Mistake("a number out of range", "commits shop.sales -n -1 @", USAGE, "'--limit'", "greater than or equal to 0"),
+    Mistake("too many arguments", "reap shop.sales @", USAGE, "unexpected extra argument", "--help"),
+    Mistake("two catalogs", "locks depot shop.sales @", USAGE, "two catalogs are named", "'depot' and 'shop'"),
+    # The catalog.
+    Mistake("an unknown catalog", "locks depot", USAGE, "no catalog 'depot' is configured", ".pyiceberg.yaml"),
+    Mistake(
+        "a configuration that is no YAML",
+        "locks shop",
+        USAGE,
+        "configuration can't be read",
+        "line='3'",
+        configured("catalog:\n  shop:\n   - uri: [\n"),
+    ),
+    Mistake("a URI of another kind", "locks --uri coord+mysql://db/shop", USAGE, "mysql", "coord+postgresql:"),
+    Mistake("a path in place of a URI", "locks --uri ~/catalog.db", USAGE, "no coordinated catalog", "coord+sqlite:"),
+    Mistake(
+        "a port that is no number", "locks --uri coord+postgresql://db:port/x", USAGE, "not a database URL", "5432"
+    ),
+    Mistake(
+        "a folder that is not there",
+        "locks --uri coord+sqlite:///~/no/catalog.db",
+        USAGE,
+        "no database",
+        "four slashes",
+    ),
+    Mistake("a folder in place of a file", "locks --uri coord+sqlite:///~", USAGE, "can't be opened", "database file"),
+    Mistake(
+        "a file that is no database",
+        "locks @",
+        USAGE,
+        "can't be opened",
+        "not a database",
+        written("catalog.db", "a text " * 500),
+    ),
+    Mistake("a database of something else", "commits shop.sales @", USAGE, "failed", "check that", another_database),
+    Mistake("a host that does not exist", "locks --uri coord+thrift://no.such.host.invalid:9083", FAILED, "", "check"),
+    # Settings.
+    Mistake("a property without a value", "locks -p lock.policy @", USAGE, "'lock.policy'", "key=value"),
+    Mistake("a typo in a property", "locks -p lock.acquire-timeout=3 @", USAGE, "unknown setting", "-timeout-ms"),
+    Mistake("a value with a unit", "locks -p lock.acquire-timeout-ms=3s @", USAGE, "invalid value", "whole number"),
+    Mistake("an unknown lock manager", "locks -p lock-impl=etcd @", USAGE, "'etcd'", "zookeeper"),
+    Mistake("a lock manager that nobody sees", "locks -p lock-impl=memory @", USAGE, "another lock manager", "lease"),
+    # What is not installed.
+    Mistake(
+        "no SQL extra",
+        'sql @ "SHOW LOCKS"',
+        MISSING,
+        "sqlglot is not installed",
+        "commit-coord[sql]",
+        without("sqlglot"),
+    ),
+    Mistake(
+        "no server extra", "serve", MISSING, "is not installed", "commit-coord[serve]", without("uvicorn", "msgspec")
+    ),
+    Mistake(
+        "no ZooKeeper extra",
+        f"locks @ -c dead -p lock-impl=zookeeper -p lock.uri={DEAD}",
+        MISSING,
+        "missing",
+        "commit-coord[zookeeper]",
+        without("kazoo"),
+    ),
+    Mistake(
+        "no PostgreSQL driver",
+        f"locks --uri coord+postgresql://{DEAD}/shop",
+        MISSING,
+        "missing",
+        "commit-coord[postgres]",
+        without("psycopg", "psycopg2"),
+    ),
+    # Services that do not answer.
+    Mistake(
+        "a dead PostgreSQL", f"locks --uri coord+postgresql+psycopg://{DEAD}/x", USAGE, "can't be opened", "refused"
+    ),
+    Mistake("a dead metastore", f"locks --uri coord+thrift://{DEAD}", FAILED, "can't be reached", "check lock.uri"),
+    Mistake(
+        "a dead ZooKeeper",
+        f"locks @ -c dead -p lock-impl=zookeeper -p lock.uri={DEAD}",
+        FAILED,
+        "did not answer",
+        "check lock.uri",
+    ),
+    Mistake(
+        "a write through a lock service that was never reached",
+        f'sql @ -c dead -p lock-impl=lease -p lock.uri=postgresql://{DEAD}/x "CREATE DATABASE depot"',
+        FAILED,
+        "nothing was changed",
+        "repeat the command",
+    ),
+    # Names.
+    Mistake("a table that is not there", "commits shop.nope @", REFUSED, "no table 'shop.nope'", "NAMESPACE.TABLE"),
+    Mistake("a table without its namespace", "commits sales @", REFUSED, "no table 'sales'", "NAMESPACE.TABLE"),
+    Mistake("a lock that is not there", "unlock shop.sales --yes @", REFUSED, "no lock", "`commit-coord locks`"),
+    Mistake("a request id that nobody has", "commits shop.sales --request-id 42 @", REFUSED, "'42'", "repeated"),
+    Mistake("a length of time that is none", "orphans shop.sales --older-than soon @", USAGE, "'soon'", "3d, 12h"),
+    Mistake(
+        "a lost file that is not there", "repair shop.sales --from file:///no @", USAGE, "can't be read", "file:///no"
+    ),
+    # Statements.
+    Mistake("a typo in a statement", 'sql @ "SELCT 1"', USAGE, "found 'SELCT'", "HELP lists them"),
+    Mistake("a word that is missing", 'sql @ "SELECT * FROM shop.sales WHERE"', USAGE, "missing", "after 'WHERE'"),
+    Mistake("a quote without an end", 'sql @ "SELECT \'a"', USAGE, "invalid statement", "quote"),
+    Mistake("a table that is misspelled", 'sql @ "SELECT * FROM shop.sale"', USAGE, "no such table", "'sales'"),
+    Mistake("a column that is misspelled", 'sql @ "SELECT ip FROM shop.sales"', USAGE, "no such column", "'id'"),
+    Mistake(
+        "a value of a wrong type", "sql @ \"INSERT INTO shop.sales VALUES ('x')\"", USAGE, "does not fit", "'long'"
+    ),
+    Mistake("a query for Spark", 'sql @ "SELECT max(id) FROM shop.sales"', USAGE, "MAX(id)", "run others in Spark"),
+    Mistake(
+        "a table without a warehouse",
+        'sql -c shop --uri coord+sqlite:///~/catalog.db "CREATE TABLE shop.x (a int)"',
+        USAGE,
+        "no default path is set",
+        "specify a location",
+    ),
+    Mistake("a database that exists", 'sql @ "CREATE DATABASE shop"', USAGE, "already exists", "shop"),
+    # Files.
+    Mistake("metadata that is gone", "commits shop.sales @", FAILED, "no such file", "check the path", lost_metadata),
+    Mistake(
+        "metadata that is cut off", "commits shop.sales @", FAILED, "can't be read", "restore the file", broken_metadata
+    ),
+    Mistake(
+        "a folder that can't be made",
+        'sql -c shop --uri coord+sqlite:///~/catalog.db --warehouse /dev/null/x "CREATE TABLE shop.x (a int)"',
+        FAILED,
+        "/dev/null",
+        "check the path",
+    ),
+    Mistake(
+        "a database that is read-only",
+        'sql -c shop --uri coord+sqlite:///file:~/catalog.db?mode=ro&uri=true "CREATE DATABASE depot"',
+        FAILED,
+        "readonly database",
+        "repeat the command",
+    ),
+    # Servers and programs.
+    Mistake("a port in use", "serve -c shop --config ~/serve.toml", FAILED, "can't listen", "in use", port_in_use),
+    Mistake("settings that are not there", "serve --config ~/no.toml", USAGE, "can't be read", "no.toml"),
+    Mistake("no servers", "local status --folder ~/servers", REFUSED, "up", "commit-coord local up"),
+    Mistake("an unknown version", "local up --hms 9.9 --folder ~/servers", USAGE, "9.9", "2.3.10"),
+    Mistake("an unknown kind of demo", "demo --backend nope", USAGE, "'nope'", "embedded"),
+    Mistake("a folder with something in it", "demo --folder ~", USAGE, "not empty", "folder"),
+    # The end of a command.
+    Mistake("Ctrl-C", "locks @", ExitCode.INTERRUPTED, "interrupted", "", interrupted),
+]
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    """A catalog with the table ``shop.sales``; nobody's own configuration takes part."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+    made = Place(tmp_path, monkeypatch)
+    with_rows = pa.table({"id": [1, 2, 3]})
+    catalog = commit_coord.load_catalog(
+        "shop", uri=f"coord+sqlite:///{made.database}", warehouse=f"{tmp_path}/warehouse"
+    )
+    catalog.create_namespace("shop")
+    catalog.create_table("shop.sales", schema=with_rows.schema).append(with_rows)
+    catalog.close()
+    return made
+
+
+@pytest.mark.parametrize("mistake", [pytest.param(one, id=one.name) for one in MISTAKES])
+def test_a_mistake_is_answered_by_a_sentence_and_a_hint(place: Place, mistake: Mistake) -> None:
+    mistake.prepare(place)
+    result = CliRunner().invoke(app, place.command(mistake.line), prog_name="commit-coord")
+    assert_answered(mistake, result.exit_code, result.stdout, result.stderr)
+
+
+@pytest.mark.parametrize("mistake", [pytest.param(one, id=one.name) for one in MISTAKES])
+def test_a_mistake_is_answered_by_a_document(place: Place, mistake: Mistake) -> None:
+    mistake.prepare(place)
+    command = place.command(mistake.line)
+    command.insert(2 if command[0] == "local" else 1, "--json")
+    result = CliRunner().invoke(app, command, prog_name="commit-coord")
+    error = json.loads(result.stdout)["error"]
+    assert mistake.code == error["exit_code"] == result.exit_code
+    assert mistake.says.lower() in error["message"].lower()
+    assert error["kind"] not in ("unexpected", "internal")
+
+
+def assert_answered(mistake: Mistake, code: int, stdout: str, stderr: str) -> None:
+    """Check the end of a command."""
+    assert (mistake.code, "") == (code, stdout), stderr
+    *above, last = stderr.splitlines()
+    assert last.startswith("interrupted" if code == ExitCode.INTERRUPTED else "error: "), stderr
+    assert mistake.says.lower() in last.lower(), stderr
+    assert mistake.hint.lower() in last.lower(), stderr
+    assert len(above) in (0, 2), "nothing but an excerpt of a statement stands above"
+    for insides in ("Traceback", "<class", "<Token", "object at 0x", "sqlalche.me", "[Errno", "please report"):
+        assert insides not in stderr, stderr
+
+
+def test_there_are_forty_mistakes() -> None:
+    assert len({mistake.name for mistake in MISTAKES}) >= 40
+
+
+# Ends that only a process of its own has.
+
+
+def run(place: Place, line: str, shell: str = "{command}") -> subprocess.CompletedProcess[str]:
+    """Run a command in a process of its own, in the shell line *shell*."""
+    import shlex
+
+    command = shlex.join([sys.executable, "-m", "commit_coord.cli", *place.command(line)])
+    return subprocess.run(
+        ["bash", "-c", shell.format(command=command)], capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+def test_a_full_disk_for_the_output_is_said(place: Place) -> None:
+    ended = run(place, "commits shop.sales @", "{command} >/dev/full")
+    assert (ExitCode.FAILED, "error: no space left on device; free some space on the disk, and try again\n") == (
+        ended.returncode,
+        ended.stderr,
+    )
+
+
+@pytest.mark.parametrize("line", ["locks @", 'sql @ "SELECT * FROM shop.sales"'])
+def test_a_reader_that_has_seen_enough_is_no_error(place: Place, line: str) -> None:
+    ended = run(place, line, "set -o pipefail; {command} | true")
+    assert (0, "") == (ended.returncode, ended.stderr)
+
+
+def test_a_question_that_nobody_answers_is_said(place: Place) -> None:
+    run(place, 'sql @ "LOCK TABLE shop.sales EXCLUSIVE"')
+    ended = run(place, "unlock shop.sales @", "{command} </dev/null")
+    assert ended.returncode == USAGE
+    assert ended.stderr.endswith("error: nobody answered the question: add --yes\n")
+
+
+def test_a_full_disk_for_the_tables_is_said_and_changes_nothing(place: Place) -> None:
+    rows = ", ".join(f"({number})" for number in range(20_000))
+    ended = subprocess.run(
+        [sys.executable, "-m", "commit_coord.cli", "sql", *place.catalog],
+        input=f"INSERT INTO shop.sales VALUES {rows};",
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000)),
+    )
+    assert ended.returncode == FAILED, ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert "disk" in ended.stderr
+    assert "3\n" == run(place, 'sql @ "SELECT count(*) FROM shop.sales"').stdout
+
+
+def test_an_audit_log_in_a_folder_that_is_not_there_is_said_in_a_line(place: Place) -> None:
+    run(place, 'sql @ "LOCK TABLE shop.sales EXCLUSIVE"')
+    ended = run(place, "unlock shop.sales --yes @ -p commit-coord.audit-log=~/no/such/folder/audit.jsonl")
+    assert 0 == ended.returncode
+    *_, line = ended.stderr.splitlines()
+    assert line.startswith("the audit log can't be written: ")
+    assert "Traceback" not in ended.stderr
+
+
+def test_ctrl_c_in_a_statement_that_waits_leaves_nothing_behind(place: Place) -> None:
+    run(place, 'sql @ "LOCK TABLE shop.sales EXCLUSIVE"')
+    # Tests that run in the background ignore SIGINT, and so would what they start.
+    code = "import signal as s, commit_coord.cli as c; s.signal(s.SIGINT, s.default_int_handler); c.main()"
+    waiting = subprocess.Popen(
+        [sys.executable, "-c", code, "sql", *place.catalog, "DROP TABLE shop.sales"],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ},
+    )
+    catalog = commit_coord.load_catalog("shop", uri=place.catalog[3], warehouse=place.catalog[5])
+    from tests.processes import until
+
+    until(lambda: len(catalog.show_locks()) == 2, "a waiter")
+    waiting.send_signal(signal.SIGINT)
+    _, stderr = waiting.communicate()
+    assert (ExitCode.INTERRUPTED, "interrupted\n") == (waiting.returncode, stderr)
+    assert 1 == len(catalog.show_locks())
+    catalog.close()
