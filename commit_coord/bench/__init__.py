@@ -21,6 +21,7 @@ from commit_coord.bench import (
     hive,
     jvm,
     kill,
+    large,
     locking,
     machine,
     migration,
@@ -35,7 +36,7 @@ from commit_coord.local import NotInstalled
 from commit_coord.local.maven import maven_jar
 from commit_coord.protocol.migration import Phase
 
-SUITES = ("commits", "hive", "rest", "groups", "migration", "steady", "cost", "locks", "kill", "spark")
+SUITES = ("commits", "hive", "rest", "groups", "migration", "steady", "cost", "locks", "kill", "spark", "large")
 ICEBERG_RUNTIME = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
 
 
@@ -294,6 +295,16 @@ def _spark(folder: Path, given: argparse.Namespace) -> dict[str, Any] | None:
     return found
 
 
+def _large(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
+    return large.run(
+        folder,
+        cases=large.QUICK if given.quick else large.FULL,
+        repeats=1 if given.quick else 3,
+        java=_java(given),
+        say=_say,
+    )
+
+
 _RUN: dict[str, Callable[[Path, argparse.Namespace], dict[str, Any] | None]] = {
     "commits": _commits,
     "hive": _hive,
@@ -305,6 +316,7 @@ _RUN: dict[str, Callable[[Path, argparse.Namespace], dict[str, Any] | None]] = {
     "locks": _locks,
     "kill": _kill,
     "spark": _spark,
+    "large": _large,
 }
 
 
@@ -321,6 +333,8 @@ def _broken(name: str, found: dict[str, Any]) -> list[str]:
         return unproved + [what for what in found.get("gave_up", {}) if what.startswith(("commit_coord", "rest"))]
     if name == "cost" and found["locks_left"]:
         return [f"cost: {found['locks_left']} locks left"]
+    if name == "large":
+        return large.disagreements(found)
     if name == "kill":
         return [f"{label}: {what}" for label, run in found["runs"].items() for what in run["broken"]]
     return []

@@ -30,7 +30,7 @@ class Worker(PipeWriter):
     """One process that carries out one task.
 
     Args:
-        task: A function in ``commit_coord.bench.tasks``.
+        task: A function in ``commit_coord.bench.tasks``, or in another module of the bench: ``large_tasks.operate``.
         spec: Its arguments.
         command: What is run; another program than :data:`PYTHON` may know one task only.
     """

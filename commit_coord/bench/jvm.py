@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from commit_coord.local.java import LOG4J, compile_java, find_java, pyspark_jars
@@ -11,6 +12,10 @@ _JAVA = range(17, 23)
 """Hadoop asks the JVM's security manager who it is, and there is none since Java 23."""
 
 _SOURCES = sorted((Path(__file__).parent / "java").glob("*.java"))
+
+
+LARGE = ("-Xmx4g", "-XX:TieredStopAtLevel=4")
+"""Options of a worker that has much to do: more memory, and both compilers."""
 
 
 def java_worker(folder: Path, runtime: Path) -> tuple[str, ...]:
@@ -31,3 +36,8 @@ def java_worker(folder: Path, runtime: Path) -> tuple[str, ...]:
         f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}",
         *("-cp", f"{folder}{os.pathsep}{class_path}", "Worker"),
     )
+
+
+def with_options(command: Sequence[str], options: Sequence[str]) -> tuple[str, ...]:
+    """Return the *command* of a worker with further *options* of Java, which prevail over those that it has."""
+    return (*command[:-1], *options, command[-1])

@@ -48,6 +48,7 @@ def render(results: Results) -> str:
         "locks": ("Locks", _locks),
         "kill": ("Nothing lost", _kill),
         "spark": ("PySpark", _spark),
+        "large": ("Large tables", _large),
     }
     for name, (title, section) in sections.items():
         if name in results:
@@ -360,6 +361,38 @@ def _kill(found: dict[str, Any]) -> list[str]:
 def _spark(found: dict[str, Any]) -> list[str]:
     rows = [(key, value) for key, value in _flat(found) if not key.startswith(("machine", "command"))]
     return _grid(("figure", "value"), rows)
+
+
+def _large(found: dict[str, Any]) -> list[str]:
+    text = (
+        f"Each operation by {found['repeats']} fresh processes, the median (one that takes more than 10 s: by one "
+        "process), after the same operation on a small table. The manifests, manifest lists and metadata files are "
+        "written by the code that every commit uses, and are the same for all libraries. Of the data files only those "
+        "of the partition that is compacted exist: no other operation opens a data file of the table. An append and an "
+        f"overwrite write a real file of {found['rows']} rows. *peak*: of the whole process, as the kernel counts it "
+        "(VmHWM), with the interpreter or the JVM (its heap may grow to 4 GiB). *read*, *written*: what was handed to "
+        "the calls of the kernel. *pyiceberg* runs as this package mends it. Each cell: the smaller size → the larger "
+        "one, and by how much that is more."
+    )
+    figures = {"ms": "ms", "CPU ms": "cpu_ms", "peak MiB": "peak_mib", "KiB read": "read_kib"}
+    figures |= {"KiB written": "written_kib"}
+    lines = [text, ""]
+    for case in found["cases"]:
+        lines += [f"*{case['name']}*: {case['small']} → {case['large']}.", ""]
+        if case["many"]:
+            lines += [f"*append_files*: one commit of {case['many']:,} files, of which only the metadata exists.", ""]
+        rows = [
+            (row["operation"], row["kind"], *(_grown(row, name) for name in figures.values())) for row in case["rows"]
+        ]
+        lines += _grid(("operation", "library", *figures), rows)
+    return [*lines, *_bars(found["bars"])]
+
+
+def _grown(row: dict[str, Any], name: str) -> str:
+    if any(row["gave_up"]):
+        return "gave up"
+    small, large = (f"{value:,.0f}" if value >= 100 else f"{value:g}" for value in row[name])
+    return f"{small} → {large} (×{row['grows'].get(name, '–')})"
 
 
 def _flat(value: Any, prefix: str = "") -> list[tuple[str, object]]:

@@ -26,7 +26,8 @@ BARS = {
     "write": 1.3,
     "write_partitioned": 1.4,
     "read_all": 1.2,
-    "sum_one_column": 1.2,
+    "sum_one_column": 1.0,
+    "count": 1.0,
     "selective_filter": 1.2,
 }
 
@@ -126,6 +127,10 @@ def _measure(spark: SparkSession, folder: str, rows: int, repeats: int, *, with_
             lambda: spark.table("jvm.db.plain").agg(F.sum("x")).collect(),
         ),
         "count": (lambda: read_table(spark, made["plain"]).count(), lambda: spark.table("jvm.db.plain").count()),
+        "count_in_a_query": (
+            lambda: read_table(spark, made["plain"]).agg(F.count("*")).collect(),
+            lambda: spark.table("jvm.db.plain").agg(F.count("*")).collect(),
+        ),
         "selective_filter": (
             lambda: read_table(spark, made["plain"], row_filter=f"id = {wanted}").collect(),
             lambda: spark.table("jvm.db.plain").filter(F.col("id") == wanted).collect(),

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import logging
 import os
 import sys
 from collections.abc import Callable
 from typing import Any
-
-from commit_coord.bench import tasks
 
 
 def main() -> None:
@@ -18,7 +17,10 @@ def main() -> None:
     os.dup2(2, 1)  # whatever libraries print must not look like an answer
     logging.basicConfig(level=logging.ERROR)
     first = json.loads(sys.stdin.readline())
-    make: Callable[..., Callable[[dict[str, Any]], Any]] = getattr(tasks, first["task"])
+    module, _, name = first["task"].rpartition(".")
+    make: Callable[..., Callable[[dict[str, Any]], Any]] = getattr(
+        importlib.import_module(f"commit_coord.bench.{module or 'tasks'}"), name
+    )
     perform = make(**first["spec"])
     answers.write(b'"ready"\n')
     for line in sys.stdin:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from threading import Lock
 from types import ModuleType
 
-from commit_coord.iceberg import decoding, fitting, nulls, predicates
+from commit_coord.iceberg import decoding, fitting, nulls, planning, predicates
 from commit_coord.iceberg.mends import Mends
 
 _lock = Lock()
@@ -32,6 +32,7 @@ def mend(loaded: ModuleType) -> None:
         if Mends not in _mended:
             mends = Mends()
             decoding.mend(mends)
+            planning.mend(mends)
             predicates.mend(mends)
             mends.make()
             _mended.append(Mends)

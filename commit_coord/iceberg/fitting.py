@@ -12,7 +12,11 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from pyiceberg.table import TableProperties
+from pyiceberg.typedef import TableVersion
+
 from commit_coord.iceberg.mends import Mends
+from commit_coord.iceberg.partitioned_rows import columns_given
 
 _REMEMBERED = 8
 """Pairs of schemas."""
@@ -30,7 +34,7 @@ def mend_arrow(mends: Mends, reader: ModuleType) -> None:
                 is_same = provided.equals(provided_schema, check_metadata=True) and how == [options, named]
                 if is_same and requested == requested_schema:
                     return
-            if not _is_equal(reader, requested_schema, provided_schema, *options, **named):
+            if not _is_equal(requested_schema, provided_schema, *options, **named):
                 real(requested_schema, provided_schema, *options, **named)
             fitted.append((requested_schema, provided_schema, options, named))
 
@@ -39,10 +43,15 @@ def mend_arrow(mends: Mends, reader: ModuleType) -> None:
     mends.wrap(reader, "_check_pyarrow_schema_compatible", without_a_message)
 
 
-def _is_equal(reader: ModuleType, requested: Any, provided: Any, *options: Any, **named: Any) -> bool:
+def _is_equal(
+    requested: Any,
+    provided: Any,
+    downcast_ns_timestamp_to_us: bool = False,
+    format_version: TableVersion = TableProperties.DEFAULT_FORMAT_VERSION,
+) -> bool:
     """Return whether *provided*, an Arrow schema, is converted to *requested* exactly."""
     try:
-        found = reader.pyarrow_to_schema(provided, requested.name_mapping, *options, **named)
+        found = columns_given(provided, requested, format_version, downcast=downcast_ns_timestamp_to_us)
     except ValueError:
         return False
     return bool(found.as_struct() == requested.as_struct())

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import io as stdio
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -36,12 +36,13 @@ from pyiceberg.manifest import (
 )
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.table import TableProperties
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import StructType
 
 from commit_coord.iceberg import avro, manifest_list
 from commit_coord.iceberg.manifest_list import schema_and_names
-from commit_coord.iceberg.written import partition_schema, text_of
+from commit_coord.iceberg.written import Said, partition_schema
 
 
 def due(manifests: Sequence[ManifestFile], *, added: int, min_count: int, target_bytes: int) -> list[ManifestFile]:
@@ -83,13 +84,13 @@ class _Form(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def _form(format_version: int, schema: str, spec: str, codec: str) -> _Form:
-    """Derive what PyIceberg begins a manifest with. *schema* and *spec* are JSON, as in the table's metadata."""
+def _form(format_version: int, schema: Said[Schema], spec: Said[PartitionSpec], codec: str) -> _Form:
+    """Derive what PyIceberg begins a manifest with."""
     header = stdio.BytesIO()
     writer: Any = write_manifest(
         format_version,  # type: ignore[arg-type]  # of another one it says that it can't be written
-        PartitionSpec.model_validate_json(spec),
-        Schema.model_validate_json(schema),
+        spec.value,
+        schema.value,
         None,  # type: ignore[arg-type]  # nothing is written
         0,
         codec,  # type: ignore[arg-type]  # as above
@@ -104,48 +105,94 @@ def _form(format_version: int, schema: str, spec: str, codec: str) -> _Form:
     )
 
 
+_BLOCK_BYTES = 1024 * 1024
+"""Of encoded entries that are compressed together."""
+
+
 def write_added(
     io: FileIO,
-    location: str,
+    new_location: Callable[[], str],
     files: Sequence[DataFile],
     *,
     metadata: TableMetadata,
     spec: PartitionSpec,
     snapshot_id: int,
     inherits: bool,
-) -> ManifestFile:
-    """Write at *location* the manifest of *files*, which the snapshot *snapshot_id* adds to a table.
+    target_bytes: int = TableProperties.MANIFEST_TARGET_SIZE_BYTES_DEFAULT,
+) -> list[ManifestFile]:
+    """Write the manifests of *files*, which the snapshot *snapshot_id* adds to a table; in their order.
+
+    Who plans a read opens a manifest as a whole. So one is ended before it gets larger than *target_bytes*, unless a
+    single block is (``_BLOCK_BYTES`` before compression).
 
     Args:
         io: Writes.
-        location: Where.
+        new_location: Returns where the next one goes.
         files: At least one.
         metadata: The table's.
         spec: The partition spec of *files*.
         snapshot_id: The snapshot that adds them.
         inherits: Leave the snapshot's id open in the entries, to be inherited from the manifest list.
+        target_bytes: ``commit.manifest.target-size-bytes``.
     """
     schema = partition_schema(metadata, spec)
     codec = metadata.properties.get("write.avro.compression-codec", "gzip")
-    form = _form(metadata.format_version, text_of(schema), text_of(spec), codec)
-    records = stdio.BytesIO()
-    encoder = BinaryEncoder(records)
-    for file in files:
+    form = _form(metadata.format_version, Said(schema), Said(spec), codec)
+    sync = os.urandom(16)
+    blocks = _blocks(form, files, None if inherits else snapshot_id)
+    written: list[ManifestFile] = []
+    for begin, end, body in _bodies(blocks, sync, target_bytes - len(form.header) - len(sync)):
+        location, data = new_location(), form.header + sync + body
+        with io.new_output(location).create(overwrite=True) as output:
+            output.write(data)
+        written.append(_added(location, len(data), files[begin:end], spec, schema, snapshot_id))
+    return written
+
+
+class _Block(NamedTuple):
+    """The compressed entries of the files from *begin* to *end*."""
+
+    begin: int
+    end: int
+    payload: bytes
+
+
+def _blocks(form: _Form, files: Sequence[DataFile], snapshot_id: int | None) -> Iterator[_Block]:
+    """Yield the blocks of the manifests of *files*."""
+    begin, records = 0, stdio.BytesIO()
+    for end, file in enumerate(files, 1):
         entry = ManifestEntry.from_args(
             status=ManifestEntryStatus.ADDED,
-            snapshot_id=None if inherits else snapshot_id,
+            snapshot_id=snapshot_id,
             sequence_number=None,
             file_sequence_number=None,
             data_file=file,
         )
-        form.encoder.write(encoder, entry)
-    sync = os.urandom(16)
-    data = form.header + sync + avro.block(len(files), form.compress(records.getvalue())[0], sync)
-    with io.new_output(location).create(overwrite=True) as output:
-        output.write(data)
+        form.encoder.write(BinaryEncoder(records), entry)
+        if records.tell() >= _BLOCK_BYTES or end == len(files):
+            yield _Block(begin, end, form.compress(records.getvalue())[0])
+            begin, records = end, stdio.BytesIO()
+
+
+def _bodies(blocks: Iterable[_Block], sync: bytes, target_bytes: int) -> Iterator[tuple[int, int, bytes]]:
+    """Yield for each manifest which files are in it, from where to where, and what follows its header."""
+    begin, end, body = 0, 0, b""
+    for block in blocks:
+        data = avro.block(block.end - block.begin, block.payload, sync)
+        if body and len(body) + len(data) > target_bytes:
+            yield begin, end, body
+            begin, body = end, b""
+        end, body = block.end, body + data
+    yield begin, end, body
+
+
+def _added(
+    location: str, length: int, files: Sequence[DataFile], spec: PartitionSpec, schema: Schema, snapshot_id: int
+) -> ManifestFile:
+    """Return what a manifest list says of a manifest of added *files*."""
     return ManifestFile.from_args(
         manifest_path=location,
-        manifest_length=len(data),
+        manifest_length=length,
         partition_spec_id=spec.spec_id,
         content=ManifestContent.DATA,
         sequence_number=UNASSIGNED_SEQ,

@@ -15,14 +15,18 @@ import math
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, Any
 
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema, prune_columns
+from pyiceberg.table import DOWNCAST_NS_TIMESTAMP_TO_US_ON_WRITE, TableProperties
 from pyiceberg.transforms import TruncateTransform, VoidTransform
-from pyiceberg.typedef import Record
+from pyiceberg.typedef import Record, TableVersion
 from pyiceberg.types import BinaryType, FloatType, IcebergType, StructType
+from pyiceberg.utils.config import Config
+
+from commit_coord.iceberg.written import Said
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -112,9 +116,7 @@ def _sources(rows: pa.Table, spec: PartitionSpec, schema: Schema) -> pa.Table:
     """
     # Loaded when it is needed: Arrow starts threads, and takes long.
     import pyarrow as pa
-    from pyiceberg.io.pyarrow import _to_requested_schema, pyarrow_to_schema, schema_to_pyarrow
-    from pyiceberg.table import DOWNCAST_NS_TIMESTAMP_TO_US_ON_WRITE
-    from pyiceberg.utils.config import Config
+    from pyiceberg.io.pyarrow import _to_requested_schema, schema_to_pyarrow
 
     ids = {field.source_id for field in spec.fields if not isinstance(field.transform, VoidTransform)}
     for field in spec.fields:
@@ -123,10 +125,46 @@ def _sources(rows: pa.Table, spec: PartitionSpec, schema: Schema) -> pa.Table:
     if not ids:
         return rows.select([])
     wanted = prune_columns(schema, ids, select_full_types=False)
-    downcast = Config().get_bool(DOWNCAST_NS_TIMESTAMP_TO_US_ON_WRITE) or False
-    given = pyarrow_to_schema(rows.schema, name_mapping=schema.name_mapping, downcast_ns_timestamp_to_us=downcast)
-    batches = [_to_requested_schema(wanted, given, batch, downcast) for batch in rows.to_batches()]
+    given = columns_given(rows.schema, schema)
+    batches = [_to_requested_schema(wanted, given, batch, _downcast()) for batch in rows.to_batches()]
     return pa.Table.from_batches(batches, None if batches else schema_to_pyarrow(wanted, include_field_ids=False))
+
+
+def columns_given(
+    rows: pa.Schema,
+    schema: Schema,
+    format_version: TableVersion = TableProperties.DEFAULT_FORMAT_VERSION,
+    *,
+    downcast: bool | None = None,
+) -> Schema:
+    """Return which columns of *schema* rows of the Arrow schema *rows* have. Appends repeat themselves.
+
+    Args:
+        rows: Of Arrow.
+        schema: The table's.
+        format_version: The table's.
+        downcast: Take nanoseconds for microseconds; None: as PyIceberg's configuration says.
+
+    Raises:
+        ValueError: *rows* have a column that is not there.
+    """
+    # With the fields' ids, which equal schemas of Arrow need not share.
+    arrow = rows.serialize().to_pybytes()
+    return _columns_given(arrow, Said(schema), _downcast() if downcast is None else downcast, format_version)
+
+
+@lru_cache(maxsize=64)
+def _columns_given(rows: bytes, schema: Said[Schema], downcast: bool, format_version: TableVersion) -> Schema:
+    import pyarrow as pa
+    from pyiceberg.io.pyarrow import pyarrow_to_schema
+
+    return pyarrow_to_schema(
+        pa.ipc.read_schema(pa.py_buffer(rows)), schema.value.name_mapping, downcast, format_version
+    )
+
+
+def _downcast() -> bool:
+    return Config().get_bool(DOWNCAST_NS_TIMESTAMP_TO_US_ON_WRITE) or False
 
 
 def _column(sources: pa.Table, field: PartitionField, schema: Schema) -> pa.ChunkedArray:

@@ -10,6 +10,7 @@ import hashlib
 import weakref
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionSpec
@@ -31,6 +32,24 @@ def text_of(said: Schema | PartitionSpec) -> str:
     text = said.model_dump_json()
     _TEXTS[address] = weakref.ref(said, lambda _: _TEXTS.pop(address, None)), text
     return text
+
+
+T = TypeVar("T", Schema, PartitionSpec)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Said(Generic[T]):
+    """A schema or spec as an argument of a function that remembers its results: one is as good as an equal one."""
+
+    value: T
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether both say the same."""
+        return isinstance(other, Said) and text_of(self.value) == text_of(other.value)
+
+    def __hash__(self) -> int:
+        """Return the hash of what is said."""
+        return hash(text_of(self.value))
 
 
 def digest(said: Schema | PartitionSpec) -> str:

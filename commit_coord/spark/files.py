@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import logging
 import uuid
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import lru_cache
+from threading import Lock
 from typing import Any
 
 import pyarrow as pa
@@ -226,20 +229,49 @@ class Layout:
     has_ids: bool
 
 
-def file_layouts(io: FileIO, paths: Sequence[str]) -> dict[str, Layout]:
-    """Return the layouts of Parquet files, from their footers."""
+_REMEMBERED = 10_000
+_layouts: OrderedDict[tuple[str, int], Layout] = OrderedDict()
+"""By path and size, the one that was asked for last is last: a data file never changes."""
+_lock = Lock()
 
-    def read(path: str) -> Layout:
-        with io.new_input(path).open() as stream:
-            arrow = pq.read_schema(stream)
-        has_ids = any(number >= 0 for number in _field_ids(arrow).values())
-        try:
-            return Layout(pyarrow_to_schema(arrow, downcast_ns_timestamp_to_us=True), has_ids)
-        except (ValueError, TypeError):
-            return Layout(None, has_ids)
 
-    with ThreadPoolExecutor(_READERS, "commit-coord-footers") as pool:
-        return dict(zip(paths, pool.map(read, paths), strict=True))
+def file_layouts(io: FileIO, files: Sequence[DataFile]) -> dict[str, Layout]:
+    """Return the layouts of Parquet files by path, from their footers, each of which is read once in a process.
+
+    Files of one schema share one layout.
+    """
+
+    def read(file: DataFile) -> Layout:
+        with io.new_input(file.file_path).open() as stream:
+            return _layout(pq.read_schema(stream).serialize().to_pybytes())
+
+    keys = [(file.file_path, file.file_size_in_bytes) for file in files]
+    with _lock:
+        found = {key: _layouts[key] for key in keys if key in _layouts}
+    if unknown := [file for file, key in zip(files, keys, strict=True) if key not in found]:
+        with ThreadPoolExecutor(_READERS, "commit-coord-footers") as pool:
+            found |= {
+                (file.file_path, file.file_size_in_bytes): layout
+                for file, layout in zip(unknown, pool.map(read, unknown), strict=True)
+            }
+    with _lock:
+        for key, layout in found.items():
+            _layouts[key] = layout
+            _layouts.move_to_end(key)
+        while len(_layouts) > _REMEMBERED:
+            _layouts.popitem(last=False)
+    return {path: layout for (path, _), layout in found.items()}
+
+
+@lru_cache(maxsize=64)
+def _layout(schema: bytes) -> Layout:
+    """Return the layout of files with a schema of Arrow."""
+    arrow = pa.ipc.read_schema(pa.py_buffer(schema))
+    has_ids = any(number >= 0 for number in _field_ids(arrow).values())
+    try:
+        return Layout(pyarrow_to_schema(arrow, downcast_ns_timestamp_to_us=True), has_ids)
+    except (ValueError, TypeError):
+        return Layout(None, has_ids)
 
 
 def _filesystem(io: FileIO, location: str) -> tuple[pafs.FileSystem, str]:

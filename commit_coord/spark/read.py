@@ -59,7 +59,7 @@ from commit_coord.spark.schema import (
     spark_type,
     table_name,
 )
-from commit_coord.spark.session import Scratch, hadoop_uris, require_classic, spark_path
+from commit_coord.spark.session import Scratch, counted, hadoop_uris, require_classic, spark_path
 from commit_coord.spark.tables import TableOrName, load
 from commit_coord.table.isolation import NO_SNAPSHOT
 
@@ -69,6 +69,9 @@ _SETTINGS = {
     # The kind of relation that is tested.
     "spark.sql.sources.useV1SourceList": "parquet",
     "spark.sql.caseSensitive": "true",
+    # What the names and types in the text of a cast mean.
+    "spark.sql.parser.quotedRegexColumnNames": "false",
+    "spark.sql.timestampType": "TIMESTAMP_LTZ",
     # The reader of single rows finds columns as the session that runs the query says: by name.
     "spark.sql.parquet.enableVectorizedReader": "true",
     "spark.sql.parquet.enableNestedColumnVectorizedReader": "true",
@@ -114,7 +117,8 @@ def read_table(
 
     Guarantee: the DataFrame reads one snapshot, whatever is committed later, as long as its files exist. No
     setting of *spark* is changed. Filters and column choices made on the DataFrame reach Parquet; *row_filter*
-    also leaves out whole files by their partition and statistics.
+    also leaves out whole files by their partition and statistics. Its ``count()`` is answered by the manifests, where
+    these tell how many rows there are: there are no deletes, and *row_filter* takes whole partitions.
 
     Args:
         spark: A classic session.
@@ -145,7 +149,19 @@ def read_table(
     pinned = snapshot_id is not None or as_of_timestamp_ms is not None
     tag = tag_of(metadata, branch or MAIN_BRANCH, snapshot, condition, pinned=pinned)
     df = _rows(spark, metadata, found.io, read_as, tasks, condition, tag)
-    return df if columns is None else df.select(*[_quoted(name) for name in columns])
+    chosen = df if columns is None else df.select(*[_quoted(name) for name in columns])
+    number = _number_of_rows(tasks)
+    return chosen if number is None else counted(chosen, number)
+
+
+def _number_of_rows(tasks: Iterable[FileScanTask]) -> int | None:
+    """Return how many rows *tasks* read by what the manifests say; None where deletes or a filter remove some."""
+    number = 0
+    for task in tasks:
+        if task.delete_files or not isinstance(task.residual, AlwaysTrue):
+            return None
+        number += task.file.record_count
+    return number
 
 
 # -- what a DataFrame was read from -----------------------------------------------------------------------------
@@ -413,7 +429,7 @@ def _layouts(metadata: TableMetadata, io: FileIO, tasks: Sequence[FileScanTask])
     parquet = [task.file for task in tasks if task.file.file_format == FileFormat.PARQUET]
     if len(parquet) > _FOOTERS and metadata.name_mapping() is None:
         parquet = [file for file in parquet if not file.column_sizes]
-    return file_layouts(io, [file.file_path for file in parquet])
+    return file_layouts(io, parquet)
 
 
 def _value_in_metadata_only(metadata: TableMetadata, task: FileScanTask, layout: Layout | None) -> bool:
@@ -474,8 +490,8 @@ def _through_parquet(
         [
             (
                 _quoted(name(field)),
-                field.name,
-                None if field.field_type.is_primitive else nullable(spark_type(field.field_type)),
+                _quoted(field.name),
+                nullable(spark_type(field.field_type)),
             )
             for field in schema.fields
         ],
@@ -490,8 +506,9 @@ def _by_name(schema: Schema, tasks: Sequence[FileScanTask], layouts: Mapping[str
     """
     found = [layouts[task.file.file_path].schema for task in tasks if task.file.file_path in layouts]
     known = [layout for layout in found if layout is not None]
+    different = list({id(layout): layout for layout in known}.values())
     prefix = "_hidden"
-    while any(field.name.startswith(prefix) for each in (schema, *known) for field in each.fields):
+    while any(field.name.startswith(prefix) for each in (schema, *different) for field in each.fields):
         prefix += "_"
     if len(known) < len(tasks):
         return set(), prefix
@@ -501,7 +518,7 @@ def _by_name(schema: Schema, tasks: Sequence[FileScanTask], layouts: Mapping[str
         for field in schema.fields
         if folded.count(field.name.lower()) == 1
         and not field.name.lower().startswith(("_metadata", "_tmp_metadata"))  # Spark's own
-        and all(same_by_name(I.StructType(field), layout.as_struct()) for layout in known)
+        and all(same_by_name(I.StructType(field), layout.as_struct()) for layout in different)
         and all(_prunable(field, task.file) for task in tasks)
     }, prefix
 

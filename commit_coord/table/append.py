@@ -109,16 +109,18 @@ class PureAppend(BySpec, _MergeAppendFiles):
 
     def _own_manifests(self, metadata: TableMetadata, *, inherits: bool) -> list[ManifestFile]:
         return [
-            manifests.write_added(
+            manifest
+            for spec_id, found in by_spec(self._added_data_files, lambda data_file: data_file).items()
+            for manifest in manifests.write_added(
                 self._io,
-                self.new_manifest_output().location,
+                lambda: self.new_manifest_output().location,
                 found,
                 metadata=metadata,
                 spec=self.spec(spec_id),
                 snapshot_id=self._snapshot_id,
                 inherits=inherits,
+                target_bytes=self._target_size_bytes,
             )
-            for spec_id, found in by_spec(self._added_data_files, lambda data_file: data_file).items()
         ]
 
     def _merge(self, metadata: TableMetadata, own: list[ManifestFile]) -> Merge | None:

@@ -6,23 +6,21 @@ import itertools
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, cast
 
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionKey, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table import DOWNCAST_NS_TIMESTAMP_TO_US_ON_WRITE, TableProperties, WriteTask
+from pyiceberg.table import TableProperties, WriteTask
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.typedef import Record, TableVersion
-from pyiceberg.utils.config import Config
+from pyiceberg.typedef import Record
 from pyiceberg.utils.properties import property_as_int
 
-from commit_coord.iceberg.partitioned_rows import split
+from commit_coord.iceberg.partitioned_rows import columns_given, split
 from commit_coord.iceberg.required import complete
 from commit_coord.iceberg.storage import heeded
-from commit_coord.iceberg.written import partition_schema, text_of
+from commit_coord.iceberg.written import partition_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -71,25 +69,13 @@ def _tasks(
         TableProperties.WRITE_TARGET_FILE_SIZE_BYTES_DEFAULT,
     )
     schema, spec = metadata.schema(), metadata.spec()
-    downcast = Config().get_bool(DOWNCAST_NS_TIMESTAMP_TO_US_ON_WRITE) or False
-    arrow = rows.schema.serialize().to_pybytes()  # with the fields' ids, which equal schemas of Arrow need not share
-    given = _given(arrow, text_of(schema), downcast, metadata.format_version)
+    given = columns_given(rows.schema, schema, metadata.format_version)
     parts: Iterable[tuple[Record | None, pa.Table]]
     parts = [(None, rows)] if spec.is_unpartitioned() else split(rows, spec, schema)
     for partition, part in parts:
         key = None if partition is None else cast(PartitionKey, _Key(partition, spec, partition_schema(metadata, spec)))
         for batches in bin_pack_arrow_table(part, cast(int, target_bytes)):
             yield WriteTask(write_uuid, next(counter), given, batches, partition_key=key)
-
-
-@lru_cache(maxsize=64)
-def _given(arrow: bytes, schema: str, downcast: bool, format_version: TableVersion) -> Schema:
-    """Return rows of the schema *arrow* as columns of *schema*, which is JSON. Appends repeat themselves."""
-    import pyarrow as pa
-    from pyiceberg.io.pyarrow import pyarrow_to_schema
-
-    mapping = Schema.model_validate_json(schema).name_mapping
-    return pyarrow_to_schema(pa.ipc.read_schema(pa.py_buffer(arrow)), mapping, downcast, format_version)
 
 
 @dataclass(frozen=True, slots=True)

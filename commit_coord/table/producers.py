@@ -27,7 +27,7 @@ from pyiceberg.utils.properties import property_as_int
 from commit_coord.errors import CommitNotApplied
 from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg.attempt import table_name
-from commit_coord.iceberg.partitions import may_hold
+from commit_coord.iceberg.partitions import may_hold, partition_key
 from commit_coord.iceberg.written import Written, mark, partition_schema
 
 
@@ -146,7 +146,7 @@ class BySpec(_SnapshotProducer[Any]):
             TableProperties.WRITE_PARTITION_SUMMARY_LIMIT,
             TableProperties.WRITE_PARTITION_SUMMARY_LIMIT_DEFAULT,
         )
-        collector = SnapshotSummaryCollector(partition_summary_limit=limit or 0)
+        collector = _Collector(partition_summary_limit=limit or 0)
         for files, count in (
             (self._added_data_files, collector.add_file),
             (self._deleted_data_files, collector.remove_file),
@@ -157,6 +157,25 @@ class BySpec(_SnapshotProducer[Any]):
                 for data_file in found:
                     count(data_file=data_file, partition_spec=spec, schema=schema)
         return Summary(operation=self._operation, **{**snapshot_properties, **collector.build()})
+
+
+class _Collector(SnapshotSummaryCollector):
+    """PyIceberg's, which spells the folders of a partition for each of its files."""
+
+    def __init__(self, partition_summary_limit: int) -> None:
+        super().__init__(partition_summary_limit)
+        self._paths: dict[tuple[int, tuple[Any, ...]], str] = {}
+
+    def update_partition_metrics(
+        self, partition_spec: PartitionSpec, file: DataFile, is_add_file: bool, schema: Schema
+    ) -> None:
+        """Count *file* in its partition."""
+        key = partition_spec.spec_id, partition_key(file.partition)
+        path = self._paths.get(key)
+        if path is None:
+            path = self._paths[key] = partition_spec.partition_to_path(file.partition, schema)
+        counts = self.partition_metrics[path]
+        (counts.add_file if is_add_file else counts.remove_file)(file)
 
 
 def by_spec(found: Iterable[Any], file_of: Callable[[Any], DataFile]) -> dict[int, list[Any]]:

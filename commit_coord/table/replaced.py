@@ -44,7 +44,7 @@ def replaced(metadata: TableMetadata, io: FileIO, tasks: Iterable[FileScanTask],
     Args:
         metadata: The table's.
         io: Reads rows and writes them anew.
-        tasks: Every live file.
+        tasks: Every live file that may have rows in a partition of *by*.
         by: Each of a spec that has partitions.
 
     Raises:

@@ -17,14 +17,19 @@ from pyiceberg.typedef import EMPTY_DICT
 from commit_coord.errors import FileInTable
 from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg.attempt import table_name
+from commit_coord.iceberg.partitions import partition_key
 from commit_coord.iceberg.written import Written, has_partitions, mark
 from commit_coord.protocol.hierarchy import Operation as Operates
+from commit_coord.table import partition_filters
 from commit_coord.table.append import CoordinatedUpdateSnapshot, PureAppend
 from commit_coord.table.calls import Calls
 from commit_coord.table.commit_request import CommitRequest
 from commit_coord.table.live_files import live_among
 from commit_coord.table.replaced import replaced
 from commit_coord.table.staged import StagingTransaction
+
+_FILTERED = 200
+"""Partitions for which a plan is filtered: each manifest is compared with each of them."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -149,7 +154,10 @@ class WrittenFiles:
         snapshot = metadata.snapshot_by_name(branch)
         if snapshot is None:
             return
-        scan = DataScan(metadata, self._table.io, snapshot_id=snapshot.snapshot_id)
+        partitions = {(data_file.spec_id, partition_key(data_file.partition)): data_file for data_file in files}
+        few = len(partitions) <= _FILTERED
+        filters = partition_filters.of_files(metadata, list(partitions.values())) if few else AlwaysTrue()
+        scan = DataScan(metadata, self._table.io, filters, snapshot_id=snapshot.snapshot_id)
         found = replaced(metadata, self._table.io, scan.plan_files(), files)
         if found.gone:
             with transaction.update_snapshot(snapshot_properties, branch).overwrite() as producer:

@@ -17,6 +17,7 @@ from commit_coord.bench import (
     groups,
     hive,
     jvm,
+    large,
     locking,
     machine,
     plots,
@@ -165,6 +166,56 @@ def test_migration_suite_counts_what_each_phase_asks_of_the_metastore(tmp_path: 
         assert asked["zookeeper", count]["requests"]["alter_table_with_environment_context"] > 0
     assert ["hms", "both", "zookeeper"] == [cell["kind"] for cell in found["idle"]]
     assert (tmp_path / "migration.png").stat().st_size > 1000
+
+
+def test_a_large_table_is_one_that_every_reader_reads(tmp_path: Path) -> None:
+    """As many files, manifests and partitions as were asked for; the rows of the partition whose files exist."""
+    shape = large.Shape(manifests=3, files_each=4, columns=5)
+    made = large.make_history(tmp_path / "made", shape)
+    catalog = tables.open_catalog("pyiceberg", tmp_path)
+    made.place(catalog, tmp_path / "tables", "t")
+    table = catalog.load_table((tables.NAMESPACE, "t"))
+    files = [task.file for task in table.scan().plan_files()]
+
+    assert "24 files in 3 manifests, 6 partitions, 5 columns" == str(shape)
+    assert 24 == len({file.file_path for file in files})
+    assert 6 == len({file.partition[0] for file in files})
+    assert all({1, 2, 3, 4, 5} == set(file.lower_bounds) for file in files)
+    assert 3 == table.inspect.manifests().num_rows
+    assert 4 == len(list(table.scan("part = 5").plan_files()))
+    assert 40 == table.scan("part = 0").to_arrow().num_rows
+    assert [] == list(table.scan("part = 0 and id > 9").plan_files())
+    catalog.close()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_large_suite_shows_what_grows_with_the_table(tmp_path: Path) -> None:
+    """All libraries see the same files; what an append and the plan of a partition read grows with no table."""
+    code = bench.main(["--only", "large", "--quick", "--results", str(tmp_path), "--folder", str(tmp_path)])
+    found = report.load(tmp_path)["large"]
+    rows = {(row["operation"], row["kind"]): row for row in found["cases"][0]["rows"]}
+    counts = {operation: row["files"] for (operation, kind), row in rows.items() if kind == "commit_coord"}
+
+    assert 0 == code
+    assert {
+        "append": [201, 2_001],
+        "overwrite": [151, 1_951],
+        "plan_partition": [50, 50],
+        "plan": [200, 2_000],
+        "compact": [151, 1_951],
+        "append_files": [1_200, 3_000],
+    } == counts
+    for operation in ("append", "plan_partition"):
+        assert 1.5 > rows[operation, "commit_coord"]["grows"]["read_kib"]
+    assert {"commit_coord", "pyiceberg"} <= {kind for _, kind in rows}
+    assert "Large tables" in (tmp_path / "results.md").read_text()
+
+
+def test_libraries_that_disagree_on_the_files_are_noticed() -> None:
+    rows = [{"operation": "append", "kind": kind, "files": [1, files]} for kind, files in (("a", 2), ("b", 3))]
+    found = {"cases": [{"name": "files", "rows": rows}]}
+    assert ["large: files, append: {'a': [1, 2], 'b': [1, 3]}"] == large.disagreements(found)
 
 
 @pytest.mark.slow

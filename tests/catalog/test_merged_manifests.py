@@ -92,15 +92,15 @@ def test_rows_of_manifests_that_do_not_say_what_their_partitions_are_are_found_a
     table = catalog.create_table("db.t", schema, partition_spec=spec, properties=MERGING)
     written = manifests.write_added
 
-    def silent(*arguments: Any, **options: Any) -> ManifestFile:
-        made = written(*arguments, **options)
+    def silent(*arguments: Any, **options: Any) -> list[ManifestFile]:
+        (made,) = written(*arguments, **options)
         assert made.partitions
         assert made.partitions is made._data[13]
         if unsaid == "summaries":
             made._data[13] = None
         else:
             made.partitions[0]._data[1] = None
-        return made
+        return [made]
 
     values = [1.0, math.nan, None, 5.0, 2.0, 2.0, 2.0]
     for number, value in enumerate(values):

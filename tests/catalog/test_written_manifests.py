@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -77,8 +78,8 @@ def test_a_manifest_of_added_files_is_pyicebergs(
     for number in range(2):
         ours, theirs = (f"{table.location()}/metadata/{name}-{number}.avro" for name in ("ours", "theirs"))
         expected = by_pyiceberg(table, files, theirs, 7, inherits=inherits)
-        found = manifests.write_added(
-            table.io, ours, files, metadata=table.metadata, spec=table.spec(), snapshot_id=7, inherits=inherits
+        (found,) = manifests.write_added(
+            table.io, [ours].pop, files, metadata=table.metadata, spec=table.spec(), snapshot_id=7, inherits=inherits
         )
         assert content(table, found) == content(table, expected)
         assert found.manifest_length == len(table.io.new_input(ours))
@@ -111,5 +112,33 @@ def test_a_format_version_that_can_not_be_written_is_refused_as_by_pyiceberg(cat
     path = f"{table.location()}/metadata/later.avro"
     later = table.metadata.model_copy(update={"format_version": 9})
     with pytest.raises(ValueError, match="Cannot write manifest for table version: 9"):
-        manifests.write_added(table.io, path, files, metadata=later, spec=table.spec(), snapshot_id=7, inherits=False)
+        manifests.write_added(
+            table.io, [path].pop, files, metadata=later, spec=table.spec(), snapshot_id=7, inherits=False
+        )
     assert not table.io.new_input(path).exists()
+
+
+def test_an_append_of_many_files_ends_a_manifest_at_the_target_size(
+    catalog: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the plan of any read decodes the entries of all of them; the table has every file, once, in its order."""
+    monkeypatch.setattr(manifests, "_BLOCK_BYTES", 500)
+    table: Any
+    table, files = with_files(catalog, BY_S_AND_ID, {CODEC: "null"})
+    target = table.current_snapshot().manifests(table.io)[0].manifest_length + 1_000
+    with table.transaction() as transaction:
+        transaction.set_properties({"commit.manifest.target-size-bytes": str(target)})
+    added = []
+    for number in range(60):
+        added.append(copy.deepcopy(files[number % len(files)]))
+        added[-1]._data[1] += f".{number}"
+
+    table.commit_files(added, request_id="many files")
+
+    snapshot = table.current_snapshot()
+    listed = [each for each in snapshot.manifests(table.io) if each.added_snapshot_id == snapshot.snapshot_id]
+    entries = [[entry.data_file.file_path for entry in m.fetch_manifest_entry(table.io)] for m in listed]
+    assert len(listed) > 2
+    assert all(manifest.manifest_length <= target for manifest in listed)
+    assert [len(found) for found in entries] == [manifest.added_files_count for manifest in listed]
+    assert [file.file_path for file in added] == [path for found in entries for path in found]

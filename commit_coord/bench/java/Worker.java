@@ -32,6 +32,9 @@ abstract class Worker {
     }
 
     private static Worker prepare(String task, JsonNode spec) throws Exception {
+        if (task.equals("large_tasks.operate")) {
+            return new Large(spec);
+        }
         return task.equals("append_for_a_while") ? (Worker) new Appender(spec) : (Worker) new Locker(task, spec);
     }
 
