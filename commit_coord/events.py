@@ -176,6 +176,7 @@ class CommitEnded:
         tries: Swaps tried.
         rebased: Whether the head had moved since the attempt was made.
         carried: Attempts of others that the same swap published.
+        reason: Why it did not land, in words; "" for a success.
     """
 
     table: str
@@ -186,6 +187,7 @@ class CommitEnded:
     tries: int
     rebased: bool
     carried: int = 0
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ import sys
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Protocol
@@ -52,6 +53,22 @@ class SystemHost:
 
 
 SYSTEM_HOST = SystemHost()
+
+
+class _OnBehalf:
+    """A host whose processes name another user: the person who asked for what they do."""
+
+    def __init__(self, user: str, host: Host) -> None:
+        self._user, self._host = user, host
+        self.is_dead, self.new_id = host.is_dead, host.new_id
+
+    def owner(self, statement: str = "", application: str = "") -> Owner:
+        return replace(self._host.owner(statement, application), user=_text(self._user))
+
+
+def on_behalf_of(user: str, host: Host = SYSTEM_HOST) -> Host:
+    """Return *host* with owners that name *user*; "" returns *host*."""
+    return _OnBehalf(user, host) if user else host
 
 
 def process_name(pid: int) -> str | None:

@@ -228,17 +228,17 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
         """See :meth:`CoordinatedCatalog.is_left`: a guard on a name that has no Iceberg table."""
         return self._guard_locks.is_left(entry)
 
-    def reap(self, *, dry_run: bool = False, why: str = "") -> Sequence[LockEntry]:
+    def reap(self, *, dry_run: bool = False, why: str = "", by: str = "") -> Sequence[LockEntry]:
         """See :meth:`CoordinatedCatalog.reap`; also the guards of tables that are gone."""
-        found = list(super().reap(dry_run=dry_run, why=why))
+        found = list(super().reap(dry_run=dry_run, why=why, by=by))
         if self.guards.standing is None:
             return found
         left = self._guard_locks.left()
-        return [*found, *(left if dry_run else self._free_guards(left, "reap", why))]
+        return [*found, *(left if dry_run else self._free_guards(left, "reap", why, by))]
 
-    def _free_guards(self, guards: Sequence[LockEntry], how: str, why: str) -> list[LockEntry]:
+    def _free_guards(self, guards: Sequence[LockEntry], how: str, why: str, by: str) -> list[LockEntry]:
         freed = self._guard_locks.free(guards)
-        self._forced(how, freed, why)
+        self._forced(how, freed, why, by)
         return freed
 
     def show_locks(self, resource: Resource | None = None) -> Sequence[LockEntry]:

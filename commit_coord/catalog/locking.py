@@ -16,7 +16,7 @@ from commit_coord.locks.handover import RELEASE_NOTE_MS, HandoverLease, Handover
 from commit_coord.locks.hive_lease import Leases
 from commit_coord.model import LockEntry, LockMode, LockRequest, LockScope, LockState, Resource
 from commit_coord.observing.audit import AuditLog
-from commit_coord.process import SYSTEM_HOST, Host, has_dead_owner
+from commit_coord.process import SYSTEM_HOST, Host, has_dead_owner, on_behalf_of
 from commit_coord.protocol.commit import SwapResult
 from commit_coord.protocol.hierarchy import COMMANDS, Level, Operation, escalate
 from commit_coord.table.operation_locks import acquire, needed_locks
@@ -153,6 +153,7 @@ class LockingCatalog:
         guard: bool = False,
         dry_run: bool = False,
         why: str = "",
+        by: str = "",
     ) -> Sequence[LockEntry]:
         """Release locks by force: one request, or every request that holds a lock on exactly *resource*.
 
@@ -166,6 +167,7 @@ class LockingCatalog:
             guard: Also release the guard of the table *resource*. Without it, only the guard of a dropped table.
             dry_run: Release nothing, and return what would be released.
             why: For the audit log, and for the requests that wait.
+            by: The person who asked this process to do it, for the same; "" for its own user.
 
         Returns:
             The locks of the released requests.
@@ -186,21 +188,23 @@ class LockingCatalog:
         # Those who wait first: else the release of a holder would grant them the lock.
         for one in reversed(dict.fromkeys(entry.request_id for entry in found)):
             if one in waiting and self.locks.guarantees.journal:
-                self.locks.remember(release_note(one, self.host.owner(), why), lifetime_ms=RELEASE_NOTE_MS)
+                note = release_note(one, on_behalf_of(by, self.host).owner(), why)
+                self.locks.remember(note, lifetime_ms=RELEASE_NOTE_MS)
             freed += [entry for manager in self._lock_managers() for entry in manager.unlock(request_id=one)]
-        self._forced("unlock", freed, why)
+        self._forced("unlock", freed, why, by)
         return freed
 
-    def reap(self, *, dry_run: bool = False, why: str = "") -> Sequence[LockEntry]:
+    def reap(self, *, dry_run: bool = False, why: str = "", by: str = "") -> Sequence[LockEntry]:
         """Free what dead owners left; see :meth:`LockManager.reap`. Return what was freed.
 
         Args:
             dry_run: Free nothing, and return what would be freed.
             why: For the audit log.
+            by: As for :meth:`unlock`.
         """
         found = [entry for manager in self._lock_managers() for entry in manager.reap(dry_run=dry_run)]
         if not dry_run:
-            self._forced("reap", found, why)
+            self._forced("reap", found, why, by)
         return found
 
     def is_on(self, entry: LockEntry, resource: Resource) -> bool:
@@ -215,10 +219,11 @@ class LockingCatalog:
         """Return all lock managers that may have locks on this catalog's tables."""
         return [self.locks]
 
-    def _forced(self, how: str, freed: Sequence[LockEntry], why: str) -> None:
+    def _forced(self, how: str, freed: Sequence[LockEntry], why: str, by: str = "") -> None:
         if freed:
             at_ms = self.coordinator.clock.wall_ms()
-            event = LocksForced(how=how, by=self.host.owner(), at_ms=at_ms, why=why, freed=tuple(freed))
+            owner = on_behalf_of(by, self.host).owner()
+            event = LocksForced(how=how, by=owner, at_ms=at_ms, why=why, freed=tuple(freed))
             self._audit.record(event)
             self.events.emit(event)
 

@@ -62,6 +62,7 @@ _COMMANDS: Mapping[str, _Command] = MappingProxyType(
         "config": _Command("settings:config", "Show every property, its value and its source."),
         "migrate": _Command("migrate:migrate", "Move tables from the metastore's locks to ZooKeeper."),
         "serve": _Command("serving:serve", "Serve catalogs to every engine, through Iceberg's REST protocol."),
+        "ui": _Command("serving:ui", "Show locks, tables and requests in a browser."),
         "pyiceberg": _Command("programs:pyiceberg", "Run PyIceberg's own command line.", _PASSES_ALL),
         "local": _Command("local:local", "Run a metastore, ZooKeeper and PostgreSQL on this machine."),
         "demo": _Command("programs:demo", "Load real data with a dozen writers at once, and prove it right."),

@@ -14,6 +14,7 @@ from commit_coord.cli.catalogs import Choice, opened, table_resource
 from commit_coord.cli.exit_codes import CommandFailed, ExitCode
 from commit_coord.cli.options import CATALOG, PROPERTY, URI, WAREHOUSE
 from commit_coord.cli.output import DEBUG, JSON, Output
+from commit_coord.coordinator.history import history
 from commit_coord.iceberg.attempt import request_uuid
 
 
@@ -45,12 +46,12 @@ def commits(
             _answer_landed(output, found, table, request_id)
             return
         loaded = found.load_table(table)
-        history = views.history(loaded.metadata, loaded.metadata_location)
-        records = history[:limit] if limit else history
-        title = f"{table}: {len(history)} commits" + (
-            f", the newest {len(records)} (-n 0 shows all)" if len(records) < len(history) else ""
+        every = history(loaded.metadata, loaded.metadata_location)
+        records = every[:limit] if limit else every
+        title = f"{table}: {len(every)} commits" + (
+            f", the newest {len(records)} (-n 0 shows all)" if len(records) < len(every) else ""
         )
-        document = {"catalog": found.name, "table": table, "total": len(history), "commits": records}
+        document = {"catalog": found.name, "table": table, "total": len(every), "commits": records}
         output.answer(document, views.commit_table(records, title=title, wide=output.console.width >= 118))
 
 
@@ -83,6 +84,6 @@ def _whole_id(catalog: CoordinatedCatalog, table: str, text: str) -> str:
     if not views.REQUEST_ID_LENGTH <= len(text) < len(str(uuid.UUID(int=0))):
         return text
     loaded = catalog.load_table(table)
-    known = (record["request_id"] or "" for record in views.history(loaded.metadata, loaded.metadata_location))
+    known = (record["request_id"] or "" for record in history(loaded.metadata, loaded.metadata_location))
     ids = {one for listed in known for one in listed.split(",") if one.startswith(text.lower())}
     return ids.pop() if len(ids) == 1 else text

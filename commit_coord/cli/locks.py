@@ -64,7 +64,7 @@ def locks(
         catalog, table = None, catalog
     choice = Choice(name=catalog, uri=uri, warehouse=warehouse, properties=properties)
     with opened(choice) as found:
-        _refuse_locks_of_a_process(found)
+        refuse_locks_of_a_process(found)
         resource = table_resource(found, table) if table else None
         if not watch:
             _show_locks(output, found, resource)
@@ -189,7 +189,12 @@ def _looks(
         SYSTEM_CLOCK.sleep(max(every, SYSTEM_CLOCK.now() - started))
 
 
-def _refuse_locks_of_a_process(catalog: CoordinatedCatalog) -> None:
+def refuse_locks_of_a_process(catalog: CoordinatedCatalog) -> None:
+    """Return if the locks of other processes can be listed.
+
+    Raises:
+        CommandFailed: Each process keeps its locks in its own memory.
+    """
     if catalog.locks.guarantees.reach == "process":
         raise CommandFailed(
             f"the '{catalog.settings.lock_impl}' lock manager is in the memory of each process: no other process "
@@ -234,7 +239,7 @@ def unlock(
     if as_json and not yes and not dry_run:
         raise CommandFailed("--json can't ask: add --yes or --dry-run", ExitCode.USAGE, "usage")
     with opened(Choice(name=name, uri=uri, warehouse=warehouse, properties=properties)) as found:
-        _refuse_locks_of_a_process(found)
+        refuse_locks_of_a_process(found)
         doomed = found.unlock(**_named(found, what), waiters=waiters, guard=guard, dry_run=True)
         if not doomed:
             raise _nothing_to_free(found, what)
@@ -332,7 +337,7 @@ def reap(
     """
     output = Output(as_json=as_json)
     with opened(Choice(name=name, uri=uri, warehouse=warehouse, properties=properties)) as found:
-        _refuse_locks_of_a_process(found)
+        refuse_locks_of_a_process(found)
         dead = found.reap(dry_run=dry_run, why=why)
         verb = "would free" if dry_run else "freed"
         lines = [Text(f"{verb} {views.lock_line(entry)}: {views.cause_of_death(entry)}") for entry in dead]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from datetime import UTC, datetime
 from typing import Annotated, Any, TextIO
 
 import orjson
@@ -12,6 +11,9 @@ from rich.console import Console
 from rich.table import Table
 
 from commit_coord.cli.exit_codes import CommandFailed, ExitCode
+from commit_coord.units import duration, moment
+
+__all__ = ["DEBUG", "JSON", "Output", "confirmed", "duration", "json", "moment", "table"]
 
 JSON = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, everything else on stderr.")]
 DEBUG = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
@@ -79,22 +81,3 @@ def table(*columns: str, title: str | None = None, right: tuple[str, ...] = ()) 
     for column in columns:
         made.add_column(column, justify="right" if column in right else "left", overflow="fold")
     return made
-
-
-def moment(ms: int) -> str:
-    """Return milliseconds since the epoch as a time of day in UTC that sorts."""
-    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(sep=" ", timespec="milliseconds").replace("+00:00", "Z")
-
-
-def duration(ms: float) -> str:
-    """Return a length of time in one or two units: ``350 ms``, ``4.2 s``, ``3 min 5 s``, ``2 h 10 min``."""
-    if ms < 1000:
-        return f"{ms:.0f} ms"
-    seconds = ms / 1000
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(int(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"

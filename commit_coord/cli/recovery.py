@@ -16,6 +16,7 @@ from commit_coord.cli.exit_codes import CommandFailed, ExitCode
 from commit_coord.cli.output import Output, confirmed, duration, moment, table
 from commit_coord.cli.views import short
 from commit_coord.model import Resource
+from commit_coord.units import size
 
 _SHOWN = 50
 """Files of a listing for people; ``--json`` has all."""
@@ -92,16 +93,16 @@ def remove_orphans(
         "at_work": found.at_work,
     }
     age = duration(older_than_ms)
-    summary = f"{name}: {len(found.files):,} of {found.looked_at:,} files ({_bytes(found.size)}) are not referenced"
+    summary = f"{name}: {len(found.files):,} of {found.looked_at:,} files ({size(found.size)}) are not referenced"
     spared = f"spared: {found.young:,} younger than {age}, {found.at_work:,} of operations at work"
     if not delete or not found.files:
         files = [_orphan_record(one) for one in found.files]
         output.answer({**document, "orphans": files, "deleted": 0}, _orphan_table(found), Text(summary), Text(spared))
         return
-    _confirmed(output, _orphan_table(found), f"Delete {len(found.files):,} files ({_bytes(found.size)})?", yes=yes)
+    _confirmed(output, _orphan_table(found), f"Delete {len(found.files):,} files ({size(found.size)})?", yes=yes)
     deleted = catalog.delete_orphans(found)
     files = [_orphan_record(one) for one in deleted.files]
-    done = f"{name}: deleted {len(deleted.files):,} files ({_bytes(deleted.size)})"
+    done = f"{name}: deleted {len(deleted.files):,} files ({size(deleted.size)})"
     output.answer({**document, "orphans": files, "deleted": len(files)}, Text(done), Text(spared))
 
 
@@ -174,11 +175,3 @@ def _orphan_table(found: Orphans) -> Table | str:
         below = one.path[len(found.location.rstrip("/")) + 1 :]
         made.add_row(moment(one.modified_ms).partition(".")[0], f"{one.size:,}", Text(below))
     return made
-
-
-def _bytes(size: float) -> str:
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size:,.0f} {unit}" if unit == "bytes" else f"{size:,.1f} {unit}"
-        size /= 1024
-    return f"{size:,.1f} TiB"

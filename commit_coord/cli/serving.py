@@ -1,16 +1,22 @@
-"""``commit-coord serve``."""
+"""``commit-coord serve`` and ``commit-coord ui``."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from commit_coord.cli.catalogs import require_configured
+from commit_coord.cli.catalogs import Choice, opened, require_configured
 from commit_coord.cli.exit_codes import CommandFailed, ExitCode
+from commit_coord.cli.locks import refuse_locks_of_a_process
+from commit_coord.cli.options import CATALOG, PROPERTY, URI, WAREHOUSE
 from commit_coord.cli.output import DEBUG, JSON, Output
 from commit_coord.config import default_catalog_name
+
+if TYPE_CHECKING:
+    from commit_coord.rest import Serving
 
 
 def serve(
@@ -55,7 +61,6 @@ def serve(
     refused, and no lock is left.
     """
     from commit_coord.rest import Serving, check, read_settings, validated
-    from commit_coord.rest import serve as run
 
     output = Output(as_json=as_json)
     settings = read_settings(config) if config else {}
@@ -68,14 +73,66 @@ def serve(
     check(serving)
 
     def ready(url: str) -> None:
+        page = f"{url}/ui/" if serving.ui.enabled else None
         output.answer(
-            {"url": url, "catalogs": serving.catalogs},
+            {"url": url, "catalogs": serving.catalogs, "ui": page},
             f"serving {', '.join(serving.catalogs)} at {url}",
+            *([f"the page for people is at {page}"] if page else []),
         )
         output.console.file.flush()
 
+    _run(serving, ready)
+
+
+def ui(
+    port: Annotated[
+        int, typer.Option(help="Where to listen, on 127.0.0.1; 0 takes a free port.", min=0, max=65535)
+    ] = 8182,
+    administer: Annotated[
+        bool, typer.Option("--administer", help="Allow to free locks and to move tables; else the page is read-only.")
+    ] = False,
+    name: CATALOG = None,
+    uri: URI = None,
+    warehouse: WAREHOUSE = None,
+    properties: PROPERTY = [],  # noqa: B006 - typer reads it, nobody changes it
+    as_json: JSON = False,
+    debug: DEBUG = False,
+) -> None:
+    """Show the locks, tables and requests of a catalog in a browser, until Ctrl-C. Needs no server.
+
+    The page is reachable from this machine only, by all of its users. `commit-coord serve` serves the same page at
+    /ui, with authentication if it has one.
+    """
+    from commit_coord.rest import Serving, check
+
+    output = Output(as_json=as_json)
+    choice = Choice(name=name, uri=uri, warehouse=warehouse, properties=properties)
+    with opened(choice) as catalog:
+        refuse_locks_of_a_process(catalog)
+    serving = Serving.model_validate(
+        {
+            "catalogs": (choice.catalog,),
+            "port": port,
+            "rest": False,
+            "properties": choice.arguments(),
+            "ui": {"read_only": not administer},
+        }
+    )
+    check(serving)
+
+    def ready(url: str) -> None:
+        said = f"the page of {choice.catalog} is at {url}/ui/; Ctrl-C ends it"
+        output.answer({"catalog": choice.catalog, "ui": f"{url}/ui/", "read_only": not administer}, said)
+        output.console.file.flush()
+
+    _run(serving, ready)
+
+
+def _run(serving: Serving, ready: Callable[[str], None]) -> None:
+    from commit_coord.rest import serve
+
     try:
-        run(serving, ready)
+        serve(serving, ready)
     except OSError as error:
         raise CommandFailed(
             f"can't listen on {serving.host}:{serving.port}: {error.strerror}", ExitCode.FAILED, "port"

@@ -7,25 +7,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.snapshots import Snapshot
 from rich.table import Table
 from rich.text import Text
 
 from commit_coord.cli.fitting import Column, FittingTable
 from commit_coord.cli.output import duration, moment, table
 from commit_coord.config import PROPERTIES, Configuration, Origin
-from commit_coord.coordinator import request_ids
-from commit_coord.iceberg import metadata as fast_metadata
-from commit_coord.iceberg.rebase import GENERATION, REQUEST_ID
 from commit_coord.model import Guarantees, LockEntry, LockState, Owner
 from commit_coord.process import has_dead_owner, is_dead
 from commit_coord.redaction import shown
 
 Record = dict[str, Any]
-
-_WRITER_KEYS = ("writer", "commit-coord.writer-id", "spark.app.id", "engine-name")
-"""Summary properties that say who wrote, the most telling first. Nobody has to set one."""
 
 
 REQUEST_ID_LENGTH = 8
@@ -152,106 +144,6 @@ _OPERATIONS = {"unknown": "unknown (its snapshot may be gone)"}
 # -- commits -----------------------------------------------------------------------------------------------
 
 
-def history(metadata: TableMetadata, location: str) -> list[Record]:
-    """Return the commits of a table for JSON, newest first: its snapshots, and the commits of which there is none.
-
-    The latter are found in the metadata log, which keeps the newest files. They are ``metadata`` (schema, properties,
-    rollback) or ``create`` where no snapshot is missing, and ``unknown`` where theirs may have been expired.
-    """
-    snapshots = [commit_record(snapshot, metadata.current_snapshot_id) for snapshot in reversed(metadata.snapshots)]
-    log = [(entry.timestamp_ms, entry.metadata_file) for entry in metadata.metadata_log]
-    log.append((metadata.last_updated_ms, location))
-    numbers, last = _numbers(metadata)
-    there = set(numbers.values())
-    added = _added_by(log, snapshots)
-    others = []
-    for position, (at_ms, path) in enumerate(log):
-        if position not in added:
-            before = max((numbers[one] for other in added if other < position for one in added[other]), default=0)
-            after = min((numbers[one] for other in added if other > position for one in added[other]), default=last + 1)
-            none_is_missing = all(number in there for number in range(before + 1, after))
-            others.append(_file_record(at_ms, path, "metadata" if none_is_missing else "unknown"))
-    return sorted(
-        snapshots + others, key=lambda made: (made["timestamp_ms"], made["sequence_number"] or 0), reverse=True
-    )
-
-
-def _numbers(metadata: TableMetadata) -> tuple[dict[int, int], int]:
-    """Return the place of each snapshot among all that were ever added, and the last place.
-
-    Format version 1 does not number them. There none is taken to be missing as long as all parents are there, and else
-    one behind each.
-    """
-    if last := fast_metadata.sequence_number(metadata):
-        return {one.snapshot_id: one.sequence_number or 0 for one in metadata.snapshots}, last
-    ids = [one.snapshot_id for one in metadata.snapshots]
-    known = set(ids)
-    step = 1 if all(one.parent_snapshot_id in known or _is_first(one) for one in metadata.snapshots) else 2
-    return {number: place * step for place, number in enumerate(ids, 1)}, step * (len(ids) + 1) - 1
-
-
-def _is_first(snapshot: Snapshot) -> bool:
-    """Return whether *snapshot* never had a parent: one whose parent was expired has other files than it added."""
-    summary: Mapping[str, str] = snapshot.summary.additional_properties if snapshot.summary is not None else {}
-    total, added = (_number(summary.get(f"{key}-data-files"), 0) for key in ("total", "added"))
-    return snapshot.parent_snapshot_id is None and total == added
-
-
-def _added_by(log: Sequence[tuple[int, str]], snapshots: Sequence[Record]) -> dict[int, list[int]]:
-    """Return the ids of the snapshots that the files of *log* added, by the file's position.
-
-    Our files carry the request id of a snapshot. Other writers' files do not, so the time tells: one file for each of
-    their snapshots.
-    """
-    by_request: dict[str, list[int]] = {}
-    by_time: dict[int, list[int]] = {}
-    for record in snapshots:
-        for request_id in (record["request_id"] or "").split(","):
-            by_request.setdefault(request_id, []).append(record["snapshot_id"])
-        if not record["request_id"]:
-            by_time.setdefault(record["timestamp_ms"], []).append(record["snapshot_id"])
-    added = {}
-    for position, (at_ms, path) in enumerate(log):
-        if found := by_request.get(request_ids.named_in(path) or "-") or by_time.pop(at_ms, None):
-            added[position] = found
-    return added
-
-
-def _file_record(at_ms: int, path: str, operation: str) -> Record:
-    """Return for JSON the commit of a metadata file of which there is no snapshot."""
-    nothing = dict.fromkeys(("snapshot_id", "parent_id", "sequence_number", "total_rows", "generation", "writer"))
-    return nothing | {
-        "when": moment(at_ms),
-        "timestamp_ms": at_ms,
-        "operation": "create" if request_ids.version_of(path) == 0 else operation,
-        "added_rows": 0,
-        "deleted_rows": 0,
-        "request_id": request_ids.named_in(path),
-        "current": False,
-    }
-
-
-def commit_record(snapshot: Snapshot, current: int | None) -> Record:
-    """Return *snapshot* for JSON."""
-    summary: Mapping[str, str] = snapshot.summary.additional_properties if snapshot.summary is not None else {}
-    operation = snapshot.summary.operation.value if snapshot.summary is not None else None
-    return {
-        "when": moment(snapshot.timestamp_ms),
-        "timestamp_ms": snapshot.timestamp_ms,
-        "snapshot_id": snapshot.snapshot_id,
-        "parent_id": snapshot.parent_snapshot_id,
-        "sequence_number": snapshot.sequence_number,
-        "operation": operation,
-        "added_rows": _number(summary.get("added-records"), 0),
-        "deleted_rows": _number(summary.get("deleted-records"), 0),
-        "total_rows": _number(summary.get("total-records")),
-        "request_id": summary.get(REQUEST_ID),
-        "generation": _number(summary.get(GENERATION)),
-        "writer": next((summary[key] for key in _WRITER_KEYS if key in summary), None),
-        "current": snapshot.snapshot_id == current,
-    }
-
-
 _COMMIT_COLUMNS = (
     Column("when", 0, least=19),
     Column("snapshot", 3),
@@ -342,10 +234,6 @@ def guarantee_table(guarantees: Guarantees, *, title: str) -> Table:
         value = getattr(guarantees, name)
         made.add_row(text, ("[green]yes[/]" if value else "no") if isinstance(value, bool) else str(value))
     return made
-
-
-def _number(text: str | None, missing: int | None = None) -> int | None:
-    return int(text) if text is not None and text.lstrip("-").isdigit() else missing
 
 
 def _text(value: object) -> str:

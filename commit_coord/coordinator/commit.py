@@ -88,16 +88,16 @@ class Commit:
             verdict = drive(commit(self._services.limits), self._perform)
         except BaseException as error:
             not_applied = isinstance(error, CommitNotApplied)
-            self._ended(CommitStatus.FAILURE if not_applied else CommitStatus.UNKNOWN)
+            self._ended(CommitStatus.FAILURE if not_applied else CommitStatus.UNKNOWN, reason=str(error))
             raise
         finally:
             if run.lease is not None:
                 run.lease.release()  # an interrupt came during an effect
             self._group.delete_offer()
-        self._ended(verdict.status, tries=verdict.tries, carried_along=len(carried(verdict)))
+        self._ended(verdict.status, tries=verdict.tries, carried_along=len(carried(verdict)), reason=verdict.reason)
         return outcome(run, verdict, looked_up=self._planner.looked_up)
 
-    def _ended(self, status: CommitStatus, *, tries: int = 0, carried_along: int = 0) -> None:
+    def _ended(self, status: CommitStatus, *, tries: int = 0, carried_along: int = 0, reason: str = "") -> None:
         attempt = self._run.attempt
         self._services.events.emit(
             CommitEnded(
@@ -109,6 +109,7 @@ class Commit:
                 tries=tries,
                 rebased=self._run.rebased,
                 carried=carried_along,
+                reason=reason,
             )
         )
 

@@ -84,14 +84,14 @@ class LatchedCommit(ABC):
             verdict = drive(commit(self._services.limits), self._perform)
         except BaseException as error:
             not_applied = isinstance(error, CommitNotApplied)
-            self._ended(CommitStatus.FAILURE if not_applied else CommitStatus.UNKNOWN, 0)
+            self._ended(CommitStatus.FAILURE if not_applied else CommitStatus.UNKNOWN, 0, str(error))
             raise
         finally:
             self._release()  # an interrupt came while an effect was being performed
-        self._ended(verdict.status, verdict.tries)
+        self._ended(verdict.status, verdict.tries, verdict.reason)
         return verdict
 
-    def _ended(self, status: CommitStatus, tries: int) -> None:
+    def _ended(self, status: CommitStatus, tries: int, reason: str) -> None:
         self._services.events.emit(
             CommitEnded(
                 table=self.shown,
@@ -101,6 +101,7 @@ class LatchedCommit(ABC):
                 held_ms=self._held_s * 1000,
                 tries=tries,
                 rebased=self.rebased,
+                reason=reason,
             )
         )
 

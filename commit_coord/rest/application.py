@@ -18,13 +18,14 @@ import uuid
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
 from commit_coord.rest.access import Forbidden, IssuerUnavailable, KeysWanted, NotAuthenticated, Place
 from commit_coord.rest.bodies import Bodies, Disconnected, Message, Receive
+from commit_coord.rest.browsing import Browsing, is_page, route_of
 from commit_coord.rest.errors import Overloaded, error_answer, stopping
 from commit_coord.rest.files import Reloaded
 from commit_coord.rest.gate import Gate
@@ -32,12 +33,14 @@ from commit_coord.rest.identities import Identities
 from commit_coord.rest.keys import FETCH_S
 from commit_coord.rest.lanes import Kind, Lanes, Work
 from commit_coord.rest.needs import NOTHING
-from commit_coord.rest.routes import Admitted, Api
+from commit_coord.rest.routes import Admitted, Api, Handler
+from commit_coord.rest.routing import NoRoute, Route
 from commit_coord.rest.settings import Serving
 from commit_coord.rest.tls import SUBJECT
 from commit_coord.rest.warehouses import Warehouses
 from commit_coord.rest.watching import Exchange, Readiness, Watch, metrics_answer
 from commit_coord.rest.wire import Answer, Request, json_answer
+from commit_coord.ui.rendering import ROOT
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +79,9 @@ class Application:
     def __init__(self, serving: Serving, secret: bytes | None = None, files: Sequence[Reloaded[Any]] = ()) -> None:
         self._serving, self._files = serving, files
         self._secret = secret or os.urandom(SECRET_BYTES)
-        self._warehouses = Warehouses(serving.catalogs, most_waiting=serving.limits.max_commits_per_table)
+        self._warehouses = Warehouses(
+            serving.catalogs, most_waiting=serving.limits.max_commits_per_table, properties=serving.properties
+        )
         self._watch = Watch(serving.access_log)
         self._readiness = Readiness(self._warehouses)
         self._asking: asyncio.Future[Answer] | None = None
@@ -101,6 +106,7 @@ class Application:
         """Whether requests run for which nobody waits any more."""
         self._ended = threading.Event()
         self._opened: Api | None = None
+        self._browsing: Browsing | None = None
         self._lanes = Lanes(serving.threads)
         self._identities: Identities | None = None
         # Of its own: whatever else is slow, a server that can serve says so.
@@ -137,6 +143,16 @@ class Application:
         self._watch.attach(self._warehouses)
         self._identities = identities(self._serving, self._warehouses, self._secret)
         self._opened = Api(self._warehouses, self._identities)
+        if self._serving.ui.enabled:
+            self._browsing = Browsing(
+                self._serving,
+                self._warehouses,
+                self._opened.gate,
+                self._identities,
+                self._secret,
+                lambda head: self._with_keys(head, self._api.gate.caller),
+                self._bodies[True],
+            )
         threading.Thread(target=self._refresh_often, name="files", daemon=True).start()
 
     def _refresh_often(self) -> None:
@@ -171,6 +187,8 @@ class Application:
         for bodies in self._bodies.values():
             bodies.stop()
         self._lanes.stop()
+        if self._browsing is not None:
+            self._browsing.stop()
         for warehouse in self._warehouses:
             warehouse.lines.stop()
         threading.Thread(target=self._refuse_waits, name="refusing", daemon=True).start()
@@ -194,6 +212,8 @@ class Application:
         self._lanes.end(wait=not self.abandoned)
         for pool in (self._probing, self._parsing):
             pool.shutdown(wait=False, cancel_futures=True)
+        if self._browsing is not None:
+            self._browsing.end()
         self._ended.set()
         self.flush()
         self._warehouses.close()
@@ -227,9 +247,12 @@ class Application:
                 exchange.route = head.path
                 self._api.gate.refuse_browsers(head)
                 return await own(self, head)
+            if self._browsing is not None and is_page(head.path):
+                exchange.route, exchange.catalog = route_of(head.path)
+                return await self._browsing.answer(head, receive, partial(setattr, exchange, "client"))
             try:
                 # First of all, so that a refusal is recorded under its route, and in the catalog that the path names.
-                route, head = self._api.find(head)
+                route, head = self._found(head)
                 _describe(exchange, route.path, head)
             finally:
                 self._api.gate.refuse_browsers(head)
@@ -245,6 +268,11 @@ class Application:
             raise
         except Exception as error:  # noqa: BLE001 - every error is an answer
             return error_answer(error)
+
+    def _found(self, head: Request) -> tuple[Route[Handler], Request]:
+        if not self._serving.rest:
+            raise NoRoute(f"this server serves the page alone, under {ROOT}/")
+        return self._api.find(head)
 
     async def _with_keys(self, head: Request, ask: Callable[[Request], T]) -> T:
         """Return the result of *ask*, which identifies the sender; wait for the keys of the issuer if it needs them."""
@@ -387,6 +415,14 @@ def _head(scope: Message) -> Request:
 async def _respond(answer: Answer, head: Request, send: Send) -> None:
     headers = [(name.encode(), value.encode("latin-1", "replace")) for name, value in answer.headers.items()]
     headers.append((b"x-request-id", head.request_id.encode()))
+    if answer.stream is not None:
+        headers.append((b"content-type", answer.content_type.encode()))
+        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        async with aclosing(answer.stream) as stream:
+            async for piece in stream:
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+        return
     if answer.status not in (204, 304):
         headers.append((b"content-type", answer.content_type.encode()))
         headers.append((b"content-length", b"%d" % len(answer.body)))

@@ -52,11 +52,15 @@ class Gate:
         self._identities = identities
         self._audits = Writer("audit", _record, _MOST_UNRECORDED, self._summarize)
 
-    def refuse_browsers(self, request: Request) -> None:
+    def refuse_browsers(self, request: Request, *, may_follow_links: bool = False) -> None:
         """Refuse a request that a web page of another origin has sent.
 
         A browser adds the proof of its user to such a request: a certificate, the header of a proxy, or simply that it
         runs on this machine.
+
+        Args:
+            request: The request.
+            may_follow_links: Allow a GET for which the browser leaves the other page, because its user follows a link.
 
         Raises:
             Forbidden: A web page of another origin has sent *request*. Or the server has no authentication, and the
@@ -64,6 +68,8 @@ class Gate:
         """
         origin, host = request.headers.get("origin"), request.headers.get("host", "")
         foreign = request.headers.get("sec-fetch-site") in ("cross-site", "same-site")
+        if may_follow_links and _leaves_a_page(request):
+            foreign = False
         if foreign or (origin is not None and origin.partition("://")[2] != host):
             raise Forbidden("a web page of another origin may not ask this server")
         if self._identities is None and not is_loopback(_hostname(host)):
@@ -88,6 +94,13 @@ class Gate:
     def sees(self, caller: Caller, warehouse: Warehouse) -> Callable[[Identifier], bool]:
         """Return a function that tells whether *caller* may know that a namespace exists."""
         return lambda namespace: caller.grants.allow(self.place(warehouse, namespace), Access.SEE)
+
+    def allows(self, caller: Caller, warehouse: Warehouse, namespace: Identifier, access: Access) -> bool:
+        """Return whether *caller* has *access* to *namespace*; ``()`` is the whole catalog."""
+        try:
+            return caller.grants.allow(self.place(warehouse, namespace), access)
+        except Forbidden:
+            return False
 
     def sees_all(self, request: Request) -> bool:
         """Return whether the sender of *request* is known, and may know that each catalog exists."""
@@ -150,6 +163,16 @@ class Gate:
 def _record(refusal: tuple[CoordinatedCatalog, AccessRefused]) -> None:
     catalog, event = refusal
     catalog.tell_access_refused(event)
+
+
+def _leaves_a_page(request: Request) -> bool:
+    """Return whether a browser shows the answer in place of the page that it has left, and no script reads it."""
+    headers = request.headers
+    return (
+        request.method == "GET"
+        and headers.get("sec-fetch-mode") == "navigate"
+        and headers.get("sec-fetch-dest") == "document"
+    )
 
 
 def _hostname(host: str) -> str:

@@ -60,7 +60,7 @@ def check(serving: Serving) -> None:
     if serving.tls is not None:
         certificates(serving.tls)
     own_secret(serving)
-    warehouses = Warehouses(serving.catalogs)
+    warehouses = Warehouses(serving.catalogs, properties=serving.properties)
     warehouses.open()
     try:
         identities(serving, warehouses, os.urandom(SECRET_BYTES))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import ipaddress
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import urlsplit
@@ -171,6 +172,18 @@ class Authentication(_Section):
     proxy: Proxy | None = None
 
 
+class Ui(_Section):
+    """The page for people, under ``/ui``.
+
+    Args:
+        enabled: Whether it is served.
+        read_only: Whether nobody may free locks or move tables there; else a client with the right ``administer`` may.
+    """
+
+    enabled: bool = True
+    read_only: bool = False
+
+
 class Serving(_Section):
     """The settings of a server.
 
@@ -188,7 +201,10 @@ class Serving(_Section):
         access_log: A file to which the server appends a line for each request; ``-`` is the standard output, "" is
             none.
         allow_plain_http: Whether to serve other machines without TLS, because a proxy in front of the server has TLS.
+        rest: Whether Iceberg's protocol is served; `commit-coord ui` serves only the page.
+        properties: Properties of all catalogs, before those in PyIceberg's configuration.
         limits: The limits of one process.
+        ui: The page for people.
         tls: The server's certificate; None means plain HTTP.
         authentication: How senders are identified; None for a server that serves this machine only.
     """
@@ -202,7 +218,10 @@ class Serving(_Section):
     stop_timeout_ms: Positive = 20_000
     access_log: str = ""
     allow_plain_http: bool = False
+    rest: bool = True
+    properties: Mapping[str, str] = Field(default_factory=dict)
     limits: Limits = Limits()
+    ui: Ui = Ui()
     tls: Tls | None = None
     authentication: Authentication | None = None
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from types import MappingProxyType
 from urllib.parse import quote
 
 from pyiceberg.typedef import Identifier
@@ -49,10 +50,13 @@ class Warehouses:
     Args:
         names: The catalogs' names in PyIceberg's configuration; the first one is the default.
         most_waiting: How many commits may wait for their turn at one table.
+        properties: Of all catalogs, before those in the configuration.
     """
 
-    def __init__(self, names: Sequence[str], most_waiting: int = 0) -> None:
-        self._names = tuple(names)
+    def __init__(
+        self, names: Sequence[str], most_waiting: int = 0, properties: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        self._names, self._properties = tuple(names), dict(properties)
         self._most_waiting = most_waiting
         self._opened: dict[str, Warehouse] = {}
         self._ends = ExitStack()
@@ -65,7 +69,7 @@ class Warehouses:
         """
         with ExitStack() as opening:
             for name in self._names:
-                catalog = load_catalog(name)
+                catalog = load_catalog(name, **self._properties)
                 opening.callback(catalog.close)
                 reserved_ms = catalog.settings.commit_reserved_turn_ms
                 self._opened[name] = Warehouse(

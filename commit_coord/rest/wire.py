@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -168,6 +168,7 @@ class Answer:
         location: The metadata file whose content is in the body; None if there is none.
         holder: The table or view of this file, if the request has changed it.
         head_moved: Whether a commit was refused because the head had moved: its client will try again.
+        stream: Pieces of the body that come one after the other, as long as the client stays; None for a whole body.
     """
 
     status: int = 200
@@ -177,6 +178,7 @@ class Answer:
     location: str | None = None
     holder: Holder | None = None
     head_moved: bool = False
+    stream: AsyncGenerator[bytes] | None = None
 
     def of(self, name: Identifier, uuid: object, *, is_view: bool = False) -> Answer:
         """Return this answer with its holder."""

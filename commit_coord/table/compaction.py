@@ -99,12 +99,17 @@ def compact(
 
 def _small_files(table: Table, condition: BooleanExpression) -> list[Group]:
     """Return what is worth putting together: two small files of a partition, or one that has deletes."""
-    target = int(table.properties.get(TableProperties.WRITE_TARGET_FILE_SIZE_BYTES, _TARGET))
+    limit = small_below(table)
     by_partition: dict[Any, list[FileScanTask]] = {}
     for task in table.scan(row_filter=condition).plan_files():
-        if task.file.file_size_in_bytes < target * _SMALL or task.delete_files:
+        if task.file.file_size_in_bytes < limit or task.delete_files:
             by_partition.setdefault((task.file.spec_id, partition_key(task.file.partition)), []).append(task)
     return [tasks for tasks in by_partition.values() if len(tasks) > 1 or tasks[0].delete_files]
+
+
+def small_below(table: Table) -> float:
+    """Return the size in bytes below which :func:`compact` puts a file together with others."""
+    return int(table.properties.get(TableProperties.WRITE_TARGET_FILE_SIZE_BYTES, _TARGET)) * _SMALL
 
 
 def rewrite_here(table: Table, groups: Sequence[Group]) -> list[DataFile]:

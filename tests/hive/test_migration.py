@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import threading
 import time
@@ -42,6 +43,7 @@ from commit_coord.testing.carrying import Submitter, offering
 from commit_coord.testing.contract import TABLE as LOCKED
 from commit_coord.testing.contract import Service, latch, soon, until
 from commit_coord.testing.hammer import TABLE, hammer
+from commit_coord.ui import Pages, Visit, Visitor, moving
 from tests import limits
 from tests.catalog.kit import SCHEMA, ids, row_ids
 from tests.proof.operators import End, bring, killed_at, move_dying
@@ -642,3 +644,36 @@ def test_nothing_is_lost_while_operators_writers_and_servers_die(tmp_path: Path)
     assert len(died) == len(ways)
     assert report.plain["acknowledged"] > 0
     assert end is Phase.HMS
+
+
+# The page.
+
+
+def test_an_operator_moves_a_table_on_the_page(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page shows the phase and its steps; a step that is confirmed is made, and the audit log has who made it."""
+    monkeypatch.setattr(moving, "WINDOW_S", 0.2)
+    world.catalog.create_table(world.name, SCHEMA)
+    pages = Pages({"t": world.catalog}, b"secret")
+    ann = Visitor(name="ann", sees=lambda _: True, reads=lambda *_: True, administers=lambda *_: True)
+    query = {"namespace": world.db, "name": "t"}
+
+    def shown(**form: str) -> str:
+        method = "POST" if form else "GET"
+        return pages.answer(
+            Visit(method=method, path=("t", "table"), query=query, form=form, visitor=ann)
+        ).body.decode()
+
+    found = re.search(r'name="proof" value="(\w+)"', shown())
+    assert found is not None
+    proof = found[1]
+    assert "in phase <strong>hms</strong>" in shown()
+    assert "Nothing was changed" in shown(proof=proof, target="both", confirm="yes")
+    assert "changed: both (epoch 1)" in shown(proof=proof, target="both", confirm="t", why="ready")
+    assert "can&#39;t go to this phase" in shown(proof=proof, target="both", confirm="t")
+    assert "changed: zookeeper (epoch 2)" in shown(proof=proof, target="zookeeper", confirm="t")
+    assert "changed: hms (epoch 4)" in shown(proof=proof, target="hms", confirm="t")
+
+    lines = [json.loads(line) for line in Path(f"{world.folder}/audit").read_text().splitlines()]
+    assert [("phase begun", "ann", "ready"), ("phase done", "ann", "ready")] == [
+        (line["how"], line["by"]["user"], line["why"]) for line in lines[:2]
+    ]

@@ -12,11 +12,11 @@ from commit_coord.cli import app
 from commit_coord.cli.exit_codes import ExitCode
 from commit_coord.rest import Serving, check
 from commit_coord.rest.clients import Client
-from commit_coord.rest.settings import Authentication, Limits, OAuth, Oidc, Proxy, Tls, read_settings, validated
+from commit_coord.rest.settings import Authentication, Limits, OAuth, Oidc, Proxy, Tls, Ui, read_settings, validated
 from tests.rest.asgi import configure
 from tests.rest.certificates import Authority
 
-_MODELS = (Serving, Limits, Tls, Authentication, OAuth, Oidc, Proxy, Client)
+_MODELS = (Serving, Limits, Ui, Tls, Authentication, OAuth, Oidc, Proxy, Client)
 DOCUMENT = Path(__file__).parents[2] / "docs" / "rest.md"
 
 _OIDC = """[authentication]
@@ -39,6 +39,12 @@ keep-alive-ms = 60000
 stop-timeout-ms = 5000
 access-log = "-"
 allow-plain-http = true
+rest = true
+properties = { warehouse = "file:///tables" }
+
+[ui]
+enabled = true
+read-only = true
 
 [limits]
 max-body-bytes = 1000

@@ -1,0 +1,65 @@
+"""Frees locks for a person who has typed what is to be freed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from commit_coord.model import LockEntry
+from commit_coord.ui.looking import Look
+from commit_coord.ui.now import SHORT
+from commit_coord.ui.visiting import NotFound, Place, Refused
+
+REAP_WORD = "reap"
+"""What a person types to have the locks of dead owners released."""
+
+
+def request_locks(place: Place, look: Look, request_id: str) -> list[LockEntry]:
+    """Return the locks of a request, and its places in queues.
+
+    Raises:
+        NotFound: It has none, or the visitor may not read them.
+        Refused: The visitor may not free them, or they are a guard, which a table needs.
+    """
+    locks = [entry for entry in look.entries if entry.request_id == request_id]
+    if not locks or not all(place.reads(entry.resource) for entry in locks):
+        raise NotFound("This request holds no lock and waits for none: it has ended, or was freed already.")
+    if not place.administers(*(entry.resource for entry in locks)):
+        raise Refused("Only an administrator may free locks.")
+    if any(entry.guard and not place.catalog.is_left(entry) for entry in locks):
+        raise Refused("This lock is a guard: it protects a table, and no operation waits for its owner.")
+    return locks
+
+
+def confirmation_of(request_id: str) -> str:
+    """Return what a person types to free a request: the letters that the page shows of its id."""
+    return request_id[:SHORT]
+
+
+def free(place: Place, request_id: str, why: str) -> Sequence[LockEntry]:
+    """Free one request by force; return what was freed."""
+    return place.catalog.unlock(request_id=request_id, why=why, by=place.visitor.name)
+
+
+def dead_locks(place: Place, look: Look) -> list[LockEntry]:
+    """Return the locks whose owners are known to be dead.
+
+    Raises:
+        Refused: The visitor may not release them.
+    """
+    _require_reaper(place)
+    return [entry for entry in look.entries if look.cause_of_death(entry)]
+
+
+def reap(place: Place, why: str) -> Sequence[LockEntry]:
+    """Release the locks of dead owners; return what was released.
+
+    Raises:
+        Refused: The visitor may not.
+    """
+    _require_reaper(place)
+    return place.catalog.reap(why=why, by=place.visitor.name)
+
+
+def _require_reaper(place: Place) -> None:
+    if not place.administers():
+        raise Refused("Only an administrator of the whole catalog may release the locks of dead owners.")

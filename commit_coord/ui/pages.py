@@ -1,0 +1,367 @@
+"""The table of pages, and what each of them answers.
+
+================================ ==================================================
+``/ui/``                         the catalogs
+``/ui/CATALOG/``                 Now: who holds, who waits, who is dead
+``/ui/CATALOG/events``           the same as server-sent events
+``/ui/CATALOG/tables``           all tables
+``/ui/CATALOG/table``            one table: commits, waits, files, phase
+``/ui/CATALOG/request``          what became of a request
+``/ui/CATALOG/free``             frees the locks of one request
+``/ui/CATALOG/reap``             frees the locks of dead owners
+``/ui/assets/NAME``              scripts and styles
+================================ ==================================================
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.typedef import Identifier
+
+from commit_coord.catalog.base import CoordinatedCatalog
+from commit_coord.errors import CommitCoordError, ConfigError
+from commit_coord.locks.hive_lease import HiveLease
+from commit_coord.model import Resource
+from commit_coord.protocol.migration import Phase
+from commit_coord.redaction import without_passwords
+from commit_coord.ui import freeing, moving, rendering, requests, tables
+from commit_coord.ui.forms import FIELD, Proofs
+from commit_coord.ui.looking import Look, Looks
+from commit_coord.ui.now import SHORT, now
+from commit_coord.ui.recent import Recent
+from commit_coord.ui.rendering import ROOT, address
+from commit_coord.ui.visiting import NotFound, Place, Refused, Shown, Visit, Visitor
+
+logger = logging.getLogger(__name__)
+
+WATCH_EVERY_S = 0.4
+"""How often the locks are looked at for those who watch."""
+_LONGEST_REASON = 500
+_NO_LOOK = -1
+"""The version of the locks while they can't be listed."""
+_NOT_CONFIRMED = "Nothing was changed: type exactly what is asked for."
+
+
+@dataclass(frozen=True, slots=True)
+class _Served:
+    """A catalog, and what the page keeps of it."""
+
+    catalog: CoordinatedCatalog
+    looks: Looks
+    recent: Recent
+
+
+class Pages:
+    """Answers visits. Thread safe.
+
+    Args:
+        catalogs: By their names; the page shows them in this order.
+        secret: Protects the forms; the same in all processes of a server.
+        may_change: Whether an administrator may free locks and move tables; else the page is read-only.
+        serves_writers: Whether commits are carried out in this process, so that their waits are known.
+    """
+
+    def __init__(
+        self,
+        catalogs: Mapping[str, CoordinatedCatalog],
+        secret: bytes,
+        *,
+        may_change: bool = True,
+        serves_writers: bool = True,
+    ) -> None:
+        self._served = {name: _Served(catalog, Looks(catalog), Recent()) for name, catalog in catalogs.items()}
+        self._proofs, self._may_change, self._serves_writers = Proofs(secret), may_change, serves_writers
+        for served in self._served.values():
+            served.catalog.events.subscribe(served.recent)
+
+    def answer(self, visit: Visit) -> Shown:
+        """Return the answer to *visit*, also if it ends in an error. Blocks."""
+        try:
+            if visit.method not in ("GET", "HEAD", "POST"):
+                return self._message(visit, HTTPStatus.METHOD_NOT_ALLOWED, "The page answers GET and POST.")
+            return self._answered(visit)
+        except (NotFound, NoSuchTableError, NoSuchNamespaceError) as error:
+            return self._message(visit, HTTPStatus.NOT_FOUND, str(error))
+        except Refused as error:
+            return self._message(visit, HTTPStatus.FORBIDDEN, str(error))
+        except CommitCoordError as error:
+            logger.warning("a page can't be shown: %s", error)
+            return self._message(visit, HTTPStatus.SERVICE_UNAVAILABLE, without_passwords(str(error)))
+        except Exception:
+            logger.exception("a page ended in an error that nobody expected")
+            said = "Something unexpected happened; the server's log says more."
+            return self._message(visit, HTTPStatus.INTERNAL_SERVER_ERROR, said)
+
+    def login(self, following: str, *, is_wrong: bool = False, is_possible: bool = True) -> Shown:
+        """Return the page that asks who the visitor is.
+
+        Args:
+            following: The address that the visitor asked for.
+            is_wrong: Whether a token was given that is not accepted.
+            is_possible: Whether a token can be given at all: else a certificate or a proxy says who asks.
+        """
+        values = {"following": following, "is_wrong": is_wrong, "is_possible": is_possible}
+        return rendering.html("login.html", HTTPStatus.UNAUTHORIZED, **self._frame(None, None), **values)
+
+    def changes(self, visit: Visit, seen: int) -> tuple[int, bytes]:
+        """Return the version of the locks now, and the events for a browser that has seen version *seen*. Blocks.
+
+        Raises:
+            NotFound: The visitor sees no such catalog.
+        """
+        place, served = self._place(visit)
+        try:
+            look = served.looks.latest(WATCH_EVERY_S / 2)
+        except Exception as error:  # whatever it is, the next look may succeed
+            if seen == _NO_LOOK:
+                return _NO_LOOK, b""
+            logger.warning("the locks of %s can't be listed", place.catalog.name, exc_info=True)
+            problem = without_passwords(str(error)) if isinstance(error, CommitCoordError) else ""
+            return _NO_LOOK, rendering.event("summary", rendering.text("_summary.html", now=None, problem=problem))
+        if look.version == seen:
+            return seen, b""
+        values = self._now_values(visit, place, look)
+        return look.version, rendering.event("now", rendering.text("_now.html", **values)) + rendering.event(
+            "summary", rendering.text("_summary.html", **values)
+        )
+
+    def has(self, visit: Visit) -> bool:
+        """Return whether the visitor sees the catalog that the path names."""
+        return visit.path[0] in self._served and visit.visitor.sees(visit.path[0])
+
+    def _answered(self, visit: Visit) -> Shown:
+        match visit.path:
+            case ("assets", name):
+                return rendering.asset(name)
+            case () | ("",):
+                return self._catalogs(visit)
+            case (catalog,):
+                return rendering.redirect(address(catalog, ""))
+            case (_, page) if page in _PAGES:
+                place, served = self._place(visit)
+                return _PAGES[page](self, visit, place, served)
+        raise NotFound("There is no such page.")
+
+    def _place(self, visit: Visit) -> tuple[Place, _Served]:
+        if not self.has(visit):
+            raise NotFound("There is no such catalog.")
+        served = self._served[visit.path[0]]
+        return Place(served.catalog, visit.visitor, self._may_change), served
+
+    # Pages.
+
+    def _catalogs(self, visit: Visit) -> Shown:
+        names = [name for name in self._served if visit.visitor.sees(name)]
+        if len(names) == 1:
+            return rendering.redirect(address(names[0], ""))
+        return rendering.html("catalogs.html", **self._frame(None, visit.visitor), names=names)
+
+    def _now(self, visit: Visit, place: Place, served: _Served) -> Shown:
+        values = self._now_values(visit, place, served.looks.latest(WATCH_EVERY_S / 2))
+        return rendering.html("now.html", **self._frame(place, visit.visitor, "now"), **values, leases=_leases(place))
+
+    def _now_values(self, visit: Visit, place: Place, look: Look) -> dict[str, Any]:
+        readable = _memoized(lambda resource: place.reads(Resource(resource.path[:1])))
+        wanted = visit.query.get("find", "")
+        shown = now(
+            [entry for entry in look.entries if readable(entry.resource)],
+            at_ms=look.at_ms,
+            cause_of_death=look.cause_of_death,
+            wanted=wanted,
+            page=_number(visit.query.get("page")),
+        )
+        may_free = _memoized(lambda resource: place.administers(Resource(resource.path[:1])))
+        return {"now": shown, "wanted": wanted, "may_free": may_free, "place": place, "problem": ""}
+
+    def _tables(self, visit: Visit, place: Place, served: _Served) -> Shown:
+        wanted = visit.query.get("find", "")
+        listing = tables.listing(
+            place.catalog, wanted, lambda namespace: visit.visitor.reads(place.catalog.name, namespace)
+        )
+        frame = self._frame(place, visit.visitor, "tables")
+        return rendering.html("tables.html", **frame, listing=listing, wanted=wanted)
+
+    def _table(self, visit: Visit, place: Place, served: _Served) -> Shown:
+        name = _table_name(visit.query)
+        _require_readable(place, name)
+        if visit.method == "POST":
+            return self._moved(visit, place, served, name)
+        return self._table_page(visit, place, served, name)
+
+    def _table_page(
+        self, visit: Visit, place: Place, served: _Served, name: Identifier, *, said: str = "", status: int = 200
+    ) -> Shown:
+        table = place.catalog.load_table(name)
+        resource = place.catalog.spelled(Resource.table(name))
+        path = resource.path
+        try:
+            files: tables.Files | None = tables.files(table)
+        except (OSError, ValueError):
+            logger.warning("the files of %s can't be counted", ".".join(name), exc_info=True)
+            files = None
+        return rendering.html(
+            "table.html",
+            status,
+            **self._frame(place, visit.visitor, "tables"),
+            name=name,
+            table=table,
+            locks=[entry for entry in served.looks.latest(1.0).entries if entry.resource.path[:2] == path],
+            commits=tables.commits(table),
+            files=files,
+            waits=served.recent.waits(".".join(name)),
+            serves_writers=self._serves_writers,
+            phase=moving.phase_of(place, table),
+            may_move=place.administers(resource),
+            said=said,
+        )
+
+    def _moved(self, visit: Visit, place: Place, served: _Served, name: Identifier) -> Shown:
+        self._proofs.check(visit.visitor, visit.form)
+        if not place.administers(Resource.table(name)):
+            raise Refused("Only an administrator may move a table.")
+        phase = moving.phase_of(place, place.catalog.load_table(name))
+        target = visit.form.get("target", "")
+        if phase is None or target not in {step.target for step in phase[1]}:
+            raise NotFound("The table can't go to this phase from where it is.")
+        if visit.form.get("confirm", "").strip() != name[-1]:
+            return self._table_page(visit, place, served, name, said=_NOT_CONFIRMED, status=HTTPStatus.BAD_REQUEST)
+        moved = moving.move(place, name, Phase(target), _reason(visit))
+        said = f"{moved.outcome}: {moved.after}" + (f". {moved.reason}" if moved.reason else "")
+        return self._table_page(visit, place, served, name, said=said)
+
+    def _request(self, visit: Visit, place: Place, served: _Served) -> Shown:
+        text, table = visit.query.get("id", "").strip(), visit.query.get("table", "").strip()
+        name = _identifier(*table.split(".")) if table else None
+        found = problem = None
+        if text and len(text) < SHORT:
+            problem = f"A request id has at least its first {SHORT} letters here."
+        elif text:
+            if name is not None:
+                _require_readable(place, name)
+                place.catalog.metadata_location(name)
+            look = served.looks.latest(1.0)
+            found = requests.fate(place, served.recent, look, text, name)
+        frame = self._frame(place, visit.visitor, "request")
+        return rendering.html("request.html", **frame, text=text, table=table, fate=found, problem=problem)
+
+    def _free(self, visit: Visit, place: Place, served: _Served) -> Shown:
+        request_id = (visit.form if visit.method == "POST" else visit.query).get("request", "")
+        if visit.method == "POST":
+            self._proofs.check(visit.visitor, visit.form)
+        locks = freeing.request_locks(place, served.looks.latest(), request_id)
+        frame = self._frame(place, visit.visitor, "now")
+        word = freeing.confirmation_of(request_id)
+        if visit.method == "POST" and visit.form.get("confirm", "").strip() == word:
+            freed = freeing.free(place, request_id, _reason(visit))
+            return rendering.html("freed.html", **frame, freed=freed, causes={})
+        status, said = self._asked(visit)
+        causes = {entry.request_id: served.looks.latest(1.0).cause_of_death(entry) for entry in locks}
+        return rendering.html(
+            "free.html", status, **frame, locks=locks, word=word, request_id=request_id, causes=causes, said=said
+        )
+
+    def _reap(self, visit: Visit, place: Place, served: _Served) -> Shown:
+        if visit.method == "POST":
+            self._proofs.check(visit.visitor, visit.form)
+        look = served.looks.latest()
+        locks = freeing.dead_locks(place, look)
+        frame = self._frame(place, visit.visitor, "now")
+        causes = {entry.request_id: look.cause_of_death(entry) for entry in locks}
+        if visit.method == "POST" and visit.form.get("confirm", "").strip() == freeing.REAP_WORD:
+            freed = freeing.reap(place, _reason(visit))
+            return rendering.html("freed.html", **frame, freed=freed, causes=causes)
+        status, said = self._asked(visit)
+        word = freeing.REAP_WORD
+        return rendering.html("reap.html", status, **frame, locks=locks, word=word, causes=causes, said=said)
+
+    # What pages share.
+
+    @staticmethod
+    def _asked(visit: Visit) -> tuple[int, str]:
+        """Return status and message of a page that asks for a confirmation, for the first time or again."""
+        return (HTTPStatus.BAD_REQUEST, _NOT_CONFIRMED) if visit.method == "POST" else (HTTPStatus.OK, "")
+
+    def _message(self, visit: Visit, status: HTTPStatus, said: str) -> Shown:
+        place = self._place(visit)[0] if visit.path and self.has(visit) else None
+        frame = self._frame(place, visit.visitor)
+        return rendering.html("message.html", status, **frame, heading=status.phrase, said=said)
+
+    def _frame(self, place: Place | None, visitor: Visitor | None, current: str = "") -> dict[str, Any]:
+        """Return what every page needs."""
+        return {
+            "catalog": place.catalog.name if place else "",
+            "lock_manager": place.catalog.settings.lock_impl if place else "",
+            "sees_only_itself": place is not None and place.catalog.locks.guarantees.reach == "process",
+            "may_change": self._may_change,
+            "may_reap": place is not None and place.administers(),
+            "current": current,
+            "visitor": visitor,
+            "proof": self._proofs.of(visitor) if visitor else "",
+            "proof_field": FIELD,
+            "root": ROOT,
+        }
+
+
+_Page = Callable[[Pages, Visit, Place, _Served], Shown]
+_PAGES: dict[str, _Page] = {
+    "": Pages._now,
+    "tables": Pages._tables,
+    "table": Pages._table,
+    "request": Pages._request,
+    "free": Pages._free,
+    "reap": Pages._reap,
+}
+
+
+def _require_readable(place: Place, table: Identifier) -> None:
+    if not place.reads(place.catalog.spelled(Resource.table(table))):
+        raise NotFound(f"There is no table {'.'.join(table)}.")
+
+
+def _table_name(query: Mapping[str, str]) -> Identifier:
+    return _identifier(*query.get("namespace", "").split("."), query.get("name", ""))
+
+
+def _identifier(*levels: str) -> Identifier:
+    try:
+        Resource(levels)
+    except ValueError as error:
+        raise NotFound("This is no name of a table.") from error
+    if len(levels) < 2:
+        raise NotFound("A table is named NAMESPACE.TABLE.")
+    return levels
+
+
+def _leases(place: Place) -> list[HiveLease]:
+    try:
+        leases = place.catalog.leases
+    except ConfigError:
+        return []  # this lock manager has none
+    return [lease for lease in leases.list_lease() if place.reads(Resource((lease.db_name,)))]
+
+
+def _reason(visit: Visit) -> str:
+    return " ".join(visit.form.get("why", "").split())[:_LONGEST_REASON]
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 7 else 1
+
+
+def _memoized(ask: Callable[[Resource], bool]) -> Callable[[Resource], bool]:
+    """Return *ask*, which is asked once for each database."""
+    known: dict[str, bool] = {}
+
+    def asked(resource: Resource) -> bool:
+        database = resource.path[0]
+        if database not in known:
+            known[database] = ask(resource)
+        return known[database]
+
+    return asked

@@ -1,0 +1,281 @@
+"""The page in a real Chromium: live, without JavaScript, by keyboard, on a phone, for a screen reader, and at size."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, BrowserContext, Page, expect
+
+import commit_coord
+from commit_coord.catalog.base import CoordinatedCatalog
+from commit_coord.model import LockMode, Resource
+from tests.processes import Process
+from tests.rest.kit import SCHEMA, ids
+from tests.ui import chromium
+from tests.ui.kit import served_page
+
+X = LockMode.EXCLUSIVE
+_TAKES_IN_TURNS = """
+turns = threading.Semaphore(0)
+signal.signal(signal.SIGUSR1, lambda *_: turns.release())
+say("ready")
+while turns.acquire():
+    with locked(X, "db", "orders", statement="nightly load"):
+        say("locked")
+        turns.acquire()
+    say("free")
+"""
+"""Takes a lock at every other signal, and gives it back at the next one."""
+_TRIES = 3
+"""The fastest of these counts: the machine may do something else, too."""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """A Chromium."""
+    path = chromium.executable()
+    if path is None:
+        pytest.skip(chromium.MISSING)
+    with chromium.chromium(path) as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def properties(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The properties of the catalog, which has the table ``db.orders``."""
+    folder = tmp_path_factory.mktemp("page")
+    found = {"uri": f"coord+sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}/warehouse"}
+    found["commit-coord.audit-log"] = str(folder / "audit.jsonl")
+    with_table = commit_coord.load_catalog("shop", **found)
+    with_table.create_namespace("db")
+    with_table.create_table("db.orders", SCHEMA).append(ids(1, 2))
+    with_table.close()
+    return found
+
+
+@pytest.fixture(scope="module")
+def address(properties: dict[str, str]) -> Iterator[str]:
+    """The address of the page, which `commit-coord ui --administer` serves."""
+    with served_page(properties) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def shop(properties: dict[str, str]) -> Iterator[CoordinatedCatalog]:
+    """Another client of the catalog."""
+    catalog = commit_coord.load_catalog("shop", **properties)
+    yield catalog
+    catalog.close()
+
+
+@pytest.fixture
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    """A browser window with nothing in it; no page may write an error to its console."""
+    context = browser.new_context()
+    errors: list[str] = []
+    context.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+    context.on("weberror", lambda error: errors.append(str(error.error)))
+    yield context
+    context.close()
+    assert [] == [error for error in errors if "400" not in error]
+
+
+@pytest.fixture
+def page(context: BrowserContext) -> Page:
+    """A tab."""
+    return context.new_page()
+
+
+def test_a_holder_that_another_process_takes_appears_within_a_second(
+    page: Page, address: str, properties: dict[str, str]
+) -> None:
+    """Nobody loads the page again; and what is given back goes within a second."""
+    page.goto(address)
+    expect(page.get_by_text("Nobody holds a lock.")).to_be_visible()
+    appeared, gone = [], []
+    with Process(properties, _TAKES_IN_TURNS) as other:
+        other.heard("ready")
+        for _ in range(_TRIES):
+            began = time.monotonic()
+            other.signal(signal.SIGUSR1).heard("locked")
+            page.get_by_text("nightly load").wait_for()
+            appeared.append(time.monotonic() - began)
+            began = time.monotonic()
+            other.signal(signal.SIGUSR1).heard("free")
+            page.get_by_text("nightly load").wait_for(state="detached")
+            gone.append(time.monotonic() - began)
+    print(f"appeared after {appeared} s, went after {gone} s")
+    assert min(appeared) < 1
+    assert min(gone) < 1
+
+
+def test_freeing_is_confirmed_and_audited(
+    page: Page, address: str, shop: CoordinatedCatalog, properties: dict[str, str]
+) -> None:
+    """An operator follows the link of the holder, types the letters that the page shows, and frees it."""
+    with shop.lock_operation({Resource(("db", "orders")): X}, statement="stuck"):
+        request_id = shop.show_locks()[0].request_id
+        page.goto(address)
+        page.get_by_role("link", name=f"Free request {request_id[:8]}").click()
+        page.get_by_label("Type").fill("wrong")
+        page.get_by_role("button", name="Free").click()
+        expect(page.get_by_role("alert")).to_contain_text("Nothing was changed")
+        page.get_by_label("Type").fill(request_id[:8])
+        page.get_by_label("Reason").fill("its host is gone")
+        page.get_by_role("button", name="Free").click()
+        expect(page.get_by_role("status")).to_contain_text("1 lock was freed")
+        assert [] == list(shop.show_locks())
+    lines = [json.loads(line) for line in Path(properties["commit-coord.audit-log"]).read_text().splitlines()]
+    freed = [line for line in lines if line["request_id"] == request_id]
+    assert [("unlock", "its host is gone")] == [(line["how"], line["why"]) for line in freed]
+
+
+def test_everything_works_without_javascript(browser: Browser, address: str, shop: CoordinatedCatalog) -> None:
+    """An operator whose browser runs no script sees, looks again, finds and frees."""
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(address)
+    with shop.lock_operation({Resource(("db", "orders")): X}, statement="stuck again"):
+        request_id = shop.show_locks()[0].request_id
+        page.get_by_role("link", name="Look again").click()
+        expect(page.get_by_text("stuck again")).to_be_visible()
+        page.get_by_label("Find").fill("nobody at all")
+        page.get_by_role("button", name="Find").click()
+        expect(page.get_by_text("No lock contains")).to_be_visible()
+        page.get_by_role("link", name="Request", exact=True).click()
+        page.get_by_label("Request id").fill(request_id)
+        page.get_by_role("button", name="Look").click()
+        expect(page.get_by_text("Its locks now")).to_be_visible()
+        page.get_by_role("link", name="Now", exact=True).click()
+        page.get_by_role("link", name="Free request").click()
+        page.get_by_label("Type").fill(request_id[:8])
+        page.get_by_role("button", name="Free").click()
+        expect(page.get_by_text("1 lock was freed")).to_be_visible()
+    context.close()
+
+
+def test_everything_is_reached_by_keyboard(page: Page, address: str, shop: CoordinatedCatalog) -> None:
+    """The first key leads to the content; from there a few more lead to the link that frees."""
+    with shop.lock_operation({Resource(("db", "orders")): X}, statement="stuck"):
+        page.goto(address)
+        page.keyboard.press("Tab")
+        expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+        page.keyboard.press("Enter")
+        link = page.get_by_role("link", name="Free request")
+        for _ in range(8):
+            page.keyboard.press("Tab")
+            if link.evaluate("link => link === document.activeElement"):
+                break
+        expect(link).to_be_focused()
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("heading", name="Free the locks")).to_be_visible()
+
+
+def test_an_update_leaves_the_focus_where_it_is(page: Page, address: str, shop: CoordinatedCatalog) -> None:
+    """A person who is about to press a link still has it after another lock has appeared."""
+    with shop.lock_operation({Resource(("db", "orders")): X}, statement="first"):
+        page.goto(address)
+        link = page.get_by_role("link", name="Free request").first
+        link.focus()
+        with shop.lock_operation({Resource(("db", "people")): X}, statement="second"):
+            expect(page.get_by_text("second")).to_be_visible()
+            expect(page.get_by_role("link", name="Free request").first).to_be_focused()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1200])
+def test_axe_finds_no_violation(
+    browser: Browser, address: str, shop: CoordinatedCatalog, scheme: str, width: int
+) -> None:
+    """On no page, in both colour schemes, on a phone and on a desk; and no page is wider than the window."""
+    context = browser.new_context(color_scheme="dark" if scheme == "dark" else "light")
+    page = context.new_page()
+    page.set_viewport_size({"width": width, "height": 800})
+    with shop.lock_operation({Resource(("db", "orders", "day=1")): X}, statement="INSERT INTO db.orders"):
+        request_id = shop.show_locks()[0].request_id
+        for path in (
+            "",
+            "?find=nothing",
+            "tables",
+            "table?namespace=db&name=orders",
+            "request",
+            f"request?id={request_id}",
+            f"free?request={request_id}",
+            "reap",
+            "nothing",
+        ):
+            page.goto(address + path)
+            found = Axe().run(page)
+            assert 0 == found.violations_count, f"{path}: {found.generate_report()}"
+            wider = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+            assert 0 == wider, path
+    context.close()
+
+
+def test_a_lost_server_is_said(browser: Browser, properties: dict[str, str]) -> None:
+    """The page says that what it shows is old."""
+    page = browser.new_page()
+    with served_page(properties) as address:
+        page.goto(address)
+        expect(page.get_by_text("Nobody holds a lock.")).to_be_visible()
+    expect(page.get_by_text("The connection to the server is lost.")).to_be_visible()
+    page.close()
+
+
+# -- At size -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a page with 1,000 tables and more than 10,000 locks."""
+    folder = tmp_path_factory.mktemp("many")
+    properties = {
+        "uri": f"coord+sqlite:///{folder}/catalog.db",
+        "warehouse": f"file://{folder}/warehouse",
+        "lock.max-partitions": "1000",
+    }
+    catalog = commit_coord.load_catalog("shop", **properties)
+    catalog.create_namespace("db")
+    for number in range(1000):
+        catalog.create_table(f"db.table_{number:04}", SCHEMA)
+    leases = [
+        catalog.lock_operation(
+            {Resource(("db", f"table_{number:04}", f"day={day}")): X for day in range(100)}, statement=f"load {number}"
+        )
+        for number in range(100)
+    ]
+    assert len(catalog.show_locks()) > 10_000
+    with served_page(properties) as address:
+        yield address
+    for lease in leases:
+        lease.release()
+    catalog.close()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "",
+        "?page=50",
+        "?find=day%3D7",
+        "tables",
+        "tables?find=9",
+        "table?namespace=db&name=table_0007",
+        "request?id=01234567",
+    ],
+)
+def test_pages_of_a_large_catalog_are_there_within_a_second(page: Page, many: str, path: str) -> None:
+    """With 10,000 locks and 1,000 tables, until the browser has drawn the page."""
+    took = []
+    for _ in range(_TRIES):
+        began = time.monotonic()
+        page.goto(many + path, wait_until="load")
+        took.append(time.monotonic() - began)
+    print(f"{path or 'now'}: {min(took):.2f} to {max(took):.2f} s")
+    assert min(took) < 1

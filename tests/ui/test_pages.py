@@ -1,0 +1,413 @@
+"""The page as HTML: what it shows, whom it lets do what, and what it never runs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import commit_coord
+from commit_coord.catalog.base import CoordinatedCatalog
+from commit_coord.errors import CommitLockFailed, LockServiceUnavailable
+from commit_coord.events import CommitEnded, Event
+from commit_coord.locks.hive_lease import LeaseObject
+from commit_coord.model import LockEntry, LockMode, Resource
+from commit_coord.rest import Serving
+from commit_coord.rest.browsing import route_of
+from commit_coord.rest.settings import Authentication, Ui
+from commit_coord.ui import rendering
+from tests.rest.asgi import InProcess
+from tests.rest.kit import SCHEMA, ids
+from tests.ui.kit import HOSTILE, Html, page, send
+
+X = LockMode.EXCLUSIVE
+ORDERS = Resource(("db", "orders"))
+
+
+@pytest.fixture
+def held(shop: CoordinatedCatalog) -> Iterator[LockEntry]:
+    """A lock that somebody holds on ``db.orders``."""
+    with shop.lock_operation({ORDERS: X}, statement="nightly load"):
+        yield shop.show_locks(ORDERS)[0]
+
+
+def audited(path: Path) -> list[dict[str, Any]]:
+    """Return the lines of the audit log."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+# -- Now ---------------------------------------------------------------------------------------------------
+
+
+def test_the_page_shows_the_holder(server: InProcess, held: LockEntry) -> None:
+    """The holder is shown with its object, statement, process and request."""
+    text = page(server, "/ui/shop/").text
+    for part in ("db / orders", "nightly load", f"process {held.owner.pid}", held.request_id[:8], "1 held, 0 waiting"):
+        assert part in text
+
+
+def test_the_page_says_that_nobody_holds_a_lock(server: InProcess) -> None:
+    """An empty list is a sentence."""
+    assert "Nobody holds a lock." in page(server, "/ui/shop/").text
+
+
+def test_one_catalog_is_shown_at_once(server: InProcess) -> None:
+    """The address of the page leads to the locks of the only catalog."""
+    answer = server.ask("GET", "/ui/")
+    assert (303, "/ui/shop/") == (answer.status, answer.headers["location"])
+
+
+def test_leases_are_shown(server: InProcess, shop: CoordinatedCatalog) -> None:
+    """A lease has its number, its object and its end."""
+    number = shop.leases.grab_lease([LeaseObject.of(ORDERS)], 60)
+    assert f"lease {number} exclusive on db / orders" in page(server, "/ui/shop/").text
+
+
+def test_an_unknown_page_is_a_page(server: InProcess) -> None:
+    """What does not exist is said in words, with a way back."""
+    assert "There is no such catalog." in page(server, "/ui/nothing/", 404).text
+    assert "There is no such page." in page(server, "/ui/shop/nothing", 404).text
+    assert ["/ui/shop/"] == page(server, "/ui/shop/nothing", 404).links("/ui/shop/")[-1:]
+
+
+def test_a_lock_service_that_fails_is_a_sentence(server: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page says that the service does not answer, and shows no traceback."""
+
+    def fail(*_: object) -> None:
+        raise LockServiceUnavailable("the database does not answer")
+
+    monkeypatch.setattr(CoordinatedCatalog, "show_locks", fail)
+    text = page(server, "/ui/shop/", 503).text
+    assert "the database does not answer" in text
+    assert "Traceback" not in text
+
+
+# -- Free --------------------------------------------------------------------------------------------------
+
+
+def test_a_confirmed_request_is_freed_and_audited(
+    server: InProcess, shop: CoordinatedCatalog, held: LockEntry, audit_log: Path
+) -> None:
+    """Who types the letters of the request frees it; the audit log has the reason."""
+    link = page(server, "/ui/shop/").links("/free")[0]
+    fields = page(server, link).form()
+
+    answer = send(server, "/ui/shop/free", {**fields, "confirm": held.request_id[:8], "why": "its host\nis gone"})
+
+    assert "1 lock was freed" in Html(answer.body).text
+    assert [] == list(shop.show_locks(ORDERS))
+    (line,) = audited(audit_log)
+    assert ("unlock", "its host is gone", held.request_id) == (line["how"], line["why"], line["request_id"])
+
+
+@pytest.mark.parametrize("typed", ["", "yes", "00000000"])
+def test_nothing_is_freed_without_the_confirmation(
+    server: InProcess, shop: CoordinatedCatalog, held: LockEntry, audit_log: Path, typed: str
+) -> None:
+    """Another word changes nothing, and the page asks again."""
+    fields = page(server, f"/ui/shop/free?request={held.request_id}").form()
+    answer = send(server, "/ui/shop/free", {**fields, "confirm": typed})
+    assert 400 == answer.status
+    assert "Nothing was changed" in Html(answer.body).text
+    assert 1 == len(shop.show_locks(ORDERS))
+    assert [] == audited(audit_log)
+
+
+@pytest.mark.parametrize("proof", ["", "0" * 64, "é"])
+def test_a_form_of_another_page_frees_nothing(
+    server: InProcess, shop: CoordinatedCatalog, held: LockEntry, proof: str
+) -> None:
+    """A form without the proof of this server is refused."""
+    fields = {"request": held.request_id, "confirm": held.request_id[:8], "proof": proof}
+    assert 403 == send(server, "/ui/shop/free", fields).status
+    assert 403 == send(server, "/ui/shop/reap", {"confirm": "reap", "proof": proof}).status
+    assert 1 == len(shop.show_locks(ORDERS))
+
+
+def test_a_request_of_another_origin_is_refused(server: InProcess, held: LockEntry) -> None:
+    """Also with the right proof; but a link on another page may lead here."""
+    fields = page(server, f"/ui/shop/free?request={held.request_id}").form() | {"confirm": held.request_id[:8]}
+    foreign = {"origin": "https://evil.example", "sec-fetch-site": "cross-site"}
+    assert 403 == send(server, "/ui/shop/free", fields, headers=foreign).status
+    assert 403 == server.ask("GET", "/ui/shop/", headers=foreign).status
+    followed = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+    assert 200 == server.ask("GET", "/ui/shop/", headers=followed).status
+    assert 403 == server.ask("GET", "/ui/shop/", headers=followed | {"sec-fetch-dest": "iframe"}).status
+    assert 403 == send(server, "/ui/shop/free", fields, headers=followed).status
+
+
+def test_a_read_only_page_frees_nothing(shop: CoordinatedCatalog, held: LockEntry) -> None:
+    """It has no button, and refuses the form."""
+    with InProcess(Serving(catalogs=("shop",), threads=2, ui=Ui(read_only=True))) as server:
+        shown = page(server, "/ui/shop/")
+        assert [] == shown.links("/free")
+        assert "Read-only." in shown.text
+        page(server, f"/ui/shop/free?request={held.request_id}", 403)
+
+
+def test_the_locks_of_a_dead_owner_are_marked_and_reaped(
+    server: InProcess, shop: CoordinatedCatalog, held: LockEntry, audit_log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page says that the owner is dead, and releases its locks once that is confirmed."""
+    monkeypatch.setattr("commit_coord.ui.looking.is_dead", lambda process: process == held.owner.process)
+    monkeypatch.setattr("commit_coord.process.SystemHost.is_dead", lambda _, process: process == held.owner.process)
+    shown = page(server, "/ui/shop/")
+    assert "dead: its process has ended" in shown.text
+    fields = page(server, shown.links("/reap")[0]).form()
+
+    assert 400 == send(server, "/ui/shop/reap", {**fields, "confirm": "no"}).status
+    assert "Freed" in Html(send(server, "/ui/shop/reap", {**fields, "confirm": "reap"}).body).text
+
+    assert [] == list(shop.show_locks(ORDERS))
+    assert ["reap"] == [line["how"] for line in audited(audit_log)]
+
+
+# -- Table and request -------------------------------------------------------------------------------------
+
+
+def test_the_page_of_a_table_shows_its_commits_and_files(server: InProcess) -> None:
+    """The commits with their groups, the number and size of the files, and how many are small."""
+    text = page(server, "/ui/shop/table?namespace=db&name=orders").text
+    for part in ("Nobody holds a lock on this table.", "2 × 1", "data files 2", "small 2 below", "append", "+2"):
+        assert part in text
+
+
+def test_commits_through_the_server_have_waits_and_reasons(server: InProcess) -> None:
+    """What this process has carried out is shown with its waits, and what was refused with the reason."""
+    catalog = server.application._warehouses.chosen("shop").catalog
+    for status, reason in (("SUCCESS", ""), ("FAILURE", "the column was dropped")):
+        catalog.events.emit(
+            CommitEnded(
+                table="db.orders",
+                request_id=f"{status}-request",
+                status=status,
+                waited_ms=40,
+                held_ms=2,
+                tries=1,
+                rebased=False,
+                reason=reason,
+            )
+        )
+    text = page(server, "/ui/shop/table?namespace=db&name=orders").text
+    assert "commits 2 wait, p50 40 ms wait, p99 40 ms" in text
+    assert "1 × the column was dropped" in text
+    assert "the column was dropped" in page(server, "/ui/shop/request?id=FAILURE-request").text
+
+
+def test_a_refused_commit_tells_its_reason(shop: CoordinatedCatalog) -> None:
+    """The event at the end of a commit says why it did not land."""
+    heard: list[Event] = []
+    impatient = commit_coord.load_catalog("shop", **{"lock.acquire-timeout-ms": "100"})
+    impatient.events.subscribe(heard.append)
+    table = impatient.load_table("db.orders")
+    table.append(ids(4))
+    with shop.coordinator.latch(("db", "orders"), statement="busy"), pytest.raises(CommitLockFailed):
+        table.append(ids(5))
+    impatient.close()
+    landed, refused = [event for event in heard if isinstance(event, CommitEnded)]
+    assert ("SUCCESS", "") == (landed.status, landed.reason)
+    assert "FAILURE" == refused.status
+    assert "this thread holds a lock" in refused.reason
+
+
+def test_tables_are_listed_and_found(server: InProcess, shop: CoordinatedCatalog) -> None:
+    """All tables by their namespaces; a part of a name finds its tables."""
+    shop.create_namespace("a.b")
+    shop.create_table("a.b.people", SCHEMA)
+    assert "2 tables" in page(server, "/ui/shop/tables").text
+    found = page(server, "/ui/shop/tables?find=PEOP")
+    assert ["/ui/shop/table?namespace=a.b&name=people"] == found.links("/table?")
+
+
+def test_a_request_that_landed_is_found(server: InProcess, shop: CoordinatedCatalog) -> None:
+    """By its id or the beginning of it, with and without its table."""
+    table = shop.load_table("db.orders")
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    assert snapshot.summary is not None
+    request_id = snapshot.summary.additional_properties["commit-coord.request-id"]
+    for query in (f"id={request_id}", f"id={request_id[:8]}", f"id={request_id}&table=db.orders"):
+        assert f"Landed in db.orders: snapshot {snapshot.snapshot_id}" in page(server, f"/ui/shop/request?{query}").text
+    assert "Nothing is known of it." in page(server, "/ui/shop/request?id=ffffffff-0000").text
+    assert "at least its first 8 letters" in page(server, "/ui/shop/request?id=abc").text
+
+
+def test_a_freed_request_says_who_freed_it(server: InProcess, shop: CoordinatedCatalog, held: LockEntry) -> None:
+    """What was done to a request by force is read from the audit log."""
+    shop.unlock(request_id=held.request_id, why="its host is gone", by="ann")
+    text = page(server, f"/ui/shop/request?id={held.request_id}").text
+    assert "unlock at" in text
+    assert "by ann@" in text
+    assert "its host is gone" in text
+
+
+# -- Hostile names -----------------------------------------------------------------------------------------
+
+
+def test_no_name_and_no_statement_becomes_code(server: InProcess, shop: CoordinatedCatalog) -> None:
+    """Databases, tables, partitions, statements and what a visitor types are text on every page."""
+    with ExitStack() as leases:
+        for number, name in enumerate(HOSTILE):
+            where = Resource((name.replace(".", ""), name, f"k={name}"))
+            leases.enter_context(shop.lock_operation({where: X}, statement=f"{number} {name}"))
+        requests = {entry.request_id for entry in shop.show_locks()}
+        shown = [page(server, f"/ui/shop/free?request={request_id}") for request_id in requests]
+        shown += [page(server, path) for path in ("/ui/shop/", "/ui/shop/tables", "/ui/shop/request")]
+    for name in HOSTILE:
+        query = rendering.address("shop", "request", id=name + " " * 8, table=name)
+        shown += [Html(server.ask("GET", query).body), Html(server.ask("GET", f"/ui/shop/?{query.split('?')[1]}").body)]
+        shown += [page(server, rendering.address("shop", "", find=name))]
+        shown += [page(server, rendering.address("shop", "table", namespace=name, name=name), 404)]
+    for one in shown:
+        assert not {"img", "b"} & one.tags
+        for element in one.elements:
+            assert not [name for name in element.attributes if name.startswith("on")]
+            assert "javascript:" not in (element.attributes.get("href") or "")[:11]
+            assert element.tag != "script" or (element.attributes["src"] or "").startswith("/ui/assets/")
+            assert "style" not in element.attributes
+        assert "370370367" not in one.text
+        assert "\u202e" not in one.text
+
+
+def test_no_name_becomes_an_event() -> None:
+    """Every line of what is sent is a line of data: a name can't begin an event of its own."""
+    for name in HOSTILE:
+        lines = rendering.event("now", f"<p>{name}</p>").decode().splitlines()
+        assert "event: now" == lines[0]
+        assert [] == [line for line in lines[1:] if line and not line.startswith("data: ")]
+
+
+def test_pages_run_only_scripts_of_this_server(server: InProcess) -> None:
+    """The browser is told so, for every page and also for errors."""
+    for path in ("/ui/shop/", "/ui/shop/nothing", "/ui/shop/request?id=01234567"):
+        policy = server.ask("GET", path).headers["content-security-policy"]
+        for rule in ("default-src 'none'", "script-src 'self'", "frame-ancestors 'none'", "form-action 'self'"):
+            assert rule in policy
+
+
+def test_assets_are_served_under_an_address_that_changes_with_them(server: InProcess) -> None:
+    """Each script and style of a page is there, and may be kept for ever."""
+    elements = page(server, "/ui/shop/").elements
+    addresses = [one.attributes.get("src") or one.attributes.get("href") or "" for one in elements]
+    assets = [address for address in addresses if address.startswith("/ui/assets/")]
+    assert 5 == len(assets)
+    for address in assets:
+        answer = server.ask("GET", address)
+        assert 200 == answer.status
+        assert "immutable" in answer.headers["cache-control"]
+    assert 404 == server.ask("GET", "/ui/assets/..%2Fpages.py").status
+
+
+# -- Who may what ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def guarded(shop: CoordinatedCatalog, tmp_path: Path) -> Iterator[InProcess]:
+    """A server with an administrator, and a reader of the namespace ``db``. Their tokens are their names."""
+    grants = {"ann": '{ shop = "administer" }', "bob": '{ "shop/db" = "read" }', "eve": "{ }"}
+    (tmp_path / "clients.toml").write_text(
+        "".join(
+            f'[{name}]\ntoken-sha256 = "{hashlib.sha256(name.encode()).hexdigest()}"\ngrants = {granted}\n'
+            for name, granted in grants.items()
+        )
+    )
+    authentication = Authentication(clients=tmp_path / "clients.toml")
+    with InProcess(Serving(catalogs=("shop",), threads=2, authentication=authentication)) as server:
+        yield server
+
+
+def cookie(name: str) -> dict[str, str]:
+    """Return the header of a browser in which *name* has logged in."""
+    return {"cookie": f"commit_coord_token={name}"}
+
+
+def test_a_stranger_is_asked_for_a_token(guarded: InProcess) -> None:
+    """Without a token every page asks for one, and tells nothing."""
+    for path in ("/ui/", "/ui/shop/", "/ui/other/", "/ui/shop/events", "/ui/shop/tables"):
+        shown = page(guarded, path, 401)
+        assert "Token" in shown.text
+        assert "shop" not in shown.text
+    assert 401 == send(guarded, "/ui/shop/free", {"request": "x"}).status
+    assert 401 == guarded.ask("GET", "/ui/shop/", headers=cookie("wrong")).status
+
+
+def test_a_token_opens_the_page_that_was_asked_for(guarded: InProcess) -> None:
+    """The token is kept in a cookie that no script reads and no other page sends with a form."""
+    fields = page(guarded, "/ui/shop/tables?find=o", 401).form()
+    answer = send(guarded, "/ui/login", {**fields, "token": "ann"})
+    assert (303, "/ui/shop/tables?find=o") == (answer.status, answer.headers["location"])
+    assert "commit_coord_token=ann; Path=/ui; HttpOnly; SameSite=Lax" == answer.headers["set-cookie"]
+    assert "This token is not known." in Html(send(guarded, "/ui/login", {**fields, "token": "x"}).body).text
+    ended = send(guarded, "/ui/logout", {}, headers=cookie("ann"))
+    assert "Max-Age=0" in ended.headers["set-cookie"]
+
+
+@pytest.mark.parametrize("following", ["//evil.example/", "https://evil.example/ui/", "/ui/\r\nx: y", "/ui\\evil", ""])
+def test_a_login_leads_to_no_other_server(guarded: InProcess, following: str) -> None:
+    """Whatever the form says."""
+    answer = send(guarded, "/ui/login", {"following": following, "token": "ann"})
+    assert "/ui/" == answer.headers["location"]
+
+
+def test_a_reader_sees_only_what_it_may_read(guarded: InProcess, shop: CoordinatedCatalog) -> None:
+    """Locks, tables and requests of other namespaces are not there for the reader."""
+    shop.create_namespace("secret")
+    with shop.lock_operation({Resource(("secret", "t")): X, ORDERS: X}, statement="both"):
+        request_id = shop.show_locks()[0].request_id
+        shown = page(guarded, "/ui/shop/", headers=cookie("bob"))
+        assert "db / orders" in shown.text
+        assert "secret" not in shown.text
+        assert [] == shown.links("/free")
+        assert "secret" not in page(guarded, "/ui/shop/tables", headers=cookie("bob")).text
+        assert "secret" not in page(guarded, f"/ui/shop/request?id={request_id}", headers=cookie("bob")).text
+        page(guarded, f"/ui/shop/free?request={request_id}", 404, headers=cookie("bob"))
+        page(guarded, "/ui/shop/table?namespace=secret&name=t", 404, headers=cookie("bob"))
+        assert "secret / t" in page(guarded, "/ui/shop/", headers=cookie("ann")).text
+    page(guarded, "/ui/shop/", 404, headers=cookie("eve"))
+
+
+def test_only_an_administrator_frees_and_the_audit_log_names_it(
+    guarded: InProcess, shop: CoordinatedCatalog, held: LockEntry, audit_log: Path
+) -> None:
+    """The reader is refused, which is recorded; the administrator's name is in the record of what it freed."""
+    path = f"/ui/shop/free?request={held.request_id}"
+    page(guarded, path, 403, headers=cookie("bob"))
+    page(guarded, "/ui/shop/reap", 403, headers=cookie("bob"))
+    fields = page(guarded, path, headers=cookie("ann")).form() | {"confirm": held.request_id[:8]}
+    assert 403 == send(guarded, "/ui/shop/free", fields, headers=cookie("bob")).status
+    assert 1 == len(shop.show_locks(ORDERS))
+
+    assert 200 == send(guarded, "/ui/shop/free", fields, headers=cookie("ann")).status
+
+    assert [] == list(shop.show_locks(ORDERS))
+    assert {"access refused", "unlock"} == {line["how"] for line in audited(audit_log)}
+    (freed,) = [line for line in audited(audit_log) if line["how"] == "unlock"]
+    assert "ann" == freed["by"]["user"]
+
+
+# -- What is served ----------------------------------------------------------------------------------------
+
+
+def test_a_server_may_have_no_page(shop: CoordinatedCatalog) -> None:
+    """Switched off, the page is not there."""
+    with InProcess(Serving(catalogs=("shop",), threads=2, ui=Ui(enabled=False))) as server:
+        assert 404 == server.ask("GET", "/ui/").status
+
+
+def test_a_page_may_have_no_server(shop: CoordinatedCatalog) -> None:
+    """`commit-coord ui` serves the page, and nothing of Iceberg's protocol."""
+    with InProcess(Serving(catalogs=("shop",), threads=2, rest=False)) as server:
+        assert 404 == server.ask("GET", "/v1/config").status
+        assert "No commits run in this process." in page(server, "/ui/shop/table?namespace=db&name=orders").text
+
+
+def test_metrics_have_few_routes() -> None:
+    """Whatever is asked for, the label is one of a few."""
+    assert ("/ui/{catalog}/free", "shop") == route_of("/ui/shop/free")
+    assert ("/ui/assets/{name}", "") == route_of("/ui/assets/x.js")
+    assert ("/ui", "") == route_of("/ui/shop/anything") == route_of("/ui/a/b/c")
