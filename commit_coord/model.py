@@ -232,7 +232,8 @@ class LockEntry:
         request_id: Which request it belongs to.
         generation: Orders grants; None where the manager has none.
         requested_at_ms: Wall clock of the lock service, milliseconds since the epoch.
-        expires_in_ms: What is left of the lease by the service's clock; None where leases do not expire.
+        expires_in_ms: What is left of the lease by the service's clock; 0 or less where it is over. None where leases
+            do not expire, and where it is not known whether it is over.
         explicit: Taken by a LOCK statement, or a guard: it has no lease.
         blocked_by: The request id that this one waits for, None when granted.
         guard: Belongs to the table, and keeps out writers that know nothing but the metastore's lock.

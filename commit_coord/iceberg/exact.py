@@ -5,8 +5,9 @@ loaded, without which nothing is read, written or filtered, by whatever import; 
 ``pyiceberg.io.pyarrow`` has been loaded: Arrow takes long to load, and many processes never need it. This covers plain
 catalogs of the process, a table that is unpickled in another process, and a task in a worker of Spark's.
 
-Threads may import PyIceberg at the same time (see :mod:`commit_coord.loading`). So this module and the five that it
-uses import only what ``pyiceberg.expressions.visitors`` imports. Who else imports one of them imports that one first.
+Threads may import PyIceberg at the same time (see :mod:`commit_coord.loading`). So the modules that are imported here
+import only what ``pyiceberg.expressions.visitors`` imports, and who else imports one of them imports that one first. The
+modules for Arrow code, and those that they import, import what ``pyiceberg.io.pyarrow`` imports, and not that itself.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 from threading import Lock
 from types import ModuleType
 
-from commit_coord.iceberg import decoding, fitting, nulls, planning, predicates
+from commit_coord.iceberg import decoding, predicates
 from commit_coord.iceberg.mends import Mends
 
 _lock = Lock()
@@ -32,12 +33,14 @@ def mend(loaded: ModuleType) -> None:
         if Mends not in _mended:
             mends = Mends()
             decoding.mend(mends)
-            planning.mend(mends)
             predicates.mend(mends)
             mends.make()
             _mended.append(Mends)
         if loaded.__name__ == "pyiceberg.io.pyarrow" and loaded.ArrowScan not in _mended:
+            from commit_coord.iceberg import fitting, nulls, planning
+
             mends = Mends()
+            planning.mend(mends)
             fitting.mend_arrow(mends, loaded)
             nulls.mend(mends, loaded)
             predicates.mend_arrow(mends, loaded)

@@ -129,8 +129,9 @@ class HmsLockTable:
         info = lock.agent_info
         left = None
         if info is not None and info.lease_ms is not None:
-            # By the clocks of two machines: a hint for people, no more.
-            left = max(0, min(info.lease_ms, info.lease_ms - (self._clock.wall_ms() - lock.heartbeat_ms)))
+            # By the clocks of two machines: a hint for people. That a lease is over, only `reap` can tell.
+            left = min(info.lease_ms, info.lease_ms - (self._clock.wall_ms() - lock.heartbeat_ms))
+            left = left if left > 0 else None
         for listed in sorted(lock.listed, key=lambda one: hms_names.resource_of(one.part)[1]):
             scope, resource = hms_names.resource_of(listed.part)
             yield LockEntry(
