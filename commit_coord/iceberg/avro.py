@@ -39,7 +39,20 @@ class Block(NamedTuple):
 
 
 def header(data: bytes) -> tuple[dict[str, bytes], int]:
-    """Return the metadata of the file *data* and where its first block begins."""
+    """Return the metadata of the file *data* and where its first block begins.
+
+    Raises:
+        ValueError: It is no Avro file, or it ends in its header.
+    """
+    if not data.startswith(MAGIC):
+        raise ValueError("not an Avro file")
+    try:
+        return _header(data)
+    except IndexError:
+        raise ValueError("an Avro file ends in its header") from None
+
+
+def _header(data: bytes) -> tuple[dict[str, bytes], int]:
     meta: dict[str, bytes] = {}
     at = len(MAGIC)
     while True:

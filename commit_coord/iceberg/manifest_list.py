@@ -246,6 +246,8 @@ def decoded(data: bytes) -> list[ManifestFile] | None:
     """
     meta, start = avro.header(data)
     decompress = avro.CODECS.get(meta.get("avro.codec", b"null"), (None, None))[1]
+    if "avro.schema" not in meta:
+        raise ValueError("the manifest list does not tell its schema")
     schema, names = schema_and_names(meta["avro.schema"])
     if decompress is None or not names.keys() >= _COUNTED:
         return None

@@ -230,8 +230,9 @@ class Layout:
 
 
 _REMEMBERED = 10_000
-_layouts: OrderedDict[tuple[str, int], Layout] = OrderedDict()
-"""By path and size, the one that was asked for last is last: a data file never changes."""
+_Key = tuple[int, str, int]
+_layouts: OrderedDict[_Key, Layout] = OrderedDict()
+"""By store, path and size, the one that was asked for last is last: a data file never changes."""
 _lock = Lock()
 
 
@@ -245,22 +246,24 @@ def file_layouts(io: FileIO, files: Sequence[DataFile]) -> dict[str, Layout]:
         with io.new_input(file.file_path).open() as stream:
             return _layout(pq.read_schema(stream).serialize().to_pybytes())
 
-    keys = [(file.file_path, file.file_size_in_bytes) for file in files]
+    store = hash(frozenset((key, str(value)) for key, value in io.properties.items()))
+
+    def key_of(file: DataFile) -> _Key:
+        return store, file.file_path, file.file_size_in_bytes
+
+    keys = [key_of(file) for file in files]
     with _lock:
         found = {key: _layouts[key] for key in keys if key in _layouts}
     if unknown := [file for file, key in zip(files, keys, strict=True) if key not in found]:
         with ThreadPoolExecutor(_READERS, "commit-coord-footers") as pool:
-            found |= {
-                (file.file_path, file.file_size_in_bytes): layout
-                for file, layout in zip(unknown, pool.map(read, unknown), strict=True)
-            }
+            found |= {key_of(file): layout for file, layout in zip(unknown, pool.map(read, unknown), strict=True)}
     with _lock:
         for key, layout in found.items():
             _layouts[key] = layout
             _layouts.move_to_end(key)
         while len(_layouts) > _REMEMBERED:
             _layouts.popitem(last=False)
-    return {path: layout for (path, _), layout in found.items()}
+    return {path: layout for (_, path, _), layout in found.items()}
 
 
 @lru_cache(maxsize=64)

@@ -155,10 +155,13 @@ def read_table(
 
 
 def _number_of_rows(tasks: Iterable[FileScanTask]) -> int | None:
-    """Return how many rows *tasks* read by what the manifests say; None where deletes or a filter remove some."""
+    """Return how many rows *tasks* read by what the manifests say; None where it can't be told from them.
+
+    Deletes or a filter remove some, or a manifest does not know: some writers then say -1.
+    """
     number = 0
     for task in tasks:
-        if task.delete_files or not isinstance(task.residual, AlwaysTrue):
+        if task.delete_files or task.file.record_count < 0 or not isinstance(task.residual, AlwaysTrue):
             return None
         number += task.file.record_count
     return number

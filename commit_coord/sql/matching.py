@@ -21,6 +21,7 @@ from commit_coord.sql.where.conditions import Condition, column_ids
 from commit_coord.sql.where.filters import row_filter
 from commit_coord.sql.where.truth import truth
 from commit_coord.table.deletion import rewritten
+from commit_coord.table.rewriting import files_to_rewrite
 from commit_coord.table.transaction import CoordinatedTransaction
 
 
@@ -28,7 +29,7 @@ def _candidates(table: Table, condition: Condition) -> Iterator[tuple[FileScanTa
     """Yield the files that may have matching rows, each with whether all of its rows match for sure."""
     truth(condition, arrow_schema(table.schema()).empty_table())  # What can't be evaluated is refused, rows or none.
     filters, exact = row_filter(condition)
-    for task in DataScan(table.metadata, table.io, filters).plan_files():
+    for task in files_to_rewrite(DataScan(table.metadata, table.io, filters)):
         yield task, exact and isinstance(task.residual, E.AlwaysTrue) and not task.delete_files
 
 

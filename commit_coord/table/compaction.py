@@ -33,6 +33,7 @@ from commit_coord.iceberg.written import mark
 from commit_coord.locks.base import Lease
 from commit_coord.table.created_files import CreatedFiles
 from commit_coord.table.data_files import data_files
+from commit_coord.table.rewriting import files_to_rewrite
 from commit_coord.table.transaction import CoordinatedTransaction
 
 _TARGET = TableProperties.WRITE_TARGET_FILE_SIZE_BYTES_DEFAULT
@@ -101,7 +102,7 @@ def _small_files(table: Table, condition: BooleanExpression) -> list[Group]:
     """Return what is worth putting together: two small files of a partition, or one that has deletes."""
     limit = small_below(table)
     by_partition: dict[Any, list[FileScanTask]] = {}
-    for task in table.scan(row_filter=condition).plan_files():
+    for task in files_to_rewrite(table.scan(row_filter=condition)):
         if task.file.file_size_in_bytes < limit or task.delete_files:
             by_partition.setdefault((task.file.spec_id, partition_key(task.file.partition)), []).append(task)
     return [tasks for tasks in by_partition.values() if len(tasks) > 1 or tasks[0].delete_files]

@@ -17,6 +17,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation
 
 from commit_coord.table.data_files import data_files
+from commit_coord.table.rewriting import files_to_rewrite
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,7 +55,7 @@ def delete_rows(
             warnings.warn("Delete operation did not match any records", stacklevel=4)
         return
     scan = transaction._scan(row_filter, case_sensitive)
-    tasks = (scan.use_ref(branch) if branch is not None else scan).plan_files()
+    tasks = files_to_rewrite(scan.use_ref(branch) if branch is not None else scan)
     found = list(
         without_matches(
             transaction.table_metadata, transaction._table.io, tasks, row_filter, case_sensitive=case_sensitive

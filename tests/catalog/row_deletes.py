@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -22,8 +22,8 @@ from pyiceberg.manifest import (
 _FIELD_ID = b"PARQUET:field_id"
 
 
-def add_position_deletes(table: Any, positions: Sequence[int]) -> None:
-    """Delete the rows at *positions* of the only data file of *table*."""
+def add_position_deletes(table: Any, positions: Sequence[int], bounds: Mapping[int, bytes] = {}) -> None:
+    """Delete the rows at *positions* of the only data file of *table*; *bounds* are those of the deleted rows."""
     (task,) = table.scan().plan_files()
     schema = pa.schema(
         [
@@ -32,11 +32,15 @@ def add_position_deletes(table: Any, positions: Sequence[int]) -> None:
         ]
     )
     columns = [pa.array([task.file.file_path] * len(positions)), pa.array(positions, pa.int64())]
-    _commit(table, task.file, DataFileContent.POSITION_DELETES, pa.Table.from_arrays(columns, schema=schema))
+    rows = pa.Table.from_arrays(columns, schema=schema)
+    _commit(table, task.file, DataFileContent.POSITION_DELETES, rows, bounds)
 
 
-def add_equality_deletes(table: Any, ids: Sequence[int]) -> None:
-    """Delete the rows with *ids* in column 1 of *table*, which has one data file. PyIceberg can't read it any more."""
+def add_equality_deletes(table: Any, ids: Sequence[int], bounds: Mapping[int, bytes] = {}) -> None:
+    """Delete the rows with *ids* in column 1 of *table*, which has one data file. PyIceberg can't read it any more.
+
+    *bounds* are those of the deleted rows: an engine that knows whole rows writes them.
+    """
     (task,) = table.scan().plan_files()
     schema = pa.schema([pa.field("id", pa.int64(), metadata={_FIELD_ID: b"1"})])
     _commit(
@@ -44,12 +48,18 @@ def add_equality_deletes(table: Any, ids: Sequence[int]) -> None:
         task.file,
         DataFileContent.EQUALITY_DELETES,
         pa.Table.from_arrays([pa.array(ids, pa.int64())], schema=schema),
+        bounds,
         equality_ids=[1],
     )
 
 
 def _commit(
-    table: Any, data_file: DataFile, content: DataFileContent, rows: pa.Table, equality_ids: list[int] | None = None
+    table: Any,
+    data_file: DataFile,
+    content: DataFileContent,
+    rows: pa.Table,
+    bounds: Mapping[int, bytes],
+    equality_ids: list[int] | None = None,
 ) -> None:
     path = f"{table.location()}/{uuid.uuid4()}-deletes.parquet"
     with table.io.new_output(path).create() as stream:
@@ -58,6 +68,8 @@ def _commit(
         content=content, file_path=path, file_format=FileFormat.PARQUET,
         partition=data_file.partition, record_count=len(rows), file_size_in_bytes=len(table.io.new_input(path)),
         spec_id=data_file.spec_id, sort_order_id=None, equality_ids=equality_ids, key_metadata=None,
+        value_counts=dict.fromkeys(bounds, len(rows)), null_value_counts=dict.fromkeys(bounds, 0),
+        lower_bounds=dict(bounds), upper_bounds=dict(bounds),
     )  # fmt: skip
     uri = table.catalog.properties["uri"].removeprefix("coord+")
     stock = SqlCatalog(table.catalog.name, uri=uri).load_table(table.name())

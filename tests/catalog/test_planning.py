@@ -221,3 +221,11 @@ def test_a_commit_spells_the_folders_of_a_partition_once(catalog: Any, monkeypat
     summary = table.current_snapshot().summary
     assert ("10", "2") == (summary["added-data-files"], summary["changed-partition-count"])
     assert "added-data-files=5" in summary["partitions.s=a"]
+
+
+@pytest.mark.parametrize(
+    "damaged", [b"", b"junk", avro.MAGIC, avro.MAGIC + b"\x02\x06a", avro.MAGIC + b"\x00" + b"s" * 16]
+)
+def test_a_list_that_is_none_says_so(damaged: bytes) -> None:
+    with pytest.raises(ValueError, match=r"Avro|schema"):
+        manifest_list.decoded(damaged)

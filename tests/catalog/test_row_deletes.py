@@ -7,13 +7,16 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.conversions import to_bytes
 from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent
+from pyiceberg.types import LongType, StringType
 
 from commit_coord import NOTHING
 from commit_coord.errors import CommitConflict, StaleRead
 from commit_coord.sql import Session
 from commit_coord.table import CoordinatedTable, rewrite_here
 from commit_coord.table.compaction import Group
+from commit_coord.table.data_files import data_files
 from tests.catalog.kit import Kit, frame, ids, orphans, rows
 from tests.catalog.row_deletes import add_equality_deletes, add_position_deletes
 
@@ -109,3 +112,55 @@ def test_statements_neither_see_nor_count_deleted_rows(memory: Kit, text: str, s
     (line,) = Session(memory.catalog).run(text.format(name)).lines
     assert line.startswith(said.format(name))
     assert left == rows(memory.stock.load_table(table.name()))
+
+
+BOUNDS = {1: to_bytes(LongType(), 2), 2: to_bytes(StringType(), "2")}
+OF_WHOLE_ROWS: dict[str, Callable[[Any], None]] = {
+    "by position": lambda table: add_position_deletes(table, [1], BOUNDS),
+    "by value": lambda table: add_equality_deletes(table, [2], BOUNDS),
+}
+
+
+def by_dynamic_overwrite(table: Any) -> None:
+    with table.update_spec() as update:
+        update.add_identity("s")
+    written = list(data_files(table.metadata, ids(1), table.io))
+    table.commit_files(written, mode="dynamic", reads=NOTHING)
+
+
+REWRITES: dict[str, tuple[Callable[[Any], Any], list[tuple[int, str]]]] = {
+    "delete": (lambda table: table.delete("id = 1"), [(3, "3")]),
+    "overwrite": (lambda table: table.overwrite(ids(4), "id = 1", reads=NOTHING), [(3, "3"), (4, "4")]),
+    "upsert": (lambda table: table.upsert(frame((3, "new")), ["id"]), [(1, "1"), (3, "new")]),
+    "update": (
+        lambda table: Session(table.catalog).run(_of("UPDATE {} SET s = 'n' WHERE id = 1", table)),
+        [(1, "n"), (3, "3")],
+    ),
+    "SQL's delete": (lambda table: Session(table.catalog).run(_of("DELETE FROM {} WHERE id = 1", table)), [(3, "3")]),
+    "compact": (lambda table: table.compact(), [(1, "1"), (3, "3")]),
+    "dynamic overwrite": (by_dynamic_overwrite, [(1, "1"), (3, "3")]),
+}
+
+
+def _of(text: str, table: Any) -> str:
+    return text.format(".".join(table.name()))
+
+
+@pytest.mark.parametrize("how", OF_WHOLE_ROWS)
+@pytest.mark.parametrize("call", REWRITES)
+def test_a_delete_of_rows_that_the_filter_rules_out_applies_to_the_rest_of_their_file(
+    memory: Kit, call: str, how: str
+) -> None:
+    """Else the rest is written anew without it, and its row is back."""
+    change, expected = REWRITES[call]
+    table = memory.table(ids(1, 2, 3))
+    OF_WHOLE_ROWS[how](memory.again(table))
+    table.refresh()
+    before = len(table.snapshots())
+    if how == "by value":
+        with pytest.raises(Exception, match="equality deletes"):
+            change(table)
+        assert before == len(memory.again(table).snapshots())
+        return
+    change(table)
+    assert expected == rows(memory.stock.load_table(table.name()))

@@ -273,6 +273,14 @@ MUTANTS += (
         _FILTERS + "null_is_neither_so_nor_otherwise",
     ),
     Mutant(
+        "a-change-plans-as-a-reader-does",
+        "table/rewriting.py",
+        "file.content != DataFileContent.DATA or may_match(file)",
+        "may_match(file)",
+        "tests/catalog/test_row_deletes.py::"
+        "test_a_delete_of_rows_that_the_filter_rules_out_applies_to_the_rest_of_their_file[delete-by position]",
+    ),
+    Mutant(
         "arrow-is-not-mended-when-it-is-loaded-later",
         "__init__.py",
         'when_loaded("pyiceberg.io.pyarrow", _mend)\n',

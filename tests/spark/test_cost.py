@@ -5,17 +5,19 @@ from __future__ import annotations
 import datetime as dt
 import uuid
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pyspark.sql.types as T
 import pytest
+from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import IdentityTransform
 from pyspark.sql import SparkSession
 
-from commit_coord.spark import files, read_table
+from commit_coord.spark import files, read, read_table
 from tests.catalog.kit import SCHEMA, frame
 from tests.catalog.row_deletes import add_position_deletes
 
@@ -166,3 +168,11 @@ def test_columns_have_no_metadata_that_a_writer_would_take_along(spark: SparkSes
     plan = df.filter("id > 2").select("s")._jdf.queryExecution().executedPlan().toString()
     assert "PushedFilters: [IsNotNull(id), GreaterThan(id,2)]" in plan
     assert "cast" not in plan.lower()
+
+
+def test_rows_that_a_manifest_does_not_count_are_counted_by_spark() -> None:
+    """Some writers say -1 where they do not know."""
+    files = [SimpleNamespace(record_count=count) for count in (2, -1)]
+    tasks: list[Any] = [SimpleNamespace(delete_files=[], residual=AlwaysTrue(), file=file) for file in files]
+    assert 2 == read._number_of_rows(tasks[:1])
+    assert read._number_of_rows(tasks) is None
