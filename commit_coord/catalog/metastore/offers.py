@@ -85,8 +85,10 @@ def _at_once(function: Callable[[Any], Any], values: Sequence[Any]) -> Iterable[
 
 
 def _path(location: str) -> str | None:
-    """Return the path of a file on this machine; None if it is elsewhere."""
+    """Return the path of a file on this machine; None if it is elsewhere, or if file stores disagree where."""
     uri = urlparse(location)
+    if uri.query or uri.fragment:
+        return None  # PyArrow cuts these off, fsspec takes them for a part of the name.
     if not uri.scheme:
         return location
     return uri.path if uri.scheme == "file" else None
