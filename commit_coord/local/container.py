@@ -44,7 +44,9 @@ def server(name: str) -> LocalServer:
             return PostgresServer(folder=_DATA / name, port=_PORTS[name], address=_EVERYWHERE, password=password)
         case "zookeeper":
             port = _PORTS[name]
-            peers = [f"{host}:2888:3888;{_EVERYWHERE}:{port}" for host in os.environ.get("ZOOKEEPER_SERVERS", "").split()]
+            peers = [
+                f"{host}:2888:3888;{_EVERYWHERE}:{port}" for host in os.environ.get("ZOOKEEPER_SERVERS", "").split()
+            ]
             number = int(os.environ.get("ZOOKEEPER_NUMBER", "1"))
             return ZooKeeperServer(_DATA / name, port, number=number, peers=peers, address=_EVERYWHERE)
         case "hms":
@@ -63,7 +65,7 @@ def healthy(name: str) -> bool:
     match name:
         case "postgres":
             program = find_postgres() / "pg_isready"
-            command = [program, "--quiet", "--host", LOOPBACK, "--port", str(_PORTS[name])]
+            command = [str(program), "--quiet", "--host", LOOPBACK, "--port", str(_PORTS[name])]
             return subprocess.run(command, check=False).returncode == 0
         case "zookeeper":
             return zookeeper.mode(_PORTS[name]) != ""
