@@ -217,8 +217,7 @@ def test_a_command_of_the_runbook_exists_with_its_options(line: str) -> None:
     assert {word.partition("=")[0] for word in words if word.startswith("-")} <= options
 
 
-def test_the_pages_for_single_lines_of_the_shell_are_parsed_by_the_command_line() -> None:
-    """Arguments fit, too: the parser takes each full line."""
+def test_the_command_line_takes_the_arguments_of_the_commands_of_the_runbook() -> None:
     group = cast(Any, get_command(app))
     for line in commands():
         _, name, *words = shlex.split(line)
