@@ -1,12 +1,17 @@
-"""An example writer: appends rows to one table, again and again, beside as many others as you like."""
+"""An example writer: appends rows to one table, again and again, beside as many others as you like.
+
+Its metrics are on port 9108. ROWS says how many rows it appends.
+"""
 
 import os
 import socket
 
 import pyarrow as pa
+from prometheus_client import start_http_server
 
 import commit_coord
 
+start_http_server(9108)
 catalog = commit_coord.load_catalog("local")
 catalog.create_namespace_if_not_exists("shop")
 schema = pa.schema([("writer", pa.string()), ("number", pa.int64())])

@@ -23,6 +23,7 @@ from commit_coord.events import (
     LocksForced,
     SwapEnded,
 )
+from commit_coord.model import CommitStatus
 
 _SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3600)
 """From a latch that nobody holds to a job of an hour."""
@@ -104,6 +105,11 @@ class Metrics:
         # An interrupt may tell of one end twice, and must not be counted twice.
         self._waiting: dict[str, None] = {}
         self._held: dict[str, None] = {}
+        # A series that appears with its first event has no increase by it: these begin at 0.
+        for counter in (self._on.lost, self._on.unreleased, self._on.rebases, self._on.carried, self._on.overwritten):
+            counter.labels(*self._labels)
+        for status in CommitStatus:
+            self._on.commits.labels(*self._labels, status.value)
 
     def __call__(self, event: Event) -> None:
         """Count *event*."""

@@ -133,6 +133,15 @@ def test_commits_are_counted_by_outcome_and_rebase(opened: Open, value: Callable
     assert 3 == value("lock_hold_seconds_count", scope="commit")
 
 
+def test_counters_on_which_alerts_depend_begin_at_zero(opened: Open, name: str) -> None:
+    opened(commit__coord_metrics="prometheus")
+    labels = {"catalog": name, "lock_manager": "lease"}
+    counters = ("leases_lost", "release_failures", "rebases", "commits_carried", "commits_overwritten")
+    assert [0.0] * 5 == [REGISTRY.get_sample_value(f"commit_coord_{counter}_total", labels) for counter in counters]
+    for status in ("SUCCESS", "FAILURE", "UNKNOWN"):
+        assert 0.0 == REGISTRY.get_sample_value("commit_coord_commits_total", {**labels, "status": status})
+
+
 # Spans.
 
 
