@@ -19,7 +19,7 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 CONFIGURATION = Path(__file__).with_name("mkdocs.yml")
 
-TOP = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
+TOP = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "bench/README.md")
 """The pages of the manual outside of ``docs/``, beside those of :data:`FOLDERS`."""
 
 FOLDERS = ("docs", "bench/results")
