@@ -110,15 +110,18 @@ def test_no_sentence_is_a_riddle(document: str) -> None:
 @pytest.mark.parametrize("package", ["duckdb", "polars"])
 def test_a_recipe_runs_as_printed(package: str, tmp_path: Path) -> None:
     pytest.importorskip(package)
-    (tmp_path / ".pyiceberg.yaml").write_text(
-        "default-catalog: shop\n"
-        f"catalog: {{shop: {{uri: 'coord+sqlite:///{tmp_path}/catalog.db', warehouse: 'file://{tmp_path}/warehouse'}}}}\n"
-    )
+    described = {
+        "PYICEBERG_HOME": str(tmp_path),
+        "PYICEBERG_DEFAULT_CATALOG": "shop",
+        "PYICEBERG_CATALOG__SHOP__URI": f"coord+sqlite:///{tmp_path}/catalog.db",
+        "PYICEBERG_CATALOG__SHOP__WAREHOUSE": f"file://{tmp_path}/warehouse",
+        "PYTHONPATH": str(ROOT),
+    }
     code = "\n".join(block.code for block in blocks(DOCS / "how-to" / f"{package}.md") if block.kind == "python")
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=tmp_path,
-        env={**os.environ, "PYICEBERG_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)},
+        env=os.environ | described,
         capture_output=True,
         text=True,
         check=False,

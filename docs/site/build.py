@@ -1,8 +1,8 @@
 """Builds the manual: ``make docs``.
 
-The pages link to each other, to the README and to sources by relative paths, as they lie in the repository. The generator
-takes one folder of pages, so what the pages need is copied to a temporary folder, in the same layout. The build is
-strict: a broken link, a broken anchor, and a page that the navigation lacks are errors.
+The pages link to each other, to the README and to sources by relative paths, as they lie in the repository. The
+generator takes one folder of pages, so what the pages need is copied to a temporary folder, in the same layout. The
+build is strict: a broken link, a broken anchor, and a page that the navigation lacks are errors.
 """
 
 from __future__ import annotations
