@@ -83,7 +83,7 @@ def test_every_block_of_the_tutorial_runs_as_printed() -> None:
 
 @pytest.mark.slow
 @pytest.mark.spark
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_every_block_of_the_tutorial_of_pyspark_runs_as_printed() -> None:
     with reader(index=False) as made:
         assert made.walk(PYSPARK) >= 10
@@ -94,7 +94,7 @@ def test_every_block_of_the_tutorial_of_pyspark_runs_as_printed() -> None:
 @pytest.mark.slow
 @pytest.mark.hms
 @pytest.mark.zookeeper
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_every_block_of_the_tutorial_of_a_move_runs_as_printed() -> None:
     with reader(index=False) as made:
         assert made.walk(MIGRATION) >= 10
