@@ -131,13 +131,14 @@ audit: ## Look for known vulnerabilities of locked dependencies (pip-audit; asks
 	$(with) tools -- uv tool run pip-audit --strict --disable-pip --requirement requirements.lock $(ARGS)
 
 .PHONY: docs
-docs: ## Write docs/configuration.md, docs/locks.md and docs/cli.md from the code
+docs: ## Write docs/configuration.md, docs/locks.md and docs/cli.md from the code, and build the manual in site/, strictly
 	$(with) python -- python -m commit_coord.config > docs/configuration.md.new
 	@mv docs/configuration.md.new docs/configuration.md
 	$(with) python -- python -m commit_coord.cli.lock_table > docs/locks.md.new
 	@mv docs/locks.md.new docs/locks.md
 	$(with) python -- python -m commit_coord.cli.reference > docs/cli.md.new
 	@mv docs/cli.md.new docs/cli.md
+	$(with) python -- python docs/site/build.py site
 
 .PHONY: lock
 lock: ## Write requirements.lock from pyproject.toml (ARGS=--upgrade for newer versions)
@@ -151,5 +152,5 @@ package: ## Build sdist and wheel, and type every block of the README and the tu
 
 .PHONY: clean
 clean: ## Remove .venv and all files of the tools
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis dist
+	rm -rf .venv site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis dist
 	find . -name __pycache__ -type d -not -path './.git/*' -exec rm -rf {} +

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tarfile
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from commit_coord.version import __version__
-from tests.packaging.walk import README, ROOT, TUTORIAL, blocks, build, offline, reader
+from tests.packaging.walk import MIGRATION, PYSPARK, README, ROOT, TUTORIAL, blocks, build, offline, reader
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +79,27 @@ def test_every_block_of_the_tutorial_runs_as_printed() -> None:
     with reader(index=False) as made:
         assert made.walk(TUTORIAL) > 15
     assert 2 == sum("160 rows in 160 snapshots" in shown for shown in made.shown)
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_every_block_of_the_tutorial_of_pyspark_runs_as_printed() -> None:
+    with reader(index=False) as made:
+        assert made.walk(PYSPARK) >= 10
+    for printed in ("refused: stale-read", "26 visits", "6 rows", "8 rows"):
+        assert any(printed in shown for shown in made.shown), printed
+
+
+@pytest.mark.slow
+@pytest.mark.hms
+@pytest.mark.zookeeper
+@pytest.mark.timeout(600)
+def test_every_block_of_the_tutorial_of_a_move_runs_as_printed() -> None:
+    with reader(index=False) as made:
+        assert made.walk(MIGRATION) >= 10
+    appends, rows = re.findall(r"(\d+) appends; (\d+) rows", "\n".join(made.shown))[0]
+    assert appends == rows
 
 
 def test_blocks_are_left_out_for_a_reason() -> None:

@@ -37,6 +37,10 @@ README = ("README.md", "docs/spark.md", "docs/maintenance.md")
 
 TUTORIAL = ("docs/tutorial.md",)
 
+PYSPARK = ("docs/tutorials/pyspark.md",)
+
+MIGRATION = ("docs/tutorials/migration.md",)
+
 _PATIENCE_S = 900.0
 _INTERPRETER = """
 import json, sys, traceback
@@ -336,7 +340,7 @@ def main() -> None:
     parser.add_argument("documents", nargs="*", help="that continue each other")
     parser.add_argument("--offline", action="store_true", help="with the packages of this environment")
     given = parser.parse_args()
-    for documents in [given.documents] if given.documents else [README, TUTORIAL]:
+    for documents in [given.documents] if given.documents else [README, TUTORIAL, PYSPARK, MIGRATION]:
         with reader(index=not given.offline) as made:
             print(f"{made.walk(documents)} blocks ran: {', '.join(documents)}", flush=True)
 

@@ -1,0 +1,139 @@
+"""The manual: each page has its place, the strict build accepts it, its recipes run, and its sentences are plain."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import commit_coord
+from tests.packaging.walk import blocks
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+BUILD = DOCS / "site" / "build.py"
+
+BANNED = (
+    "belong to nobody",
+    "belongs to nobody",
+    "can't keep its locks there",
+    "carries along",
+    "circle of waits",
+    "circles of waits",
+    "does not let us in",
+    "ended by nobody",
+    "found out at the first commit",
+    "have tables locked in both",
+    "in this moment",
+    "it is waited for",
+    "lets them wait and fail",
+    "lone writer",
+    "nobody carries out",
+    "of others what is seen",
+    "only who takes part",
+    "repeated after anything",
+    "so long the",
+    "stand in line",
+    "take an age below",
+    "that it can't have",
+    "there is no third way",
+    "waits for nobody",
+    "whatever dies",
+    "where a fence ends",
+    "whoever",
+    "without a word",
+    "writers that ask seldom",
+)
+"""Riddles and dialect, in lower case, that readers had to read twice."""
+
+WRITTEN_BY_THE_MODEL = {"docs/model.md"}
+"""Takes its sentences from the sources of the models."""
+
+
+def pages() -> list[str]:
+    """Return the pages of ``docs/``, relative to the root."""
+    return sorted(path.relative_to(ROOT).as_posix() for path in DOCS.rglob("*.md"))
+
+
+def texts() -> list[str]:
+    """Return the documents that users read, relative to the root."""
+    return sorted({*(path.name for path in ROOT.glob("*.md")), *pages()} - WRITTEN_BY_THE_MODEL)
+
+
+def navigation() -> list[str]:
+    """Return the pages that the navigation lists."""
+    listed = (DOCS / "site" / "mkdocs.yml").read_text().split("\nnav:\n")[1]
+    return re.findall(r"(?<![\w./-])([\w./-]+\.md)$", listed, re.MULTILINE)
+
+
+def test_the_navigation_lists_every_page_once() -> None:
+    listed = navigation()
+    assert sorted(page for page in listed if page.startswith("docs/")) == pages()
+    assert len(set(listed)) == len(listed)
+    assert [page for page in listed if not (ROOT / page).is_file()] == []
+
+
+def test_the_index_names_every_page() -> None:
+    """Except the decisions, which have an index of their own."""
+    index = (DOCS / "index.md").read_text()
+    linked = {os.path.normpath(DOCS / target) for target in re.findall(r"\]\(([^)#]+)\)", index)}
+    own = [page for page in pages() if page != "docs/index.md" and not re.match(r"docs/decisions/\d", page)]
+    assert [page for page in own if str(ROOT / page) not in linked] == []
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    reference = set(re.findall(r"^::: commit_coord\.(\w+)$", (DOCS / "api.md").read_text(), re.MULTILINE))
+    assert set(commit_coord.__all__) - {"__version__"} <= reference
+
+
+@pytest.mark.parametrize("package", ["commit_coord.catalog", "commit_coord.spark", "commit_coord.sql"])
+def test_every_name_of_a_package_is_in_the_reference(package: str) -> None:
+    source = (ROOT / package.replace(".", "/") / "__init__.py").read_text()
+    names = ast.literal_eval(re.search(r"^__all__ = (\[[^\]]*\])", source, re.MULTILINE)[1])  # type: ignore[index]
+    reference = set(re.findall(r"^::: ([\w.]+)$", (DOCS / "api.md").read_text(), re.MULTILINE))
+    again = {"commit_coord.catalog.load_catalog"}  # listed as commit_coord.load_catalog
+    assert {f"{package}.{name}" for name in names} - again - reference == set()
+
+
+@pytest.mark.parametrize("document", texts())
+def test_no_sentence_is_a_riddle(document: str) -> None:
+    prose = re.sub(r"`[^`]*`", "", (ROOT / document).read_text())  # names of tests are code
+    text = " ".join(prose.lower().split())
+    assert [banned for banned in BANNED if banned in text] == []
+
+
+@pytest.mark.parametrize("package", ["duckdb", "polars"])
+def test_a_recipe_runs_as_printed(package: str, tmp_path: Path) -> None:
+    pytest.importorskip(package)
+    described = {
+        "PYICEBERG_HOME": str(tmp_path),
+        "PYICEBERG_DEFAULT_CATALOG": "shop",
+        "PYICEBERG_CATALOG__SHOP__URI": f"coord+sqlite:///{tmp_path}/catalog.db",
+        "PYICEBERG_CATALOG__SHOP__WAREHOUSE": f"file://{tmp_path}/warehouse",
+        "PYTHONPATH": str(ROOT),
+    }
+    code = "\n".join(block.code for block in blocks(DOCS / "how-to" / f"{package}.md") if block.kind == "python")
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env=os.environ | described,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_strict_build_accepts_the_manual(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, BUILD, tmp_path / "site"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "site" / "docs" / "api" / "index.html").stat().st_size > 100_000
