@@ -2,7 +2,7 @@
 
 Everybody who may write to a table can set its properties. PyIceberg obeys some of them: it imports and calls the class
 that they name (:data:`CLASSES`), and it sends requests and secrets to the hosts that they name (``s3.endpoint``, …). A
-server, a writer and an operator who reads the table would then run code of whoever wrote to it. So:
+server, a writer and an operator who reads the table would then run the code of any writer of that table. So:
 
 * A file store is made from the properties of the catalog alone, as in Iceberg Java.
 * Metadata files, manifest lists and manifests lie where PyIceberg's own classes put them.
