@@ -206,9 +206,10 @@ def _delete_old_metadata(payload: Payload) -> None:
 
 
 def _warn_of_growth(run: Run, payload: Payload) -> None:
-    """Say once in this process that this table keeps metadata files that it no longer names, unless its properties decide.
+    """Say once in this process that this table keeps metadata files that it no longer names.
 
-    Each of them contains the whole history: 11,000 small appends left 44 GB.
+    Nothing is said where its properties decide about them. Each contains the whole history: 11,000 small appends left
+    44 GB.
     """
     metadata = payload.metadata
     if payload.base is None or metadata.table_uuid in _warned_of_growth:
