@@ -11,7 +11,6 @@ from types import MappingProxyType
 EXTRA_OF: Mapping[str, str] = MappingProxyType(
     {
         "pyspark": "spark",
-        "hive_metastore": "hive",
         "hmsclient": "hive",
         "tenacity": "hive",
         "thrift": "hive",
@@ -25,6 +24,7 @@ EXTRA_OF: Mapping[str, str] = MappingProxyType(
         "opentelemetry": "otel",
         "cryptography": "serve",
         "httptools": "serve",
+        "jinja2": "serve",
         "joserfc": "serve",
         "msgspec": "serve",
         "uvicorn": "serve",

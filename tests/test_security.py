@@ -257,6 +257,6 @@ def test_yaml_is_read_safely(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
         f"catalog:\n  c:\n    uri: !!python/object/apply:os.system ['touch {tmp_path}/made']\n"
     )
     monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
-    with pytest.raises(Exception, match="python/object|uri"):
+    with pytest.raises(Exception, match="disallowed tag"):
         commit_coord.load_catalog("c")
     assert not (tmp_path / "made").exists()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
+from uuid import UUID
 
 from pyiceberg.utils.concurrent import ExecutorFactory
 
@@ -26,6 +27,9 @@ from commit_coord.protocol.commit import Answered, Cause, Planned, Verdict
 logger = logging.getLogger(__name__)
 
 _DELETE_OLD_METADATA = "write.metadata.delete-after-commit.enabled"
+
+_warned_of_growth: set[UUID] = set()
+"""The tables of this process, of all its catalogs: jobs open the same catalog again and again."""
 
 
 def outcome(run: Run, verdict: Verdict, *, looked_up: bool) -> Committed:
@@ -202,20 +206,23 @@ def _delete_old_metadata(payload: Payload) -> None:
 
 
 def _warn_of_growth(run: Run, payload: Payload) -> None:
-    """Say once that this table keeps metadata files that it no longer names, unless its properties decide about it.
+    """Say once in this process that this table keeps metadata files that it no longer names.
 
-    Each of them contains the whole history: 11,000 small appends left 44 GB.
+    Nothing is said where its properties decide about them. Each contains the whole history: 11,000 small appends left
+    44 GB.
     """
-    metadata, table, warned = payload.metadata, run.attempt.table, run.services.growing_tables
-    if payload.base is None or table in warned or _DELETE_OLD_METADATA in metadata.properties:
+    metadata = payload.metadata
+    if payload.base is None or metadata.table_uuid in _warned_of_growth:
+        return
+    if _DELETE_OLD_METADATA in metadata.properties:
         return
     if len(metadata.metadata_log) > len(payload.base.metadata_log):
         return
-    warned.add(table)
+    _warned_of_growth.add(metadata.table_uuid)
     logger.warning(
         "old metadata files of table %s pile up: each commit leaves one that nobody needs. Set the table property "
         "%s=true to delete them (write.metadata.previous-versions-max says how many are kept), or false to hide this "
         "warning; docs/maintenance.md shows more",
-        table_name(table),
+        table_name(run.attempt.table),
         _DELETE_OLD_METADATA,
     )

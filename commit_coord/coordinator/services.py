@@ -80,8 +80,6 @@ class Services:
 
         On other tables the holder looks for offers only if somebody may wait.
         """
-        self.growing_tables: set[Identifier] = set()
-        """Tables of which a warning says that their metadata files pile up."""
 
     @contextmanager
     def fenced(self, lease_id: int) -> Iterator[None]:

@@ -27,7 +27,7 @@ _JAVA = 17
 
 ICEBERG_RUNTIME = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
 
-_SERVE = ("uvicorn", "msgspec", "joserfc", "prometheus_client")
+_SERVE = ("uvicorn", "msgspec", "joserfc", "jinja2", "prometheus_client")
 """What the extra ``serve`` installs."""
 
 _PATIENCE_S = 3.0

@@ -45,7 +45,15 @@ from commit_coord.spark.filters import from_spark, parse
 from commit_coord.spark.holder import Address, Answer, Holder
 from commit_coord.spark.listings import register_listings
 from commit_coord.spark.locks import Mode, check_inside, write_locks
-from commit_coord.spark.options import OPTIONS, PREFIX, TABLE_KEYS, catalog_settings, help_text, spark_properties
+from commit_coord.spark.options import (
+    OPTIONS,
+    PREFIX,
+    TABLE_KEYS,
+    TABLE_OPTIONS,
+    catalog_settings,
+    help_text,
+    spark_properties,
+)
 from commit_coord.spark.publish import drop_repeated, publish
 from commit_coord.spark.read import plan, travel
 from commit_coord.spark.registered import RegisteredDataSource
@@ -105,7 +113,11 @@ def _plan(
     address: Address, step: str, options: Mapping[str, str], settings: Mapping[str, str], arguments: tuple[Any, ...]
 ) -> Answer:
     """Do one step for a worker; see :data:`commit_coord.spark.holder.Planner`."""
-    given = _options_in(arguments[0]) if arguments and not options else dict(options)
+    given = dict(options)
+    if step == "partitions":
+        given = given or _options_in(arguments[0])
+    elif step != "schema":
+        _check_target(given)
     source = CommitCoordDataSource(given, address, settings)
     match step:
         case "schema":
@@ -128,21 +140,55 @@ _OPTIONS_IN_COLUMN = "commit_coord.options"
 """Key in the metadata of a column."""
 
 
+def _check_target(options: Mapping[str, str]) -> None:
+    """Refuse a write whose *options* name no table.
+
+    Spark's SQL passes the name of the target to no data source, nor the options that the target was made with. And the
+    columns of the rows say nothing of the target: where they fit as they are, Spark leaves them those of the query.
+    """
+    if not {"table", "path"} & _plain(options).keys():
+        raise ConfigError(
+            "Spark does not say which table this write is for: name it in the options of the write",
+            key="table",
+            accepted="INSERT INTO … WITH ('table' = 'db.t') SELECT …, "
+            "df.writeTo(…).option('table', 'db.t').append(), "
+            "df.write.format('commit_coord').mode('append').save('db.t')",
+        )
+
+
 def _with_options(schema: T.StructType, options: Mapping[str, str]) -> T.StructType:
     """Return *schema* with the options of the table of Spark's SQL that is made with it.
 
-    Spark keeps such a table in its own catalog, and passes its columns to a job, and not its options.
+    Spark keeps such a table in its own catalog, and passes its columns to a read, and not its options.
     """
     if not any(key.startswith(TABLE_KEYS) for key in options):
         return schema
-    kept = {_OPTIONS_IN_COLUMN: _plain(options)}
+    kept = {_OPTIONS_IN_COLUMN: _harmless(_plain(options))}
     return T.StructType([T.StructField(each.name, each.dataType, each.nullable, kept) for each in schema.fields])
 
 
 def _options_in(schema: T.StructType) -> dict[str, str]:
-    """Return the options of the table of Spark's SQL that the columns of *schema* belong to; none where they differ."""
+    """Return the options of the table of Spark's SQL that the columns of *schema* belong to; none where they differ.
+
+    Only for a read: its columns are those of the table that Spark keeps.
+    """
     first, *others = [each.metadata.get(_OPTIONS_IN_COLUMN) or {} for each in schema.fields] or [{}]
-    return dict(first) if all(first == other for other in others) else {}
+    return _harmless(first) if all(first == other for other in others) else {}
+
+
+def _harmless(options: Mapping[str, str]) -> dict[str, str]:
+    """Return *options* if all of them may stand in the metadata of columns.
+
+    Spark shows these to whoever reads the table, and writes them into files: they are no place for a password.
+    """
+    if refused := sorted(options.keys() - TABLE_OPTIONS):
+        raise ConfigError(
+            "a table of Spark's SQL keeps no such option, because everybody who reads the table sees its options: "
+            "describe the catalog under its name, in spark.sql.catalog.<name>.* or .pyiceberg.yaml",
+            key=", ".join(refused),
+            accepted=", ".join(sorted(TABLE_OPTIONS)),
+        )
+    return dict(options)
 
 
 @dataclass(frozen=True, slots=True)

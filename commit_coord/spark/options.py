@@ -32,6 +32,9 @@ OPTIONS: Mapping[str, tuple[str, str]] = MappingProxyType(
 TABLE_KEYS = "option."
 """Spark puts this in front of the options of ``CREATE TABLE … USING commit_coord OPTIONS (…)``."""
 
+TABLE_OPTIONS = frozenset(key for key, (used, _) in OPTIONS.items() if "read" in used) - {"catalog.…"}
+"""Those that such a table keeps."""
+
 _OPENED = re.compile(r"coord\+|thrift:|sqlite:|postgresql(\+\w+)?:")
 """How the URIs begin that ``commit_coord.load_catalog`` opens."""
 

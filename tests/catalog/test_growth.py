@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.catalog.kit import SCHEMA, ids
+from tests.coordinator.test_groups import open_catalog
 
 DELETE = "write.metadata.delete-after-commit.enabled"
 SHORT_LOG = {"write.metadata.previous-versions-max": "2"}
@@ -29,6 +32,16 @@ def test_a_warning_says_once_how_to_delete_the_metadata_files_that_pile_up(
             table.append(ids(number))
     (said,) = warnings(caplog)
     assert all(part in said for part in ("db.t", f"{DELETE}=true", *SHORT_LOG))
+
+
+def test_a_catalog_that_is_opened_again_does_not_warn_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Jobs open a catalog for each table or batch."""
+    with caplog.at_level(logging.WARNING):
+        for number in range(6):
+            with closing(open_catalog(tmp_path, "memory")) as catalog:
+                catalog.create_namespace_if_not_exists("db")
+                catalog.create_table_if_not_exists("db.t", SCHEMA, properties=SHORT_LOG).append(ids(number))
+    assert 1 == len(warnings(caplog))
 
 
 @pytest.mark.parametrize("decided", ["true", "false"])

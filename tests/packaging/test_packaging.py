@@ -32,7 +32,10 @@ def test_the_wheel_contains_the_package_alone(built: tuple[Path, Path]) -> None:
         names = archive.namelist()
         metadata = archive.read(f"commit_coord-{__version__}.dist-info/METADATA").decode()
     assert {"commit_coord", f"commit_coord-{__version__}.dist-info"} == {name.split("/")[0] for name in names}
-    assert {"commit_coord/py.typed", "commit_coord/bench/java/Worker.java"} <= set(names)
+    sources = {path.relative_to(ROOT).as_posix() for path in (ROOT / "commit_coord").rglob("*") if path.is_file()}
+    assert {"commit_coord/py.typed", "commit_coord/ui/templates/base.html"} <= sources
+    packed = {name for name in names if name.startswith("commit_coord/")}
+    assert {name for name in sources if "/__pycache__/" not in name} == packed
     assert f"\nVersion: {__version__}\n" in metadata
     assert "\nLicense-Expression: Apache-2.0\n" in metadata
 

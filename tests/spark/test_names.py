@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -74,18 +74,87 @@ def test_settings_of_spark_configure_a_catalog(spark: SparkSession) -> None:
     assert 5 == spark.read.format("commit_coord").option("catalog", "other").load("db.t").count()
 
 
-@pytest.mark.usefixtures("other")
-def test_a_table_of_sparks_sql_names_one_of_ours(spark: SparkSession) -> None:
-    write_table(spark.range(3), ("other", "db.t"), create=True)
+@pytest.fixture
+def named(spark: SparkSession, other: None) -> Iterator[None]:
+    """Tables of Spark's SQL with the same columns: ``a`` and ``b``, which name ``db.a`` and ``db.b``; a view, ``v``."""
     register(spark)
-    spark.sql("CREATE TABLE seen USING commit_coord OPTIONS (catalog 'other', table 'db.t')")
-    try:
-        assert [0, 1, 2] == sorted(row.id for row in spark.sql("SELECT * FROM seen").collect())
-        assert 1 == spark.sql("SELECT id FROM seen WHERE id > 1").count()
-        spark.sql("INSERT INTO seen SELECT id + 5 FROM seen")
-        assert [0, 1, 2, 5, 6, 7] == ids(spark, ("other", "db.t"))
-    finally:
-        spark.sql("DROP TABLE seen")
+    for name, rows in (("a", spark.range(3)), ("b", spark.range(5, 6))):
+        write_table(rows, ("other", f"db.{name}"), create=True)
+        spark.sql(f"CREATE TABLE {name} USING commit_coord OPTIONS (catalog 'other', table 'db.{name}')")
+    spark.range(8, 9).createOrReplaceTempView("v")
+    yield
+    spark.catalog.dropTempView("v")
+    for name in ("a", "b", "c"):
+        spark.sql(f"DROP TABLE IF EXISTS {name}")
+
+
+@pytest.mark.usefixtures("named")
+def test_a_table_of_sparks_sql_names_one_of_ours(spark: SparkSession) -> None:
+    assert [0, 1, 2] == sorted(row.id for row in spark.sql("SELECT * FROM a").collect())
+    assert 1 == spark.sql("SELECT id FROM a WHERE id > 1").count()
+    assert [(2, 5)] == [tuple(row) for row in spark.sql("SELECT a.id, b.id FROM a, b WHERE a.id > 1").collect()]
+
+
+WRITES: Mapping[str, Callable[[SparkSession], object]] = {
+    "equal columns of another table": lambda spark: spark.sql("INSERT INTO b SELECT * FROM a"),
+    "in place of all rows": lambda spark: spark.sql("INSERT OVERWRITE b SELECT * FROM a"),
+    "equal columns of a view": lambda spark: spark.sql("INSERT INTO b SELECT id FROM v"),
+    "other columns": lambda spark: spark.sql("INSERT INTO b SELECT id + 1 FROM a"),
+    "values": lambda spark: spark.sql("INSERT INTO b VALUES (7)"),
+    "the table itself": lambda spark: spark.sql("INSERT INTO b SELECT * FROM b"),
+    "an option without a table": lambda spark: spark.sql("INSERT INTO b WITH ('catalog' = 'other') SELECT * FROM a"),
+    "a new table": lambda spark: spark.sql(
+        "CREATE TABLE c USING commit_coord OPTIONS (catalog 'other', table 'db.b') AS SELECT * FROM a"
+    ),
+    "writeTo": lambda spark: spark.table("a").writeTo("b").append(),
+    "insertInto": lambda spark: spark.table("a").write.insertInto("b"),
+    "save": lambda spark: spark.table("a").write.format("commit_coord").mode("append").save(),
+}
+
+
+@pytest.mark.usefixtures("named")
+def test_a_write_that_names_no_table_is_refused(spark: SparkSession) -> None:
+    """The columns of its rows may be those of another table: they name no target."""
+    for what, write in WRITES.items():
+        with pytest.raises(Exception, match="which table this write is for") as error:
+            write(spark)
+        assert all(part in str(error.value).splitlines()[0] for part in ("INSERT INTO", "writeTo", "'table'")), what
+        assert [0, 1, 2] == ids(spark, ("other", "db.a")), what
+        assert [5] == ids(spark, ("other", "db.b")), what
+    assert not spark.catalog.tableExists("c")
+
+
+@pytest.mark.usefixtures("named")
+def test_a_write_that_names_its_table_is_made_there(spark: SparkSession) -> None:
+    target = {"catalog": "other", "table": "db.b"}
+    insert = "INSERT INTO b WITH ('catalog' = 'other', 'table' = 'db.b')"
+    spark.sql(f"{insert} SELECT * FROM a")
+    spark.sql(f"{insert} SELECT id FROM v")
+    spark.sql(f"{insert} SELECT id + 15 FROM b WHERE id = 5")
+    spark.sql(f"{insert} VALUES (30)")
+    assert [0, 1, 2, 5, 8, 20, 30] == ids(spark, ("other", "db.b"))
+    spark.sql(f"{insert.replace('INTO', 'OVERWRITE')} SELECT * FROM a")
+    assert [0, 1, 2] == ids(spark, ("other", "db.b"))
+    spark.table("v").writeTo("b").options(**target).append()
+    spark.table("a").filter("id = 2").write.format("commit_coord").options(**target).mode("append").save()
+    assert [0, 1, 2, 2, 8] == ids(spark, ("other", "db.b"))
+    assert [0, 1, 2] == ids(spark, ("other", "db.a"))
+
+
+@pytest.mark.usefixtures("named")
+def test_the_columns_of_a_table_of_sparks_sql_keep_no_secret(spark: SparkSession) -> None:
+    """Spark shows their metadata to who reads the table, and writes it into Parquet files."""
+    kept = {"catalog": "other", "table": "db.a"}
+    assert [{"commit_coord.options": kept}] == [field.metadata for field in spark.table("a").schema.fields]
+    for place in ("OPTIONS (table 'db.b', {})", "OPTIONS (table 'db.b') TBLPROPERTIES ({})"):
+        given = place.format("'catalog' = 'other', 'catalog.s3.secret-access-key' = 's3cr3t'")
+        with pytest.raises(Exception, match=r"catalog\.s3\.secret-access-key") as error:
+            spark.sql(f"CREATE TABLE c USING commit_coord {given}")
+        assert "spark.sql.catalog." in str(error.value).splitlines()[0]
+        assert "s3cr3t" not in str(error.value)
+        assert not spark.catalog.tableExists("c")
+    with pytest.raises(Exception, match="writer-id"):
+        spark.sql("CREATE TABLE c USING commit_coord OPTIONS (catalog 'other', table 'db.b', 'writer-id' 'x')")
 
 
 @pytest.mark.usefixtures("home")

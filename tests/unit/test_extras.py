@@ -37,6 +37,17 @@ def test_no_smaller_extra_installs_the_module(module: str, extra: str) -> None:
     assert len(packages(extra)) == min(len(packages(name)) for name in helping)
 
 
+def test_every_package_of_an_extra_has_a_hint() -> None:
+    modules: dict[str, set[str]] = {}
+    for module, distributions in packages_distributions().items():
+        for name in distributions:
+            modules.setdefault(canonicalize_name(name), set()).add(module)
+    wanted = {canonicalize_name(name) for extra in PROJECT["optional-dependencies"] for name in packages(extra)}
+    installed = wanted & modules.keys()
+    assert len(installed) > 5
+    assert [] == sorted(name for name in installed if not modules[name] & EXTRA_OF.keys())
+
+
 def test_a_hint_names_the_extra_or_the_package() -> None:
     assert install("spark", "serve") == "pip install 'commit-coord[spark,serve]'"
     assert install_module("sqlglot.expressions") == install("sql")
