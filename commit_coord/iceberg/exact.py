@@ -6,8 +6,8 @@ loaded, without which nothing is read, written or filtered, by whatever import; 
 catalogs of the process, a table that is unpickled in another process, and a task in a worker of Spark's.
 
 Threads may import PyIceberg at the same time (see :mod:`commit_coord.loading`). So the modules that are imported here
-import only what ``pyiceberg.expressions.visitors`` imports, and who else imports one of them imports that one first. The
-modules for Arrow code, and those that they import, import what ``pyiceberg.io.pyarrow`` imports, and not that itself.
+import only what ``pyiceberg.expressions.visitors`` imports, and who else imports one of them imports that one first.
+The modules for Arrow code, and those that they import, import what ``pyiceberg.io.pyarrow`` imports, not that itself.
 """
 
 from __future__ import annotations

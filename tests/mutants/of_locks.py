@@ -162,9 +162,9 @@ _LOCKS = (
     ),
     Mutant(
         "a-long-name-is-not-unlocked",
-        "cli/locks.py",
-        "if catalog.is_on(entry, resource)]",
-        "if entry.resource == resource]",
+        "catalog/locking.py",
+        "not self.is_on(entry, resource)",
+        "entry.resource != resource",
         "tests/cli/test_cli.py::test_unlock_finds_a_lock_whose_name_the_lock_service_cuts_off",
     ),
     Mutant(
