@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import logging
 import os
 import signal
 import sqlite3
@@ -26,7 +28,9 @@ from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.cli import app
 from commit_coord.cli.exit_codes import MEANINGS, ExitCode
 from commit_coord.cli.failures import explain
+from commit_coord.cli.logs import warnings_in_one_line
 from commit_coord.cli.reference import render
+from commit_coord.cli.shell import is_complete
 from commit_coord.clock import SYSTEM_CLOCK
 from commit_coord.demo import DemoFailed
 from commit_coord.errors import CommitStateUnknown, LockRefused, LockTimeout
@@ -839,6 +843,36 @@ def test_a_script_of_statements_ends_with_the_first_error(shell: Shell) -> None:
 def test_a_malformed_statement_is_told_where(shell: Shell) -> None:
     said = shell.error("sql", "LOCK TABLE sales SHARD", exits=2)
     assert "expected SHARED or EXCLUSIVE, found 'SHARD': position='line 1, column 18'" in said
+
+
+@pytest.mark.parametrize(
+    "typed, ends",
+    [
+        ("", True),
+        ("help", True),
+        ("SHOW LOCKS;", True),
+        ("SHOW LOCKS; -- all", True),
+        ("SHOW LOCKS; /* all */ ", True),
+        ("-- nothing yet", True),
+        ("SHOW LOCKS", False),
+        ("SHOW LOCKS -- all;", False),
+        ("SHOW LOCKS; SHOW", False),
+        ("SELECT ';", False),
+    ],
+)
+def test_enter_ends_what_has_nothing_but_comments_behind_its_last_semicolon(typed: str, ends: bool) -> None:
+    assert ends == is_complete(typed)
+
+
+def test_a_warning_goes_to_what_stderr_is_when_it_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a screen is drawn again and again, stderr is the program that draws it."""
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    before, during = io.StringIO(), io.StringIO()
+    monkeypatch.setattr(sys, "stderr", before)
+    with warnings_in_one_line():
+        monkeypatch.setattr(sys, "stderr", during)
+        logging.getLogger("commit_coord.locks").warning("no answer,\nasking again")
+    assert ("", "no answer,; asking again\n") == (before.getvalue(), during.getvalue())
 
 
 def test_the_version_is_shown() -> None:
