@@ -192,6 +192,7 @@ def _report(error: BaseException, given: Sequence[str]) -> ExitCode:
     if type(error).__name__ == "NoArgsIsHelpError":  # its message is the whole help
         typer.echo(error.format_message(), err=True)  # type: ignore[attr-defined]
         return ExitCode.USAGE
+    done: dict[str, Any] = {}
     if isinstance(error, typer.Abort | KeyboardInterrupt):
         code, kind, message, shown = ExitCode.INTERRUPTED, "interrupted", "interrupted", "interrupted"
     elif isinstance(error, _UsageError):
@@ -204,6 +205,10 @@ def _report(error: BaseException, given: Sequence[str]) -> ExitCode:
 
         failure = explain(error)
         code, kind, message, shown = failure.code, failure.kind, failure.message, failure.shown
+        if failure.freed:
+            from commit_coord.cli.views import lock_record
+
+            done["freed"] = [lock_record(entry) for entry in failure.freed]
     if isinstance(error, OSError) and _is_broken(sys.stdout):
         _lose_output()
         if isinstance(error, BrokenPipeError):
@@ -211,7 +216,7 @@ def _report(error: BaseException, given: Sequence[str]) -> ExitCode:
         given = ()
     typer.echo(shown, err=True)
     if "--json" in given:
-        typer.echo(json({"error": {"kind": kind, "message": message, "exit_code": int(code)}}))
+        typer.echo(json({"error": {"kind": kind, "message": message, "exit_code": int(code)}, **done}))
     return code
 
 
