@@ -331,7 +331,7 @@ def test_unlock_says_what_it_has_left(
     shell: Shell, catalog: CoordinatedCatalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = catalog.lock_operation({SALES: LockMode.SHARED}, statement="ends in time")
-    elsewhere(lambda: catalog.lock_operation({SALES: LockMode.SHARED}, statement="stuck"))
+    lost = elsewhere(lambda: catalog.lock_operation({SALES: LockMode.SHARED}, statement="stuck"))
 
     def confirmed(_: str) -> bool:
         kept.release()
@@ -344,6 +344,7 @@ def test_unlock_says_what_it_has_left(
     assert left.startswith("left S shop/sales (operation)")
     assert "ends in time" in left
     assert left.endswith("it was given back or granted in the meantime")
+    lost.release()
 
 
 def test_unlock_names_what_it_has_freed_when_the_rest_fails(

@@ -542,8 +542,7 @@ def test_a_live_waiter_of_another_machine_is_spared_whatever_the_clocks_say(
     far.host = FarHost()
     cast(HmsLockManager, operator.locks).parts.table._clock = AnHourAhead()  # type: ignore[attr-defined]
     table = Resource((db, "t"))
-    catalog.lock_operation({table: LockMode.EXCLUSIVE}, statement="holds")
-    granted = threading.Event()
+    held, granted = catalog.lock_operation({table: LockMode.EXCLUSIVE}, statement="holds"), threading.Event()
 
     def wait() -> None:
         with far.lock_operation({table: LockMode.EXCLUSIVE}, statement="waits"):
@@ -558,6 +557,7 @@ def test_a_live_waiter_of_another_machine_is_spared_whatever_the_clocks_say(
     assert ["holds"] == [entry.owner.statement for entry in operator.unlock(resource=table)]
     waiter.join()
     assert granted.is_set()
+    held.release()
     far.close()
     operator.close()
 
