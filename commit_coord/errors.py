@@ -13,6 +13,7 @@
     │   │   ├── ExceedsMaxLeaseTime       the Hive lease would last longer than the configured maximum
     │   │   └── LeaseEnded                the commit depends on a Hive lease that has ended
     │   ├── OfferLost                     not granted, but another lock holder may have published the offer
+    │   ├── PartlyFreed               some locks were released by force, then the lock service failed
     │   ├── LockLost                      the lock was held, then it expired or was released by force
     │   └── LockServiceUnavailable        the lock service can't be reached
     ├── CommitError                       raised only by the coordinator
@@ -39,7 +40,7 @@ Messages are lower case, the condition first, then ``key='value'`` pairs; causes
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from enum import StrEnum
 from typing import Any, ClassVar
 
@@ -76,6 +77,7 @@ class ErrorKind(StrEnum):
     CHECKPOINT_IN_TABLE = "checkpoint-in-table"
     UPDATES_DO_NOT_FIT = "updates-do-not-fit"
     CLIENT_STOPS = "client-stops"
+    PARTLY_FREED = "partly-freed"
 
 
 class CommitCoordError(Exception):
@@ -207,6 +209,25 @@ class LockLost(LockError):
     """
 
     kind = ErrorKind.LOCK_LOST
+
+
+class PartlyFreed(LockError):
+    """Some locks were released by force, and then the lock service failed: the others may still be there.
+
+    What was done: the locks of ``freed`` were released; the audit log names them.
+    What to do: remove the reason that the message gives, list the locks that are left, and release those.
+
+    Args:
+        message: As for every error.
+        freed: The released locks. Not sent to other processes with the error.
+        details: As for every error.
+    """
+
+    kind = ErrorKind.PARTLY_FREED
+
+    def __init__(self, message: str, *, freed: Sequence[Any] = (), **details: Any) -> None:
+        super().__init__(message, **details)
+        self.freed = tuple(freed)
 
 
 class LockServiceUnavailable(LockError):

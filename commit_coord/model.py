@@ -253,6 +253,14 @@ class LockEntry:
     guard: bool = False
 
 
+def entries_by_request(entries: Iterable[LockEntry]) -> dict[str, list[LockEntry]]:
+    """Return *entries* by their requests, in their order."""
+    found: dict[str, list[LockEntry]] = {}
+    for entry in entries:
+        found.setdefault(entry.request_id, []).append(entry)
+    return found
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guarantees:
     """The guarantees of a lock manager. It refuses what it does not guarantee; the contract suite asserts both.

@@ -20,6 +20,7 @@ TREE: dict[str, tuple[type[BaseException], ...]] = {
     "LockDeadlock": (errors.LockRefused,),
     "ClientStops": (errors.LockRefused,),
     "OfferLost": (errors.LockError,),
+    "PartlyFreed": (errors.LockError,),
     "LockLost": (errors.LockError,),
     "LockServiceUnavailable": (errors.LockError,),
     "CommitError": (errors.CommitCoordError,),

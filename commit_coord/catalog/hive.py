@@ -228,18 +228,12 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
         """See :meth:`CoordinatedCatalog.is_left`: a guard on a name that has no Iceberg table."""
         return self._guard_locks.is_left(entry)
 
-    def reap(self, *, dry_run: bool = False, why: str = "", by: str = "") -> Sequence[LockEntry]:
-        """See :meth:`CoordinatedCatalog.reap`; also the guards of tables that are gone."""
-        found = list(super().reap(dry_run=dry_run, why=why, by=by))
-        if self.guards.standing is None:
-            return found
-        left = self._guard_locks.left()
-        return [*found, *(left if dry_run else self._free_guards(left, "reap", why, by))]
-
-    def _free_guards(self, guards: Sequence[LockEntry], how: str, why: str, by: str) -> list[LockEntry]:
-        freed = self._guard_locks.free(guards)
-        self._forced(how, freed, why, by)
-        return freed
+    def _reaped(self, *, dry_run: bool) -> Iterator[Sequence[LockEntry]]:
+        """Yield what is freed, or would be; also the guards of tables that are gone."""
+        yield from super()._reaped(dry_run=dry_run)
+        if self.guards.standing is not None:
+            for guard in self._guard_locks.left():
+                yield [guard] if dry_run else self._guard_locks.free([guard])
 
     def show_locks(self, resource: Resource | None = None) -> Sequence[LockEntry]:
         """See :meth:`CoordinatedCatalog.show_locks`; where tables are guarded, with what meets the guards."""

@@ -12,9 +12,10 @@ from commit_coord.coordinator import Coordinator
 from commit_coord.errors import CommitLockFailed, LockServiceUnavailable
 from commit_coord.events import AccessRefused, Events, LocksForced
 from commit_coord.locks.base import DenyPolicy, Lease, LockManager, Policy, WaitPolicy
+from commit_coord.locks.forcing import telling_what_was_freed
 from commit_coord.locks.handover import RELEASE_NOTE_MS, HandoverLease, HandoverLockManager, release_note
 from commit_coord.locks.hive_lease import Leases
-from commit_coord.model import LockEntry, LockMode, LockRequest, LockScope, LockState, Resource
+from commit_coord.model import LockEntry, LockMode, LockRequest, LockScope, LockState, Resource, entries_by_request
 from commit_coord.observing.audit import AuditLog
 from commit_coord.process import SYSTEM_HOST, Host, has_dead_owner, on_behalf_of
 from commit_coord.protocol.commit import SwapResult
@@ -149,13 +150,14 @@ class LockingCatalog:
         *,
         request_id: str | None = None,
         resource: Resource | None = None,
+        shown: Sequence[LockEntry] = (),
         waiters: bool = False,
         guard: bool = False,
         dry_run: bool = False,
         why: str = "",
         by: str = "",
     ) -> Sequence[LockEntry]:
-        """Release locks by force: one request, or every request that holds a lock on exactly *resource*.
+        """Release locks by force: one request, every request that holds a lock on exactly *resource*, or those *shown*.
 
         The requests of live owners that wait for *resource* stay. A request that is released while it waits ends with
         an error that names this process's user.
@@ -163,6 +165,8 @@ class LockingCatalog:
         Args:
             request_id: Which request, whether it holds its locks or waits for them.
             resource: Which resource.
+            shown: What a dry run has returned and a person has seen. A request that waited then and holds its locks
+                now, or the other way round, is left: nobody has agreed to that.
             waiters: Also release the requests that wait for *resource*.
             guard: Also release the guard of the table *resource*. Without it, only the guard of a dropped table.
             dry_run: Release nothing, and return what would be released.
@@ -171,10 +175,15 @@ class LockingCatalog:
 
         Returns:
             The locks of the released requests.
+
+        Raises:
+            PartlyFreed: Some were released, and then the lock service failed.
+            LockServiceUnavailable: It could not be reached, and nothing was released.
         """
         standing = self.show_locks()
-        waiting = {entry.request_id for entry in standing if entry.state is LockState.WAITING}
+        waiting, had_waited = _waiting(standing), _waiting(shown)
         chosen = {request_id} if request_id is not None else set[str]()
+        chosen |= {e.request_id for e in shown if (e.request_id in had_waited) == (e.request_id in waiting)}
         for entry in standing:
             if resource is None or not self.is_on(entry, resource):
                 continue
@@ -184,14 +193,17 @@ class LockingCatalog:
         found = [entry for entry in standing if entry.request_id in chosen]
         if dry_run:
             return found
-        freed: list[LockEntry] = []
-        # Those who wait first: else the release of a holder would grant them the lock.
-        for one in reversed(dict.fromkeys(entry.request_id for entry in found)):
-            if one in waiting and self.locks.guarantees.journal:
-                note = release_note(one, on_behalf_of(by, self.host).owner(), why)
-                self.locks.remember(note, lifetime_ms=RELEASE_NOTE_MS)
-            freed += [entry for manager in self._lock_managers() for entry in manager.unlock(request_id=one)]
-        self._forced("unlock", freed, why, by)
+        # Those who wait first, the last one before the others: else a release would grant them the lock.
+        newest_first = list(reversed(entries_by_request(found)))
+        ids = sorted(newest_first, key=lambda one: one not in waiting)
+        with self._forcing("unlock", why, by) as freed:
+            by_manager = [manager.unlock_each(ids) for manager in self._lock_managers()]
+            for one in ids:
+                if one in waiting and self.locks.guarantees.journal:
+                    note = release_note(one, on_behalf_of(by, self.host).owner(), why)
+                    self.locks.remember(note, lifetime_ms=RELEASE_NOTE_MS)
+                for each in by_manager:
+                    freed.extend(next(each))
         return freed
 
     def reap(self, *, dry_run: bool = False, why: str = "", by: str = "") -> Sequence[LockEntry]:
@@ -201,11 +213,21 @@ class LockingCatalog:
             dry_run: Free nothing, and return what would be freed.
             why: For the audit log.
             by: As for :meth:`unlock`.
+
+        Raises:
+            PartlyFreed: As :meth:`unlock`.
         """
-        found = [entry for manager in self._lock_managers() for entry in manager.reap(dry_run=dry_run)]
-        if not dry_run:
-            self._forced("reap", found, why, by)
-        return found
+        if dry_run:
+            return [entry for some in self._reaped(dry_run=True) for entry in some]
+        with self._forcing("reap", why, by) as freed:
+            for some in self._reaped(dry_run=False):
+                freed.extend(some)
+        return freed
+
+    def _reaped(self, *, dry_run: bool) -> Iterator[Sequence[LockEntry]]:
+        """Yield what :meth:`reap` frees, or would free, part by part: as soon as it is freed."""
+        for manager in self._lock_managers():
+            yield manager.reap(dry_run=dry_run)
 
     def is_on(self, entry: LockEntry, resource: Resource) -> bool:
         """Return whether *entry* of :meth:`show_locks` is on exactly *resource*; see :meth:`LockManager.listed`."""
@@ -218,6 +240,20 @@ class LockingCatalog:
     def _lock_managers(self) -> Sequence[LockManager]:
         """Return all lock managers that may have locks on this catalog's tables."""
         return [self.locks]
+
+    @contextmanager
+    def _forcing(self, how: str, why: str, by: str) -> Iterator[list[LockEntry]]:
+        """Give a list, to which the block adds what it frees by force; however it ends, that is written down and told.
+
+        Raises:
+            PartlyFreed: The block failed after something had been freed.
+        """
+        freed: list[LockEntry] = []
+        try:
+            with telling_what_was_freed() as freed:
+                yield freed
+        finally:
+            self._forced(how, freed, why, by)
 
     def _forced(self, how: str, freed: Sequence[LockEntry], why: str, by: str = "") -> None:
         if freed:
@@ -278,6 +314,11 @@ class LockingCatalog:
             numretries=self.settings.lock_num_retries,
             sleep_between_retries_ms=self.settings.lock_sleep_between_retries_ms,
         )
+
+
+def _waiting(entries: Iterable[LockEntry]) -> set[str]:
+    """Return the requests that wait, of which *entries* are."""
+    return {entry.request_id for entry in entries if entry.state is LockState.WAITING}
 
 
 @contextmanager

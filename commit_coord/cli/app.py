@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import io
 import os
+import select
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
@@ -19,7 +21,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from commit_coord.cli.exit_codes import ExitCode
+from commit_coord.cli.exit_codes import CommandFailed, ExitCode
 from commit_coord.cli.logs import warnings_in_one_line
 from commit_coord.cli.output import json
 from commit_coord.version import __version__
@@ -97,6 +99,13 @@ def _loaded(name: str) -> Any:
     gc.disable()  # hardly anything that an import makes is garbage, and looking for it takes a fifth of the import
     try:
         found = getattr(import_module(f"commit_coord.cli.{module}"), attribute)
+    except ImportError:
+        raise
+    except Exception:
+        from commit_coord.config import known_catalogs
+
+        known_catalogs()  # PyIceberg reads its configuration when it is imported; this says what is wrong with it
+        raise
     finally:
         gc.enable()
     if not isinstance(found, typer.Typer):
@@ -139,8 +148,14 @@ class _Commands(TyperGroup):
             return super().invoke(ctx)
         except KeyboardInterrupt:
             raise typer.Abort from None
-        except BrokenPipeError:  # who reads, as `head`, has seen enough
-            _lose_output()
+        except BrokenPipeError as error:
+            if not _is_broken(sys.stdout):  # it is another one, as of a lock service
+                raise CommandFailed(
+                    "a connection broke; check that the services of the catalog are up, and look before you repeat it",
+                    ExitCode.FAILED,
+                    "input-output",
+                ) from error
+            _lose_output()  # who reads, as `head`, has seen enough
             return ExitCode.OK
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -177,6 +192,7 @@ def _report(error: BaseException, given: Sequence[str]) -> ExitCode:
     if type(error).__name__ == "NoArgsIsHelpError":  # its message is the whole help
         typer.echo(error.format_message(), err=True)  # type: ignore[attr-defined]
         return ExitCode.USAGE
+    done: dict[str, Any] = {}
     if isinstance(error, typer.Abort | KeyboardInterrupt):
         code, kind, message, shown = ExitCode.INTERRUPTED, "interrupted", "interrupted", "interrupted"
     elif isinstance(error, _UsageError):
@@ -189,6 +205,10 @@ def _report(error: BaseException, given: Sequence[str]) -> ExitCode:
 
         failure = explain(error)
         code, kind, message, shown = failure.code, failure.kind, failure.message, failure.shown
+        if failure.freed:
+            from commit_coord.cli.views import lock_record
+
+            done["freed"] = [lock_record(entry) for entry in failure.freed]
     if isinstance(error, OSError) and _is_broken(sys.stdout):
         _lose_output()
         if isinstance(error, BrokenPipeError):
@@ -196,16 +216,22 @@ def _report(error: BaseException, given: Sequence[str]) -> ExitCode:
         given = ()
     typer.echo(shown, err=True)
     if "--json" in given:
-        typer.echo(json({"error": {"kind": kind, "message": message, "exit_code": int(code)}}))
+        typer.echo(json({"error": {"kind": kind, "message": message, "exit_code": int(code)}, **done}))
     return code
 
 
 def _is_broken(stream: TextIO) -> bool:
+    """Return whether *stream* can't be written to: what is left for it does not fit, or its reader has gone."""
     try:
         stream.flush()
+        # A write that fails may leave nothing to be flushed.
+        poll = select.poll()
+        poll.register(stream.fileno(), select.POLLOUT)
+        return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
+    except io.UnsupportedOperation:  # it is no file of the system
+        return False
     except OSError:
         return True
-    return False
 
 
 def _lose_output() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from json import JSONDecodeError
 
@@ -31,15 +32,18 @@ from commit_coord.errors import (
     InvalidArguments,
     LockError,
     MetastoreUnavailable,
+    PartlyFreed,
     StatementError,
 )
 from commit_coord.extras import install_module
 from commit_coord.local import NotInstalled, ServerFailed
+from commit_coord.model import LockEntry
 from commit_coord.redaction import without_passwords
 
 _ADVICE: dict[ErrorKind, str] = {
     ErrorKind.LOCK_TIMEOUT: "`commit-coord locks` shows who holds it",
     ErrorKind.LOCK_SERVICE_UNAVAILABLE: "check lock.uri, and that the service is up and may be written",
+    ErrorKind.PARTLY_FREED: "remove the reason, look at what is left with `commit-coord locks`, and free that",
     ErrorKind.COMMIT_LOCK_FAILED: "remove the reason, and repeat the command",
     ErrorKind.COMMIT_CONFLICT: "look at what the other commit has changed, and repeat the command",
     ErrorKind.COMMIT_STATE_UNKNOWN: "ask `commit-coord commits TABLE --request-id ID` before anything is repeated",
@@ -69,6 +73,8 @@ class Failure:
     message: str
     excerpt: str = ""
     """Of an error in a statement: the line, and a caret under the place."""
+    freed: Sequence[LockEntry] = ()
+    """Locks that were released by force before the error."""
 
     @property
     def shown(self) -> str:
@@ -81,7 +87,8 @@ def explain(error: BaseException) -> Failure:
     code, kind, message = _classify(error)
     excerpt = _excerpt(error) if isinstance(error, StatementError) else ""
     line = one_line(message) or type(error).__name__
-    return Failure(code=code, kind=kind, message=line, excerpt=without_passwords(excerpt))
+    freed = error.freed if isinstance(error, PartlyFreed) else ()
+    return Failure(code=code, kind=kind, message=line, excerpt=without_passwords(excerpt), freed=freed)
 
 
 def _excerpt(error: StatementError) -> str:

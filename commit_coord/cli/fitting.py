@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -15,6 +15,23 @@ _GAP = 2
 _CUT = "…"
 
 
+def cut_at_end(text: Text, width: int) -> Text:
+    """Return *text* in at most *width* columns, without its end if it is too long."""
+    if text.cell_len <= width:
+        return text
+    cut = text.copy()
+    cut.truncate(width, overflow="ellipsis")
+    return cut
+
+
+def cut_in_middle(text: Text, width: int) -> Text:
+    """Return *text* in at most *width* columns, without its middle if it is too long: texts differ at both ends."""
+    if text.cell_len <= width or width <= len(_CUT) or text.cell_len != len(text):
+        return cut_at_end(text, width)
+    head = (width - len(_CUT)) // 2
+    return Text.assemble(text[:head], _CUT, text[len(text) - (width - len(_CUT) - head) :])
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """A column of a table that fits.
@@ -24,14 +41,14 @@ class Column:
         rank: The column with the highest rank is dropped first. Columns of rank 0 stay, and are shortened.
         least: A column of rank 0 is not made narrower than this as long as another column can be dropped.
         right: Whether it is aligned to the right.
-        cut_in_middle: Whether its texts are shortened in the middle, because they differ at both ends.
+        cut: How its texts are shortened to a width.
     """
 
     name: str
     rank: int
     least: int = 0
     right: bool = False
-    cut_in_middle: bool = False
+    cut: Callable[[Text, int], Text] = cut_at_end
 
 
 @dataclass(slots=True)
@@ -70,18 +87,13 @@ class FittingTable:
         for place, width in widths.items():
             column = self.columns[place]
             made.add_column(
-                _shortened(Text(column.name), width, in_middle=False),
+                cut_at_end(Text(column.name), width),
                 justify="right" if column.right else "left",
                 width=width,
                 no_wrap=True,
             )
         for row in self.rows:
-            made.add_row(
-                *(
-                    _shortened(row[place], width, in_middle=self.columns[place].cut_in_middle)
-                    for place, width in widths.items()
-                )
-            )
+            made.add_row(*(self.columns[place].cut(row[place], width) for place, width in widths.items()))
         yield made
 
 
@@ -102,14 +114,3 @@ def _widths(columns: Sequence[Column], natural: Sequence[int], room: int) -> dic
         widths[place] = max(1, min(natural[place], left // (len(elastic) - number)))
         left -= widths[place]
     return widths
-
-
-def _shortened(text: Text, width: int, *, in_middle: bool) -> Text:
-    if text.cell_len <= width:
-        return text
-    if in_middle and width > len(_CUT) and text.cell_len == len(text):
-        head = (width - len(_CUT)) // 2
-        return Text.assemble(text[:head], _CUT, text[len(text) - (width - len(_CUT) - head) :])
-    cut = text.copy()
-    cut.truncate(width, overflow="ellipsis")
-    return cut

@@ -232,6 +232,9 @@ def unlock(
     A holder loses its lock lease. If it is in the middle of a commit, the commit is still safe, because its swap is
     conditional. An operation that relies on its lock is not safe, so first check that the owner has ended.
 
+    A request that has changed since it was shown is left: it waited and was granted the lock meanwhile, or it has
+    ended.
+
     --guard: the guard of a table on a Hive Metastore blocks writers that know only the metastore's locks. The next
     commit to the table sets it again.
     """
@@ -251,19 +254,26 @@ def unlock(
             output.notes.print(views.lock_table(doomed, now_ms=SYSTEM_CLOCK.wall_ms(), title=title))
             if not confirmed("Free?"):
                 raise CommandFailed("nothing was freed", ExitCode.REFUSED, "not-confirmed")
-        shown = dict.fromkeys(entry.request_id for entry in doomed)
-        freed = [entry for request_id in reversed(shown) for entry in found.unlock(request_id=request_id, why=why)]
+        freed = found.unlock(shown=doomed, why=why)
         if not freed:
             raise CommandFailed(
-                f"nothing was freed: {what!r} was given back in the meantime", ExitCode.REFUSED, "not-found"
+                f"nothing was freed: what {what!r} names was given back or granted in the meantime; "
+                "look with `commit-coord locks`",
+                ExitCode.REFUSED,
+                "not-found",
             )
-        _answer_freed(output, freed, dry_run=False)
+        gone = {entry.request_id for entry in freed}
+        _answer_freed(output, freed, left=[entry for entry in doomed if entry.request_id not in gone], dry_run=False)
 
 
-def _answer_freed(output: Output, entries: Sequence[LockEntry], *, dry_run: bool) -> None:
+def _answer_freed(
+    output: Output, entries: Sequence[LockEntry], *, left: Sequence[LockEntry] = (), dry_run: bool
+) -> None:
     verb = "would free" if dry_run else "freed"
     lines = [Text(f"{verb} {views.lock_line(entry)}") for entry in entries]
-    output.answer({"dry_run": dry_run, "freed": [views.lock_record(entry) for entry in entries]}, *lines)
+    lines += [Text(f"left {views.lock_line(entry)}: it was given back or granted in the meantime") for entry in left]
+    freed, kept = ([views.lock_record(entry) for entry in some] for some in (entries, left))
+    output.answer({"dry_run": dry_run, "freed": freed, "left": kept}, *lines)
 
 
 def _named(catalog: CoordinatedCatalog, what: str) -> dict[str, Any]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TextIO
 
 from commit_coord.redaction import without_passwords
 
@@ -25,6 +27,15 @@ class _OneLine(logging.Formatter):
         return one_line(record.getMessage() + (f": {error}" if error is not None else ""))
 
 
+class _ToStderr(logging.StreamHandler[TextIO]):
+    """Writes to what stderr is at that moment: while a screen is drawn again and again, that is another stream."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write the line of *record*."""
+        self.stream = sys.stderr
+        super().emit(record)
+
+
 @contextmanager
 def warnings_in_one_line() -> Iterator[None]:
     """Print warnings in one line each, unless the program that runs the command has set up its own logging."""
@@ -32,7 +43,7 @@ def warnings_in_one_line() -> Iterator[None]:
     if root.handlers:
         yield
         return
-    handler = logging.StreamHandler()
+    handler = _ToStderr()
     handler.setLevel(logging.WARNING)
     handler.setFormatter(_OneLine())
     root.addHandler(handler)

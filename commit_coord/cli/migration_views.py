@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from commit_coord.cli.fitting import Column, FittingTable
+from commit_coord.cli.fitting import Column, FittingTable, cut_in_middle
 from commit_coord.cli.output import duration
 from commit_coord.protocol.migration import Phase, State
 
@@ -23,7 +23,7 @@ _BAR = 24
 
 
 _COLUMNS = (
-    Column("table", 0, least=16, cut_in_middle=True),
+    Column("table", 0, least=16, cut=cut_in_middle),
     Column("phase", 1),
     Column("epoch", 5, right=True),
     Column("ours", 3, right=True),

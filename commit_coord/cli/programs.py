@@ -14,6 +14,9 @@ from commit_coord.cli.output import DEBUG, JSON
 
 def pyiceberg(context: typer.Context) -> None:
     """Run PyIceberg's own command line, which then opens `coord+` URIs; see `commit-coord pyiceberg --help`."""
+    from commit_coord.config import known_catalogs
+
+    known_catalogs()  # PyIceberg reads its configuration when it is imported; this says what is wrong with it
     from pyiceberg.cli.console import run
 
     from commit_coord.catalog import open_coord_uris

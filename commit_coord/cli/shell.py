@@ -14,7 +14,7 @@ from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
 from commit_coord.catalog.base import CoordinatedCatalog
-from commit_coord.sql.grammar import split, statements
+from commit_coord.sql.grammar import says_something, split, statements
 
 _WORDS = (
     "ADD", "ALTER TABLE", "CASCADE", "CHANGE", "COLUMNS", "CONCATENATE", "CREATE BRANCH", "CREATE DATABASE",
@@ -64,8 +64,8 @@ def _history(file: Path) -> History:
 
 
 def is_complete(text: str) -> bool:
-    """Return whether Enter ends *text*: nothing is left behind its last ``;``, or it needs none."""
-    return text.strip().lower() in ("", *_AT_ONCE) or not split(text)[-1].strip()
+    """Return whether Enter ends *text*: nothing but comments is left behind its last ``;``, or it needs none."""
+    return text.strip().lower() in _AT_ONCE or not says_something(split(text)[-1])
 
 
 def _enter() -> KeyBindings:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from commit_coord.cli.fitting import Column, FittingTable
+from commit_coord.cli.fitting import Column, FittingTable, cut_at_end, cut_in_middle
 from commit_coord.cli.output import duration, moment, table
 from commit_coord.config import PROPERTIES, Configuration, Origin
 from commit_coord.model import Guarantees, LockEntry, LockState, Owner
@@ -53,14 +54,23 @@ def lock_record(entry: LockEntry) -> Record:
     }
 
 
+_WHO = re.compile(r".*? pid \d+")
+
+
+def _cut_owner(text: Text, width: int) -> Text:
+    """Shorten an owner: first what it runs, then the middle of the user and the host, so that the pid stays."""
+    who = _WHO.match(text.plain)
+    return cut_at_end(text, width) if who is None or who.end() < width else cut_in_middle(text[: who.end()], width)
+
+
 _LOCK_COLUMNS = (
-    Column("resource", 0, least=16, cut_in_middle=True),
-    Column("mode", 2),
+    Column("resource", 0, least=16, cut=cut_in_middle),
+    Column("mode", 3),
     Column("state", 1),
-    Column("owner", 0, least=18),
-    Column("for", 3, right=True),
+    Column("owner", 0, least=18, cut=_cut_owner),
+    Column("for", 4, right=True),
     Column("expires in", 6),
-    Column("request", 4),
+    Column("request", 2),  # before what only helps to understand: it names one request to `unlock`
     Column("waits for", 5),
     Column("of", 8),
     Column("scope", 7),

@@ -87,9 +87,15 @@ def _readable() -> Iterator[None]:
         yield
     except Exception as error:  # noqa: BLE001 - those of PyIceberg's YAML parser have no other base
         cause, mark = getattr(error, "problem", None) or error, getattr(error, "problem_mark", None)
+        if isinstance(error, AttributeError):  # PyIceberg asks for the items of a text
+            cause = "it is a text without keys"
         line = mark.line + 1 if mark is not None else None
         raise ConfigError(
-            "PyIceberg's configuration can't be read", file=".pyiceberg.yaml", line=line, cause=cause
+            "PyIceberg's configuration can't be read",
+            file=".pyiceberg.yaml",
+            line=line,
+            cause=cause,
+            accepted="block-style YAML: 'catalog:', below it the catalogs, below each its properties",
         ) from None
 
 

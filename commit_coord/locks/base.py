@@ -307,6 +307,15 @@ class LockManager(ABC):
             The released locks; empty if there were none. The leases of their owners become LOST.
         """
 
+    def unlock_each(self, request_ids: Sequence[str]) -> Iterator[Sequence[LockEntry]]:
+        """Free requests of any owners by force, and yield what was freed of each, in this order.
+
+        A request is freed when its locks are asked for, not before. This default lists the locks for each of them
+        anew.
+        """
+        for request_id in request_ids:
+            yield self.unlock(request_id=request_id)
+
     @abstractmethod
     def reap(self, *, dry_run: bool = False) -> Sequence[LockEntry]:
         """Release the locks and requests of dead owners, and return them.

@@ -295,6 +295,10 @@ class MemoryLockTable:
             if ticket.request.request_id == request_id or any(r == resource for r, _ in ticket.request.locks)
         )
 
+    def free_each(self, request_ids: Sequence[str]) -> Iterator[Sequence[LockEntry]]:
+        """See :meth:`LockTable.free_each`."""
+        return (self.free(request_id, None) for request_id in request_ids)
+
     def reap(self, *, dry_run: bool) -> Sequence[LockEntry]:
         """Free what belongs to processes that have ended: an owner may be written down by somebody else."""
         dead = [

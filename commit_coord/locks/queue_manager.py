@@ -82,6 +82,10 @@ class LockTable(Protocol):
         """See :meth:`LockManager.unlock`."""
         ...
 
+    def free_each(self, request_ids: Sequence[str]) -> Iterator[Sequence[LockEntry]]:
+        """See :meth:`LockManager.unlock_each`."""
+        return (self.free(request_id, None) for request_id in request_ids)
+
     def reap(self, *, dry_run: bool) -> Sequence[LockEntry]:
         """See :meth:`LockManager.reap`."""
         ...
@@ -202,6 +206,10 @@ class QueueLockManager(HandoverLockManager, Generic[QueueT]):
     def unlock(self, *, request_id: str | None = None, resource: Resource | None = None) -> Sequence[LockEntry]:
         """See :meth:`LockManager.unlock`."""
         return self.parts.table.free(request_id, resource)
+
+    def unlock_each(self, request_ids: Sequence[str]) -> Iterator[Sequence[LockEntry]]:
+        """See :meth:`LockManager.unlock_each`."""
+        return self.parts.table.free_each(request_ids)
 
     def reap(self, *, dry_run: bool = False) -> Sequence[LockEntry]:
         """See :meth:`LockManager.reap`."""

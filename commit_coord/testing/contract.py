@@ -1165,6 +1165,24 @@ class LockContract:
         assert [] == list(other.unlock(**wanted))
         assert not blocked(other, request((X, TABLE)))
 
+    def test_unlock_each_frees_requests_in_the_given_order(
+        self, manager: HandoverLockManager, other: HandoverLockManager
+    ) -> None:
+        """What was freed of each request is told before the next one is freed; one that is not there frees nothing."""
+        if not manager.guarantees.mutual_exclusion:
+            excludes_nothing(manager, other)
+            return
+        first = manager.acquire(request((X, PART_A)), deadline=soon())
+        second = other.acquire(request((X, PART_B)), deadline=soon())
+        ids = [second.request.request_id, str(uuid.uuid4()), first.request.request_id]
+        freed = other.unlock_each(ids)
+        assert {second.request.request_id} == {entry.request_id for entry in next(freed)}
+        first.ensure_active(0)
+        assert [] == list(next(freed))
+        assert PART_A in [entry.resource for entry in next(freed)]
+        assert [] == list(freed)
+        assert [] == list(other.locks())
+
     def test_unlock_withdraws_a_waiter(self, manager: HandoverLockManager, other: HandoverLockManager) -> None:
         """A request that waits can be taken out too; it ends with a refusal."""
         if not manager.guarantees.mutual_exclusion:

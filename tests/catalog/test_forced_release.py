@@ -34,9 +34,12 @@ def operator(made: Kit) -> Iterator[CoordinatedCatalog]:
 
 
 class Waiter:
-    """A thread that waits for X on a resource."""
+    """A thread that waits for X on a resource, and holds it until it is told to let go if it *holds*."""
 
-    def __init__(self, catalog: CoordinatedCatalog, resource: Resource) -> None:
+    def __init__(self, catalog: CoordinatedCatalog, resource: Resource, *, holds: bool = False) -> None:
+        self.granted, self.let_go = threading.Event(), threading.Event()
+        if not holds:
+            self.let_go.set()
         self.error: LockError | None = None
         self._catalog, self._resource = catalog, resource
         self._thread = threading.Thread(target=self._wait)
@@ -46,7 +49,9 @@ class Waiter:
 
     def _wait(self) -> None:
         try:
-            self._catalog.lock_operation({self._resource: X}, statement="waits").release()
+            with self._catalog.lock_operation({self._resource: X}, statement="waits"):
+                self.granted.set()
+                self.let_go.wait(60)
         except LockError as error:
             self.error = error
 
@@ -79,6 +84,26 @@ def test_a_waiter_that_is_released_is_told_by_whom(made: Kit, operator: Coordina
     assert isinstance(error, LockRefused)
     told = {"released_by": f"{me.user}@{me.host} pid {me.pid}", "why": "late"} if made.impl != "hms" else {}
     assert told == {key: error.details[key] for key in ("released_by", "why") if key in error.details}
+
+
+def test_what_has_changed_since_it_was_shown_is_left(made: Kit, operator: CoordinatedCatalog) -> None:
+    """A person has agreed to the end of a waiter; by now it holds, and may be in the middle of its work."""
+    table, other = Resource((made.namespace, "t")), Resource((made.namespace, "other"))
+    held = made.catalog.lock_operation({table: X}, statement="holds")
+    also = made.catalog.lock_operation({other: X}, statement="holds, too")
+    waiter = Waiter(made.catalog, table, holds=True)
+    shown = [
+        *operator.unlock(resource=table, waiters=True, dry_run=True),
+        *operator.unlock(resource=other, dry_run=True),
+    ]
+    assert {"holds", "waits", "holds, too"} == {one.owner.statement for one in shown}
+    held.release()
+    until(waiter.granted.is_set, "the waiter has its lock")
+    assert {"holds, too"} == {one.owner.statement for one in operator.unlock(shown=shown)}
+    assert {"waits"} == {one.owner.statement for one in operator.show_locks() if made.namespace in one.resource.path}
+    waiter.let_go.set()
+    assert waiter.ended().error is None
+    also.release()
 
 
 def test_waiters_are_released_when_that_is_asked_for(made: Kit, operator: CoordinatedCatalog) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import logging
 import os
 import signal
 import sqlite3
@@ -26,14 +28,18 @@ from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.cli import app
 from commit_coord.cli.exit_codes import MEANINGS, ExitCode
 from commit_coord.cli.failures import explain
+from commit_coord.cli.logs import warnings_in_one_line
 from commit_coord.cli.reference import render
+from commit_coord.cli.shell import is_complete
 from commit_coord.clock import SYSTEM_CLOCK
 from commit_coord.demo import DemoFailed
-from commit_coord.errors import CommitStateUnknown, LockRefused, LockTimeout
+from commit_coord.errors import CommitStateUnknown, LockRefused, LockServiceUnavailable, LockTimeout
 from commit_coord.local import HiveMetastore
+from commit_coord.locks.sql.table import SqlLockTable
 from commit_coord.model import LockMode, LockRequest, LockScope, Resource
 from commit_coord.process import this_owner
 from tests.processes import Process, until
+from tests.threads import elsewhere
 
 ROOT = Path(__file__).parents[2]
 SALES = Resource(("shop", "sales"))
@@ -290,6 +296,77 @@ def test_unlock_with_dry_run_frees_nothing(shell: Shell, catalog: CoordinatedCat
         assert "would free X shop/sales (operation)" in shell("unlock", "shop.sales", "--dry-run").stdout
         assert shell.json("unlock", "shop.sales", "--dry-run")["dry_run"] is True
         lease.ensure_active(0)
+
+
+def test_unlock_leaves_a_waiter_that_was_granted_while_it_asked(
+    shell: Shell, catalog: CoordinatedCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever confirmed has seen that it waits; it may be in the middle of its work now."""
+    held, let_go = catalog.lock_operation({SALES: EXCLUSIVE}, statement="stuck"), threading.Event()
+    day = catalog.lock_operation({Resource(("shop", "items")): EXCLUSIVE}, statement="another")
+
+    def wait() -> None:
+        with catalog.lock_operation({SALES: EXCLUSIVE}, statement="a waiter"):
+            let_go.wait(60)
+
+    waiter = threading.Thread(target=wait)
+    waiter.start()
+    until(lambda: len(catalog.locks.locks()) == 3, "a waiter")
+
+    def confirmed(_: str) -> bool:
+        held.release()
+        until(lambda: [None, None] == [entry.blocked_by for entry in catalog.locks.locks()], "its lock")
+        return True
+
+    monkeypatch.setattr("commit_coord.cli.locks.confirmed", confirmed)
+    refused = shell.error("unlock", "shop.sales", "--waiters", exits=ExitCode.REFUSED)
+    assert "granted in the meantime; look with `commit-coord locks`" in refused
+    assert {"a waiter", "another"} == {entry.owner.statement for entry in catalog.locks.locks()}
+    let_go.set()
+    waiter.join()
+    day.release()
+
+
+def test_unlock_says_what_it_has_left(
+    shell: Shell, catalog: CoordinatedCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = catalog.lock_operation({SALES: LockMode.SHARED}, statement="ends in time")
+    lost = elsewhere(lambda: catalog.lock_operation({SALES: LockMode.SHARED}, statement="stuck"))
+
+    def confirmed(_: str) -> bool:
+        kept.release()
+        return True
+
+    monkeypatch.setattr("commit_coord.cli.locks.confirmed", confirmed)
+    freed, left = sorted(shell("unlock", "shop.sales").stdout.splitlines())
+    assert freed.startswith("freed S shop/sales (operation)")
+    assert "stuck" in freed
+    assert left.startswith("left S shop/sales (operation)")
+    assert "ends in time" in left
+    assert left.endswith("it was given back or granted in the meantime")
+    lost.release()
+
+
+def test_unlock_names_what_it_has_freed_when_the_rest_fails(
+    shell: Shell, catalog: CoordinatedCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leases = [elsewhere(lambda: catalog.lock_operation({SALES: LockMode.SHARED})) for _ in range(2)]
+    requests = [lease.request.request_id for lease in leases]
+    end = SqlLockTable.end
+
+    def ends_one(table: SqlLockTable, *given: Any, **options: Any) -> bool:
+        if len(catalog.locks.locks()) < 2:
+            raise LockServiceUnavailable("the database does not answer")
+        return end(table, *given, **options)
+
+    monkeypatch.setattr(SqlLockTable, "end", ends_one)
+    document = shell.json("unlock", "shop.sales", "--yes", exits=ExitCode.FAILED)
+    (freed,) = {entry["request_id"] for entry in document["freed"]}
+    assert [freed] == [one for one in requests if one not in {e.request_id for e in catalog.locks.locks()}]
+    error = document["error"]
+    assert "partly-freed" == error["kind"]
+    assert f"after a part of the locks had been freed: requests='{freed}', cause='the database does" in error["message"]
+    assert "what is left with `commit-coord locks`" in error["message"]
 
 
 def test_unlock_frees_the_dead_who_wait_too(shell: Shell, catalog: CoordinatedCatalog) -> None:
@@ -839,6 +916,36 @@ def test_a_script_of_statements_ends_with_the_first_error(shell: Shell) -> None:
 def test_a_malformed_statement_is_told_where(shell: Shell) -> None:
     said = shell.error("sql", "LOCK TABLE sales SHARD", exits=2)
     assert "expected SHARED or EXCLUSIVE, found 'SHARD': position='line 1, column 18'" in said
+
+
+@pytest.mark.parametrize(
+    "typed, ends",
+    [
+        ("", True),
+        ("help", True),
+        ("SHOW LOCKS;", True),
+        ("SHOW LOCKS; -- all", True),
+        ("SHOW LOCKS; /* all */ ", True),
+        ("-- nothing yet", True),
+        ("SHOW LOCKS", False),
+        ("SHOW LOCKS -- all;", False),
+        ("SHOW LOCKS; SHOW", False),
+        ("SELECT ';", False),
+    ],
+)
+def test_enter_ends_what_has_nothing_but_comments_behind_its_last_semicolon(typed: str, ends: bool) -> None:
+    assert ends == is_complete(typed)
+
+
+def test_a_warning_goes_to_what_stderr_is_when_it_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a screen is drawn again and again, stderr is the program that draws it."""
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    before, during = io.StringIO(), io.StringIO()
+    monkeypatch.setattr(sys, "stderr", before)
+    with warnings_in_one_line():
+        monkeypatch.setattr(sys, "stderr", during)
+        logging.getLogger("commit_coord.locks").warning("no answer,\nasking again")
+    assert ("", "no answer,; asking again\n") == (before.getvalue(), during.getvalue())
 
 
 def test_the_version_is_shown() -> None:

@@ -395,6 +395,52 @@ def test_a_reader_that_has_seen_enough_is_no_error(place: Place, line: str) -> N
     assert (0, "") == (ended.returncode, ended.stderr)
 
 
+@pytest.mark.parametrize("line", ["locks shop", "unlock shop.sales", "config", "pyiceberg list"])
+@pytest.mark.parametrize(
+    "text, reason",
+    [("catalog:\n  shop: [\n", "line='2', cause='Found ugly disallowed"), ("just text\n", "cause='it is a text")],
+    ids=["no YAML", "no mapping"],
+)
+def test_a_configuration_that_pyiceberg_can_not_read_is_said(place: Place, line: str, text: str, reason: str) -> None:
+    """PyIceberg reads it when it is imported, so this takes a process of its own."""
+    configured(text)(place)
+    ended = run(place, line)
+    assert (USAGE, "", 1) == (ended.returncode, ended.stdout, ended.stderr.count("\n")), ended.stderr
+    assert ended.stderr.startswith("error: PyIceberg's configuration can't be read: file='.pyiceberg.yaml', ")
+    assert reason in ended.stderr.replace('"', "'")
+    assert "accepted=" in ended.stderr
+
+
+_BROKEN_ELSEWHERE = """
+import commit_coord.cli, commit_coord.cli.locks
+from commit_coord.catalog.locking import LockingCatalog
+
+def unlock(self, **kwargs):
+    raise BrokenPipeError(32, "Broken pipe")
+
+LockingCatalog.unlock = unlock
+commit_coord.cli.main()
+"""
+
+
+def test_a_broken_pipe_of_something_else_than_stdout_is_an_error(place: Place) -> None:
+    run(place, 'sql @ "LOCK TABLE shop.sales EXCLUSIVE"')
+    command = [sys.executable, "-c", _BROKEN_ELSEWHERE, *place.command("unlock shop.sales --yes --json @")]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert FAILED == ended.returncode
+    assert ended.stderr.startswith("error: a connection broke; check that the services")
+    assert "input-output" == json.loads(ended.stdout)["error"]["kind"]
+
+
+def test_a_reader_that_has_seen_enough_of_very_much_is_no_error(place: Place) -> None:
+    """What is written in one piece is more than a pipe holds, so the write that fails leaves nothing to be flushed."""
+    (place.folder / ".pyiceberg.yaml").write_text(
+        "catalog:\n  shop:\n    uri: coord+sqlite:///~\n" + "".join(f"    key{n}: {'x' * 99}\n" for n in range(3000))
+    )
+    ended = run(place, "config shop --json", "set -o pipefail; {command} | head -c 1 >/dev/null")
+    assert (0, "") == (ended.returncode, ended.stderr)
+
+
 def test_a_question_that_nobody_answers_is_said(place: Place) -> None:
     run(place, 'sql @ "LOCK TABLE shop.sales EXCLUSIVE"')
     ended = run(place, "unlock shop.sales @", "{command} </dev/null")

@@ -97,6 +97,15 @@ def test_locks_fit_the_screen_and_keep_the_resource_and_the_owner(catalog: Coord
     assert_golden(f"locks-{columns}", shown[:-1])
 
 
+def test_a_question_on_a_narrow_screen_names_the_requests(catalog: CoordinatedCatalog) -> None:
+    place = "shop/sales/region=north-east/day=2026-01-02"
+    with terminal(catalog, "unlock", place, "--waiters", columns=60) as screen:
+        shown = screen.shows(lambda text: "Free?" in text)
+        screen.press("n", "Enter")
+        screen.shows(lambda text: "ended: 1" in text)
+    assert_golden("unlock-60", shown)
+
+
 @pytest.mark.parametrize("columns", [60, 80, 120])
 def test_the_watched_tree_fits_the_screen(catalog: CoordinatedCatalog, columns: int) -> None:
     with terminal(catalog, "locks", "--watch", columns=columns) as screen:

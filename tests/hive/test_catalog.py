@@ -9,8 +9,9 @@ import threading
 import uuid
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pyiceberg.catalog.hive import HiveCatalog
@@ -29,13 +30,15 @@ from pyiceberg.types import IntegerType
 import commit_coord
 from commit_coord import CommitNotApplied, ConfigError
 from commit_coord.catalog.hive import CoordinatedHiveCatalog
+from commit_coord.clock import SystemClock
 from commit_coord.errors import CommitLockFailed, CommitStateUnknown
 from commit_coord.events import CommitOverwritten
 from commit_coord.hms.client import MetastoreClient
 from commit_coord.hms.connection import Access, InvalidOperation, MetaError, ServerFailed
 from commit_coord.local import HiveMetastore
 from commit_coord.locks.hms.manager import HmsLockManager
-from commit_coord.model import LockEntry, LockMode, Resource
+from commit_coord.model import LockEntry, LockMode, Owner, Resource
+from commit_coord.process import SystemHost, has_dead_owner
 from commit_coord.testing.contract import until
 from commit_coord.testing.fleet import holds_within
 from tests import limits
@@ -516,6 +519,47 @@ def test_a_commit_waits_for_the_lock_that_pyiceberg_takes(
         assert [e.request_id for e in impatient.locks.unlock(request_id=entry.request_id)] == [entry.request_id]
     table.append(ids(2))
     impatient.close()
+
+
+class AnHourAhead(SystemClock):
+    """The clock of a machine on which every heartbeat of another one looks old."""
+
+    def wall_ms(self) -> int:
+        return super().wall_ms() + 3_600_000
+
+
+class FarHost(SystemHost):
+    """A machine of whose processes nothing can be seen here."""
+
+    def owner(self, statement: str = "", application: str = "") -> Owner:
+        return replace(super().owner(statement, application), host="far", process="boot:1:7:1")
+
+
+def test_a_live_waiter_of_another_machine_is_spared_whatever_the_clocks_say(
+    catalog: CoordinatedHiveCatalog, hms: HiveMetastore, db: str
+) -> None:
+    far, operator = opened(hms.uri), opened(hms.uri)
+    far.host = FarHost()
+    cast(HmsLockManager, operator.locks).parts.table._clock = AnHourAhead()  # type: ignore[attr-defined]
+    table = Resource((db, "t"))
+    held, granted = catalog.lock_operation({table: LockMode.EXCLUSIVE}, statement="holds"), threading.Event()
+
+    def wait() -> None:
+        with far.lock_operation({table: LockMode.EXCLUSIVE}, statement="waits"):
+            granted.set()
+
+    waiter = threading.Thread(target=wait)
+    waiter.start()
+    until(lambda: len(operator.show_locks(table)) == 2, "a waiter")
+    listed = operator.show_locks(table)
+    assert [("holds", None), ("waits", None)] == sorted((e.owner.statement, e.expires_in_ms) for e in listed)
+    assert not any(has_dead_owner(entry) for entry in listed)
+    assert ["holds"] == [entry.owner.statement for entry in operator.unlock(resource=table)]
+    waiter.join()
+    assert granted.is_set()
+    held.release()
+    far.close()
+    operator.close()
 
 
 def follower(location: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 import uuid
 from collections import Counter
@@ -14,10 +15,12 @@ from typing import Any, cast
 import pytest
 from pyiceberg.catalog.hive import HiveCatalog
 from pyiceberg.exceptions import CommitFailedException
+from typer.testing import CliRunner
 
 import commit_coord
 from commit_coord import CommitLockFailed, CommitNotApplied, ConfigError
 from commit_coord.catalog.hive import CoordinatedHiveCatalog
+from commit_coord.cli import app
 from commit_coord.clock import SYSTEM_CLOCK, SystemClock
 from commit_coord.errors import LockServiceUnavailable
 from commit_coord.hms.client import MetastoreClient
@@ -513,6 +516,22 @@ def test_a_guard_that_nobody_extends_is_freed_when_its_table_is_gone_and_not_bef
     world.stock().drop_table((world.db, "t"))
     gone = True
     assert [True] == [entry.guard for entry in free()]
+    assert not guards(world)
+
+
+@pytest.mark.parametrize("options", [[], ["--guard"]], ids=["without --guard", "--guard"])
+def test_the_guard_of_a_dropped_table_is_freed_by_the_name_of_the_table(world: World, options: list[str]) -> None:
+    writer = world.open()
+    writer.create_table((world.db, "t"), SCHEMA).append(ids(1))
+    writer.close()
+    world.stock().drop_table((world.db, "t"))
+    (guard,) = guards(world)
+    place = ["-c", "t", "--uri", f"coord+{world.uri}"]
+    for key, value in world.lease.items():
+        place += ["-p", f"{key}={value}"]
+    ended = CliRunner().invoke(app, ["unlock", f"{world.db.upper()}.T", *options, "--yes", "--json", *place])
+    assert 0 == ended.exit_code, ended.output
+    assert [guard.request_id] == [entry["request_id"] for entry in json.loads(ended.stdout)["freed"]]
     assert not guards(world)
 
 

@@ -293,6 +293,22 @@ def test_the_guard_of_another_lock_manager_is_not_swept(world: World, tmp_path: 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("options", [[], ["--guard"]], ids=["without --guard", "--guard"])
+def test_the_guard_of_a_dropped_table_is_freed_by_the_name_of_the_table(world: World, options: list[str]) -> None:
+    world.catalog.create_table(world.name, SCHEMA).append(ids(1))
+    world.move(Phase.BOTH)
+    world.move(Phase.ZOOKEEPER)
+    world.stock().drop_table(world.name)
+    assert world.guarded()
+    given = {**world.properties}
+    place = ["-c", "t", "--uri", given.pop("uri"), "--warehouse", given.pop("warehouse")]
+    place += [word for key, value in given.items() for word in ("-p", f"{key}={value}")]
+    told = CliRunner().invoke(app, ["unlock", ".".join(world.name).upper(), *options, "--yes", "--json", *place])
+    assert 0 == told.exit_code, told.output
+    assert [True] == [entry["guard"] for entry in json.loads(told.stdout)["freed"]]
+    assert not world.guarded()
+
+
 def test_a_guard_that_was_removed_and_is_due_again_is_set_again(world: World) -> None:
     """Also by a process whose own word of it is young."""
     table = world.catalog.create_table(world.name, SCHEMA)

@@ -56,7 +56,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "commits-of-snapshots-alone",
-        "cli/views.py",
+        "coordinator/history.py",
         "        snapshots + others, key",
         "        snapshots, key",
         "tests/cli/test_cli.py::test_commits_without_a_snapshot_are_listed_with_their_request_ids",
@@ -70,14 +70,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "an-expired-append-is-metadata",
-        "cli/views.py",
+        "coordinator/history.py",
         '"metadata" if none_is_missing else "unknown"',
         '"metadata"',
         "tests/cli/test_cli.py::test_an_append_whose_snapshot_was_expired_is_no_change_of_metadata[2]",
     ),
     Mutant(
         "a-commit-hidden-by-its-millisecond",
-        "cli/views.py",
+        "coordinator/history.py",
         '        if not record["request_id"]:\n',
         "        if True:\n",
         "tests/cli/test_cli.py::test_commits_of_one_millisecond_are_all_listed",

@@ -162,10 +162,33 @@ _LOCKS = (
     ),
     Mutant(
         "a-long-name-is-not-unlocked",
-        "cli/locks.py",
-        "if catalog.is_on(entry, resource)]",
-        "if entry.resource == resource]",
+        "catalog/locking.py",
+        "not self.is_on(entry, resource)",
+        "entry.resource != resource",
         "tests/cli/test_cli.py::test_unlock_finds_a_lock_whose_name_the_lock_service_cuts_off",
+    ),
+    Mutant(
+        "what-was-granted-since-it-was-shown-is-freed",
+        "catalog/locking.py",
+        " if (e.request_id in had_waited) == (e.request_id in waiting)}",
+        "}",
+        "tests/cli/test_cli.py::test_unlock_leaves_a_waiter_that_was_granted_while_it_asked",
+    ),
+    Mutant(
+        "what-was-freed-before-an-error-is-not-written-down",
+        "catalog/locking.py",
+        "                yield freed\n        finally:\n            self._forced(how, freed, why, by)\n",
+        "                yield freed\n        except PermissionError:\n            raise\n"
+        "        self._forced(how, freed, why, by)\n",
+        "tests/observing/test_observing.py::"
+        "test_what_was_freed_before_the_lock_service_failed_is_written_down_and_told[unlock]",
+    ),
+    Mutant(
+        "two-clocks-say-that-a-lease-is-over",
+        "locks/hms/table.py",
+        "            left = left if left > 0 else None\n",
+        "",
+        "tests/hive/test_catalog.py::test_a_live_waiter_of_another_machine_is_spared_whatever_the_clocks_say",
     ),
     Mutant(
         "a-long-name-is-listed-twice",

@@ -10,7 +10,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "spark-push-down-by-name",
         "spark/read.py",
-        "        and all(same_by_name(I.StructType(field), layout.as_struct()) for layout in known)\n",
+        "        and all(same_by_name(I.StructType(field), layout.as_struct()) for layout in different)\n",
         "",
         f"{_ROWS}test_a_filter_finds_the_column_by_its_id_when_old_schemas_were_removed",
     ),

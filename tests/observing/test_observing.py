@@ -9,7 +9,8 @@ import subprocess
 import sys
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,13 @@ from prometheus_client import REGISTRY
 
 import commit_coord
 from commit_coord.catalog.base import CoordinatedCatalog
-from commit_coord.errors import CommitNotApplied, ConfigError, LockTimeout
+from commit_coord.errors import CommitNotApplied, ConfigError, LockServiceUnavailable, LockTimeout, PartlyFreed
+from commit_coord.events import LocksForced
 from commit_coord.locks.hive_lease import LeaseObject
-from commit_coord.model import LockMode, Resource
+from commit_coord.locks.none import NoneLockManager
+from commit_coord.locks.sql.table import SqlLockTable
+from commit_coord.model import LockEntry, LockMode, Resource
+from commit_coord.process import process_name, this_owner
 from tests.processes import until
 from tests.threads import elsewhere
 
@@ -273,6 +278,62 @@ def test_who_frees_locks_by_force_is_written_down(
     assert lines == [record.__dict__["audit"] for record in logged]
     assert "hangs since Monday" in logged[0].getMessage()
     assert "no reason given" in logged[1].getMessage()
+
+
+class OutOfReach(NoneLockManager):
+    """A second lock manager of a catalog, whose service does not answer."""
+
+    def unlock(self, *, request_id: str | None = None, resource: Resource | None = None) -> Sequence[LockEntry]:
+        raise LockServiceUnavailable("no answer")
+
+    def reap(self, *, dry_run: bool = False) -> Sequence[LockEntry]:
+        raise LockServiceUnavailable("no answer")
+
+
+@pytest.mark.parametrize("how", ["unlock", "reap"])
+def test_what_was_freed_before_the_lock_service_failed_is_written_down_and_told(
+    opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    audit = tmp_path / "audit.jsonl"
+    operator = opened(commit__coord_audit__log=str(audit))
+    monkeypatch.setattr(operator, "_lock_managers", lambda: [operator.locks, OutOfReach()])
+    heard: list[object] = []
+    operator.events.subscribe(heard.append)
+    if how == "reap":
+        ended = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+        process = process_name(ended.pid) or ""
+        ended.communicate(b"\n")
+        monkeypatch.setattr(operator.host, "owner", lambda said="": replace(this_owner(said), process=process))
+    lease = opened().lock_operation({SALES: X})
+    with pytest.raises(LockServiceUnavailable):
+        operator.reap(dry_run=True)
+    assert not audit.exists()
+    with pytest.raises(PartlyFreed) as told:
+        operator.unlock(resource=SALES, why="it hangs") if how == "unlock" else operator.reap(why="it hangs")
+    assert [lease.request.request_id] == [entry.request_id for entry in told.value.freed]
+    assert lease.request.request_id in str(told.value)
+    (line,) = map(json.loads, audit.read_text().splitlines())
+    assert (how, lease.request.request_id, "it hangs") == (line["how"], line["request_id"], line["why"])
+    assert [how] == [event.how for event in heard if isinstance(event, LocksForced)]
+    lease.release()
+
+
+def test_many_requests_are_freed_after_one_listing(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    operator, holder = opened(), opened()
+    leases = [holder.lock_operation({Resource(("shop", f"t{n}", "day=1")): X}) for n in range(5)]
+    shown = [entry for lease in leases for entry in operator.unlock(request_id=lease.request.request_id, dry_run=True)]
+    listings: list[object] = []
+    look = SqlLockTable.look
+
+    def counted(*given: Any) -> Sequence[LockEntry]:
+        listings.append(given)
+        return look(*given)
+
+    monkeypatch.setattr(SqlLockTable, "look", counted)
+    assert 10 == len(operator.unlock(shown=shown))
+    assert 2 == len(listings), "what stands, and what is freed"
+    for lease in leases:
+        lease.release()
 
 
 def test_a_lease_that_is_dropped_by_force_is_written_down(opened: Open, tmp_path: Path) -> None:

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from commit_coord.clock import Clock
 from commit_coord.hms.client import MetastoreClient
+from commit_coord.locks.forcing import telling_what_was_freed
 from commit_coord.locks.hms import names as hms_names
 from commit_coord.locks.hms.calls import LockCalls
 from commit_coord.locks.hms.heartbeat_log import HeartbeatLog, is_over
 from commit_coord.locks.hms.requests import HmsTicket, MetastoreLock, grouped, nearest_to, translated
 from commit_coord.locks.hms.turns import Turns
 from commit_coord.locks.keeping import Keeper, Tickets
-from commit_coord.model import Generation, LockEntry, LockScope, LockState, Resource
+from commit_coord.model import Generation, LockEntry, LockScope, LockState, Resource, entries_by_request
 from commit_coord.process import Host
 from commit_coord.protocol.lease import LeaseEvent
 
@@ -81,6 +82,21 @@ class HmsLockTable:
             if entry.request_id == request_id or (entry.resource in named and not entry.guard)
         }
         return [*self._free([entry for entry in listed if entry.generation in chosen]), *threads]
+
+    def free_each(self, request_ids: Sequence[str]) -> Iterator[Sequence[LockEntry]]:
+        """See :meth:`LockTable.free_each`."""
+        # Those that wait in this process first: one that goes on to the metastore meanwhile is then listed there.
+        threads = {request_id: self._turns.free(request_id, None) for request_id in request_ids}
+        with telling_what_was_freed() as freed:
+            freed.extend(entry for entries in threads.values() for entry in entries)
+            listed = self._listed()
+        by_lock: dict[Generation | None, list[LockEntry]] = {}
+        for entry in listed:
+            by_lock.setdefault(entry.generation, []).append(entry)
+        by_request = entries_by_request(listed)
+        for request_id in request_ids:
+            chosen = dict.fromkeys(entry.generation for entry in by_request.get(request_id, ()))
+            yield [*self._free(entry for lock in chosen for entry in by_lock[lock]), *threads[request_id]]
 
     def reap(self, *, dry_run: bool) -> Sequence[LockEntry]:
         """See :meth:`LockTable.reap`. Watches the heartbeats of those that are there now, until each has moved."""

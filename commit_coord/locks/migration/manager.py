@@ -185,6 +185,10 @@ class MigratingLockManager(HandoverLockManager):
         """See :meth:`LockManager.unlock`."""
         return self.sides.unlock(request_id=request_id, resource=resource)
 
+    def unlock_each(self, request_ids: Sequence[str]) -> Iterator[Sequence[LockEntry]]:
+        """See :meth:`LockManager.unlock_each`."""
+        return self.sides.unlock_each(request_ids)
+
     def reap(self, *, dry_run: bool = False) -> Sequence[LockEntry]:
         """See :meth:`LockManager.reap`."""
         return self.sides.reap(dry_run=dry_run)

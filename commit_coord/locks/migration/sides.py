@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from commit_coord.clock import Clock
 from commit_coord.events import Event, Events, LockAcquired, LockEnded, LockNotAcquired, LockRequested
 from commit_coord.locks.base import Extension, Lease, LockSettings
 from commit_coord.locks.event_emitter import LockEventEmitter
+from commit_coord.locks.forcing import telling_what_was_freed
 from commit_coord.locks.hms import names as hms_names
 from commit_coord.locks.hms.manager import HmsLockManager
 from commit_coord.locks.zookeeper.layout import HIVE_APPLICATION
@@ -160,15 +161,44 @@ class Sides:
         ]
 
     def unlock(self, *, request_id: str | None = None, resource: Resource | None = None) -> Sequence[LockEntry]:
-        """Free locks by force on both sides; return what was freed."""
-        return _merged(
-            self.hms.unlock(request_id=request_id, resource=resource),
-            self.zookeeper.unlock(request_id=request_id, resource=resource),
+        """Free locks by force on both sides; return what was freed.
+
+        Raises:
+            PartlyFreed: One side freed some, and the other one failed.
+        """
+        return _from_both(
+            lambda: self.hms.unlock(request_id=request_id, resource=resource),
+            lambda: self.zookeeper.unlock(request_id=request_id, resource=resource),
         )
 
+    def unlock_each(self, request_ids: Sequence[str]) -> Iterator[Sequence[LockEntry]]:
+        """Free requests by force on both sides; yield what was freed of each.
+
+        Raises:
+            PartlyFreed: As :meth:`unlock`.
+        """
+        in_hms, in_zookeeper = self.hms.unlock_each(request_ids), self.zookeeper.unlock_each(request_ids)
+        for _ in request_ids:
+            yield _from_both(lambda: next(in_hms), lambda: next(in_zookeeper))
+
     def reap(self, *, dry_run: bool = False) -> Sequence[LockEntry]:
-        """Free what dead owners left on both sides; return what was freed."""
-        return _merged(self.hms.reap(dry_run=dry_run), self.zookeeper.reap(dry_run=dry_run))
+        """Free what dead owners left on both sides; return what was freed.
+
+        Raises:
+            PartlyFreed: As :meth:`unlock`.
+        """
+        if dry_run:
+            return _merged(self.hms.reap(dry_run=True), self.zookeeper.reap(dry_run=True))
+        return _from_both(self.hms.reap, self.zookeeper.reap)
+
+
+def _from_both(
+    free_in_hms: Callable[[], Sequence[LockEntry]], free_in_zookeeper: Callable[[], Sequence[LockEntry]]
+) -> Sequence[LockEntry]:
+    """Free on both sides; return what was freed, and say what was freed even if the second one fails."""
+    with telling_what_was_freed() as freed:
+        freed.extend(free_in_hms())
+        return _merged(freed, free_in_zookeeper())
 
 
 def _merged(in_hms: Sequence[LockEntry], in_zookeeper: Sequence[LockEntry]) -> list[LockEntry]:

@@ -10,7 +10,7 @@ from commit_coord.locks.keeping import Keeper, Tickets
 from commit_coord.locks.sql import statements as lease_sql
 from commit_coord.locks.sql.requests import SqlRequests, SqlTicket, entries_of, stored
 from commit_coord.locks.sql.store import id_list
-from commit_coord.model import LockEntry, LockScope, Resource
+from commit_coord.model import LockEntry, LockScope, Resource, entries_by_request
 from commit_coord.process import Host
 from commit_coord.protocol.lease import LeaseEvent
 
@@ -65,6 +65,12 @@ class SqlLockTable:
         named = (resource, self.listed(resource)) if resource is not None else ()
         chosen = {entry.request_id for entry in standing if entry.request_id == request_id or entry.resource in named}
         return self._free([entry for entry in standing if entry.request_id in chosen], forced=True)
+
+    def free_each(self, request_ids: Sequence[str]) -> Iterator[Sequence[LockEntry]]:
+        """See :meth:`LockTable.free_each`."""
+        by_request = entries_by_request(self.look(None, None))
+        for request_id in request_ids:
+            yield self._free(by_request.get(request_id, ()), forced=True)
 
     def reap(self, *, dry_run: bool) -> Sequence[LockEntry]:
         """See :meth:`LockTable.reap`."""

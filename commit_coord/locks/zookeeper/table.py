@@ -10,8 +10,8 @@ from commit_coord.locks.keeping import Keeper, Retries, Tickets
 from commit_coord.locks.zookeeper.client import Session
 from commit_coord.locks.zookeeper.service import ZooKeeperLeases
 from commit_coord.locks.zookeeper.tickets import ZooKeeperTicket
-from commit_coord.locks.zookeeper.view import Known, View
-from commit_coord.model import LockEntry, LockScope, Resource
+from commit_coord.locks.zookeeper.view import Known, ListedNode, View
+from commit_coord.model import LockEntry, LockScope, Resource, entries_by_request
 from commit_coord.process import Host
 from commit_coord.protocol.lease import LeaseEvent
 
@@ -81,6 +81,16 @@ class ZooKeeperLockTable:
             lambda entry: entry.request_id == request_id or (resource is not None and entry.resource == resource)
         )
 
+    def free_each(self, request_ids: Sequence[str]) -> Iterator[Sequence[LockEntry]]:
+        """See :meth:`LockTable.free_each`."""
+        standing, entries = self._standing()
+        by_request = entries_by_request(entries)
+        nodes: dict[str, list[ListedNode]] = {}
+        for node in standing:
+            nodes.setdefault(node.data.request_id, []).append(node)
+        for request_id in request_ids:
+            yield self._remove(request_id, nodes.get(request_id, []), by_request.get(request_id, []))
+
     def reap(self, *, dry_run: bool) -> Sequence[LockEntry]:
         """See :meth:`LockTable.reap`. The servers remove expired locks themselves. This also removes empty parents."""
         if dry_run:
@@ -96,23 +106,29 @@ class ZooKeeperLockTable:
 
     def _free(self, chosen: Callable[[LockEntry], bool]) -> Sequence[LockEntry]:
         """Remove every request with at least one *chosen* entry; return all entries of the removed requests."""
+        standing, entries = self._standing()
+        by_request = entries_by_request(entries)
+        wanted = dict.fromkeys(entry.request_id for entry in entries if chosen(entry))
+        return [entry for one in wanted for entry in self._remove(one, standing, by_request[one])]
+
+    def _standing(self) -> tuple[list[ListedNode], list[LockEntry]]:
+        """Return all lock nodes, and their entries."""
         self._session.begin()
         standing = self._retries.briefly(self._view.standing)
-        entries = self._retries.briefly(partial(self._view.entries, standing))
-        wanted = list(dict.fromkeys(entry.request_id for entry in entries if chosen(entry)))
-        freed: list[LockEntry] = []
-        for request_id in wanted:
-            if self._retries.briefly(partial(self._view.remove, request_id, standing)):
-                of_one = [entry for entry in entries if entry.request_id == request_id]
-                freed += of_one
-                self._leases.unused_parents.update(
-                    ((entry.scope, entry.resource), self._clock.now()) for entry in of_one
-                )
-                own = self._tickets.get(request_id)
-                if own is not None:
-                    own.turn.set()
-                    self._keeper.observe(own, LeaseEvent.DENIED, "released by force")
-        return freed
+        return standing, self._retries.briefly(partial(self._view.entries, standing))
+
+    def _remove(
+        self, request_id: str, standing: Sequence[ListedNode], entries: Sequence[LockEntry]
+    ) -> Sequence[LockEntry]:
+        """Remove the nodes of a request that are among *standing*; return its *entries* if this call removed it."""
+        if not self._retries.briefly(partial(self._view.remove, request_id, standing)):
+            return []
+        self._leases.unused_parents.update(((entry.scope, entry.resource), self._clock.now()) for entry in entries)
+        own = self._tickets.get(request_id)
+        if own is not None:
+            own.turn.set()
+            self._keeper.observe(own, LeaseEvent.DENIED, "released by force")
+        return entries
 
     def _is_left(self, entry: LockEntry) -> bool:
         """Return whether the owner of *entry* is dead; its session may not have expired yet."""

@@ -5,8 +5,8 @@ and ``rows`` read what follows, from the ``parts`` that they share, word by word
 queries to sqlglot.
 """
 
-from commit_coord.sql.grammar.scripts import split, statements
+from commit_coord.sql.grammar.scripts import says_something, split, statements
 from commit_coord.sql.grammar.statement import parse
 from commit_coord.sql.grammar.tokens import located
 
-__all__ = ["located", "parse", "split", "statements"]
+__all__ = ["located", "parse", "says_something", "split", "statements"]

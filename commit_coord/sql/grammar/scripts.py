@@ -15,8 +15,8 @@ def statements(lines: Iterable[str]) -> Iterator[str]:
         begun += line if line.endswith("\n") else f"{line}\n"
         if ";" in line:
             *ended, begun = split(begun)
-            yield from filter(_says_something, ended)
-    if _says_something(begun):
+            yield from filter(says_something, ended)
+    if says_something(begun):
         yield begun.strip()
 
 
@@ -28,7 +28,7 @@ def split(text: str) -> list[str]:
     ]
 
 
-def _says_something(text: str) -> bool:
+def says_something(text: str) -> bool:
     """Return whether there is more in *text* than blanks, comments and a ``;``."""
     try:
         return bool([token for token in tokenize(text) if token.text != ";"])
