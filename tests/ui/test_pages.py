@@ -154,7 +154,6 @@ def test_the_locks_of_a_dead_owner_are_marked_and_reaped(
     server: InProcess, shop: CoordinatedCatalog, held: LockEntry, audit_log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The page says that the owner is dead, and releases its locks once that is confirmed."""
-    monkeypatch.setattr("commit_coord.ui.looking.is_dead", lambda process: process == held.owner.process)
     monkeypatch.setattr("commit_coord.process.SystemHost.is_dead", lambda _, process: process == held.owner.process)
     shown = page(server, "/ui/shop/")
     assert "dead: its process has ended" in shown.text
