@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 
@@ -44,19 +44,24 @@ logger = logging.getLogger(__name__)
 WATCH_EVERY_S = 0.4
 """How often the locks are looked at for those who watch."""
 _LONGEST_REASON = 500
+NOTHING_SEEN = 0
 _NO_LOOK = -1
 """The version of the locks while they can't be listed."""
 _NOT_CONFIRMED = "Nothing was changed: type exactly what is asked for."
 _CHANGED = "Nothing was changed: it is not as this page showed it any more. Look at it again, and confirm it again."
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Served:
     """A catalog, and what the page keeps of it."""
 
     catalog: CoordinatedCatalog
     looks: Looks
     recent: Recent
+    rendered: dict[tuple[object, ...], bytes] = field(default_factory=dict)
+    """The events of the latest look, by what is asked for and the rights; used by one thread."""
+    fails: bool = False
+    """Whether the locks could not be listed the last time."""
 
 
 class Pages:
@@ -116,27 +121,49 @@ class Pages:
         values = {"following": following, "is_wrong": is_wrong, "is_possible": is_possible}
         return rendering.html("login.html", HTTPStatus.UNAUTHORIZED, **self._frame(None, None), **values)
 
-    def changes(self, visit: Visit, seen: int) -> tuple[int, bytes]:
-        """Return the version of the locks now, and the events for a browser that has seen version *seen*. Blocks.
+    def refusal(self, status: HTTPStatus, said: str) -> Shown:
+        """Return a page for a visit that was refused before it began."""
+        return rendering.html(
+            "message.html", status, **self._frame(None, None), heading=status.phrase, said=without_passwords(said)
+        )
 
-        Raises:
-            NotFound: The visitor sees no such catalog.
-        """
-        place, served = self._place(visit)
+    def has_proof(self, visit: Visit) -> bool:
+        """Return whether *visit* sends a form of this server."""
+        try:
+            self._proofs.check(visit.visitor, visit.form)
+        except Refused:
+            return False
+        return True
+
+    def look(self, catalog: str) -> Look | str:
+        """Return the locks now, or why they can't be listed; for all who watch the catalog. Blocks."""
+        served = self._served[catalog]
         try:
             look = served.looks.latest(WATCH_EVERY_S / 2)
+            served.fails = False
+            return look
         except Exception as error:  # whatever it is, the next look may succeed
-            if seen == _NO_LOOK:
-                return _NO_LOOK, b""
-            logger.warning("the locks of %s can't be listed", place.catalog.name, exc_info=True)
-            problem = without_passwords(str(error)) if isinstance(error, CommitCoordError) else ""
-            return _NO_LOOK, rendering.event("summary", rendering.text("_summary.html", now=None, problem=problem))
-        if look.version == seen:
-            return seen, b""
-        values = self._now_values(visit, place, look)
-        return look.version, rendering.event("now", rendering.text("_now.html", **values)) + rendering.event(
-            "summary", rendering.text("_summary.html", **values)
-        )
+            if not served.fails:
+                logger.warning("the locks of %s can't be listed", catalog, exc_info=True)
+            served.fails = True
+            return without_passwords(str(error)) if isinstance(error, CommitCoordError) else ""
+
+    def events(self, visit: Visit, look: Look | str) -> bytes:
+        """Return the events for a browser that has not seen *look*; those who see the same share one text."""
+        if isinstance(look, str):
+            return rendering.event("summary", rendering.text("_summary.html", now=None, problem=look))
+        place, served = self._place(visit)
+        databases = {entry.resource.path[0] for entry in look.entries}
+        rights = [(one, place.reads(Resource((one,))), place.administers(Resource((one,)))) for one in databases]
+        key = look.version, visit.query.get("find"), visit.query.get("page"), frozenset(rights)
+        if (events := served.rendered.get(key)) is None:
+            values = self._now_values(visit, place, look)
+            events = rendering.event("now", rendering.text("_now.html", **values))
+            events += rendering.event("summary", rendering.text("_summary.html", **values))
+            for old in [one for one in served.rendered if one[0] != look.version]:
+                del served.rendered[old]
+            served.rendered[key] = events
+        return events
 
     def has(self, visit: Visit) -> bool:
         """Return whether the visitor sees the catalog that the path names."""
@@ -334,6 +361,11 @@ _PAGES: dict[str, _Page] = {
     "free": Pages._free,
     "reap": Pages._reap,
 }
+
+
+def version_of(look: Look | str) -> int:
+    """Return what a browser has seen once it has got the events of *look*."""
+    return _NO_LOOK if isinstance(look, str) else look.version
 
 
 def _require_readable(place: Place, table: Identifier) -> None:

@@ -218,7 +218,10 @@ def test_a_request_of_another_origin_is_refused(server: InProcess, held: LockEnt
     """Also with the right proof; but a link on another page may lead here."""
     fields = page(server, f"/ui/shop/free?request={held.request_id}").form() | {"confirm": held.request_id[:8]}
     foreign = {"origin": "https://evil.example", "sec-fetch-site": "cross-site"}
-    assert 403 == send(server, "/ui/shop/free", fields, headers=foreign).status
+    refused = send(server, "/ui/shop/free", fields, headers=foreign)
+    assert 403 == refused.status
+    assert "may not ask this server" in Html(refused.body).text
+    assert "text/html" in refused.headers["content-type"]
     assert 403 == server.ask("GET", "/ui/shop/", headers=foreign).status
     followed = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
     assert 200 == server.ask("GET", "/ui/shop/", headers=followed).status
@@ -283,6 +286,15 @@ def test_the_page_of_a_table_shows_its_commits_and_files(server: InProcess) -> N
         "+2",
     ):
         assert part in text
+
+
+def test_a_manifest_of_too_many_files_is_not_read(server: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page is there, and says that there are more files."""
+    monkeypatch.setattr("commit_coord.ui.tables._MOST_FILES", 0)
+    monkeypatch.setattr("commit_coord.iceberg.manifests.entries_of", lambda *_: pytest.fail("it was read"))
+    text = page(server, "/ui/shop/table?namespace=db&name=orders").text
+    assert "data files 0 and more" in text
+    assert "The others were not counted" in text
 
 
 def test_commits_through_the_server_have_waits_and_reasons(server: InProcess) -> None:
@@ -436,20 +448,30 @@ def test_a_freed_request_says_who_freed_it(server: InProcess, shop: CoordinatedC
 # -- Hostile names -----------------------------------------------------------------------------------------
 
 
-def test_no_name_and_no_statement_becomes_code(server: InProcess, shop: CoordinatedCatalog) -> None:
+def test_no_name_and_no_statement_becomes_code(server: InProcess, shop: CoordinatedCatalog, tmp_path: Path) -> None:
     """Databases, tables, partitions, statements and what a visitor types are text on every page."""
+    tables = [(name.replace(".", ""), name.replace(".", "")) for name in HOSTILE]
     with ExitStack() as leases:
-        for number, name in enumerate(HOSTILE):
-            where = Resource((name.replace(".", ""), name, f"k={name}"))
+        for number, (name, table) in enumerate(zip(HOSTILE, tables, strict=True)):
+            shop.create_namespace(table[:1])
+            shop.create_table(table, SCHEMA, location=f"file://{tmp_path}/hostile-{number}").append(ids(1))
+            where = Resource((*table, f"k={name}"))
             leases.enter_context(shop.lock_operation({where: X}, statement=f"{number} {name}"))
         requests = {entry.request_id for entry in shop.show_locks()}
+        assert len(HOSTILE) == len(requests)
         shown = [page(server, f"/ui/shop/free?request={request_id}") for request_id in requests]
+        shown += [page(server, f"/ui/shop/request?id={request_id}") for request_id in requests]
         shown += [page(server, path) for path in ("/ui/shop/", "/ui/shop/tables", "/ui/shop/request")]
+        for number, (namespace, name) in enumerate(tables):
+            of_table = page(server, rendering.address("shop", "table", namespace=namespace, name=name))
+            assert f"{number} " in of_table.text
+            shown += [of_table]
     for name in HOSTILE:
-        query = rendering.address("shop", "request", id=name + " " * 8, table=name)
-        shown += [Html(server.ask("GET", query).body), Html(server.ask("GET", f"/ui/shop/?{query.split('?')[1]}").body)]
+        shown += [page(server, rendering.address("shop", "request", id=name + " " * 8, table=name), 404)]
+        shown += [page(server, rendering.address("shop", "request", id=name + "12345678"))]
         shown += [page(server, rendering.address("shop", "", find=name))]
-        shown += [page(server, rendering.address("shop", "table", namespace=name, name=name), 404)]
+        shown += [page(server, rendering.address("shop", "tables", find=name))]
+        shown += [page(server, rendering.address("shop", "table", namespace=name, name="nothing"), 404)]
     for one in shown:
         assert not {"img", "b"} & one.tags
         for element in one.elements:
@@ -535,8 +557,27 @@ def test_a_token_opens_the_page_that_was_asked_for(guarded: InProcess) -> None:
     assert (303, "/ui/shop/tables?find=o") == (answer.status, answer.headers["location"])
     assert "commit_coord_token=ann; Path=/ui; HttpOnly; SameSite=Lax" == answer.headers["set-cookie"]
     assert "This token is not known." in Html(send(guarded, "/ui/login", {**fields, "token": "x"}).body).text
-    ended = send(guarded, "/ui/logout", {}, headers=cookie("ann"))
-    assert "Max-Age=0" in ended.headers["set-cookie"]
+
+
+def test_only_a_form_of_this_server_logs_out(guarded: InProcess) -> None:
+    """A link on another page does not, and neither does a form without the proof."""
+    fields = page(guarded, "/ui/shop/", headers=cookie("ann")).form()
+    followed = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+    for answer in (
+        guarded.ask("GET", "/ui/logout", headers=cookie("ann") | followed),
+        send(guarded, "/ui/logout", {}, headers=cookie("ann")),
+        send(guarded, "/ui/logout", fields, headers=cookie("bob")),
+    ):
+        assert "set-cookie" not in answer.headers
+    ended = send(guarded, "/ui/logout", fields, headers=cookie("ann"))
+    assert (303, True) == (ended.status, "Max-Age=0" in ended.headers["set-cookie"])
+
+
+@pytest.mark.parametrize("foreign", ["x=a b", "flag", 'q="a;b', "a=b=c", "=", "commit_coord_token2=x"])
+def test_cookies_of_other_pages_do_not_matter(guarded: InProcess, foreign: str) -> None:
+    """Other programs of the same host set cookies of every form."""
+    for cookies in (f"{foreign}; commit_coord_token=ann", f"commit_coord_token=ann;{foreign}"):
+        page(guarded, "/ui/shop/", headers={"cookie": cookies})
 
 
 @pytest.mark.parametrize("following", ["//evil.example/", "https://evil.example/ui/", "/ui/\r\nx: y", "/ui\\evil", ""])
