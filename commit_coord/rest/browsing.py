@@ -11,6 +11,7 @@ import dataclasses
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
 from typing import TypeVar
@@ -261,7 +262,9 @@ class Browsing:
                     break
                 look, events = looking.result(), b""
                 if (version := version_of(look)) != seen:
-                    events, seen = await self._rendering.run(partial(self._pages.events, visit, look)), version
+                    with suppress(Overloaded):  # it looks again soon
+                        events = await self._rendering.run(partial(self._pages.events, visit, look))
+                        seen = version
                 elif clock() - sent_at > _ALIVE_EVERY_S:
                     events = b": nothing has changed\n\n"
                 if events:

@@ -11,7 +11,7 @@ from pyiceberg.typedef import Identifier
 
 from commit_coord.process import on_behalf_of
 from commit_coord.protocol.migration import MIGRATING, Phase, State
-from commit_coord.ui.visiting import Place, Refused
+from commit_coord.ui.visiting import Changed, Place
 
 if TYPE_CHECKING:
     from commit_coord.catalog.migration import Moved
@@ -62,7 +62,7 @@ def move(
     """Bring *table* from *state* to the phase *target*; blocks while the metastore's locks are watched.
 
     Raises:
-        Refused: Meanwhile the server stops, or somebody else has moved the table.
+        Changed: Meanwhile the server stops, or somebody else has moved the table.
     """
     from commit_coord.catalog.hive import CoordinatedHiveCatalog
     from commit_coord.catalog.migration import Migration
@@ -71,7 +71,7 @@ def move(
     migration = Migration(place.catalog, why=why, host=on_behalf_of(place.visitor.name, place.catalog.host))
     seen = migration.watch(WINDOW_S) if target is Phase.ZOOKEEPER else None
     if is_stopping():
-        raise Refused("Nothing was changed: the server stops.")
+        raise Changed("Nothing was changed: the server stops.")
     if State.of(place.catalog.load_table(table).properties) != state:
-        raise Refused("Nothing was changed: somebody else has moved the table meanwhile.")
+        raise Changed("Nothing was changed: somebody else has moved the table meanwhile.")
     return migration.move(table, target, seen=seen, window_s=WINDOW_S)

@@ -37,7 +37,7 @@ from commit_coord.ui.looking import Look, Looks
 from commit_coord.ui.now import SHORT, now
 from commit_coord.ui.recent import Recent
 from commit_coord.ui.rendering import ROOT, address
-from commit_coord.ui.visiting import NotFound, Place, Refused, Shown, Visit, Visitor
+from commit_coord.ui.visiting import Changed, NotFound, Place, Refused, Shown, Visit, Visitor
 
 logger = logging.getLogger(__name__)
 
@@ -102,6 +102,8 @@ class Pages:
             return self._message(visit, HTTPStatus.NOT_FOUND, str(error))
         except Refused as error:
             return self._message(visit, HTTPStatus.FORBIDDEN, str(error))
+        except Changed as error:
+            return self._message(visit, HTTPStatus.CONFLICT, str(error))
         except CommitCoordError as error:
             logger.warning("a page can't be shown: %s", error)
             return self._message(visit, HTTPStatus.SERVICE_UNAVAILABLE, without_passwords(str(error)))

@@ -677,6 +677,9 @@ def test_an_operator_moves_a_table_on_the_page(world: World, monkeypatch: pytest
     assert "can&#39;t go to this phase" in send("both", "t")
     assert "changed: zookeeper (epoch 2)" in send("zookeeper", "t")
     assert "changed: hms (epoch 4)" in send("hms", "t")
+    pages.stop()
+    assert "the server stops" in send("both", "t")
+    assert "in phase <strong>hms</strong>" in shown()
 
     lines = [json.loads(line) for line in Path(f"{world.folder}/audit").read_text().splitlines()]
     assert [("phase begun", "ann", "ready"), ("phase done", "ann", "ready")] == [
