@@ -91,7 +91,7 @@ def fate(place: Place, recent: Recent, look: Look, text: str, table: Identifier 
     locks = [
         one
         for one in look.entries
-        if (_begins(one.request_id, text) or _begins(commit_of(one), text)) and place.reads(one.resource)
+        if (_begins(one.request_id, text) or _is_beside(commit_of(one), text)) and place.reads(one.resource)
     ]
     audits = _audited(place, text) if len(text) >= SHORT else []
     named = [(one.request_id, commit_of(one)) for one in locks]
@@ -122,6 +122,11 @@ def _latched(locks: Sequence[LockEntry], audits: Sequence[dict[str, Any]]) -> Id
 
 def _begins(request_id: str, text: str) -> bool:
     return len(text) >= SHORT and request_id.startswith(text)
+
+
+def _is_beside(commit: str, text: str) -> bool:
+    """Return whether the latch of *commit*, which may be cut off, belongs to the request *text*."""
+    return bool(commit) and len(text) >= SHORT and (commit.startswith(text) or text.startswith(commit))
 
 
 def _reads_table(place: Place, table: str) -> bool:
@@ -186,13 +191,13 @@ def _audited(place: Place, text: str) -> list[dict[str, Any]]:
         return []
     found = []
     for line in lines:
-        if text.encode("utf-8", "replace") in line:
+        if text[:SHORT].encode("utf-8", "replace") in line:
             try:
                 record = json.loads(line)
             except ValueError:
                 continue  # the first one may be cut
-            named = str(record.get("request_id", "")), _commit_of_line(record)
-            if any(_begins(one, text) for one in named) and _may_read(place, record):
+            is_named = _begins(str(record.get("request_id", "")), text) or _is_beside(_commit_of_line(record), text)
+            if is_named and _may_read(place, record):
                 found.append(record)
     return found
 

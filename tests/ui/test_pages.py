@@ -106,6 +106,16 @@ def test_a_confirmed_request_is_freed_and_audited(
     assert ("unlock", "its host is gone", held.request_id) == (line["how"], line["why"], line["request_id"])
 
 
+def test_without_a_file_no_audit_log_is_promised(
+    server: InProcess, held: LockEntry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who freed what is then in the log of the server alone."""
+    catalog = server.application._warehouses.chosen("shop").catalog
+    monkeypatch.setattr(catalog, "settings", replace(catalog.settings, commit_coord_audit_log=""))
+    fields = page(server, f"/ui/shop/free?request={held.request_id}").form() | {"confirm": held.request_id[:8]}
+    assert "The log of the server says who" in Html(send(server, "/ui/shop/free", fields).body).text
+
+
 @pytest.mark.parametrize("typed", ["", "yes", "00000000"])
 def test_nothing_is_freed_without_the_confirmation(
     server: InProcess, shop: CoordinatedCatalog, held: LockEntry, audit_log: Path, typed: str
@@ -389,6 +399,19 @@ def test_a_freed_latch_leads_to_its_commit(server: InProcess, shop: CoordinatedC
         assert "No commit of it" not in shown.text
         assert f"/ui/shop/request?id={request_id}" in shown.links("/request?id=")
     assert "unlock at" in page(server, f"/ui/shop/request?id={request_id}").text
+
+
+def test_a_latch_whose_statement_is_cut_off_leads_to_its_commit(
+    server: InProcess, shop: CoordinatedCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a metastore lists it: the beginning of the commit's id is enough to find it, and the latch by the whole id."""
+    request_id = commit_id(shop)
+    with shop.coordinator.latch(("db", "orders"), statement=f"commit {request_id[:12]}"):
+        latch = shop.show_locks(ORDERS)[0].request_id
+        shown = page(server, f"/ui/shop/request?id={latch}")
+        assert f"/ui/shop/request?id={request_id[:12]}" in shown.links("/request?id=")
+        assert "Landed in db.orders" in shown.text
+        assert latch in page(server, f"/ui/shop/request?id={request_id}").text
 
 
 def test_the_latch_of_a_commit_that_has_not_landed_tells_of_the_commit(
