@@ -101,7 +101,7 @@ def commit_of(entry: LockEntry) -> str:
 
 
 def latched_commit(scope: str, statement: str) -> str:
-    """Return the request id, or its beginning, of the commit that took a latch with *statement*; "" for another lock."""
+    """Return the request id, or its beginning, of the commit of a latch with *statement*; "" for another lock."""
     match = _COMMIT.fullmatch(statement) if scope == LockScope.COMMIT else None
     return match[1] if match else ""
 
