@@ -83,6 +83,10 @@ class CoordinatedCatalog(CommittingCatalog, ViewedCatalog, StoringCatalog, Maint
             host=self.host,
         )
 
+    def swaps_are_conditional(self) -> bool:
+        """Return whether the store itself compares at each swap, so that a commit without its latch overwrites none."""
+        return True
+
     # Tables.
 
     def load_table(self, identifier: str | Identifier) -> CoordinatedTable:

@@ -155,6 +155,14 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
         """
         return self.servers.capabilities()
 
+    def swaps_are_conditional(self) -> bool:
+        """See :meth:`CoordinatedCatalog.swaps_are_conditional`: it depends on the metastore in use.
+
+        Raises:
+            MetastoreUnavailable: No server could be asked.
+        """
+        return self.servers.compare_and_set()
+
     @staticmethod
     def _table_identifier(
         identifier: str | Identifier, error: type[ValueError] | type[NoSuchNamespaceError] = ValueError

@@ -94,6 +94,11 @@ class Grants:
             return self._at(place) >= Access.READ or any(access >= Access.READ for access in below)
         return self._at(place) >= needed
 
+    def allow_everywhere(self, place: Place, needed: Access) -> bool:
+        """Return whether *needed* is allowed at *place* and everywhere below it."""
+        below = (access for granted, access in self._grants.items() if granted[: len(place)] == place)
+        return self._at(place) >= needed and all(access >= needed for access in below)
+
     def _at(self, place: Place) -> Access:
         for length in range(len(place), -1, -1):
             if (found := self._grants.get(place[:length])) is not None:

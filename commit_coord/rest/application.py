@@ -213,7 +213,7 @@ class Application:
         for pool in (self._probing, self._parsing):
             pool.shutdown(wait=False, cancel_futures=True)
         if self._browsing is not None:
-            self._browsing.end()
+            self._browsing.end(wait=not self.abandoned)
         self._ended.set()
         self.flush()
         self._warehouses.close()

@@ -9,12 +9,11 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
-from http.cookies import CookieError, SimpleCookie
 from typing import TypeVar
 from urllib.parse import parse_qsl, unquote, urlencode
 
@@ -27,20 +26,26 @@ from commit_coord.rest.settings import Serving
 from commit_coord.rest.warehouses import Warehouses
 from commit_coord.rest.wire import Answer, MalformedRequest, Request
 from commit_coord.ui import Pages, Shown, Visit, Visitor
-from commit_coord.ui.pages import WATCH_EVERY_S
+from commit_coord.ui.looking import Look
+from commit_coord.ui.pages import NOTHING_SEEN, WATCH_EVERY_S, version_of
 from commit_coord.ui.rendering import ROOT
 
 _COOKIE = "commit_coord_token"
 _TOKEN = re.compile(r"[\w.~+/=-]{1,4096}", re.ASCII)
 _THREADS = 4
 _MOST_VISITS = 32
-"""Visits that run or wait for a thread."""
+"""Visits that run or wait for a thread. Forms have as many of their own, and those who watch take none."""
+_MAY_TAKE_LONG = frozenset({"reap", "table"})
+"""The pages whose forms may take minutes: of a catalog, one runs at a time."""
 _MOST_WATCHING = 64
 _WATCH_S = 600
 """How long one stream of events lasts: its browser then connects again, and its sender is checked again."""
 _ALIVE_EVERY_S = 15.0
 """How often something is sent on a quiet stream, so that no proxy closes it."""
 _MOST_FIELDS = 20
+_BUSY = (
+    "Nothing was changed: locks of dead owners are being released or a table is being moved. Try again when that ends."
+)
 _ADDRESS = re.compile(rf"{ROOT}(/[\x21-\x5b\x5d-\x7e]*)?")
 """Addresses of this page. No other origin: neither //another.host nor a header of its own fits."""
 
@@ -98,17 +103,32 @@ class Browsing:
         self._warehouses, self._gate, self._identities = warehouses, gate, identities
         self._identify, self._bodies = identify, bodies
         self._is_secure = serving.tls is not None or serving.allow_plain_http
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="page")
-        self._visits = self._watching = 0
+        # Of their own, so that neither those who watch nor those who read keep an operator from freeing a lock.
+        self._reading, self._freeing = _Threads("page", _THREADS), _Threads("freeing", _THREADS)
+        self._changing = _Threads("changing", len(catalogs))
+        self._changed: set[str] = set()
+        """The catalogs where something runs that may take long."""
+        self._looking = _Threads("looking", len(catalogs), most=len(catalogs))
+        self._rendering = _Threads("rendering", 1, most=_MOST_WATCHING)
+        self._looks: dict[str, asyncio.Future[Look | str]] = {}
+        self._watching = 0
         self._is_stopping = False
 
     def stop(self) -> None:
-        """End the streams of events soon."""
+        """End the streams of events soon, and begin nothing that takes long."""
         self._is_stopping = True
+        self._pages.stop()
 
-    def end(self) -> None:
-        """Wait for no visit any more."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+    def end(self, *, wait: bool) -> None:
+        """End the threads.
+
+        Args:
+            wait: Whether to wait for what changes something: it needs the catalogs, which are closed next.
+        """
+        for threads in (self._reading, self._looking, self._rendering):
+            threads.end(wait=False)
+        for threads in (self._freeing, self._changing):
+            threads.end(wait=wait)
 
     async def answer(self, head: Request, receive: Receive, tell_sender: Callable[[str], None]) -> Answer:
         """Return the answer to a request.
@@ -119,10 +139,19 @@ class Browsing:
             tell_sender: Called with the name of the sender once that is known.
 
         Raises:
-            Forbidden: A page of another origin has sent the request.
-            Overloaded: Too many visits run or wait.
             IssuerUnavailable: The token of the cookie cannot be checked now.
         """
+        try:
+            return await self._answered(head, receive, tell_sender)
+        except Forbidden as error:
+            self._gate.audit(head, None, error)
+            return _answer(self._pages.refusal(HTTPStatus.FORBIDDEN, str(error)))
+        except Overloaded as error:
+            refused = _answer(self._pages.refusal(HTTPStatus.TOO_MANY_REQUESTS, str(error)))
+            headers = {**refused.headers, "retry-after": str(error.retry_after_s)}
+            return dataclasses.replace(refused, headers=headers)
+
+    async def _answered(self, head: Request, receive: Receive, tell_sender: Callable[[str], None]) -> Answer:
         self._gate.refuse_browsers(head, may_follow_links=True)
         parts = _parts(head.path)
         head = dataclasses.replace(head, names={"prefix": parts[0] if parts else ""})
@@ -130,8 +159,6 @@ class Browsing:
             form = _fields(body) if head.method == "POST" else {}
             if parts == ("login",):
                 return await self._login(head, form)
-            if parts == ("logout",):
-                return _redirect(f"{ROOT}/", self._cookie("", ends=True))
             if parts[:1] == ("assets",):  # they tell nothing, and the page that asks for a token needs them
                 return _answer(self._pages.answer(Visit(method=head.method, path=parts)))
             try:
@@ -145,7 +172,9 @@ class Browsing:
             visit = Visit(method=head.method, path=parts, query=head.query, form=form, visitor=visitor)
             if parts[1:] == ("events",) and head.method == "GET":
                 return await self._watch(visit, receive)
-            answer = await self._in_thread(partial(self._pages.answer, visit))
+            if parts == ("logout",) and self._pages.has_proof(visit):
+                return _redirect(f"{ROOT}/", self._cookie("", ends=True))
+            answer = await self._visited(visit)
             if answer.status == HTTPStatus.FORBIDDEN:
                 self._gate.audit(head, caller, Forbidden("the page refused it"))
             return _answer(answer)
@@ -191,19 +220,24 @@ class Browsing:
 
     # Work.
 
-    async def _in_thread(self, work: Callable[[], T]) -> T:
-        with self._one_of_the_visits():
-            return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+    async def _visited(self, visit: Visit) -> Shown:
+        answer = partial(self._pages.answer, visit)
+        if visit.method != "POST":
+            return await self._reading.run(answer)
+        if not (len(visit.path) == 2 and visit.path[1] in _MAY_TAKE_LONG and self._pages.has(visit)):
+            return await self._freeing.run(answer)
+        catalog = visit.path[0]
+        if catalog in self._changed:
+            return self._pages.refusal(HTTPStatus.CONFLICT, _BUSY)
+        self._changed.add(catalog)
 
-    @contextmanager
-    def _one_of_the_visits(self) -> Iterator[None]:
-        if self._visits >= _MOST_VISITS:
-            raise Overloaded(f"{_MOST_VISITS} visits run or wait; try again")
-        self._visits += 1
-        try:
-            yield
-        finally:
-            self._visits -= 1
+        def change() -> Shown:
+            try:
+                return answer()
+            finally:
+                self._changed.discard(catalog)  # here, because it goes on if its visitor goes
+
+        return await self._changing.run(change)
 
     async def _watch(self, visit: Visit, receive: Receive) -> Answer:
         if not self._pages.has(visit):
@@ -216,22 +250,73 @@ class Browsing:
     async def _events(self, visit: Visit, receive: Receive) -> AsyncGenerator[bytes]:
         """Yield events until the browser disconnects."""
         clock = asyncio.get_running_loop().time
-        ends_at, sent_at, seen = clock() + _WATCH_S, clock(), 0
+        ends_at, sent_at, seen = clock() + _WATCH_S, clock(), NOTHING_SEEN
         gone = asyncio.ensure_future(receive())
         self._watching += 1
         try:
             while not (gone.done() or self._is_stopping) and clock() < ends_at:
-                with suppress(Overloaded):  # it looks again soon
-                    seen, events = await self._in_thread(partial(self._pages.changes, visit, seen))
-                    if not events and clock() - sent_at > _ALIVE_EVERY_S:
-                        events = b": nothing has changed\n\n"
-                    if events:
-                        sent_at = clock()
-                        yield events
+                looking = asyncio.ensure_future(self._look(visit.path[0]))
+                await asyncio.wait({gone, looking}, return_when=asyncio.FIRST_COMPLETED)
+                if not looking.done():
+                    looking.cancel()
+                    break
+                look, events = looking.result(), b""
+                if (version := version_of(look)) != seen:
+                    with suppress(Overloaded):  # it looks again soon
+                        events = await self._rendering.run(partial(self._pages.events, visit, look))
+                        seen = version
+                elif clock() - sent_at > _ALIVE_EVERY_S:
+                    events = b": nothing has changed\n\n"
+                if events:
+                    sent_at = clock()
+                    yield events
                 await asyncio.wait({gone}, timeout=WATCH_EVERY_S)
         finally:
             self._watching -= 1
             gone.cancel()
+
+    async def _look(self, catalog: str) -> Look | str:
+        """Return a look at the locks; however many watch the catalog, one runs, and one thread waits for it."""
+        running = self._looks.get(catalog)
+        if running is None or running.done():
+            running = asyncio.ensure_future(self._looking.run(partial(self._pages.look, catalog)))
+            self._looks[catalog] = running
+        return await asyncio.shield(running)
+
+
+class _Threads:
+    """Threads for one kind of work; used on one event loop.
+
+    Args:
+        name: Of the threads.
+        count: How many there are.
+        most: How much work runs or waits for a thread.
+    """
+
+    def __init__(self, name: str, count: int, most: int = _MOST_VISITS) -> None:
+        self._pool = ThreadPoolExecutor(max(1, count), thread_name_prefix=name)
+        self._most, self._running = most, 0
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Return the result of *work*.
+
+        Raises:
+            Overloaded: Too much runs or waits.
+        """
+        if self._running >= self._most:
+            raise Overloaded(f"{self._most} visits run or wait; try again")
+        self._running += 1
+        # Not when its visitor has gone, but when it ends: until then it has its thread.
+        future = asyncio.get_running_loop().run_in_executor(self._pool, work)
+        future.add_done_callback(self._ended)
+        return await asyncio.shield(future)
+
+    def _ended(self, _: object) -> None:
+        self._running -= 1
+
+    def end(self, *, wait: bool) -> None:
+        """End the threads; what has not begun does not begin."""
+        self._pool.shutdown(wait=wait, cancel_futures=True)
 
 
 def _parts(path: str) -> tuple[str, ...]:
@@ -256,13 +341,11 @@ def _with_cookie(head: Request) -> Request:
     """Return *head* with the token of its cookie, unless it names its sender in another way."""
     if "authorization" in head.headers:
         return head
-    cookies: SimpleCookie = SimpleCookie()
-    with suppress(CookieError):
-        cookies.load(head.headers.get("cookie", ""))
-    found = cookies.get(_COOKIE)
-    if found is None or not _TOKEN.fullmatch(found.value):
-        return head
-    return dataclasses.replace(head, headers=_bearing(head, found.value))
+    for cookie in head.headers.get("cookie", "").split(";"):  # of other pages of this host, too, whatever they contain
+        name, _, value = cookie.strip().partition("=")
+        if name == _COOKIE and _TOKEN.fullmatch(value):
+            return dataclasses.replace(head, headers=_bearing(head, value))
+    return head
 
 
 def _bearing(head: Request, token: str) -> dict[str, str]:

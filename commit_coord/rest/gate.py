@@ -96,9 +96,10 @@ class Gate:
         return lambda namespace: caller.grants.allow(self.place(warehouse, namespace), Access.SEE)
 
     def allows(self, caller: Caller, warehouse: Warehouse, namespace: Identifier, access: Access) -> bool:
-        """Return whether *caller* has *access* to *namespace*; ``()`` is the whole catalog."""
+        """Return whether *caller* has *access* to *namespace*; ``()`` is the whole catalog, with all namespaces."""
+        allow = caller.grants.allow if namespace else caller.grants.allow_everywhere
         try:
-            return caller.grants.allow(self.place(warehouse, namespace), access)
+            return allow(self.place(warehouse, namespace), access)
         except Forbidden:
             return False
 

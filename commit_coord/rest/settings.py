@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import ipaddress
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import urlsplit
@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, IPvAnyNetwork, ValidationError, ValidationInfo
 
 from commit_coord.errors import ConfigError
+from commit_coord.redaction import shown
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -224,6 +225,11 @@ class Serving(_Section):
     ui: Ui = Ui()
     tls: Tls | None = None
     authentication: Authentication | None = None
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        """Yield what a representation shows: no secrets among the properties."""
+        for name, value in super().__repr_args__():
+            yield name, {key: shown(key, one) for key, one in value.items()} if name == "properties" else value
 
     @property
     def max_bodies_bytes(self) -> int:

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from commit_coord.ui.visiting import Refused, Visitor
 
 FIELD = "proof"
-MOST_FIELDS = 20
+SHOWN = "shown"
+"""The field that says what the page showed when it asked for a confirmation."""
 
 
 class Proofs:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import sha256
 
 from commit_coord.model import LockEntry
 from commit_coord.ui.looking import Look
@@ -35,6 +36,12 @@ def confirmation_of(request_id: str) -> str:
     return request_id[:SHORT]
 
 
+def digest(locks: Sequence[LockEntry]) -> str:
+    """Return what a form contains of the locks that its page shows: others, or in another state, have another one."""
+    listed = sorted(f"{one.request_id} {one.scope} {one.mode} {one.state} {one.resource}" for one in locks)
+    return sha256("\n".join(listed).encode()).hexdigest()
+
+
 def free(place: Place, request_id: str, why: str) -> Sequence[LockEntry]:
     """Free one request by force; return what was freed."""
     return place.catalog.unlock(request_id=request_id, why=why, by=place.visitor.name)
@@ -48,6 +55,11 @@ def dead_locks(place: Place, look: Look) -> list[LockEntry]:
     """
     _require_reaper(place)
     return [entry for entry in look.entries if look.cause_of_death(entry)]
+
+
+def left_guards(place: Place, look: Look) -> list[LockEntry]:
+    """Return the guards of tables that are gone, which are released along with the locks of dead owners."""
+    return [entry for entry in look.entries if entry.guard and place.catalog.is_left(entry)]
 
 
 def reap(place: Place, why: str) -> Sequence[LockEntry]:

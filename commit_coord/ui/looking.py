@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.clock import SYSTEM_CLOCK
 from commit_coord.model import LockEntry
-from commit_coord.process import is_dead
+from commit_coord.process import has_dead_owner
 
 _STEP_MS = 5000
 
@@ -37,11 +37,9 @@ class Look:
 
     def cause_of_death(self, entry: LockEntry) -> str:
         """Return how it is known that the owner of *entry* is dead, "" if that is not known."""
-        if entry.owner.process in self.dead and not entry.explicit:
-            return "its process has ended"
-        if entry.expires_in_ms is not None and entry.expires_in_ms <= 0 and not entry.explicit:
-            return "its lease is over"
-        return ""
+        if not has_dead_owner(entry, self.dead.__contains__):
+            return ""
+        return "its process has ended" if entry.owner.process in self.dead else "its lease is over"
 
 
 class Looks:
@@ -58,11 +56,14 @@ class Looks:
         self._known: frozenset[object] = frozenset()
         self._looked_at = float("-inf")
         self._took_s = 0.0
+        self._failed_at = float("-inf")
+        self._failure: Exception | None = None
 
     def latest(self, max_age_s: float = 0.0) -> Look:
         """Return a look that was made at most *max_age_s* seconds ago, or since this call; asks the lock service.
 
-        If a look takes long, it may be twice as old as it took, unless *max_age_s* is 0.
+        If a look takes long, it may be twice as old as it took, unless *max_age_s* is 0. If it fails, it fails for all
+        who have waited for it.
 
         Raises:
             LockServiceUnavailable: It does not answer.
@@ -71,16 +72,23 @@ class Looks:
         with self._one_at_a_time:
             # After a look at very many locks, the lock service does something else for at least as long.
             age_s = max(max_age_s, 2 * self._took_s) if max_age_s else 0.0
+            if self._failure is not None and asked_at <= self._failed_at:
+                raise self._failure  # Whoever has waited for that look would wait as long again, one after the other.
             if self._latest is None or self._looked_at < asked_at - age_s:
-                self._looked_at = SYSTEM_CLOCK.now()
-                self._latest = self._look(self._latest)
-                self._took_s = SYSTEM_CLOCK.now() - self._looked_at
+                began = SYSTEM_CLOCK.now()
+                try:
+                    self._latest = self._look(self._latest)
+                except Exception as error:
+                    self._failure, self._failed_at = error, SYSTEM_CLOCK.now()
+                    raise
+                self._looked_at, self._took_s = began, SYSTEM_CLOCK.now() - began
+                self._failure = None
             return self._latest
 
     def _look(self, before: Look | None) -> Look:
         entries = self._catalog.show_locks()
         processes = {entry.owner.process for entry in entries}
-        dead = frozenset(process for process in processes if is_dead(process))
+        dead = frozenset(process for process in processes if self._catalog.host.is_dead(process))
         known = frozenset(_identity(entry, dead) for entry in entries)
         changed = before is None or known != self._known
         self._known = known

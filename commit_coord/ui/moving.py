@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from pyiceberg.typedef import Identifier
 
 from commit_coord.process import on_behalf_of
 from commit_coord.protocol.migration import MIGRATING, Phase, State
-from commit_coord.ui.visiting import Place
+from commit_coord.ui.visiting import Changed, Place
 
 if TYPE_CHECKING:
     from commit_coord.catalog.migration import Moved
@@ -55,12 +56,22 @@ def phase_of(place: Place, table: Table) -> tuple[State, tuple[Step, ...]] | Non
     return state, _STEPS[state.phase]
 
 
-def move(place: Place, table: Identifier, target: Phase, why: str) -> Moved:
-    """Bring *table* to the phase *target*; blocks while the metastore's locks are watched."""
+def move(
+    place: Place, table: Identifier, state: State, target: Phase, why: str, *, is_stopping: Callable[[], bool]
+) -> Moved:
+    """Bring *table* from *state* to the phase *target*; blocks while the metastore's locks are watched.
+
+    Raises:
+        Changed: Meanwhile the server stops, or somebody else has moved the table.
+    """
     from commit_coord.catalog.hive import CoordinatedHiveCatalog
     from commit_coord.catalog.migration import Migration
 
     assert isinstance(place.catalog, CoordinatedHiveCatalog), "only this catalog has such a lock manager"
     migration = Migration(place.catalog, why=why, host=on_behalf_of(place.visitor.name, place.catalog.host))
     seen = migration.watch(WINDOW_S) if target is Phase.ZOOKEEPER else None
+    if is_stopping():
+        raise Changed("Nothing was changed: the server stops.")
+    if State.of(place.catalog.load_table(table).properties) != state:
+        raise Changed("Nothing was changed: somebody else has moved the table meanwhile.")
     return migration.move(table, target, seen=seen, window_s=WINDOW_S)

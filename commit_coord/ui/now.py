@@ -6,6 +6,7 @@ waits first.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,9 @@ PAGE_SIZE = 100
 
 SHORT = 8
 """As many letters of a request id as the command line prints, and as a person types to confirm."""
+
+_COMMIT = re.compile(r"commit ([0-9a-f]{8}[0-9a-f-]{0,28})")
+"""The statement of a commit's latch, which has a request id of its own. A metastore cuts off what is too long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +93,17 @@ class Now:
     page: int
     pages: int
     databases: Sequence[Database]
+
+
+def commit_of(entry: LockEntry) -> str:
+    """Return the request id, or its beginning, of the commit whose latch *entry* is; "" if it is none."""
+    return latched_commit(entry.scope, entry.owner.statement)
+
+
+def latched_commit(scope: str, statement: str) -> str:
+    """Return the request id, or its beginning, of the commit of a latch with *statement*; "" for another lock."""
+    match = _COMMIT.fullmatch(statement) if scope == LockScope.COMMIT else None
+    return match[1] if match else ""
 
 
 def now(

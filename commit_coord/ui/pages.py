@@ -16,8 +16,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 
@@ -27,34 +28,40 @@ from pyiceberg.typedef import Identifier
 from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.errors import CommitCoordError, ConfigError
 from commit_coord.locks.hive_lease import HiveLease
-from commit_coord.model import Resource
-from commit_coord.protocol.migration import Phase
+from commit_coord.model import LockEntry, LockMode, Resource
+from commit_coord.protocol.migration import Phase, State
 from commit_coord.redaction import without_passwords
 from commit_coord.ui import freeing, moving, rendering, requests, tables
-from commit_coord.ui.forms import FIELD, Proofs
+from commit_coord.ui.forms import FIELD, SHOWN, Proofs
 from commit_coord.ui.looking import Look, Looks
 from commit_coord.ui.now import SHORT, now
 from commit_coord.ui.recent import Recent
 from commit_coord.ui.rendering import ROOT, address
-from commit_coord.ui.visiting import NotFound, Place, Refused, Shown, Visit, Visitor
+from commit_coord.ui.visiting import Changed, NotFound, Place, Refused, Shown, Visit, Visitor
 
 logger = logging.getLogger(__name__)
 
 WATCH_EVERY_S = 0.4
 """How often the locks are looked at for those who watch."""
 _LONGEST_REASON = 500
+NOTHING_SEEN = 0
 _NO_LOOK = -1
 """The version of the locks while they can't be listed."""
 _NOT_CONFIRMED = "Nothing was changed: type exactly what is asked for."
+_CHANGED = "Nothing was changed: it is not as this page showed it any more. Look at it again, and confirm it again."
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Served:
     """A catalog, and what the page keeps of it."""
 
     catalog: CoordinatedCatalog
     looks: Looks
     recent: Recent
+    rendered: dict[tuple[object, ...], bytes] = field(default_factory=dict)
+    """The events of the latest look, by what is asked for and the rights; used by one thread."""
+    fails: bool = False
+    """Whether the locks could not be listed the last time."""
 
 
 class Pages:
@@ -77,8 +84,13 @@ class Pages:
     ) -> None:
         self._served = {name: _Served(catalog, Looks(catalog), Recent()) for name, catalog in catalogs.items()}
         self._proofs, self._may_change, self._serves_writers = Proofs(secret), may_change, serves_writers
+        self._stopping = threading.Event()
         for served in self._served.values():
             served.catalog.events.subscribe(served.recent)
+
+    def stop(self) -> None:
+        """Begin nothing that takes long any more."""
+        self._stopping.set()
 
     def answer(self, visit: Visit) -> Shown:
         """Return the answer to *visit*, also if it ends in an error. Blocks."""
@@ -90,6 +102,8 @@ class Pages:
             return self._message(visit, HTTPStatus.NOT_FOUND, str(error))
         except Refused as error:
             return self._message(visit, HTTPStatus.FORBIDDEN, str(error))
+        except Changed as error:
+            return self._message(visit, HTTPStatus.CONFLICT, str(error))
         except CommitCoordError as error:
             logger.warning("a page can't be shown: %s", error)
             return self._message(visit, HTTPStatus.SERVICE_UNAVAILABLE, without_passwords(str(error)))
@@ -109,27 +123,49 @@ class Pages:
         values = {"following": following, "is_wrong": is_wrong, "is_possible": is_possible}
         return rendering.html("login.html", HTTPStatus.UNAUTHORIZED, **self._frame(None, None), **values)
 
-    def changes(self, visit: Visit, seen: int) -> tuple[int, bytes]:
-        """Return the version of the locks now, and the events for a browser that has seen version *seen*. Blocks.
+    def refusal(self, status: HTTPStatus, said: str) -> Shown:
+        """Return a page for a visit that was refused before it began."""
+        return rendering.html(
+            "message.html", status, **self._frame(None, None), heading=status.phrase, said=without_passwords(said)
+        )
 
-        Raises:
-            NotFound: The visitor sees no such catalog.
-        """
-        place, served = self._place(visit)
+    def has_proof(self, visit: Visit) -> bool:
+        """Return whether *visit* sends a form of this server."""
+        try:
+            self._proofs.check(visit.visitor, visit.form)
+        except Refused:
+            return False
+        return True
+
+    def look(self, catalog: str) -> Look | str:
+        """Return the locks now, or why they can't be listed; for all who watch the catalog. Blocks."""
+        served = self._served[catalog]
         try:
             look = served.looks.latest(WATCH_EVERY_S / 2)
+            served.fails = False
+            return look
         except Exception as error:  # whatever it is, the next look may succeed
-            if seen == _NO_LOOK:
-                return _NO_LOOK, b""
-            logger.warning("the locks of %s can't be listed", place.catalog.name, exc_info=True)
-            problem = without_passwords(str(error)) if isinstance(error, CommitCoordError) else ""
-            return _NO_LOOK, rendering.event("summary", rendering.text("_summary.html", now=None, problem=problem))
-        if look.version == seen:
-            return seen, b""
-        values = self._now_values(visit, place, look)
-        return look.version, rendering.event("now", rendering.text("_now.html", **values)) + rendering.event(
-            "summary", rendering.text("_summary.html", **values)
-        )
+            if not served.fails:
+                logger.warning("the locks of %s can't be listed", catalog, exc_info=True)
+            served.fails = True
+            return without_passwords(str(error)) if isinstance(error, CommitCoordError) else ""
+
+    def events(self, visit: Visit, look: Look | str) -> bytes:
+        """Return the events for a browser that has not seen *look*; those who see the same share one text."""
+        if isinstance(look, str):
+            return rendering.event("summary", rendering.text("_summary.html", now=None, problem=look))
+        place, served = self._place(visit)
+        databases = {entry.resource.path[0] for entry in look.entries}
+        rights = [(one, place.reads(Resource((one,))), place.administers(Resource((one,)))) for one in databases]
+        key = look.version, visit.query.get("find"), visit.query.get("page"), frozenset(rights)
+        if (events := served.rendered.get(key)) is None:
+            values = self._now_values(visit, place, look)
+            events = rendering.event("now", rendering.text("_now.html", **values))
+            events += rendering.event("summary", rendering.text("_summary.html", **values))
+            for old in [one for one in served.rendered if one[0] != look.version]:
+                del served.rendered[old]
+            served.rendered[key] = events
+        return events
 
     def has(self, visit: Visit) -> bool:
         """Return whether the visitor sees the catalog that the path names."""
@@ -199,7 +235,8 @@ class Pages:
     ) -> Shown:
         table = place.catalog.load_table(name)
         resource = place.catalog.spelled(Resource.table(name))
-        path = resource.path
+        look = served.looks.latest(1.0)
+        phase = moving.phase_of(place, table)
         try:
             files: tables.Files | None = tables.files(table)
         except (OSError, ValueError):
@@ -211,12 +248,14 @@ class Pages:
             **self._frame(place, visit.visitor, "tables"),
             name=name,
             table=table,
-            locks=[entry for entry in served.looks.latest(1.0).entries if entry.resource.path[:2] == path],
+            locks=[entry for entry in look.entries if _concerns(entry, resource)],
+            cause_of_death=look.cause_of_death,
             commits=tables.commits(table),
             files=files,
             waits=served.recent.waits(".".join(name)),
             serves_writers=self._serves_writers,
-            phase=moving.phase_of(place, table),
+            phase=phase,
+            shown=phase and _shown(phase[0]),
             may_move=place.administers(resource),
             said=said,
         )
@@ -229,9 +268,10 @@ class Pages:
         target = visit.form.get("target", "")
         if phase is None or target not in {step.target for step in phase[1]}:
             raise NotFound("The table can't go to this phase from where it is.")
-        if visit.form.get("confirm", "").strip() != name[-1]:
-            return self._table_page(visit, place, served, name, said=_NOT_CONFIRMED, status=HTTPStatus.BAD_REQUEST)
-        moved = moving.move(place, name, Phase(target), _reason(visit))
+        if (asked := self._asked(visit, name[-1], _shown(phase[0]))) is not None:
+            return self._table_page(visit, place, served, name, status=asked[0], said=asked[1])
+        stopping = self._stopping.is_set
+        moved = moving.move(place, name, phase[0], Phase(target), _reason(visit), is_stopping=stopping)
         said = f"{moved.outcome}: {moved.after}" + (f". {moved.reason}" if moved.reason else "")
         return self._table_page(visit, place, served, name, said=said)
 
@@ -239,53 +279,58 @@ class Pages:
         text, table = visit.query.get("id", "").strip(), visit.query.get("table", "").strip()
         name = _identifier(*table.split(".")) if table else None
         found = problem = None
+        look = served.looks.latest(1.0)
         if text and len(text) < SHORT:
             problem = f"A request id has at least its first {SHORT} letters here."
         elif text:
             if name is not None:
                 _require_readable(place, name)
                 place.catalog.metadata_location(name)
-            look = served.looks.latest(1.0)
             found = requests.fate(place, served.recent, look, text, name)
         frame = self._frame(place, visit.visitor, "request")
-        return rendering.html("request.html", **frame, text=text, table=table, fate=found, problem=problem)
+        frame |= {"text": text, "table": table, "fate": found, "problem": problem}
+        return rendering.html("request.html", **frame, cause_of_death=look.cause_of_death)
 
     def _free(self, visit: Visit, place: Place, served: _Served) -> Shown:
         request_id = (visit.form if visit.method == "POST" else visit.query).get("request", "")
         if visit.method == "POST":
             self._proofs.check(visit.visitor, visit.form)
-        locks = freeing.request_locks(place, served.looks.latest(), request_id)
-        frame = self._frame(place, visit.visitor, "now")
-        word = freeing.confirmation_of(request_id)
-        if visit.method == "POST" and visit.form.get("confirm", "").strip() == word:
-            freed = freeing.free(place, request_id, _reason(visit))
-            return rendering.html("freed.html", **frame, freed=freed, causes={})
-        status, said = self._asked(visit)
-        causes = {entry.request_id: served.looks.latest(1.0).cause_of_death(entry) for entry in locks}
-        return rendering.html(
-            "free.html", status, **frame, locks=locks, word=word, request_id=request_id, causes=causes, said=said
-        )
+        look = served.looks.latest()
+        locks = freeing.request_locks(place, look, request_id)
+        word, shown = freeing.confirmation_of(request_id), freeing.digest(locks)
+        frame = self._frame(place, visit.visitor, "now") | {"cause_of_death": look.cause_of_death}
+        if (asked := self._asked(visit, word, shown)) is None:
+            return self._freed(place, freeing.free(place, request_id, _reason(visit)), frame)
+        values = {"locks": locks, "word": word, "shown": shown, "said": asked[1], "request_id": request_id}
+        return rendering.html("free.html", asked[0], **frame, **values, is_conditional=_is_conditional(place))
 
     def _reap(self, visit: Visit, place: Place, served: _Served) -> Shown:
         if visit.method == "POST":
             self._proofs.check(visit.visitor, visit.form)
         look = served.looks.latest()
-        locks = freeing.dead_locks(place, look)
-        frame = self._frame(place, visit.visitor, "now")
-        causes = {entry.request_id: look.cause_of_death(entry) for entry in locks}
-        if visit.method == "POST" and visit.form.get("confirm", "").strip() == freeing.REAP_WORD:
-            freed = freeing.reap(place, _reason(visit))
-            return rendering.html("freed.html", **frame, freed=freed, causes=causes)
-        status, said = self._asked(visit)
-        word = freeing.REAP_WORD
-        return rendering.html("reap.html", status, **frame, locks=locks, word=word, causes=causes, said=said)
+        locks, guards = freeing.dead_locks(place, look), freeing.left_guards(place, look)
+        word, shown = freeing.REAP_WORD, freeing.digest([*locks, *guards])
+        frame = self._frame(place, visit.visitor, "now") | {"cause_of_death": look.cause_of_death}
+        if (asked := self._asked(visit, word, shown)) is None:
+            return self._freed(place, freeing.reap(place, _reason(visit)), frame)
+        values = {"locks": locks, "guards": guards, "word": word, "shown": shown, "said": asked[1]}
+        return rendering.html("reap.html", asked[0], **frame, **values)
 
     # What pages share.
 
     @staticmethod
-    def _asked(visit: Visit) -> tuple[int, str]:
-        """Return status and message of a page that asks for a confirmation, for the first time or again."""
-        return (HTTPStatus.BAD_REQUEST, _NOT_CONFIRMED) if visit.method == "POST" else (HTTPStatus.OK, "")
+    def _asked(visit: Visit, word: str, shown: str) -> tuple[int, str] | None:
+        """Return status and message of a page that asks for a confirmation; None once *shown* is confirmed."""
+        if visit.method != "POST":
+            return HTTPStatus.OK, ""
+        if visit.form.get("confirm", "").strip() != word:
+            return HTTPStatus.BAD_REQUEST, _NOT_CONFIRMED
+        return None if visit.form.get(SHOWN) == shown else (HTTPStatus.CONFLICT, _CHANGED)
+
+    @staticmethod
+    def _freed(place: Place, freed: Sequence[LockEntry], frame: dict[str, Any]) -> Shown:
+        has_file = bool(place.catalog.settings.commit_coord_audit_log)
+        return rendering.html("freed.html", **frame, freed=freed, has_file=has_file)
 
     def _message(self, visit: Visit, status: HTTPStatus, said: str) -> Shown:
         place = self._place(visit)[0] if visit.path and self.has(visit) else None
@@ -304,6 +349,7 @@ class Pages:
             "visitor": visitor,
             "proof": self._proofs.of(visitor) if visitor else "",
             "proof_field": FIELD,
+            "shown_field": SHOWN,
             "root": ROOT,
         }
 
@@ -319,9 +365,33 @@ _PAGES: dict[str, _Page] = {
 }
 
 
+def version_of(look: Look | str) -> int:
+    """Return what a browser has seen once it has got the events of *look*."""
+    return _NO_LOOK if isinstance(look, str) else look.version
+
+
 def _require_readable(place: Place, table: Identifier) -> None:
     if not place.reads(place.catalog.spelled(Resource.table(table))):
         raise NotFound(f"There is no table {'.'.join(table)}.")
+
+
+def _concerns(entry: LockEntry, table: Resource) -> bool:
+    """Return whether a lock is on a part of *table*, or on all of its database."""
+    path = entry.resource.path
+    return path[:2] == table.path or (path == table.path[:1] and entry.mode is LockMode.EXCLUSIVE)
+
+
+def _is_conditional(place: Place) -> bool:
+    """Return whether it is certain that a commit without its latch overwrites no other."""
+    try:
+        return place.catalog.swaps_are_conditional()
+    except CommitCoordError:
+        return False
+
+
+def _shown(state: State) -> str:
+    """Return what a form contains of the phase that its page shows."""
+    return f"{state.phase} {state.epoch}"
 
 
 def _table_name(query: Mapping[str, str]) -> Identifier:

@@ -40,12 +40,14 @@ class Waits:
         p50_ms: Half of them waited no longer for the latch.
         p99_ms: 99 of 100 waited no longer.
         refused: The reasons of those that did not land, with the number of each, the most frequent first.
+        unknown: Likewise, of those that may have landed.
     """
 
     count: int
     p50_ms: float
     p99_ms: float
     refused: Sequence[tuple[str, int]]
+    unknown: Sequence[tuple[str, int]]
 
 
 class Recent:
@@ -81,18 +83,28 @@ class Recent:
         if not ended:
             return None
         waited = sorted(one.waited_ms for one in ended)
-        reasons = Counter(one.reason or one.status for one in ended if one.status != CommitStatus.SUCCESS)
         return Waits(
             count=len(ended),
             p50_ms=percentile(waited, 50),
             p99_ms=percentile(waited, 99),
-            refused=reasons.most_common(10),
+            refused=_reasons(ended, CommitStatus.FAILURE),
+            unknown=_reasons(ended, CommitStatus.UNKNOWN),
         )
 
     def find(self, request_id: str) -> list[Ended]:
         """Return the commits whose request id begins with *request_id*, oldest first."""
         with self._lock:
-            return [one for ended in self._by_table.values() for one in ended if one.request_id.startswith(request_id)]
+            tables = list(self._by_table.values())
+        found: list[Ended] = []
+        for ended in tables:
+            with self._lock:  # table by table: commits that end wait for it
+                listed = list(ended)
+            found += [one for one in listed if one.request_id.startswith(request_id)]
+        return found
+
+
+def _reasons(ended: Sequence[Ended], status: CommitStatus) -> list[tuple[str, int]]:
+    return Counter(one.reason or one.status for one in ended if one.status == status).most_common(10)
 
 
 def percentile(ordered: Sequence[float], percent: int) -> float:

@@ -14,7 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from commit_coord.ui.looking import time_left_ms
-from commit_coord.ui.now import SHORT
+from commit_coord.ui.now import SHORT, commit_of
 from commit_coord.ui.visiting import NotFound, Shown
 from commit_coord.units import duration, moment, size
 
@@ -98,6 +98,7 @@ def _environment() -> Environment:
         "iso": _iso,
         "short": _short,
         "time_left": time_left_ms,
+        "commit": commit_of,
     }
     made.globals |= {"address": address, "asset_address": _asset_address}
     return made

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.typedef import Identifier
 
 from commit_coord.clock import SYSTEM_CLOCK
@@ -17,10 +18,10 @@ from commit_coord.errors import CommitCoordError
 from commit_coord.iceberg.attempt import request_uuid
 from commit_coord.model import JournalEntry, LockEntry, Resource
 from commit_coord.ui.looking import Look
-from commit_coord.ui.now import SHORT
+from commit_coord.ui.now import SHORT, commit_of, latched_commit
 from commit_coord.ui.recent import Ended, Recent
 from commit_coord.ui.tables import namespaces
-from commit_coord.ui.visiting import Place
+from commit_coord.ui.visiting import Place, namespace_of
 
 logger = logging.getLogger(__name__)
 
@@ -35,25 +36,46 @@ class Fate:
     """What is known of a request.
 
     Args:
-        locks: Its locks, and its places in queues.
+        locks: Its locks, and its places in queues; of a commit, also those of its latch.
+        commits: The commits whose latch the request is: a latch has an id of its own.
+        is_lock: Whether the request is a lock and no commit is known to belong to it.
         landed: Its commit, if that has landed.
         ended: Its commits in this process.
         audits: The lines of the audit log that name it.
         searched: How many tables were searched for it.
-        skipped: How many were not, because it took too long.
+        failed: How many could not be searched.
+        complete: Whether no other table may have it: none took too long, and the visitor may read all.
     """
 
     locks: Sequence[LockEntry]
+    commits: Sequence[str]
+    is_lock: bool
     landed: JournalEntry | None
     ended: Sequence[Ended]
     audits: Sequence[dict[str, Any]]
     searched: int
-    skipped: int
+    failed: int
+    complete: bool
 
     @property
     def is_known(self) -> bool:
         """Whether anything is known of it."""
         return bool(self.locks or self.landed or self.ended or self.audits)
+
+    @property
+    def is_nowhere(self) -> bool:
+        """Whether every table that may have it was searched, and none has it."""
+        return self.landed is None and self.complete and not self.failed
+
+
+@dataclass(slots=True)
+class _Search:
+    """A search for a commit in tables, which may take a limited time."""
+
+    landed: JournalEntry | None = None
+    searched: int = 0
+    failed: int = 0
+    complete: bool = True
 
 
 def fate(place: Place, recent: Recent, look: Look, text: str, table: Identifier | None) -> Fate:
@@ -66,50 +88,80 @@ def fate(place: Place, recent: Recent, look: Look, text: str, table: Identifier 
         text: The request id, or its first 8 letters or more.
         table: Where its commit is looked for; None looks in all tables, for a limited time.
     """
-    locks = [one for one in look.entries if _begins(one.request_id, text) and place.reads(one.resource)]
-    ended = [one for one in recent.find(text) if len(text) >= SHORT and _reads_table(place, one.table)]
+    locks = [
+        one
+        for one in look.entries
+        if (_begins(one.request_id, text) or _is_beside(commit_of(one), text)) and place.reads(one.resource)
+    ]
     audits = _audited(place, text) if len(text) >= SHORT else []
-    landed, searched, skipped = _landed(place, text, table)
-    return Fate(locks=locks, landed=landed, ended=ended, audits=audits, searched=searched, skipped=skipped)
+    named = [(one.request_id, commit_of(one)) for one in locks]
+    named += [(line["request_id"], _commit_of_line(line)) for line in audits]
+    of_lock = [commit for request_id, commit in named if _begins(request_id, text)]
+    commits = list(dict.fromkeys(filter(None, of_lock)))
+    wanted = commits[0] if commits else text
+    ended = [one for one in recent.find(wanted) if len(text) >= SHORT and _reads_table(place, one.table)]
+    search = _searched(place, wanted, table or (_latched(locks, audits) if commits else None))
+    return Fate(
+        locks=locks,
+        commits=commits,
+        is_lock=bool(of_lock) and not commits and search.landed is None,
+        landed=search.landed,
+        ended=ended,
+        audits=audits,
+        searched=search.searched,
+        failed=search.failed,
+        complete=search.complete,
+    )
+
+
+def _latched(locks: Sequence[LockEntry], audits: Sequence[dict[str, Any]]) -> Identifier:
+    """Return the table of a latch."""
+    resource = locks[0].resource if locks else _resources(audits[0])[0]
+    return (*namespace_of(resource), resource.path[1])
 
 
 def _begins(request_id: str, text: str) -> bool:
     return len(text) >= SHORT and request_id.startswith(text)
 
 
+def _is_beside(commit: str, text: str) -> bool:
+    """Return whether the latch of *commit*, which may be cut off, belongs to the request *text*."""
+    return bool(commit) and len(text) >= SHORT and (commit.startswith(text) or text.startswith(commit))
+
+
 def _reads_table(place: Place, table: str) -> bool:
     return place.reads(Resource.table(table.split(".")))
 
 
-def _landed(place: Place, text: str, table: Identifier | None) -> tuple[JournalEntry | None, int, int]:
-    """Return the commit, and how many tables were searched and skipped."""
+def _searched(place: Place, text: str, table: Identifier | None) -> _Search:
+    """Search the journal for the commit *text*, and then the tables."""
     entry = place.catalog.locks.recall(request_uuid(text))
     if entry is not None and _reads_table(place, entry.table):
-        return entry, 0, 0
+        return _Search(landed=entry)
     until = SYSTEM_CLOCK.now() + _SEARCH_S
-    searched = skipped = 0
+    search = _Search(complete=table is not None or place.reads_all)
     for name in [table] if table is not None else _readable(place):
         if SYSTEM_CLOCK.now() > until:
-            skipped += 1
-            continue
-        searched += 1
+            search.complete = False
+            break
         try:
-            found = _landed_in(place, name, text)
-        except (CommitCoordError, OSError, LookupError):
+            search.landed = _landed_in(place, name, text)
+        except (NoSuchTableError, CommitCoordError, OSError, LookupError, ValueError) as error:
+            if table is None and isinstance(error, NoSuchTableError):
+                continue  # it was dropped meanwhile, or is no Iceberg table
             logger.warning("%s can't be searched for a request", ".".join(name), exc_info=True)
+            search.failed += 1
             continue
-        if found is not None:
-            return found, searched, skipped
-    return None, searched, skipped
+        search.searched += 1
+        if search.landed is not None:
+            break
+    return search
 
 
-def _readable(place: Place) -> list[Identifier]:
-    return [
-        table
-        for namespace in namespaces(place.catalog)
-        if place.visitor.reads(place.catalog.name, namespace)
-        for table in place.catalog.list_tables(namespace)
-    ]
+def _readable(place: Place) -> Iterator[Identifier]:
+    for namespace in namespaces(place.catalog):
+        if place.visitor.reads(place.catalog.name, namespace):
+            yield from place.catalog.list_tables(namespace)
 
 
 def _landed_in(place: Place, table: Identifier, text: str) -> JournalEntry | None:
@@ -124,9 +176,9 @@ def _landed_in(place: Place, table: Identifier, text: str) -> JournalEntry | Non
 
 
 def _audited(place: Place, text: str) -> list[dict[str, Any]]:
-    """Return the lines of the audit log that name the request; only for visitors who may read the whole catalog."""
+    """Return the lines of the audit log about locks of the request, as far as the visitor may read what they locked."""
     path = place.catalog.settings.commit_coord_audit_log
-    if not path or not place.reads_all:
+    if not path:
         return []
     try:
         with open(path, "rb") as file:
@@ -139,11 +191,25 @@ def _audited(place: Place, text: str) -> list[dict[str, Any]]:
         return []
     found = []
     for line in lines:
-        if text.encode() in line:
+        if text[:SHORT].encode("utf-8", "replace") in line:
             try:
                 record = json.loads(line)
             except ValueError:
                 continue  # the first one may be cut
-            if str(record.get("request_id", "")).startswith(text) and record.get("catalog") == place.catalog.name:
+            is_named = _begins(str(record.get("request_id", "")), text) or _is_beside(_commit_of_line(record), text)
+            if is_named and _may_read(place, record):
                 found.append(record)
     return found
+
+
+def _commit_of_line(record: dict[str, Any]) -> str:
+    return latched_commit(record.get("scope", ""), record.get("owner", {}).get("statement", ""))
+
+
+def _may_read(place: Place, record: dict[str, Any]) -> bool:
+    locks = _resources(record)
+    return bool(locks) and record.get("catalog") == place.catalog.name and all(place.reads(one) for one in locks)
+
+
+def _resources(record: dict[str, Any]) -> list[Resource]:
+    return [Resource.parse(lock.partition(" ")[2]) for lock in record.get("locks", ())]

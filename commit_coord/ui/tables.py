@@ -22,6 +22,8 @@ _SHOWN_COMMITS = 50
 _BARS = 48
 _MOST_FILES = 20_000
 """Files whose sizes are read; reading them takes about a second."""
+_LONGEST_MANIFEST = 64 * 1024 * 1024
+"""Bytes of a manifest that is read for them; that of 20,000 files has few."""
 _MOST_TABLES = 10_000
 
 
@@ -39,7 +41,7 @@ class Files:
     """The sizes of a table's data files.
 
     Args:
-        counted: How many were looked at, the newest first.
+        counted: How many were looked at; of whole manifests, the newest first.
         all: Whether these are all.
         size: Bytes of those.
         small: How many of those ``compact`` puts together with others.
@@ -113,27 +115,26 @@ def bars(times: Sequence[int]) -> list[Bar]:
 
 
 def files(table: Table) -> Files:
-    """Return the sizes of the data files of the current snapshot, read from its manifests, newest first."""
+    """Return the sizes of the data files of the current snapshot, read from its manifests, newest first.
+
+    A manifest is decoded as a whole. So one that has too many files is left out.
+    """
     limit = small_below(table)
     counted = size = small = 0
     complete = True
-    for one in _file_sizes(table):
-        if counted == _MOST_FILES:
-            complete = False
-            break
-        counted, size, small = counted + 1, size + one, small + (one < limit)
-    return Files(counted=counted, all=complete, size=size, small=small, small_below=limit)
-
-
-def _file_sizes(table: Table) -> Iterator[int]:
     snapshot = table.current_snapshot()
-    if snapshot is None:
-        return
-    for manifest in manifest_list.read(table.io, snapshot.manifest_list):
-        if manifest.content == ManifestContent.DATA:
-            entries = manifests.entries_of(table.io, manifest)
-            for entry in (*entries.added, *entries.existing):
-                yield entry["data_file"]["file_size_in_bytes"]
+    for manifest in manifest_list.read(table.io, snapshot.manifest_list) if snapshot is not None else ():
+        if manifest.content != ManifestContent.DATA:
+            continue
+        many = (manifest.added_files_count or 0) + (manifest.existing_files_count or 0)
+        if counted + many > _MOST_FILES or manifest.manifest_length > _LONGEST_MANIFEST:
+            complete = False
+            continue
+        entries = manifests.entries_of(table.io, manifest)
+        sizes = [entry["data_file"]["file_size_in_bytes"] for entry in (*entries.added, *entries.existing)]
+        counted, size = counted + len(sizes), size + sum(sizes)
+        small += sum(one < limit for one in sizes)
+    return Files(counted=counted, all=complete, size=size, small=small, small_below=limit)
 
 
 def listing(catalog: CoordinatedCatalog, wanted: str, reads: Callable[[Identifier], bool]) -> Listing:

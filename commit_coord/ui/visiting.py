@@ -16,6 +16,10 @@ class Refused(Exception):
     """The visitor may not do this. Nothing was done."""
 
 
+class Changed(Exception):
+    """It is not any more as the visitor was shown it, or the server stops. Nothing was done."""
+
+
 class NotFound(LookupError):
     """The page has nothing under this address."""
 

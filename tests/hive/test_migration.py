@@ -679,15 +679,23 @@ def test_an_operator_moves_a_table_on_the_page(world: World, monkeypatch: pytest
             Visit(method=method, path=("t", "table"), query=query, form=form, visitor=ann)
         ).body.decode()
 
-    found = re.search(r'name="proof" value="(\w+)"', shown())
-    assert found is not None
-    proof = found[1]
+    def hidden() -> dict[str, str]:
+        return dict(re.findall(r'type="hidden" name="(\w+)" value="([^"]*)"', shown()))
+
+    def send(target: str, confirm: str, **form: str) -> str:
+        return shown(**hidden(), **form, target=target, confirm=confirm)
+
     assert "in phase <strong>hms</strong>" in shown()
-    assert "Nothing was changed" in shown(proof=proof, target="both", confirm="yes")
-    assert "changed: both (epoch 1)" in shown(proof=proof, target="both", confirm="t", why="ready")
-    assert "can&#39;t go to this phase" in shown(proof=proof, target="both", confirm="t")
-    assert "changed: zookeeper (epoch 2)" in shown(proof=proof, target="zookeeper", confirm="t")
-    assert "changed: hms (epoch 4)" in shown(proof=proof, target="hms", confirm="t")
+    assert "Nothing was changed" in send("both", "yes")
+    old = hidden()
+    assert "changed: both (epoch 1)" in send("both", "t", why="ready")
+    assert "not as this page showed it" in shown(**old, target="hms", confirm="t")
+    assert "can&#39;t go to this phase" in send("both", "t")
+    assert "changed: zookeeper (epoch 2)" in send("zookeeper", "t")
+    assert "changed: hms (epoch 4)" in send("hms", "t")
+    pages.stop()
+    assert "the server stops" in send("both", "t")
+    assert "in phase <strong>hms</strong>" in shown()
 
     lines = [json.loads(line) for line in Path(f"{world.folder}/audit").read_text().splitlines()]
     assert [("phase begun", "ann", "ready"), ("phase done", "ann", "ready")] == [

@@ -140,6 +140,13 @@ def test_a_wrong_setting_is_refused_with_one_line(tmp_path: Path, text: str, rea
     assert 1 == result.stderr.count("\n")
 
 
+def test_a_representation_shows_no_secret() -> None:
+    properties = {"uri": "postgresql://me:hidden@db/x", "s3.secret-access-key": "hidden", "lock-impl": "sql"}
+    shown = repr(Serving(catalogs=("shop",), properties=properties))
+    assert "hidden" not in shown
+    assert "'lock-impl': 'sql'" in shown
+
+
 def test_a_file_that_is_not_there_is_refused() -> None:
     result = CliRunner().invoke(app, ["serve", "--config", "/nowhere/serve.toml"])
     assert ExitCode.USAGE == result.exit_code

@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 import commit_coord
 from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.model import LockMode, Resource
-from tests.processes import Process
+from tests.processes import Process, until
 from tests.rest.kit import SCHEMA, ids
 from tests.ui import chromium
 from tests.ui.kit import served_page
@@ -143,8 +143,12 @@ def test_everything_works_without_javascript(browser: Browser, address: str, sho
     page.goto(address)
     with shop.lock_operation({Resource(("db", "orders")): X}, statement="stuck again"):
         request_id = shop.show_locks()[0].request_id
-        page.get_by_role("link", name="Look again").click()
-        expect(page.get_by_text("stuck again")).to_be_visible()
+
+        def is_there() -> bool:
+            page.get_by_role("link", name="Look again").click()
+            return page.get_by_text("stuck again").is_visible()
+
+        until(is_there, "the lock is shown")  # a look that is just over may be shown once more
         page.get_by_label("Find").fill("nobody at all")
         page.get_by_role("button", name="Find").click()
         expect(page.get_by_text("No lock contains")).to_be_visible()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from commit_coord.model import Generation, LockEntry, LockMode, LockScope, LockState, Owner, Resource
-from commit_coord.ui.now import PAGE_SIZE, Now, now
+from commit_coord.ui.now import PAGE_SIZE, Now, commit_of, now
 from commit_coord.ui.recent import percentile
 from commit_coord.ui.tables import bars
 
@@ -92,6 +92,18 @@ def test_locks_are_found_by_table_owner_statement_and_request() -> None:
     for wanted in ("PEOPLE", "db.people", "bob@", "compact", "r2"):
         assert ["r2"] == requests(look(*entries, wanted=wanted))
     assert [] == requests(look(*entries, wanted="nobody"))
+
+
+def test_a_latch_names_its_commit() -> None:
+    """Also where a metastore has cut off the statement; a lock of an operation, and too few letters, name none."""
+    whole = "01234567-0123-4123-8123-0123456789ab"
+
+    def named(statement: str, scope: LockScope = LockScope.COMMIT) -> str:
+        return commit_of(replace(entry("db/t", "r"), scope=scope, owner=replace(ANN, statement=statement)))
+
+    assert (whole, whole[:10]) == (named(f"commit {whole}"), named(f"commit {whole[:10]}"))
+    assert ("", "") == (named(f"commit {whole[:7]}"), named("rename"))
+    assert not named(f"commit {whole}", LockScope.OPERATION)
 
 
 def test_percentiles_are_values_that_were_measured() -> None:

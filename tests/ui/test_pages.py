@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 
 import commit_coord
 from commit_coord.catalog.base import CoordinatedCatalog
-from commit_coord.errors import CommitLockFailed, LockServiceUnavailable
+from commit_coord.errors import CommitLockFailed, LockServiceUnavailable, MetastoreUnavailable
 from commit_coord.events import CommitEnded, Event
 from commit_coord.locks.hive_lease import LeaseObject
 from commit_coord.model import LockEntry, LockMode, Resource
@@ -105,6 +106,16 @@ def test_a_confirmed_request_is_freed_and_audited(
     assert ("unlock", "its host is gone", held.request_id) == (line["how"], line["why"], line["request_id"])
 
 
+def test_without_a_file_no_audit_log_is_promised(
+    server: InProcess, held: LockEntry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who freed what is then in the log of the server alone."""
+    catalog = server.application._warehouses.chosen("shop").catalog
+    monkeypatch.setattr(catalog, "settings", replace(catalog.settings, commit_coord_audit_log=""))
+    fields = page(server, f"/ui/shop/free?request={held.request_id}").form() | {"confirm": held.request_id[:8]}
+    assert "The log of the server says who" in Html(send(server, "/ui/shop/free", fields).body).text
+
+
 @pytest.mark.parametrize("typed", ["", "yes", "00000000"])
 def test_nothing_is_freed_without_the_confirmation(
     server: InProcess, shop: CoordinatedCatalog, held: LockEntry, audit_log: Path, typed: str
@@ -116,6 +127,90 @@ def test_nothing_is_freed_without_the_confirmation(
     assert "Nothing was changed" in Html(answer.body).text
     assert 1 == len(shop.show_locks(ORDERS))
     assert [] == audited(audit_log)
+
+
+def test_what_has_changed_since_is_confirmed_again(
+    server: InProcess, shop: CoordinatedCatalog, held: LockEntry, audit_log: Path
+) -> None:
+    """A confirmation is for the locks that the page showed, and for no others."""
+    path = f"/ui/shop/free?request={held.request_id}"
+    fields = page(server, path).form() | {"confirm": held.request_id[:8]}
+    listed = shop.show_locks()
+    with pytest.MonkeyPatch.context() as patch:
+        other = replace(held, resource=Resource(("db", "people")))
+        patch.setattr(CoordinatedCatalog, "show_locks", lambda *_: [*listed, other])
+        answer = send(server, "/ui/shop/free", fields)
+        assert 409 == answer.status
+        assert "not as this page showed it" in Html(answer.body).text
+        assert "db / people" in Html(answer.body).text
+    assert 1 == len(shop.show_locks(ORDERS))
+    assert [] == audited(audit_log)
+    assert 200 == send(server, "/ui/shop/free", fields).status
+
+
+def test_more_dead_owners_than_shown_are_confirmed_again(
+    server: InProcess, shop: CoordinatedCatalog, held: LockEntry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Locks whose owner has died since the page was shown are not released with the others."""
+    fields = page(server, "/ui/shop/reap").form() | {"confirm": "reap"}
+    monkeypatch.setattr("commit_coord.process.SystemHost.is_dead", lambda _, process: process == held.owner.process)
+    assert 409 == send(server, "/ui/shop/reap", fields).status
+    assert 1 == len(shop.show_locks(ORDERS))
+
+
+def test_what_was_freed_before_an_error_is_said(
+    server: InProcess, held: LockEntry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sentence of the error is shown as it is."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise LockServiceUnavailable("some locks were freed, and then the service did not answer")
+
+    fields = page(server, f"/ui/shop/free?request={held.request_id}").form() | {"confirm": held.request_id[:8]}
+    monkeypatch.setattr(CoordinatedCatalog, "unlock", fail)
+    assert "some locks were freed, and then" in Html(send(server, "/ui/shop/free", fields).body).text
+
+
+def test_what_a_freed_commit_risks_depends_on_the_store(
+    server: InProcess, held: LockEntry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a swap that compares, or while that can't be asked, no commit is said to be safe."""
+    path = f"/ui/shop/free?request={held.request_id}"
+    assert "A commit in progress stays safe" in page(server, path).text
+    monkeypatch.setattr(CoordinatedCatalog, "swaps_are_conditional", lambda _: False)
+    assert "may overwrite another one" in page(server, path).text
+
+    def fail(_: object) -> None:
+        raise MetastoreUnavailable("no server answers")
+
+    monkeypatch.setattr(CoordinatedCatalog, "swaps_are_conditional", fail)
+    text = page(server, path).text
+    assert "may overwrite another one" in text
+    assert "stays safe" not in text
+
+
+def test_a_lock_on_the_whole_database_is_on_the_page_of_a_table(server: InProcess, shop: CoordinatedCatalog) -> None:
+    """It locks the table, too; a shared one, which the locks on other tables take, does not."""
+    path = "/ui/shop/table?namespace=db&name=orders"
+    with shop.lock_operation({Resource(("db", "people")): X}, statement="elsewhere"):
+        assert "Nobody holds a lock on this table" in page(server, path).text
+    with shop.lock_operation({Resource(("db",)): X}, statement="whole database"):
+        page(server, "/ui/shop/reap")  # looks again, however new the last look is
+        assert "whole database" in page(server, path).text
+        assert "Nobody holds a lock" not in page(server, path).text
+
+
+def test_the_left_behind_guard_of_a_table_is_listed_before_it_is_released(
+    server: InProcess, held: LockEntry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not one of a dead owner, and goes along with those."""
+    guard = replace(held, guard=True, explicit=True, request_id="left-behind")
+    monkeypatch.setattr(CoordinatedCatalog, "show_locks", lambda *_: [guard])
+    assert "left-behind" not in page(server, "/ui/shop/reap").text
+    monkeypatch.setattr(CoordinatedCatalog, "is_left", lambda _, entry: entry.guard)
+    text = page(server, "/ui/shop/reap").text
+    assert "Guards of tables that are gone" in text
+    assert "request left-behind" in text
 
 
 @pytest.mark.parametrize("proof", ["", "0" * 64, "é"])
@@ -133,7 +228,10 @@ def test_a_request_of_another_origin_is_refused(server: InProcess, held: LockEnt
     """Also with the right proof; but a link on another page may lead here."""
     fields = page(server, f"/ui/shop/free?request={held.request_id}").form() | {"confirm": held.request_id[:8]}
     foreign = {"origin": "https://evil.example", "sec-fetch-site": "cross-site"}
-    assert 403 == send(server, "/ui/shop/free", fields, headers=foreign).status
+    refused = send(server, "/ui/shop/free", fields, headers=foreign)
+    assert 403 == refused.status
+    assert "may not ask this server" in Html(refused.body).text
+    assert "text/html" in refused.headers["content-type"]
     assert 403 == server.ask("GET", "/ui/shop/", headers=foreign).status
     followed = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
     assert 200 == server.ask("GET", "/ui/shop/", headers=followed).status
@@ -141,23 +239,39 @@ def test_a_request_of_another_origin_is_refused(server: InProcess, held: LockEnt
     assert 403 == send(server, "/ui/shop/free", fields, headers=followed).status
 
 
-def test_a_read_only_page_frees_nothing(shop: CoordinatedCatalog, held: LockEntry) -> None:
-    """It has no button, and refuses the form."""
+def test_a_read_only_page_changes_nothing(
+    shop: CoordinatedCatalog, held: LockEntry, audit_log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has no button, and refuses each form that another page of the same server would accept."""
+    monkeypatch.setattr("commit_coord.process.SystemHost.is_dead", lambda _, process: process == held.owner.process)
+    with InProcess(Serving(catalogs=("shop",), threads=2)) as server:
+        proofs = vars(server.application._browsing)["_pages"]._proofs
+        free = page(server, f"/ui/shop/free?request={held.request_id}").form() | {"confirm": held.request_id[:8]}
+        reap = page(server, "/ui/shop/reap").form() | {"confirm": "reap"}
     with InProcess(Serving(catalogs=("shop",), threads=2, ui=Ui(read_only=True))) as server:
         shown = page(server, "/ui/shop/")
         assert [] == shown.links("/free")
         assert "Read-only." in shown.text
         page(server, f"/ui/shop/free?request={held.request_id}", 403)
+        vars(server.application._browsing)["_pages"]._proofs = proofs  # else the forms are refused for their proof
+        move = {"proof": free["proof"], "target": "both", "confirm": "orders", "shown": "hms 0"}
+        for path, fields in (("free", free), ("reap", reap), ("table?namespace=db&name=orders", move)):
+            answer = send(server, f"/ui/shop/{path}", fields)
+            assert 403 == answer.status
+            assert "Only an administrator" in Html(answer.body).text
+    assert 1 == len(shop.show_locks(ORDERS))
+    assert [] == [line for line in audited(audit_log) if line["how"] != "access refused"]
 
 
 def test_the_locks_of_a_dead_owner_are_marked_and_reaped(
     server: InProcess, shop: CoordinatedCatalog, held: LockEntry, audit_log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The page says that the owner is dead, and releases its locks once that is confirmed."""
-    monkeypatch.setattr("commit_coord.ui.looking.is_dead", lambda process: process == held.owner.process)
     monkeypatch.setattr("commit_coord.process.SystemHost.is_dead", lambda _, process: process == held.owner.process)
     shown = page(server, "/ui/shop/")
     assert "dead: its process has ended" in shown.text
+    for path in ("table?namespace=db&name=orders", f"request?id={held.request_id}", f"free?request={held.request_id}"):
+        assert "dead: its process has ended" in page(server, f"/ui/shop/{path}").text
     fields = page(server, shown.links("/reap")[0]).form()
 
     assert 400 == send(server, "/ui/shop/reap", {**fields, "confirm": "no"}).status
@@ -173,14 +287,30 @@ def test_the_locks_of_a_dead_owner_are_marked_and_reaped(
 def test_the_page_of_a_table_shows_its_commits_and_files(server: InProcess) -> None:
     """The commits with their groups, the number and size of the files, and how many are small."""
     text = page(server, "/ui/shop/table?namespace=db&name=orders").text
-    for part in ("Nobody holds a lock on this table.", "2 × 1", "data files 2", "small 2 below", "append", "+2"):
+    for part in (
+        "Nobody holds a lock on this table or on its whole database.",
+        "2 × 1",
+        "data files 2",
+        "small 2 below",
+        "append",
+        "+2",
+    ):
         assert part in text
+
+
+def test_a_manifest_of_too_many_files_is_not_read(server: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page is there, and says that there are more files."""
+    monkeypatch.setattr("commit_coord.ui.tables._MOST_FILES", 0)
+    monkeypatch.setattr("commit_coord.iceberg.manifests.entries_of", lambda *_: pytest.fail("it was read"))
+    text = page(server, "/ui/shop/table?namespace=db&name=orders").text
+    assert "data files 0 and more" in text
+    assert "The others were not counted" in text
 
 
 def test_commits_through_the_server_have_waits_and_reasons(server: InProcess) -> None:
     """What this process has carried out is shown with its waits, and what was refused with the reason."""
     catalog = server.application._warehouses.chosen("shop").catalog
-    for status, reason in (("SUCCESS", ""), ("FAILURE", "the column was dropped")):
+    for status, reason in (("SUCCESS", ""), ("FAILURE", "the column was dropped"), ("UNKNOWN", "no answer came")):
         catalog.events.emit(
             CommitEnded(
                 table="db.orders",
@@ -194,8 +324,9 @@ def test_commits_through_the_server_have_waits_and_reasons(server: InProcess) ->
             )
         )
     text = page(server, "/ui/shop/table?namespace=db&name=orders").text
-    assert "commits 2 wait, p50 40 ms wait, p99 40 ms" in text
-    assert "1 × the column was dropped" in text
+    assert "commits 3 wait, p50 40 ms wait, p99 40 ms" in text
+    assert "Refused: 1 × the column was dropped May have landed" in text
+    assert text.index("May have landed") < text.index("1 × no answer came")
     assert "the column was dropped" in page(server, "/ui/shop/request?id=FAILURE-request").text
 
 
@@ -237,6 +368,97 @@ def test_a_request_that_landed_is_found(server: InProcess, shop: CoordinatedCata
     assert "at least its first 8 letters" in page(server, "/ui/shop/request?id=abc").text
 
 
+def latched(server: InProcess, shop: CoordinatedCatalog, request_id: str, statement: str = "") -> str:
+    """Free the commit latch of the commit *request_id* on the page; return the latch's own request id."""
+    with shop.coordinator.latch(("db", "orders"), statement=statement or f"commit {request_id}"):
+        latch = shop.show_locks(ORDERS)[0].request_id
+        if not statement:
+            for path in ("/ui/shop/", f"/ui/shop/request?id={request_id}", f"/ui/shop/free?request={latch}"):
+                assert f"/ui/shop/request?id={request_id}" in page(server, path).links("/request?id=")
+        fields = page(server, f"/ui/shop/free?request={latch}").form() | {"confirm": latch[:8]}
+        freed = Html(send(server, "/ui/shop/free", fields).body)
+    assert bool(statement) != (f"/ui/shop/request?id={request_id}" in freed.links("/request?id="))
+    return latch
+
+
+def commit_id(shop: CoordinatedCatalog) -> str:
+    """Return the request id of the newest commit."""
+    snapshot = shop.load_table("db.orders").current_snapshot()
+    assert snapshot is not None
+    assert snapshot.summary is not None
+    return str(snapshot.summary.additional_properties["commit-coord.request-id"])
+
+
+def test_a_freed_latch_leads_to_its_commit(server: InProcess, shop: CoordinatedCatalog) -> None:
+    """A latch has an id of its own: of that no commit ever lands, and the commit must not be repeated for that."""
+    request_id = commit_id(shop)
+    latch = latched(server, shop, request_id)
+    for text in (latch, latch[:8]):
+        shown = page(server, f"/ui/shop/request?id={text}")
+        assert "Landed in db.orders" in shown.text
+        assert "No commit of it" not in shown.text
+        assert f"/ui/shop/request?id={request_id}" in shown.links("/request?id=")
+    assert "unlock at" in page(server, f"/ui/shop/request?id={request_id}").text
+
+
+def test_a_latch_whose_statement_is_cut_off_leads_to_its_commit(
+    server: InProcess, shop: CoordinatedCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a metastore lists it: the beginning of the commit's id is enough to find it, and the latch by the whole id."""
+    request_id = commit_id(shop)
+    with shop.coordinator.latch(("db", "orders"), statement=f"commit {request_id[:12]}"):
+        latch = shop.show_locks(ORDERS)[0].request_id
+        shown = page(server, f"/ui/shop/request?id={latch}")
+        assert f"/ui/shop/request?id={request_id[:12]}" in shown.links("/request?id=")
+        assert "Landed in db.orders" in shown.text
+        assert latch in page(server, f"/ui/shop/request?id={request_id}").text
+
+
+def test_the_latch_of_a_commit_that_has_not_landed_tells_of_the_commit(
+    server: InProcess, shop: CoordinatedCatalog
+) -> None:
+    """What is said is said of the commit, whose id is shown."""
+    request_id = "01234567-0123-4123-8123-0123456789ab"
+    text = page(server, f"/ui/shop/request?id={latched(server, shop, request_id)}").text
+    assert f"the commit {request_id}" in text
+    assert "No commit of it is known to have landed." in text
+
+
+def test_the_id_of_another_lock_tells_nothing_of_a_commit(server: InProcess, shop: CoordinatedCatalog) -> None:
+    """Nobody is told that a commit has not landed, or can be repeated."""
+    text = page(server, f"/ui/shop/request?id={latched(server, shop, '', 'rename')}").text
+    assert "It does not tell whether a commit has landed" in text
+    assert "No commit of it" not in text
+    assert "repeated" not in text
+
+
+def test_a_table_that_cannot_be_searched_is_counted(
+    server: InProcess, shop: CoordinatedCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What could not be searched may have the commit: the page does not say that it can be repeated."""
+    path = "/ui/shop/request?id=01234567-0123-4123-8123-0123456789ab"
+    assert "can be repeated" in page(server, path).text
+
+    def fail(*_: object) -> None:
+        raise OSError("the storage does not answer")
+
+    monkeypatch.setattr("commit_coord.coordinator.services.Services.find", fail)
+    text = page(server, path).text
+    assert "1 table could not be searched" in text
+    assert "0 tables were searched" in text
+    assert "repeated" not in text
+
+
+def test_a_search_that_takes_too_long_says_so(
+    server: InProcess, shop: CoordinatedCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not list the rest of the tables, and does not say that the commit can be repeated."""
+    monkeypatch.setattr("commit_coord.ui.requests._SEARCH_S", -1.0)
+    text = page(server, "/ui/shop/request?id=01234567-0123-4123-8123-0123456789ab").text
+    assert "Not every table was searched." in text
+    assert "repeated" not in text
+
+
 def test_a_freed_request_says_who_freed_it(server: InProcess, shop: CoordinatedCatalog, held: LockEntry) -> None:
     """What was done to a request by force is read from the audit log."""
     shop.unlock(request_id=held.request_id, why="its host is gone", by="ann")
@@ -249,20 +471,30 @@ def test_a_freed_request_says_who_freed_it(server: InProcess, shop: CoordinatedC
 # -- Hostile names -----------------------------------------------------------------------------------------
 
 
-def test_no_name_and_no_statement_becomes_code(server: InProcess, shop: CoordinatedCatalog) -> None:
+def test_no_name_and_no_statement_becomes_code(server: InProcess, shop: CoordinatedCatalog, tmp_path: Path) -> None:
     """Databases, tables, partitions, statements and what a visitor types are text on every page."""
+    tables = [(name.replace(".", ""), name.replace(".", "")) for name in HOSTILE]
     with ExitStack() as leases:
-        for number, name in enumerate(HOSTILE):
-            where = Resource((name.replace(".", ""), name, f"k={name}"))
+        for number, (name, table) in enumerate(zip(HOSTILE, tables, strict=True)):
+            shop.create_namespace(table[:1])
+            shop.create_table(table, SCHEMA, location=f"file://{tmp_path}/hostile-{number}").append(ids(1))
+            where = Resource((*table, f"k={name}"))
             leases.enter_context(shop.lock_operation({where: X}, statement=f"{number} {name}"))
         requests = {entry.request_id for entry in shop.show_locks()}
+        assert len(HOSTILE) == len(requests)
         shown = [page(server, f"/ui/shop/free?request={request_id}") for request_id in requests]
+        shown += [page(server, f"/ui/shop/request?id={request_id}") for request_id in requests]
         shown += [page(server, path) for path in ("/ui/shop/", "/ui/shop/tables", "/ui/shop/request")]
+        for number, (namespace, name) in enumerate(tables):
+            of_table = page(server, rendering.address("shop", "table", namespace=namespace, name=name))
+            assert f"{number} " in of_table.text
+            shown += [of_table]
     for name in HOSTILE:
-        query = rendering.address("shop", "request", id=name + " " * 8, table=name)
-        shown += [Html(server.ask("GET", query).body), Html(server.ask("GET", f"/ui/shop/?{query.split('?')[1]}").body)]
+        shown += [page(server, rendering.address("shop", "request", id=name + " " * 8, table=name), 404)]
+        shown += [page(server, rendering.address("shop", "request", id=name + "12345678"))]
         shown += [page(server, rendering.address("shop", "", find=name))]
-        shown += [page(server, rendering.address("shop", "table", namespace=name, name=name), 404)]
+        shown += [page(server, rendering.address("shop", "tables", find=name))]
+        shown += [page(server, rendering.address("shop", "table", namespace=name, name="nothing"), 404)]
     for one in shown:
         assert not {"img", "b"} & one.tags
         for element in one.elements:
@@ -309,7 +541,12 @@ def test_assets_are_served_under_an_address_that_changes_with_them(server: InPro
 @pytest.fixture
 def guarded(shop: CoordinatedCatalog, tmp_path: Path) -> Iterator[InProcess]:
     """A server with an administrator, and a reader of the namespace ``db``. Their tokens are their names."""
-    grants = {"ann": '{ shop = "administer" }', "bob": '{ "shop/db" = "read" }', "eve": "{ }"}
+    grants = {
+        "ann": '{ shop = "administer" }',
+        "bob": '{ "shop/db" = "read" }',
+        "eve": "{ }",
+        "most": '{ shop = "administer", "shop/secret" = "none" }',
+    }
     (tmp_path / "clients.toml").write_text(
         "".join(
             f'[{name}]\ntoken-sha256 = "{hashlib.sha256(name.encode()).hexdigest()}"\ngrants = {granted}\n'
@@ -343,8 +580,27 @@ def test_a_token_opens_the_page_that_was_asked_for(guarded: InProcess) -> None:
     assert (303, "/ui/shop/tables?find=o") == (answer.status, answer.headers["location"])
     assert "commit_coord_token=ann; Path=/ui; HttpOnly; SameSite=Lax" == answer.headers["set-cookie"]
     assert "This token is not known." in Html(send(guarded, "/ui/login", {**fields, "token": "x"}).body).text
-    ended = send(guarded, "/ui/logout", {}, headers=cookie("ann"))
-    assert "Max-Age=0" in ended.headers["set-cookie"]
+
+
+def test_only_a_form_of_this_server_logs_out(guarded: InProcess) -> None:
+    """A link on another page does not, and neither does a form without the proof."""
+    fields = page(guarded, "/ui/shop/", headers=cookie("ann")).form()
+    followed = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+    for answer in (
+        guarded.ask("GET", "/ui/logout", headers=cookie("ann") | followed),
+        send(guarded, "/ui/logout", {}, headers=cookie("ann")),
+        send(guarded, "/ui/logout", fields, headers=cookie("bob")),
+    ):
+        assert "set-cookie" not in answer.headers
+    ended = send(guarded, "/ui/logout", fields, headers=cookie("ann"))
+    assert (303, True) == (ended.status, "Max-Age=0" in ended.headers["set-cookie"])
+
+
+@pytest.mark.parametrize("foreign", ["x=a b", "flag", 'q="a;b', "a=b=c", "=", "commit_coord_token2=x"])
+def test_cookies_of_other_pages_do_not_matter(guarded: InProcess, foreign: str) -> None:
+    """Other programs of the same host set cookies of every form."""
+    for cookies in (f"{foreign}; commit_coord_token=ann", f"commit_coord_token=ann;{foreign}"):
+        page(guarded, "/ui/shop/", headers={"cookie": cookies})
 
 
 @pytest.mark.parametrize("following", ["//evil.example/", "https://evil.example/ui/", "/ui/\r\nx: y", "/ui\\evil", ""])
@@ -369,6 +625,24 @@ def test_a_reader_sees_only_what_it_may_read(guarded: InProcess, shop: Coordinat
         page(guarded, "/ui/shop/table?namespace=secret&name=t", 404, headers=cookie("bob"))
         assert "secret / t" in page(guarded, "/ui/shop/", headers=cookie("ann")).text
     page(guarded, "/ui/shop/", 404, headers=cookie("eve"))
+
+
+def test_less_in_a_namespace_is_less_than_the_whole_catalog(guarded: InProcess, shop: CoordinatedCatalog) -> None:
+    """Who administers all but one namespace frees nothing there, does not reap, and reads no audit line of it."""
+    most = cookie("most")
+    hidden, seen = Resource(("secret", "t")), ORDERS
+    with shop.lock_operation({hidden: X}, statement="theirs"), shop.lock_operation({seen: X}, statement="ours"):
+        theirs, ours = (shop.show_locks(where)[0].request_id for where in (hidden, seen))
+        assert [] == page(guarded, "/ui/shop/", headers=most).links("/reap")
+        page(guarded, "/ui/shop/reap", 403, headers=most)
+        page(guarded, f"/ui/shop/free?request={theirs}", 404, headers=most)
+        page(guarded, f"/ui/shop/free?request={ours}", headers=most)
+        assert ["/ui/shop/reap"] == page(guarded, "/ui/shop/", headers=cookie("ann")).links("/reap")
+        for request_id in (theirs, ours):
+            shop.unlock(request_id=request_id, why="its host is gone")
+    assert "its host is gone" not in page(guarded, f"/ui/shop/request?id={theirs}", headers=most).text
+    for reader in ("most", "bob"):
+        assert "its host is gone" in page(guarded, f"/ui/shop/request?id={ours}", headers=cookie(reader)).text
 
 
 def test_only_an_administrator_frees_and_the_audit_log_names_it(

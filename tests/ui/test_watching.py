@@ -1,0 +1,286 @@
+"""Many who watch, a lock service that hangs, and what an operator can do meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+
+from commit_coord.catalog.base import CoordinatedCatalog
+from commit_coord.catalog.sql import CoordinatedSqlCatalog
+from commit_coord.errors import LockServiceUnavailable
+from commit_coord.model import LockEntry, LockMode, Resource
+from commit_coord.rest import Serving, browsing
+from commit_coord.ui import rendering
+from tests.limits import PATIENCE
+from tests.rest.asgi import InProcess
+from tests.rest.kit import Response
+from tests.ui.kit import Html, page
+
+X = LockMode.EXCLUSIVE
+ORDERS = Resource(("db", "orders"))
+_MANY = 40
+
+
+class Watcher:
+    """A browser that watches the locks."""
+
+    def __init__(self) -> None:
+        self.status = 0
+        self.text = ""
+        self.gone = asyncio.Event()
+        self._told = asyncio.Event()
+        self._asked = False
+
+    async def receive(self) -> dict[str, Any]:
+        """Return the request, and once the browser has gone, that it has."""
+        if self._asked:
+            await self.gone.wait()
+            return {"type": "http.disconnect"}
+        self._asked = True
+        return {"type": "http.request", "body": b""}
+
+    async def send(self, message: dict[str, Any]) -> None:
+        """Take a part of the answer."""
+        self.status = message.get("status", self.status)
+        self.text += message.get("body", b"").decode()
+        self._told.set()
+
+    async def heard(self, text: str) -> None:
+        """Wait for *text*."""
+        async with asyncio.timeout(PATIENCE):
+            while text not in self.text:
+                self._told.clear()
+                await self._told.wait()
+
+
+@asynccontextmanager
+async def watching(server: InProcess, query: str = "") -> AsyncIterator[Watcher]:
+    """Yield a browser that watches the locks of ``shop``."""
+    watcher = Watcher()
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "raw_path": b"/ui/shop/events",
+        "query_string": query.encode(),
+        "headers": [(b"host", b"127.0.0.1")],
+        "client": ("127.0.0.1", 1),
+    }
+    task = asyncio.ensure_future(server.application(scope, watcher.receive, watcher.send))  # type: ignore[arg-type]
+    try:
+        yield watcher
+    finally:
+        watcher.gone.set()
+        async with asyncio.timeout(PATIENCE):
+            await task
+
+
+@pytest.fixture
+def held(shop: CoordinatedCatalog) -> Iterator[LockEntry]:
+    """A lock that somebody holds on ``db.orders``."""
+    with shop.lock_operation({ORDERS: X}, statement="nightly load"):
+        yield shop.show_locks(ORDERS)[0]
+
+
+class Gate:
+    """Has calls wait until it is opened, and counts those that have begun."""
+
+    def __init__(self, call: Callable[..., Any]) -> None:
+        self.begun, self.count = threading.Event(), 0
+        self.open = threading.Event()
+        self._call = call
+
+    def __call__(self, *given: Any, **named: Any) -> Any:
+        self.count += 1
+        self.begun.set()
+        assert self.open.wait(PATIENCE)
+        return self._call(*given, **named)
+
+    def patch(self, monkeypatch: pytest.MonkeyPatch, name: str, of: type = CoordinatedCatalog) -> None:
+        """Stand in for the catalog's method *name*."""
+
+        def method(*given: Any, **named: Any) -> Any:
+            return self(*given, **named)
+
+        monkeypatch.setattr(of, name, method)
+
+
+def freeing(server: InProcess, held: LockEntry) -> dict[str, str]:
+    """Return the form that frees *held*."""
+    return page(server, f"/ui/shop/free?request={held.request_id}").form() | {"confirm": held.request_id[:8]}
+
+
+async def send(server: InProcess, name: str, fields: dict[str, str]) -> Response:
+    """Return the answer to a form."""
+    return await server.asked("POST", f"/ui/shop/{name}", urlencode(fields).encode())
+
+
+def test_many_who_watch_a_hanging_service_keep_nobody_from_working(
+    server: InProcess, held: LockEntry, shop: CoordinatedCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One look waits for the service; pages that need none are there, and a lock is freed as soon as it answers."""
+    fields = freeing(server, held)
+    hanging = Gate(CoordinatedCatalog.show_locks)
+    hanging.patch(monkeypatch, "show_locks")
+
+    async def work() -> Response:
+        async with AsyncExitStack() as watchers:
+            for _ in range(_MANY):
+                await watchers.enter_async_context(watching(server))
+            assert await asyncio.to_thread(hanging.begun.wait, PATIENCE)
+            free = asyncio.ensure_future(send(server, "free", fields))
+            assert 200 == (await server.asked("GET", "/ui/shop/tables")).status
+            await asyncio.sleep(0.5)
+            assert 1 == hanging.count
+            hanging.open.set()
+            return await free
+
+    assert 200 == server._runner.run(work()).status
+    assert [] == list(shop.show_locks(ORDERS))
+
+
+def test_those_who_see_the_same_share_one_text(
+    server: InProcess, held: LockEntry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is made once for all, and once more for those who look for something."""
+    made: list[str] = []
+    text = rendering.text
+
+    def counted(template: str, **values: Any) -> str:
+        made.append(template)
+        return text(template, **values)
+
+    monkeypatch.setattr(rendering, "text", counted)
+
+    async def watch() -> None:
+        async with AsyncExitStack() as watchers:
+            for query in [""] * 10 + ["find=orders"] * 10:
+                watcher = await watchers.enter_async_context(watching(server, query))
+                await watcher.heard("nightly load")
+
+    server._runner.run(watch())
+    assert 2 == made.count("_now.html")
+
+
+def test_too_many_who_watch_are_told_so(server: InProcess, held: LockEntry, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until another one goes."""
+    monkeypatch.setattr(browsing, "_MOST_WATCHING", 1)
+
+    async def watch() -> None:
+        async with watching(server) as first:
+            await first.heard("nightly load")
+            async with watching(server) as second:
+                await second.heard("browsers watch")
+                assert 429 == second.status
+        async with watching(server) as third:
+            await third.heard("nightly load")
+
+    server._runner.run(watch())
+
+
+def test_too_many_visits_are_a_page_and_leave_room_for_a_form(
+    server: InProcess, held: LockEntry, shop: CoordinatedCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading and freeing have limits of their own."""
+    fields = freeing(server, held)
+    hanging = Gate(CoordinatedSqlCatalog.list_namespaces)
+    hanging.patch(monkeypatch, "list_namespaces", CoordinatedSqlCatalog)
+
+    async def visit() -> Sequence[Response]:
+        visits = [asyncio.ensure_future(server.asked("GET", "/ui/shop/tables")) for _ in range(_MANY)]
+        assert await asyncio.to_thread(hanging.begun.wait, PATIENCE)
+        assert 200 == (await send(server, "free", fields)).status
+        refused, _ = await asyncio.wait(visits, return_when=asyncio.FIRST_COMPLETED)
+        hanging.open.set()
+        assert [200] * 32 == [answer.status for answer in await asyncio.gather(*visits) if answer.status != 429]
+        return [one.result() for one in refused]
+
+    refused = server._runner.run(visit())
+    assert _MANY - 32 == len(refused)
+    assert {429} == {answer.status for answer in refused}
+    assert "32 visits run or wait" in Html(refused[0].body).text
+    assert "retry-after" in refused[0].headers
+    assert [] == list(shop.show_locks(ORDERS))
+
+
+def test_one_action_that_takes_long_runs_at_a_time(
+    server: InProcess, held: LockEntry, shop: CoordinatedCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second one is told so and changes nothing; a lock is freed meanwhile, and later there is a turn again."""
+    reaping, fields = page(server, "/ui/shop/reap").form() | {"confirm": "reap"}, freeing(server, held)
+    slow = Gate(CoordinatedCatalog.reap)
+    slow.patch(monkeypatch, "reap")
+
+    async def act() -> list[Response]:
+        first = asyncio.ensure_future(send(server, "reap", reaping))
+        assert await asyncio.to_thread(slow.begun.wait, PATIENCE)
+        second = await send(server, "reap", reaping)
+        freed = await send(server, "free", fields)
+        slow.open.set()
+        return [await first, second, freed, await send(server, "reap", reaping)]
+
+    first, second, freed, third = server._runner.run(act())
+    assert [200, 409, 200, 200] == [first.status, second.status, freed.status, third.status]
+    assert "Nothing was changed" in Html(second.body).text
+    assert 2 == slow.count
+    assert [] == list(shop.show_locks(ORDERS))
+
+
+def test_the_end_waits_for_an_action_before_it_closes_the_catalogs(
+    shop: CoordinatedCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What has begun to release locks does not meet a closed catalog."""
+    closed: list[bool] = []
+    ended = threading.Event()
+
+    def reap(*_: object, **__: object) -> list[LockEntry]:
+        closed.append(ended.is_set())
+        return []
+
+    slow = Gate(reap)
+    slow.patch(monkeypatch, "reap")
+    server = InProcess(Serving(catalogs=("shop",), threads=2))
+    with server:
+        warehouses = server.application._warehouses
+        close = warehouses.close
+
+        def end() -> None:
+            ended.set()
+            close()
+
+        monkeypatch.setattr(warehouses, "close", end)
+        reaping = page(server, "/ui/shop/reap").form() | {"confirm": "reap"}
+
+        async def act() -> None:
+            running = asyncio.ensure_future(send(server, "reap", reaping))
+            assert await asyncio.to_thread(slow.begun.wait, PATIENCE)
+            running.cancel()
+
+        server._runner.run(act())
+        threading.Timer(0.3, slow.open.set).start()
+    assert [False] == closed
+
+
+def test_who_watches_sees_that_the_service_fails_and_recovers(
+    server: InProcess, held: LockEntry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a new visit, and also if the locks are the same as before."""
+
+    def fail(*_: object) -> None:
+        raise LockServiceUnavailable("the database does not answer")
+
+    async def watch() -> None:
+        async with watching(server) as watcher:
+            await watcher.heard("1 held")
+            with monkeypatch.context() as patch:
+                patch.setattr(CoordinatedCatalog, "show_locks", fail)
+                await watcher.heard("the database does not answer")
+                watcher.text = ""
+            await watcher.heard("1 held")
+
+    server._runner.run(watch())
