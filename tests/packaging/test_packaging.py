@@ -68,6 +68,7 @@ def test_the_wheel_runs_where_the_sources_are_not(built: tuple[Path, Path], tmp_
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_every_block_of_the_readme_runs_as_printed() -> None:
     """And those of the pages that continue it."""
@@ -77,6 +78,7 @@ def test_every_block_of_the_readme_runs_as_printed() -> None:
 
 @pytest.mark.hms
 @pytest.mark.zookeeper
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_every_block_of_the_tutorial_runs_as_printed() -> None:
     with reader(index=False) as made:
