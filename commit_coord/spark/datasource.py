@@ -12,13 +12,13 @@ from __future__ import annotations
 import logging
 import pickle
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pyspark.sql.types as T
-from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask
@@ -30,7 +30,6 @@ from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceReader,
     DataSourceStreamArrowWriter,
-    Filter,
     InputPartition,
     WriterCommitMessage,
 )
@@ -41,7 +40,7 @@ from commit_coord.iceberg.attempt import request_uuid
 from commit_coord.spark.arrow import BatchReader, BatchWriter
 from commit_coord.spark.catalogs import opened
 from commit_coord.spark.files import Target, delete_folder
-from commit_coord.spark.filters import from_spark, parse
+from commit_coord.spark.filters import parse
 from commit_coord.spark.holder import Address, Answer, Holder
 from commit_coord.spark.listings import register_listings
 from commit_coord.spark.locks import Mode, check_inside, write_locks
@@ -82,8 +81,7 @@ def register(spark: SparkSession) -> None:
     Also the formats of :mod:`commit_coord.spark.listings`: ``commit_coord.locks`` shows who holds and waits for what,
     ``commit_coord.leases`` the leases.
 
-    Turns ``spark.sql.python.filterPushdown.enabled`` on: without it Spark refuses a source that takes filters. Reads
-    ``spark.sql.catalog.<name>.*``: call it again after a change of these. May be called at any time.
+    Reads ``spark.sql.catalog.<name>.*``: call it again after a change of these. May be called at any time.
 
     Options of ``format("commit_coord")``::
 
@@ -100,7 +98,6 @@ def register(spark: SparkSession) -> None:
         driver = address
         settings = found
 
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     spark.dataSource.register(Registered)
     register_listings(spark, found)
 
@@ -123,10 +120,7 @@ def _plan(
         case "schema":
             return Answer(_with_options(source.schema(), options))
         case "partitions":
-            schema, pushed = arguments
-            reader = source.reader(schema)
-            reader.pushFilters(pushed)
-            return Answer([pickle.dumps(pack) for pack in reader.partitions()])
+            return Answer([pickle.dumps(pack) for pack in source.reader(*arguments).partitions()])
         case "writer":
             writer = source.writer(*arguments)
             return Answer(pickle.dumps(writer), lambda: writer.abort([]))
@@ -391,17 +385,15 @@ class TaskPack(InputPartition):
 
 
 class TableReader(DataSourceReader):
-    """Reads one snapshot, chosen when Spark plans the query."""
+    """Reads one snapshot, chosen when Spark plans the query.
+
+    It takes no filters of Spark's: Spark 4.1 asks for a plan once for a DataFrame, and uses it for all queries on that.
+    Planned with the filter of the first query, a second one, or the other side of a self-join, would miss rows.
+    """
 
     def __init__(self, given: Options, schema: T.StructType) -> None:
         self._given = given
         self._schema = schema
-        self._pushed: list[Filter] = []
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Remember *filters* for planning. Spark evaluates all of them again: NaN means another thing to us."""
-        self._pushed = list(filters)
-        return filters
 
     def partitions(self) -> Sequence[InputPartition]:
         """Plan the files."""
@@ -411,8 +403,7 @@ class TableReader(DataSourceReader):
             table.metadata, given.number("snapshot-id"), given.number("as-of-timestamp"), given.get("branch")
         )
         projection = _projection(metadata.schema(), self._schema)
-        asked = parse(given.get("row-filter") or "")
-        condition = And(asked, from_spark(self._pushed, metadata.schema()))
+        condition = parse(given.get("row-filter") or "")
         reader = BatchReader.of(metadata, table.io, projection, condition)
         tasks = plan(metadata, table.io, snapshot, condition)
         packs = [tasks[start : start + _FILES_A_TASK] for start in range(0, len(tasks), _FILES_A_TASK)]

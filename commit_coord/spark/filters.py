@@ -1,14 +1,12 @@
-"""Filters on both sides: PyIceberg's expressions as Spark columns, Spark's pushed filters as PyIceberg's expressions.
+"""Row filters in Spark: PyIceberg's expressions as Spark's columns.
 
 The two disagree on NaN: for Spark it is the largest number and equal to itself, for PyIceberg (and Arrow) no
-comparison with it holds, and Iceberg's file bounds leave it out. So a row filter keeps PyIceberg's meaning in
-Spark, and a filter that came from Spark is pushed only for columns that can't hold NaN.
+comparison with it holds, and Iceberg's file bounds leave it out. A row filter keeps PyIceberg's meaning in Spark.
 """
 
 from __future__ import annotations
 
-import datetime as dt
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
@@ -16,24 +14,10 @@ from pyiceberg import expressions as E
 from pyiceberg import types as I
 from pyiceberg.expressions.visitors import BoundBooleanExpressionVisitor, bind, rewrite_not, visit
 from pyiceberg.schema import Schema
-from pyspark.sql import Column, datasource
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from commit_coord.spark.schema import SchemaMismatch, spark_type
-
-_COMPARISONS: dict[type[datasource.Filter], Callable[..., E.BooleanExpression]] = {
-    datasource.EqualTo: E.EqualTo,
-    datasource.GreaterThan: E.GreaterThan,
-    datasource.GreaterThanOrEqual: E.GreaterThanOrEqual,
-    datasource.LessThan: E.LessThan,
-    datasource.LessThanOrEqual: E.LessThanOrEqual,
-    datasource.StringStartsWith: E.StartsWith,
-}
-_ON_NULL: dict[type[datasource.Filter], Callable[..., E.BooleanExpression]] = {
-    datasource.IsNull: E.IsNull,
-    datasource.IsNotNull: E.NotNull,
-}
-_IN: Callable[..., E.BooleanExpression] = E.In
 
 
 def parse(expression: E.BooleanExpression | str) -> E.BooleanExpression:
@@ -154,56 +138,3 @@ def spark_literal(kind: I.IcebergType, literal: Any) -> Column:
             # With more digits than the column has: a comparison with what it can't hold is right, too.
             return F.lit(format(value, "f")).cast(f"decimal(38,{kind.scale})")
     return F.lit(value).cast(spark_type(kind))
-
-
-def from_spark(filters: Iterable[datasource.Filter], schema: Schema) -> E.BooleanExpression:
-    """Return what of *filters* may be used to leave out files and rows: never less than Spark keeps."""
-    known = [expression for pushed in filters if (expression := _from_spark(pushed, schema)) is not None]
-    result: E.BooleanExpression = E.AlwaysTrue()
-    for expression in known:
-        result = E.And(result, expression)
-    return result
-
-
-def _from_spark(pushed: datasource.Filter, schema: Schema) -> E.BooleanExpression | None:
-    attribute = getattr(pushed, "attribute", None)
-    if attribute is None:
-        return None
-    name = ".".join(attribute)
-    try:
-        kind = schema.find_type(name)
-    except ValueError:
-        return None
-    if not isinstance(kind, I.PrimitiveType) or isinstance(
-        kind, I.FloatType | I.DoubleType | I.UUIDType | I.TimeType | I.FixedType
-    ):
-        return None
-    if (on_null := _ON_NULL.get(type(pushed))) is not None:
-        return on_null(name)
-    if isinstance(pushed, datasource.In):
-        literals = [_plain(kind, value) for value in pushed.value if value is not None]
-        return _IN(name, set(literals)) if literals and None not in literals else None
-    comparison = _COMPARISONS.get(type(pushed))
-    value = _plain(kind, getattr(pushed, "value", None))
-    return comparison(name, value) if comparison is not None and value is not None else None
-
-
-def _plain(kind: I.IcebergType, value: Any) -> Any:
-    """Return *value* as PyIceberg takes it in a literal for *kind*, None when that is not certain."""
-    match kind, value:
-        case I.TimestamptzType(), dt.datetime():
-            # Spark hands over the instant as an aware datetime, in the session's time zone.
-            return value.astimezone(dt.UTC).isoformat()
-        case I.TimestampType(), dt.datetime():
-            return value.isoformat() if value.tzinfo is None else None
-        case I.DateType(), dt.date() if not isinstance(value, dt.datetime):
-            return value.isoformat()
-        case I.BooleanType(), bool():
-            return value
-        case ((I.IntegerType() | I.LongType()), int()) if not isinstance(value, bool):
-            return value
-        case I.DecimalType(), Decimal():
-            return value if -value.as_tuple().exponent == kind.scale else None  # type: ignore[operator]
-        case I.StringType(), str():
-            return value
-    return None

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -21,7 +21,6 @@ from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceReader,
     DataSourceStreamArrowWriter,
-    Filter,
     InputPartition,
     WriterCommitMessage,
 )
@@ -100,16 +99,10 @@ class PlannedReader(DataSourceReader):
     def __init__(self, source: RegisteredDataSource, schema: StructType) -> None:
         self._source = source
         self._schema = schema
-        self._pushed: list[Filter] = []
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Remember *filters* for planning. Spark evaluates all of them again: NaN means another thing to us."""
-        self._pushed = list(filters)
-        return filters
 
     def partitions(self) -> Sequence[InputPartition]:
         """Plan the files."""
-        packs = self._source._planned("partitions", self._schema, self._pushed)
+        packs = self._source._planned("partitions", self._schema)
         return [PlannedPartition(pack) for pack in packs]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

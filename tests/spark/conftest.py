@@ -105,7 +105,6 @@ def _opened(warehouse: Path, config: pytest.Config) -> SparkSession:
         .config("spark.sql.shuffle.partitions", "4")
         .config("spark.sql.session.timeZone", "America/St_Johns")
         .config("spark.driver.memory", "2g")
-        .config("spark.sql.python.filterPushdown.enabled", "true")
         .config("spark.sql.warehouse.dir", str(warehouse / "spark"))
     )
     if _jvm_wanted(config):

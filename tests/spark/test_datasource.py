@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
 from multiprocessing.connection import Client
 from pathlib import Path
 from typing import Any
@@ -27,12 +26,10 @@ from tests import limits
 
 
 @pytest.fixture
-def options(spark: SparkSession, properties: dict[str, str]) -> Iterator[dict[str, str]]:
+def options(spark: SparkSession, properties: dict[str, str]) -> dict[str, str]:
     """The options that every worker needs to find the catalog."""
-    before = spark.conf.get("spark.sql.python.filterPushdown.enabled")
     register(spark)
-    yield {"catalog": "test", **{f"catalog.{key}": value for key, value in properties.items()}}
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", before or "false")
+    return {"catalog": "test", **{f"catalog.{key}": value for key, value in properties.items()}}
 
 
 def test_batch_write_and_read(spark: SparkSession, catalog: Any, options: dict[str, str]) -> None:
@@ -52,6 +49,20 @@ def test_batch_write_and_read(spark: SparkSession, catalog: Any, options: dict[s
     keep.option("overwrite-filter", "").option("overwrite-mode", "dynamic").save("db.t")
     assert read_table(spark, table.refresh()).count() == 11
     assert catalog.locks.locks() == []
+
+
+def test_a_filter_of_one_query_does_not_reach_another(
+    spark: SparkSession, catalog: Any, options: dict[str, str]
+) -> None:
+    """Spark asks for one plan for all uses of a DataFrame, or of a table of its SQL in one query."""
+    table = write_table(spark.createDataFrame([(1,), (2,)], "id long"), (catalog, "db.t"), create=True)
+    write_table(spark.createDataFrame([(3,)], "id long"), table)
+    read = spark.read.format("commit_coord").options(**options).load("db.t")
+    assert [3] == [row.id for row in read.filter("id > 2").collect()]
+    assert 3 == read.count()
+    both = read.filter("id > 2").alias("l").crossJoin(read.filter("id < 2").alias("r"))
+    assert [(3, 1)] == [tuple(row) for row in both.collect()]
+    assert 4 == read.union(read.filter("id > 2")).count()
 
 
 def test_a_misfit_and_a_wrong_option_are_refused(spark: SparkSession, catalog: Any, options: dict[str, str]) -> None:

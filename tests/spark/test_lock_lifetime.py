@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -67,17 +67,15 @@ def parquet_files(table: Any) -> set[str]:
 
 
 @pytest.fixture
-def source(spark: SparkSession, properties: dict[str, str]) -> Iterator[Callable[..., Any]]:
+def source(spark: SparkSession, properties: dict[str, str]) -> Callable[..., Any]:
     """Return a function that writes a DataFrame through the data source."""
-    before = spark.conf.get("spark.sql.python.filterPushdown.enabled")
     register(spark)
 
     def write(df: Any, mode: str, **more: str) -> None:
         given = {"catalog": "test", **{f"catalog.{key}": value for key, value in {**properties, **more}.items()}}
         df.write.format("commit_coord").options(**given).mode(mode).save("db.t")
 
-    yield write
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", before or "false")
+    return write
 
 
 @pytest.mark.parametrize("way", ["fast", pytest.param("source", marks=pytest.mark.slow)])

@@ -241,11 +241,10 @@ def test_a_row_filter_is_exact_in_the_workers_of_spark(spark: SparkSession, cata
 
 
 @pytest.fixture
-def given(spark: SparkSession, properties: dict[str, str]) -> Iterator[dict[str, str]]:
+def given(spark: SparkSession, properties: dict[str, str]) -> dict[str, str]:
     """The options of the data source."""
     register(spark)
-    yield {"catalog": "test", "table": "db.t", **{f"catalog.{key}": value for key, value in properties.items()}}
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    return {"catalog": "test", "table": "db.t", **{f"catalog.{key}": value for key, value in properties.items()}}
 
 
 def job(spark: SparkSession, given: dict[str, str], df: Any, overwrite: bool = False) -> tuple[Any, list[Any], Path]:
