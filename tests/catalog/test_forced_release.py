@@ -12,6 +12,7 @@ from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.errors import LockError, LockRefused
 from commit_coord.model import LockMode, Resource
 from commit_coord.process import this_owner
+from tests import limits
 from tests.catalog.kit import EVERY_LOCK_MANAGER, Kit, kit_of
 from tests.processes import until
 
@@ -51,7 +52,7 @@ class Waiter:
         try:
             with self._catalog.lock_operation({self._resource: X}, statement="waits"):
                 self.granted.set()
-                self.let_go.wait(60)
+                self.let_go.wait(limits.PATIENCE)
         except LockError as error:
             self.error = error
 

@@ -38,6 +38,7 @@ from commit_coord.local import HiveMetastore
 from commit_coord.locks.sql.table import SqlLockTable
 from commit_coord.model import LockMode, LockRequest, LockScope, Resource
 from commit_coord.process import this_owner
+from tests import limits
 from tests.processes import Process, until
 from tests.threads import elsewhere
 
@@ -307,7 +308,7 @@ def test_unlock_leaves_a_waiter_that_was_granted_while_it_asked(
 
     def wait() -> None:
         with catalog.lock_operation({SALES: EXCLUSIVE}, statement="a waiter"):
-            let_go.wait(60)
+            let_go.wait(limits.PATIENCE)
 
     waiter = threading.Thread(target=wait)
     waiter.start()

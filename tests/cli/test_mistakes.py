@@ -28,6 +28,7 @@ import commit_coord
 from commit_coord.cli import app
 from commit_coord.cli.app import _is_broken
 from commit_coord.cli.exit_codes import ExitCode
+from tests import limits
 
 DEAD = "127.0.0.1:1"
 """Where no service listens."""
@@ -378,7 +379,11 @@ def run(place: Place, line: str, shell: str = "{command}") -> subprocess.Complet
 
     command = shlex.join([sys.executable, "-m", "commit_coord.cli", *place.command(line)])
     return subprocess.run(
-        ["bash", "-c", shell.format(command=command)], capture_output=True, text=True, check=False, timeout=60
+        ["bash", "-c", shell.format(command=command)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=limits.PATIENCE,
     )
 
 
@@ -427,7 +432,7 @@ commit_coord.cli.main()
 def test_a_broken_pipe_of_something_else_than_stdout_is_an_error(place: Place) -> None:
     run(place, 'sql @ "LOCK TABLE shop.sales EXCLUSIVE"')
     command = [sys.executable, "-c", _BROKEN_ELSEWHERE, *place.command("unlock shop.sales --yes --json @")]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=limits.PATIENCE)
     assert FAILED == ended.returncode
     assert ended.stderr.startswith("error: a connection broke; check that the services")
     assert "input-output" == json.loads(ended.stdout)["error"]["kind"]

@@ -48,13 +48,6 @@ class Apart(Service):
         return manager
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A run of CI tries ``hms-apart`` where it differs most from ``hms``: with offers."""
-    for item in items:
-        if "TestLockManagers::" in item.nodeid and "hms-apart" in item.name:
-            item.add_marker(pytest.mark.slow)
-
-
 @pytest.fixture(params=CARRYING + NOT_CARRYING)
 def service(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Service]:
     """One service after the other, empty."""

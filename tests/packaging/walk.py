@@ -164,7 +164,7 @@ class Program:
         """End it with all that it started in its session."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGTERM)
-        self._process.wait(60)
+        self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 with suppress(OSError):
