@@ -15,7 +15,7 @@ pytest_plugins = ["commit_coord.testing.servers", "tests.limits"]
 
 # Each run draws the same examples: a change fails for what it changes. `--hypothesis-profile=default` draws more of
 # them, and others.
-hypothesis.settings.register_profile("repeated", derandomize=True, max_examples=50)
+hypothesis.settings.register_profile("repeated", derandomize=True, max_examples=30)
 hypothesis.settings.load_profile("repeated")
 
 LONGEST = (
@@ -35,7 +35,7 @@ LONGEST = (
 """The files whose tests take longest, the longest first."""
 
 
-GENERATED = {"test_repeats.py": 8, "test_answers.py": 4}
+GENERATED = {"test_repeats.py": 12, "test_answers.py": 8}
 """Files whose generators make more cases than a run of CI has time for. Of so many cases, one is not slow."""
 
 LEFT_OUT = (
@@ -58,6 +58,9 @@ LEFT_OUT = (
     r"cli/test_mistakes.py::.*a_document\[a dead ZooKeeper",
     r"cli/test_mistakes.py::test_a_full_disk_for_the_tables",
     r"ui/test_browser.py::test_pages_of_a_large_catalog",
+    r"rows/test_rows.py::test_the_same_seeds_are_the_same_programs",
+    r"cli/test_local.py::test_a_day_of_servers",
+    r"test_stale_handles.py::test_what_stale_handles_commit.*\[off",
 )
 """Tests for which a run of CI has no time; ``make test-all`` runs them, too."""
 

@@ -427,6 +427,6 @@ class CarryingContract(_TwoClients):
             thread.start()
         for thread in threads:
             thread.join(PATIENCE)
-        assert [] == errors
+        assert not errors, errors
         assert sorted(done) == sorted(f"{number}-{turn}" for number in range(8) for turn in range(10))
         until(lambda: not clients[0].locks(), "an empty queue")
