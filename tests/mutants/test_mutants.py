@@ -12,7 +12,7 @@ import pytest
 from tests.mutants.mutant import ROOT, Mutant
 from tests.mutants.mutants import MUTANTS
 
-SLICE = 3
+SLICE = 2
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
