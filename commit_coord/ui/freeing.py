@@ -42,9 +42,9 @@ def digest(locks: Sequence[LockEntry]) -> str:
     return sha256("\n".join(listed).encode()).hexdigest()
 
 
-def free(place: Place, request_id: str, why: str) -> Sequence[LockEntry]:
-    """Free one request by force; return what was freed."""
-    return place.catalog.unlock(request_id=request_id, why=why, by=place.visitor.name)
+def free(place: Place, locks: Sequence[LockEntry], why: str) -> Sequence[LockEntry]:
+    """Free by force the request whose *locks* were confirmed, unless it was granted since; return what was freed."""
+    return place.catalog.unlock(shown=locks, why=why, by=place.visitor.name)
 
 
 def dead_locks(place: Place, look: Look) -> list[LockEntry]:

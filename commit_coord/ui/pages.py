@@ -300,7 +300,7 @@ class Pages:
         word, shown = freeing.confirmation_of(request_id), freeing.digest(locks)
         frame = self._frame(place, visit.visitor, "now") | {"cause_of_death": look.cause_of_death}
         if (asked := self._asked(visit, word, shown)) is None:
-            return self._freed(place, freeing.free(place, request_id, _reason(visit)), frame)
+            return self._freed(place, freeing.free(place, locks, _reason(visit)), frame)
         values = {"locks": locks, "word": word, "shown": shown, "said": asked[1], "request_id": request_id}
         return rendering.html("free.html", asked[0], **frame, **values, is_conditional=_is_conditional(place))
 

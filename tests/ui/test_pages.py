@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,11 +18,11 @@ from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.errors import CommitLockFailed, LockServiceUnavailable, MetastoreUnavailable
 from commit_coord.events import CommitEnded, Event
 from commit_coord.locks.hive_lease import LeaseObject
-from commit_coord.model import LockEntry, LockMode, Resource
+from commit_coord.model import LockEntry, LockMode, LockState, Resource
 from commit_coord.rest import Serving
 from commit_coord.rest.browsing import route_of
 from commit_coord.rest.settings import Authentication, Ui
-from commit_coord.ui import rendering
+from commit_coord.ui import freeing, rendering
 from tests.rest.asgi import InProcess
 from tests.rest.kit import SCHEMA, ids
 from tests.ui.kit import HOSTILE, Html, page, send
@@ -146,6 +147,13 @@ def test_what_has_changed_since_is_confirmed_again(
     assert 1 == len(shop.show_locks(ORDERS))
     assert [] == audited(audit_log)
     assert 200 == send(server, "/ui/shop/free", fields).status
+
+
+def test_a_waiter_that_has_its_turn_after_the_last_look_is_left(shop: CoordinatedCatalog, held: LockEntry) -> None:
+    """The form was sent in time; the release looks once more."""
+    place: Any = SimpleNamespace(catalog=shop, visitor=SimpleNamespace(name=""))
+    assert [] == list(freeing.free(place, [replace(held, state=LockState.WAITING)], ""))
+    assert [held.request_id] == [entry.request_id for entry in freeing.free(place, [held], "")]
 
 
 def test_more_dead_owners_than_shown_are_confirmed_again(
