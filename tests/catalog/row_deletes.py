@@ -22,8 +22,10 @@ from pyiceberg.manifest import (
 _FIELD_ID = b"PARQUET:field_id"
 
 
-def add_position_deletes(table: Any, positions: Sequence[int], bounds: Mapping[int, bytes] = {}) -> None:
-    """Delete the rows at *positions* of the only data file of *table*; *bounds* are those of the deleted rows."""
+def add_position_deletes(
+    table: Any, positions: Sequence[int], bounds: Mapping[int, bytes] = {}, upper: Mapping[int, bytes] | None = None
+) -> None:
+    """Delete the rows at *positions* of the only data file of *table*; *bounds* and *upper* are those of these rows."""
     (task,) = table.scan().plan_files()
     schema = pa.schema(
         [
@@ -33,7 +35,7 @@ def add_position_deletes(table: Any, positions: Sequence[int], bounds: Mapping[i
     )
     columns = [pa.array([task.file.file_path] * len(positions)), pa.array(positions, pa.int64())]
     rows = pa.Table.from_arrays(columns, schema=schema)
-    _commit(table, task.file, DataFileContent.POSITION_DELETES, rows, bounds)
+    _commit(table, task.file, DataFileContent.POSITION_DELETES, rows, bounds, upper=upper)
 
 
 def add_equality_deletes(table: Any, ids: Sequence[int], bounds: Mapping[int, bytes] = {}) -> None:
@@ -60,6 +62,7 @@ def _commit(
     rows: pa.Table,
     bounds: Mapping[int, bytes],
     equality_ids: list[int] | None = None,
+    upper: Mapping[int, bytes] | None = None,
 ) -> None:
     path = f"{table.location()}/{uuid.uuid4()}-deletes.parquet"
     with table.io.new_output(path).create() as stream:
@@ -69,7 +72,7 @@ def _commit(
         partition=data_file.partition, record_count=len(rows), file_size_in_bytes=len(table.io.new_input(path)),
         spec_id=data_file.spec_id, sort_order_id=None, equality_ids=equality_ids, key_metadata=None,
         value_counts=dict.fromkeys(bounds, len(rows)), null_value_counts=dict.fromkeys(bounds, 0),
-        lower_bounds=dict(bounds), upper_bounds=dict(bounds),
+        lower_bounds=dict(bounds), upper_bounds=dict(bounds if upper is None else upper),
     )  # fmt: skip
     uri = table.catalog.properties["uri"].removeprefix("coord+")
     stock = SqlCatalog(table.catalog.name, uri=uri).load_table(table.name())

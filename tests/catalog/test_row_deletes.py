@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -164,3 +165,32 @@ def test_a_delete_of_rows_that_the_filter_rules_out_applies_to_the_rest_of_their
         return
     change(table)
     assert expected == rows(memory.stock.load_table(table.name()))
+
+
+@pytest.mark.filterwarnings("ignore:Delete operation did not match any records")
+@pytest.mark.parametrize("seed", range(20))
+def test_random_changes_of_a_file_with_random_deletes_leave_the_other_rows(memory: Kit, seed: int) -> None:
+    """Deletes of some rows, of none, of all, once or twice, with bounds; then a change by a filter of either column."""
+    dice, numbers = random.Random(seed), list(range(1, 7))
+    table = memory.table(ids(*numbers))
+    stays = set(numbers)
+    for _ in range(dice.randint(1, 2)):
+        gone = dice.sample(numbers, dice.randint(1, 6))
+        lower, upper = ({1: to_bytes(LongType(), n), 2: to_bytes(StringType(), str(n))} for n in (min(gone), max(gone)))
+        other = memory.again(table)
+        add_position_deletes(other, [n - 1 for n in gone], lower, upper)
+        stays -= set(gone)
+        if not list(other.scan().plan_files()):
+            break
+    pivot = dice.choice(numbers)
+    sign, column = dice.choice(["=", "<", ">="]), dice.choice(["id", "s"])
+    matches = {n for n in numbers if {"=": n == pivot, "<": n < pivot, ">=": n >= pivot}[sign]}
+    text = f"{column} {sign} {pivot if column == 'id' else repr(str(pivot))}"
+    table.refresh()
+    if dice.random() < 0.5:
+        table.delete(text)
+        expected = sorted((n, str(n)) for n in stays - matches)
+    else:
+        table.overwrite(ids(9), text, reads=NOTHING)
+        expected = sorted([(n, str(n)) for n in stays - matches] + [(9, "9")])
+    assert expected == sorted(rows(memory.stock.load_table(table.name())))
