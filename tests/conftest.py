@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import defaultdict
+from collections.abc import Generator
 from pathlib import Path
+from zlib import crc32
 
 import hypothesis
 import pytest
@@ -35,8 +37,21 @@ LONGEST = (
 """The files whose tests take longest, the longest first."""
 
 
-GENERATED = {"test_repeats.py": 12, "test_answers.py": 8}
-"""Files whose generators make more cases than a run of CI has time for. Of so many cases, one is not slow."""
+ONE_OF = {
+    **dict.fromkeys(("rest/test_repeats", "rest/test_idempotency"), 4),
+    **dict.fromkeys(("catalog/test_calls_between", "hive/test_answers"), 6),
+    **dict.fromkeys(("catalog/test_carried_entries", "catalog/test_serial_pairs"), 4),
+    **dict.fromkeys(("catalog/test_pyiceberg_behaviour", "catalog/test_transactions", "catalog/test_isolation"), 3),
+    **dict.fromkeys(("catalog/test_row_filters", "catalog/test_several_tables", "catalog/test_deletes_by_filter"), 3),
+    **dict.fromkeys(("sql/test_rows", "sql/test_statements", "sql/test_more_statements", "sql/test_clauses"), 3),
+    **dict.fromkeys(("contract/test_hive_lock_table", "spark/test_transforms", "test_model", "rest/test_programs"), 3),
+    **dict.fromkeys(("catalog/test_left_open", "catalog/test_bad_input", "catalog/test_request_ids"), 2),
+    **dict.fromkeys(("catalog/test_pyiceberg_seam", "catalog/test_operation_locks", "coordinator/test_groups"), 2),
+    **dict.fromkeys(("rest/test_rebase", "rest/test_fuzz", "rest/test_delivery", "contract/test_hive_lease"), 2),
+    **dict.fromkeys(("cli/test_mistakes", "ui/test_browser", "rows/test_constants", "rows/test_rows"), 2),
+    "sim/test_rest": 2,
+}
+"""Of the cases of each test in these files, a run of CI tries one of so many, and ``make test-all`` tries all."""
 
 LEFT_OUT = (
     # Of what is tried with each kind of server, one kind.
@@ -80,23 +95,27 @@ LEFT_OUT = (
 )
 """Tests for which a run of CI has no time; ``make test-all`` runs them, too."""
 
-_seen: Counter[str] = Counter()
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
+    """Call slow what a run of CI has no time for, and have the longest files run first.
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Call a part of the generated cases slow; ``make test-all`` runs them too."""
-    if (every := GENERATED.get(item.path.name)) is not None:
-        if _seen[item.path.name] % every:
+    A long file that begins last keeps one process busy when the others are done.
+    """
+    here, cases = Path(__file__).parent, defaultdict(list)
+    for item in items:
+        if re.search("|".join(LEFT_OUT), item.nodeid):
             item.add_marker(pytest.mark.slow)
-        _seen[item.path.name] += 1
-    if re.search("|".join(LEFT_OUT), item.nodeid):
-        item.add_marker(pytest.mark.slow)
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Have the longest files run first: a long one that begins last keeps one process busy when the others are done."""
-    here = Path(__file__).parent
+        elif item.get_closest_marker("slow") is None:
+            cases[item.nodeid.partition("[")[0]].append(item)
+    every = {here / f"{name}.py": number for name, number in ONE_OF.items()}
+    for test, alike in cases.items():
+        number = min(every.get(alike[0].path, 1), len(alike))
+        tried = crc32(test.encode()) % number  # not of all tests the first: that would be one kind of catalog
+        for place, item in enumerate(alike):
+            if place % number != tried:
+                item.add_marker(pytest.mark.slow)
+    yield
     places = {here / f"{name}.py": place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path, len(places)))
 

@@ -76,7 +76,7 @@ def test_a_table_that_was_sent_does_not_claim_the_locks_of_its_sender(
     properties: dict[str, str], catalog: Any, table: CoordinatedTable
 ) -> None:
     """It waits for them, as any other client does, and does not release them."""
-    impatient = commit_coord.load_catalog(catalog.name, **properties, **{"lock.acquire-timeout-ms": "500"})
+    impatient = commit_coord.load_catalog(catalog.name, **properties, **{"lock.acquire-timeout-ms": "1500"})
     name = Resource.table(table.name())
     with impatient, catalog.lock_operation({name: X}, statement="sender"):
         with pytest.raises(LockTimeout) as timeout:

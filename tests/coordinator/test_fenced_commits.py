@@ -233,7 +233,7 @@ def test_the_operations_of_a_holder_do_not_wait_for_its_own_lease(made: Kit) -> 
     """Nor do its statements; those of everybody else wait."""
     table, catalog = made.table(ids(1)), made.catalog
     impatient = made.open()
-    impatient.settings = replace(impatient.settings, lock_acquire_timeout_ms=300)
+    impatient.settings = replace(impatient.settings, lock_acquire_timeout_ms=1500)
     with catalog.leases.hold(leased(table)) as lease, catalog.fenced(lease.lease_id):
         table.overwrite(ids(2))
         sql.run(f"ALTER TABLE {table.name()[1]} SET TBLPROPERTIES ('a'='b')", catalog, database=made.namespace)

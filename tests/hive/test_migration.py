@@ -407,7 +407,7 @@ def test_operation_locks_are_honoured_until_they_end(world: World) -> None:
     """A job that took its locks in the metastore excludes those of every phase that comes while it runs."""
     world.catalog.create_table(world.name, SCHEMA)
     resource = Resource(world.name)
-    other = world.open(**{"lock.acquire-timeout-ms": "300"})
+    other = world.open(**{"lock.acquire-timeout-ms": "1500"})
 
     def refused() -> bool:
         try:

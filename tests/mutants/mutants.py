@@ -74,14 +74,14 @@ MUTANTS = (
         "locks/zookeeper/offers.py",
         'node.data.startswith(b"\\n") and ',
         "",
-        f"{_SIM}[impatience in ZooKeeper]",
+        f"{_SIM}[impatience in ZooKeeper-1]",
     ),
     Mutant(
         "zookeeper-release-on-the-way-out",
         "locks/zookeeper/queue.py",
         "            self.deadlocks.tell_no_more(ticket)\n            self._keeper.give_back(ticket)\n",
         "            self.deadlocks.tell_no_more(ticket)\n",
-        f"{_SIM}[interrupts in ZooKeeper]",
+        f"{_SIM}[interrupts in ZooKeeper-1]",
     ),
     # The guards that the models are named after.
     Mutant(
@@ -299,7 +299,7 @@ MUTANTS = (
         "coordinator/publishing.py",
         "        return self.locate(plan) if plan.location in self._drained else Where.IN_LOG\n",
         "        return Where.IN_LOG\n",
-        f"{_SIM}[foreign lockers]",
+        f"{_SIM}[foreign lockers-1]",
     ),
     # Locks.
     Mutant(
@@ -321,7 +321,7 @@ MUTANTS = (
         "locks/sql/statements.py",
         '_EXPIRED = "(r.expires_at IS NOT NULL AND (r.clock <> :clock OR r.expires_at <= {now}))"\n',
         '_EXPIRED = "(r.expires_at IS NOT NULL AND (r.clock <> :clock OR r.expires_at <= {now} + 10000))"\n',
-        f"{_SIM}[slow answers]",
+        f"{_SIM}[slow answers-1]",
     ),
     Mutant(
         "shared-locks-stand-together",
@@ -491,21 +491,21 @@ MUTANTS = (
         "locks/hms/queue.py",
         "        if not older:\n",
         "        if older or True:\n",
-        f"{_SIM}[a metastore]",
+        f"{_SIM}[a metastore-1]",
     ),
     Mutant(
         "a-second-place-is-released",
         "locks/hms/calls.py",
         "                        if not self._is_place(request_id, lock.lock_id):\n",
         "                        if False:\n",
-        f"{_SIM}[a metastore]",
+        f"{_SIM}[a metastore-1]",
     ),
     Mutant(
         "a-heartbeat-is-waited-for",
         "locks/hms/heartbeat_log.py",
         "    return asked - seen >= said.lease_ms / 1000 or",
         "    return asked - seen >= said.lease_ms / 3000 or",
-        f"{_SIM}[stalls in a metastore]",
+        f"{_SIM}[stalls in a metastore-1]",
     ),
     # A table that moves between two lock services.
     Mutant(
@@ -541,7 +541,7 @@ MUTANTS = (
     *of_requests.MUTANTS,
 )
 
-CONTROL = Mutant("nothing", "errors.py", "class LockError(", "class LockError(", f"{_SIM}[stalls]")
+CONTROL = Mutant("nothing", "errors.py", "class LockError(", "class LockError(", f"{_SIM}[stalls-1]")
 """The code as it is, which must pass: else everything would be called killed."""
 
 

@@ -368,10 +368,11 @@ FAULTS = {
 }
 
 
+@pytest.mark.parametrize("first", some([1], [51]))
 @pytest.mark.parametrize("under", FAULTS)
-def test_runs_under_one_kind_of_fault_keep_every_promise(under: str) -> None:
+def test_runs_under_one_kind_of_fault_keep_every_promise(under: str, first: int) -> None:
     """Where the faults are drawn closer than chance would; some guards matter in a few of a hundred such runs."""
-    assert [seed for seed in range(1, 101) if simulate(FAULTS[under](draw(seed))).broken] == []
+    assert [seed for seed in range(first, first + 50) if simulate(FAULTS[under](draw(seed))).broken] == []
 
 
 @pytest.mark.parametrize(

@@ -301,7 +301,7 @@ def test_show_locks_in_thirteen_columns_says_who_waits_for_whom(shop: Shop) -> N
 
 def test_a_command_that_waits_too_long_names_the_holder_and_does_nothing(shop: Shop) -> None:
     impatient = shop.made.open()
-    impatient.settings = replace(impatient.settings, lock_acquire_timeout_ms=300)
+    impatient.settings = replace(impatient.settings, lock_acquire_timeout_ms=1500)
     t1 = Resource((shop.made.namespace, "t1"))
     with (
         ThreadPoolExecutor(1) as report,

@@ -15,6 +15,7 @@ import commit_coord
 from commit_coord.extras import EXTRA_OF, install, install_module
 
 ROOT = Path(__file__).parents[2]
+MODULES = packages_distributions()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
@@ -29,7 +30,7 @@ def packages(extra: str) -> set[str]:
 
 @pytest.mark.parametrize("module, extra", EXTRA_OF.items())
 def test_no_smaller_extra_installs_the_module(module: str, extra: str) -> None:
-    providers = {canonicalize_name(name) for name in packages_distributions().get(module, [])}
+    providers = {canonicalize_name(name) for name in MODULES.get(module, [])}
     if not providers:
         pytest.skip(f"{module} is not installed")
     helping = [name for name in PROJECT["optional-dependencies"] if providers & set(packages(name))]
@@ -39,7 +40,7 @@ def test_no_smaller_extra_installs_the_module(module: str, extra: str) -> None:
 
 def test_every_package_of_an_extra_has_a_hint() -> None:
     modules: dict[str, set[str]] = {}
-    for module, distributions in packages_distributions().items():
+    for module, distributions in MODULES.items():
         for name in distributions:
             modules.setdefault(canonicalize_name(name), set()).add(module)
     wanted = {canonicalize_name(name) for extra in PROJECT["optional-dependencies"] for name in packages(extra)}
