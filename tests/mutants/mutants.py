@@ -303,6 +303,14 @@ MUTANTS = (
     ),
     # Locks.
     Mutant(
+        "what-was-freed-is-told",
+        "locks/sql/table.py",
+        "with telling_what_was_freed() as freed:\n            for (scope,",
+        "with __import__('contextlib').nullcontext([]) as freed:\n            for (scope,",
+        "tests/contract/test_partly_freed.py::"
+        "test_a_release_by_force_that_fails_midway_tells_what_it_has_released[lease-sqlite-1]",
+    ),
+    Mutant(
         "a-lease-counts-from-when-it-was-asked-for",
         "locks/keeping.py",
         "                ticket.last_confirmed_at = max(ticket.last_confirmed_at, sent)\n",

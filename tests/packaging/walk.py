@@ -4,6 +4,7 @@
 
     python -m tests.packaging.walk                    # with the package index, as a stranger has it: `make package`
     python -m tests.packaging.walk docs/tutorial.md
+    python -m tests.packaging.walk --page docs/first-hour.md  # and write down how long each block took
 
 What a block is, its first line says: ``sh`` is typed into a terminal, ``sh terminal-2`` into a second one, which is not
 waited for, and ``python`` into one interpreter that is started from the first terminal. A block that the text before it
@@ -67,6 +68,7 @@ class Block:
 
     Args:
         place: Document and line.
+        heading: What it stands under.
         kind: The words of its first line.
         code: The text.
         saved_as: The file that it is to be saved as; empty: it is run.
@@ -74,6 +76,7 @@ class Block:
     """
 
     place: str
+    heading: str
     kind: str
     code: str
     saved_as: str
@@ -91,6 +94,7 @@ def blocks(document: Path) -> Iterator[Block]:
         if match[1].split(" ")[0] in ("sh", "python") or saved:
             yield Block(
                 place=f"{document.name}:{text.count(chr(10), 0, match.start()) + 1}",
+                heading=re.findall(r"^#+ (.*)$", before, re.MULTILINE)[-1],
                 kind=match[1],
                 code=match[2],
                 saved_as=saved[1] if saved else "",
@@ -188,6 +192,8 @@ class Reader:
         self._python: Program | None = None
         self.shown: list[str] = []
         """What the blocks of the first terminal and of the interpreter printed."""
+        self.took_s: list[tuple[Block, float]] = []
+        """The blocks that ran, and how long each took."""
 
     def _terminal(self, environment: Mapping[str, str]) -> Program:
         shell = Program(["bash", "--noprofile", "--norc"], self._clone, environment)
@@ -210,7 +216,8 @@ class Reader:
                 shown = self._run(block).strip()
                 self.shown.append(shown)
                 count += 1
-                print(f"{block.place}: {time.monotonic() - began:.1f} s", flush=True)
+                self.took_s.append((block, time.monotonic() - began))
+                print(f"{block.place}: {self.took_s[-1][1]:.1f} s", flush=True)
                 if shown:
                     print("    " + shown.replace("\n", "\n    "), flush=True)
         return count
@@ -334,15 +341,71 @@ def reader(*, index: bool) -> Iterator[Reader]:
                 subprocess.run(down, cwd=ROOT, env=environment, check=False, capture_output=True)
 
 
+_PAGE = """\
+# The first hour
+
+<!-- Written by `make package ARGS="--page docs/first-hour.md"`. -->
+
+`make package` does what somebody does who has never seen this project: in a new environment it types every block of the
+README and of the tutorials, in the order given, and stops at the first one that fails. These are the times of the last
+such run, on {machine}, {date}. Reading is counted at {pace} words a minute; the machine's time was measured.
+
+| Document | Words | Reading | Blocks | Machine |
+| --- | ---: | ---: | ---: | ---: |
+{documents}
+| **all** | {words:,} | {reading_min:.0f} min | {count} | {machine_min:.1f} min |
+
+## Each block
+
+| Block | Under the heading | Its first line | Seconds |
+| --- | --- | --- | ---: |
+{blocks}
+"""
+
+_PACE = 200
+"""How many words of a technical text are read in a minute."""
+
+
+def page(took_s: Sequence[tuple[Block, float]], documents: Sequence[str]) -> str:
+    """Return the page that says how long each block took."""
+    rows, words_of_all = [], 0
+    for document in documents:
+        own = [seconds for block, seconds in took_s if block.place.startswith(f"{Path(document).name}:")]
+        words = len(re.sub(r"^```[\s\S]*?^```$", "", (ROOT / document).read_text(), flags=re.MULTILINE).split())
+        words_of_all += words
+        rows.append(f"| {document} | {words:,} | {words / _PACE:.0f} min | {len(own)} | {sum(own):.0f} s |")
+    lines = []
+    for block, seconds in took_s:
+        first = block.code.strip().split("\n")[0].replace("|", "\\|")
+        lines.append(f"| {block.place} | {block.heading} | `` {first} `` | {seconds:.1f} |")
+    return _PAGE.format(
+        machine=f"{os.cpu_count()} cores",
+        date=time.strftime("%Y-%m-%d"),
+        pace=_PACE,
+        documents="\n".join(rows),
+        words=words_of_all,
+        reading_min=words_of_all / _PACE,
+        count=len(took_s),
+        machine_min=sum(seconds for _, seconds in took_s) / 60,
+        blocks="\n".join(lines),
+    )
+
+
 def main() -> None:
     """Walk through the documents that are named, else through all."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0] if __doc__ else None)
     parser.add_argument("documents", nargs="*", help="that continue each other")
     parser.add_argument("--offline", action="store_true", help="with the packages of this environment")
+    parser.add_argument("--page", type=Path, help="where to write down how long each block took")
     given = parser.parse_args()
-    for documents in [given.documents] if given.documents else [README, TUTORIAL, PYSPARK, MIGRATION]:
+    walks = [given.documents] if given.documents else [README, TUTORIAL, PYSPARK, MIGRATION]
+    took_s: list[tuple[Block, float]] = []
+    for documents in walks:
         with reader(index=not given.offline) as made:
             print(f"{made.walk(documents)} blocks ran: {', '.join(documents)}", flush=True)
+        took_s += made.took_s
+    if given.page:
+        given.page.write_text(page(took_s, [document for documents in walks for document in documents]))
 
 
 if __name__ == "__main__":

@@ -73,15 +73,17 @@ class HmsLockTable:
 
     def free(self, request_id: str | None, resource: Resource | None) -> Sequence[LockEntry]:
         """See :meth:`LockTable.free`. Locks of other programs have the ids ``hms-<lock id>``."""
-        threads = self._turns.free(request_id, resource)
-        listed = self._listed()
-        named = (resource, self.listed(resource)) if resource is not None else ()
-        chosen = {
-            entry.generation
-            for entry in listed
-            if entry.request_id == request_id or (entry.resource in named and not entry.guard)
-        }
-        return [*self._free([entry for entry in listed if entry.generation in chosen]), *threads]
+        with telling_what_was_freed() as freed:
+            freed.extend(self._turns.free(request_id, resource))
+            listed = self._listed()
+            named = (resource, self.listed(resource)) if resource is not None else ()
+            chosen = {
+                entry.generation
+                for entry in listed
+                if entry.request_id == request_id or (entry.resource in named and not entry.guard)
+            }
+            freed.extend(self._free(entry for entry in listed if entry.generation in chosen))
+        return freed
 
     def free_each(self, request_ids: Sequence[str]) -> Iterator[Sequence[LockEntry]]:
         """See :meth:`LockTable.free_each`."""
@@ -198,10 +200,13 @@ class HmsLockTable:
             self._clock.sleep(_LOOK_AGAIN)
 
     def _free(self, chosen: Iterable[LockEntry]) -> Sequence[LockEntry]:
-        freed = list(chosen)
-        with translated(None):
-            for lock_id in sorted({int(entry.generation or 0) for entry in freed}):
+        by_lock: dict[int, list[LockEntry]] = {}
+        for entry in chosen:
+            by_lock.setdefault(int(entry.generation or 0), []).append(entry)
+        with telling_what_was_freed() as freed, translated(None):
+            for lock_id, entries in sorted(by_lock.items()):
                 self._metastore.unlock(lock_id)
+                freed.extend(entries)
                 for ticket in list(self._tickets.values()):
                     if ticket.lock_id == lock_id:
                         self._keeper.observe(ticket, LeaseEvent.DENIED, "released by force")

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from commit_coord.locks.base import PAGE
+from commit_coord.locks.forcing import telling_what_was_freed
 from commit_coord.locks.keeping import Keeper, Tickets
 from commit_coord.locks.sql import statements as lease_sql
 from commit_coord.locks.sql.requests import SqlRequests, SqlTicket, entries_of, stored
@@ -80,7 +81,10 @@ class SqlLockTable:
         expired = [entry for entry in standing if entry.expires_in_ms == 0 and entry.request_id not in gone]
         if dry_run:
             return [*dead, *expired]
-        return [*self._free(dead, forced=True), *self._free(expired, forced=False)]
+        with telling_what_was_freed() as freed:
+            freed.extend(self._free(dead, forced=True))
+            freed.extend(self._free(expired, forced=False))
+        return freed
 
     def end(self, scope: LockScope, request_id: str, place: int, *, forced: bool) -> bool:
         """Delete a request, of any owner; return whether this call deleted it. An owner of this client learns it."""
@@ -95,10 +99,10 @@ class SqlLockTable:
         by_request: dict[tuple[LockScope, str, int], list[LockEntry]] = {}
         for entry in chosen:
             by_request.setdefault((entry.scope, entry.request_id, int(entry.generation or 0)), []).append(entry)
-        freed: list[LockEntry] = []
-        for (scope, request_id, place), entries in by_request.items():
-            if self.end(scope, request_id, place, forced=forced):
-                freed += entries
+        with telling_what_was_freed() as freed:
+            for (scope, request_id, place), entries in by_request.items():
+                if self.end(scope, request_id, place, forced=forced):
+                    freed.extend(entries)
         return freed
 
     def _values(self, resource: Resource | None) -> dict[str, Any]:

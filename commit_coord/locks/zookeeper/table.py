@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from commit_coord.clock import Clock
+from commit_coord.locks.forcing import telling_what_was_freed
 from commit_coord.locks.keeping import Keeper, Retries, Tickets
 from commit_coord.locks.zookeeper.client import Session
 from commit_coord.locks.zookeeper.service import ZooKeeperLeases
@@ -95,10 +96,11 @@ class ZooKeeperLockTable:
         """See :meth:`LockTable.reap`. The servers remove expired locks themselves. This also removes empty parents."""
         if dry_run:
             return [entry for entry in self.look(None, None) if self._is_left(entry)]
-        freed = self._free(self._is_left)
-        self._retries.briefly(self._view.clear_orphans)
-        for scope in LockScope:
-            self._retries.briefly(partial(self._clear, scope))
+        with telling_what_was_freed() as freed:
+            freed.extend(self._free(self._is_left))
+            self._retries.briefly(self._view.clear_orphans)
+            for scope in LockScope:
+                self._retries.briefly(partial(self._clear, scope))
         return freed
 
     def _clear(self, scope: LockScope) -> None:
@@ -109,7 +111,10 @@ class ZooKeeperLockTable:
         standing, entries = self._standing()
         by_request = entries_by_request(entries)
         wanted = dict.fromkeys(entry.request_id for entry in entries if chosen(entry))
-        return [entry for one in wanted for entry in self._remove(one, standing, by_request[one])]
+        with telling_what_was_freed() as freed:
+            for one in wanted:
+                freed.extend(self._remove(one, standing, by_request[one]))
+        return freed
 
     def _standing(self) -> tuple[list[ListedNode], list[LockEntry]]:
         """Return all lock nodes, and their entries."""
