@@ -72,7 +72,7 @@ LEFT_OUT = (
     r"spark/test_names.py::test_settings_of_spark_configure",
     r"cli/test_mistakes.py::.*a_document\[a dead ZooKeeper",
     r"cli/test_mistakes.py::test_a_full_disk_for_the_tables",
-    r"ui/test_browser.py::test_pages_of_a_large_catalog",
+    r"ui/test_browser.py::test_a_page_of_a_large_catalog",
     r"rows/test_rows.py::test_the_same_seeds_are_the_same_programs",
     r"sim/test_(rest|rows).py::test_a_seed_repeats_its_history",  # as that of test_simulation.py does
     r"sim/test_rest.py::test_runs_under_one_kind_of_fault.*(short logs|replaced)",
