@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyiceberg.exceptions import TableAlreadyExistsError
 
-from commit_coord.catalog.metastore.hive_table import SERDE_LIB, SERDE_PROPERTY
+from commit_coord.catalog.metastore.serde import SERDE_LIB, SERDE_PROPERTY
 from commit_coord.errors import InternalError, StatementError
 from commit_coord.sql import definitions, partitions, schemas
 from commit_coord.sql.changes import delete_rows, update_rows

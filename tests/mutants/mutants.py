@@ -301,6 +301,13 @@ MUTANTS = (
         "        return Where.IN_LOG\n",
         f"{_SIM}[foreign lockers-1]",
     ),
+    Mutant(
+        "statements-need-no-metastore",
+        "sql/operations.py",
+        "from commit_coord.catalog.metastore.serde import",
+        "from commit_coord.catalog.metastore.hive_table import",
+        "tests/unit/test_smaller_installs.py::test_commands_work_with_the_extra_that_they_need_alone[sql]",
+    ),
     # Locks.
     Mutant(
         "what-was-freed-is-told",

@@ -17,17 +17,13 @@ import orjson
 from pyiceberg.catalog.hive import _construct_hive_storage_descriptor
 from pyiceberg.table.metadata import TableMetadata
 
+from commit_coord.catalog.metastore.serde import SERDE_LIB, SERDE_PROPERTY
+
 logger = logging.getLogger(__name__)
 
 METADATA_LOCATION = "metadata_location"
 PREVIOUS_METADATA_LOCATION = "previous_metadata_location"
 TABLE_TYPE = "table_type"
-
-SERDE_LIB = "hive.serde.lib"
-"""The table property that names the class with which Hive reads and writes rows."""
-
-SERDE_PROPERTY = "hive.serde.property."
-"""Prefix of the table properties that are parameters of that class."""
 
 ICEBERG_VIEW = "ICEBERG-VIEW"
 """The table type of a view."""
