@@ -347,8 +347,9 @@ _PAGE = """\
 <!-- Written by `make package ARGS="--page docs/first-hour.md"`. -->
 
 `make package` does what somebody does who has never seen this project: in a new environment it types every block of the
-README and of the tutorials, in the order given, and stops at the first one that fails. These are the times of the last
-such run, on {machine}, {date}. Reading is counted at {pace} words a minute; the machine's time was measured.
+README and of the tutorials, in the order given, and stops at the first one that fails. It leaves out the blocks before
+which the source says `not run` and why: the tests and the demo, and containers. These are the times of the last such
+run, on {machine}, {date}. Reading is counted at {pace} words a minute; the machine's time was measured.
 
 | Document | Words | Reading | Blocks | Machine |
 | --- | ---: | ---: | ---: | ---: |
