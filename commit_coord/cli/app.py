@@ -107,7 +107,7 @@ def _loaded(name: str) -> Any:
         known_catalogs()  # PyIceberg reads its configuration when it is imported; this says what is wrong with it
         raise
     finally:
-        gc.freeze()  # nor is it later: the first search would look at all of it
+        gc.freeze()  # what was imported stays for good; else the next searches would go through all of it
         gc.enable()
     if not isinstance(found, typer.Typer):
         alone = typer.Typer(add_completion=False, rich_markup_mode=None)
