@@ -13,7 +13,7 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
-pytest_plugins = ["commit_coord.testing.servers", "tests.limits"]
+pytest_plugins = ["commit_coord.testing.servers", "tests.limits", "tests.neighbour"]
 
 # Each run draws the same examples: a change fails for what it changes. `--hypothesis-profile=default` draws more of
 # them, and others.

@@ -70,7 +70,7 @@ def catalog(hms: HiveMetastore, db: str) -> Iterator[CoordinatedHiveCatalog]:
     catalog = opened(hms.uri)
     catalog.create_namespace(db)
     yield catalog
-    assert list(catalog.locks.locks()) == []
+    assert list(catalog.locks.locks(Resource((db,)))) == []
     catalog.close()
 
 
@@ -80,7 +80,7 @@ def through(hms: HiveMetastore, proxy: Proxy, db: str) -> Iterator[CoordinatedHi
     catalog = opened(proxy.uri, **{"lock.uri": hms.uri})
     catalog.create_namespace(db)
     yield catalog
-    assert list(catalog.locks.locks()) == []
+    assert list(catalog.locks.locks(Resource((db,)))) == []
     catalog.close()
 
 
@@ -239,7 +239,7 @@ def test_names_are_folded(catalog: CoordinatedHiveCatalog, db: str) -> None:
     table = catalog.create_table((db.upper(), "MixedCase"), SCHEMA)
     assert table.name() == (db, "mixedcase")
     with catalog.lock_operation({Resource((db, "mixedcase")): LockMode.SHARED}):
-        assert [str(e.resource) for e in catalog.locks.locks()] == [f"{db}/mixedcase"]
+        assert [str(e.resource) for e in catalog.locks.locks(Resource((db,)))] == [f"{db}/mixedcase"]
     catalog.load_table(f"{db}.MIXEDCASE").append(ids(1))
     assert row_ids(catalog.load_table((db, "mixedcase"))) == [1]
     catalog.rename_table(f"{db}.MixedCase", f"{db}.Other")

@@ -21,7 +21,7 @@ from commit_coord.local import HiveMetastore
 from commit_coord.locks.hms.manager import HmsLockManager
 from commit_coord.locks.hms.offers import Found
 from commit_coord.locks.memory_space import SPACES
-from commit_coord.model import Offer
+from commit_coord.model import Offer, Resource
 from commit_coord.testing.carrying import OffersIn, Submitter, answer, offering, takes, texts
 from commit_coord.testing.contract import OFFERS, TABLE, latch, soon, standing, until
 from tests.catalog.kit import SCHEMA, ids, row_ids
@@ -99,7 +99,7 @@ def test_an_append_of_a_crowd_costs_the_metastore_at_most_four_calls(
     assert any(size > WRITERS // 2 for each in found for size in each["groups"]), "hardly anybody was carried"
     with closing(apart(hms)) as catalog:
         assert {*expected(WRITERS, APPENDS)} <= {*row_ids(catalog.load_table(table))}
-        assert [] == list(catalog.locks.locks())
+        assert [] == list(catalog.locks.locks(Resource(table)))
         assert [] == files_of_offers(catalog, table)
     assert sum(sent.values()) <= 4 * WRITERS * APPENDS, sent
 
@@ -319,7 +319,7 @@ def test_a_waiter_that_is_granted_after_it_was_carried_takes_the_answer(
     second.metastore.check_lock = granted  # type: ignore[method-assign]
     holder.release()
     assert done == waiter.answer()
-    assert [] == list(first.locks())
+    assert [] == list(first.locks(TABLE))
 
 
 def test_no_offers_are_made_where_a_late_swap_overwrites(clients: Callable[[], HmsLockManager], files: Meeting) -> None:

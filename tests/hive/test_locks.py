@@ -275,7 +275,7 @@ def test_a_heartbeat_that_is_answered_after_the_lease_is_none(hms: HiveMetastore
         with pytest.raises(LockLost):
             lease.ensure_active(0)
         manager.metastore.heartbeat = beat  # type: ignore[method-assign]
-        until(lambda: not standing(manager), "the end of what is not relied on")
+        until(lambda: not manager.locks(TABLE), "the end of what is not relied on")
 
 
 def test_a_release_whose_reply_is_lost_is_repeated(service: Service, proxy: Proxy) -> None:

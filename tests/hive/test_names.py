@@ -123,7 +123,7 @@ def test_locks_are_listed_and_freed_under_any_spelling(world: World) -> None:
         ]
         assert [page for page in world.catalog.lock_pages(upper) if page]
         assert world.catalog.unlock(resource=upper)
-    assert not world.catalog.show_locks()
+    assert not world.catalog.show_locks(Resource((world.db,)))
 
 
 def test_a_table_is_written_under_a_lock_on_another_spelling_of_it(world: World) -> None:

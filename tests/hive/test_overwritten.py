@@ -14,6 +14,7 @@ import commit_coord
 from commit_coord.events import CommitOverwritten
 from commit_coord.hms.probe import CompareAndSet
 from commit_coord.local import HiveMetastore, NotInstalled, PostgresServer
+from commit_coord.model import Resource
 from tests.catalog.kit import SCHEMA, ids, row_ids
 from tests.processes import Process
 
@@ -116,5 +117,5 @@ def test_what_a_paused_holder_overwrote_is_found_by_the_next_commit_and_comes_ba
     catalog.load_table((db, "t")).append(ids(6))
     assert len(seen) == 1
     for one in (catalog, knew):
-        assert one.show_locks() == []
+        assert one.show_locks(Resource((db,))) == []
         one.close()

@@ -19,6 +19,7 @@ from commit_coord.clock import SYSTEM_CLOCK
 from commit_coord.hms.connection import LostReply
 from commit_coord.iceberg.view_metadata import AddViewVersion, SetCurrentViewVersion
 from commit_coord.local import HiveMetastore
+from commit_coord.model import Resource
 from commit_coord.rest.metadata import TableAnswers
 from commit_coord.rest.routes import TRANSACTIONS, VIEWS, served
 from commit_coord.rest.transactions import commit_transaction
@@ -41,7 +42,7 @@ def catalog(request: pytest.FixtureRequest, hms: HiveMetastore, tmp_path: Path) 
     if not made.namespace_exists(_DB):
         made.create_namespace(_DB)
     yield made
-    assert [] == [str(entry) for entry in made.show_locks() if not entry.guard]
+    assert [] == [str(entry) for entry in made.show_locks(Resource((_DB,))) if not entry.guard]
     made.close()
 
 
