@@ -21,8 +21,9 @@
     │   │   ├── CommitConflict            another commit conflicts with it
     │   │   │   ├── StaleRead             also PyIceberg's ValidationException: the rows were computed from old ones
     │   │   │   ├── CheckpointInTable     a stream has committed this checkpoint before
-    │   │   │   └── UpdatesDoNotFit       also ValueError: the same request is refused again
-    │   │   └── CommitLockFailed          no latch, no publish; the LockError is the cause
+    │   │   │   ├── UpdatesDoNotFit       also ValueError: the same request is refused again
+    │   │   │   └── NoSuchProperty        also KeyError: a property to be removed is not there
+    │   │   └── CommitLockFailed          a lock was not granted or was lost: nothing was changed
     │   └── CommitStateUnknown            also PyIceberg's CommitStateUnknownException: keep every file
     ├── MetastoreUnavailable              the Hive Metastore can't be reached or does not answer
     ├── ConfigError                       also ValueError: names the key, the value and the accepted values
@@ -194,7 +195,7 @@ class ClientStops(LockRefused):
 
 
 class OfferLost(LockError):
-    """The request was not granted, but another lock holder may have published its offer, or may still publish it.
+    """The request was not granted, but another lock holder may have published the request's offer, or may still do so.
 
     What to do: look for the result before you repeat the request.
     """
@@ -270,7 +271,7 @@ class StaleRead(CommitConflict, ValidationException):
 class CheckpointInTable(CommitConflict):
     """The commit did not land: its stream has already committed this checkpoint, or a later one, to the table.
 
-    What to do: do not retry. If another instance of the stream runs, it continues; stop this one.
+    What to do: do not retry. If another instance of the stream runs, let it continue, and stop this one.
     """
 
     kind = ErrorKind.CHECKPOINT_IN_TABLE
@@ -286,7 +287,7 @@ class UpdatesDoNotFit(CommitConflict, ValueError):
 
 
 class NoSuchProperty(CommitConflict, KeyError):
-    """The call should remove a property that the table does not have. Nothing was changed.
+    """The call was asked to remove a property that the table does not have. Nothing was changed.
 
     What to do: check the name in ``table.properties``; perhaps another writer has already removed the property.
     """

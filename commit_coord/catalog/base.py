@@ -247,7 +247,7 @@ class CoordinatedCatalog(CommittingCatalog, ViewedCatalog, StoringCatalog, Maint
                     raise CommitFailedException(f"Table {table_name(table)} was changed by another writer")
                 case SwapResult.LOST_REPLY if store.pointer(table) != metadata_location:
                     raise CommitStateUnknown(
-                        "it is not known whether the table was registered",
+                        "it is not known whether the table was registered; load it before you repeat the call",
                         table=table_name(table),
                         location=metadata_location,
                     )

@@ -287,7 +287,7 @@ class RequestedCommit:
             self._keep_from_retrying(refused, refused)
 
     def _keep_from_retrying(self, refused: CommitNotApplied, reason: Exception) -> None:
-        """Return if no offsets are committed.
+        """Check that no offsets are committed.
 
         1. A coordinator of Kafka Connect is refused for *reason*.   2. The offsets move, or have moved before.
         3. It retries on the new head without comparing them again. From that head on they have not moved: rows double.
@@ -297,7 +297,8 @@ class RequestedCommit:
         """
         if any(carries_offsets(snapshot.summary) for snapshot, _ in self._added):
             raise CommitStateUnknown(
-                f"this commit did not land, and a retry might double rows, because the offsets may move: {reason}",
+                f"this commit did not land ({reason}); do not retry it before you have read Kafka's offsets in the "
+                "table: they may have moved, and a retry could write the rows twice",
                 table=table_name(self._asked.table),
                 request_id=self._asked.request_id,
             ) from refused
@@ -393,7 +394,8 @@ class RequestedCommits:
             # A part may leave no trace, its snapshot may have expired, or its table may have been dropped. Or another
             # commit has the same snapshot id.
             raise CommitStateUnknown(
-                "some tables contain their part of the commit; it is not known whether all of it landed",
+                "some tables contain their part of the commit, and it is not known whether the others do; look for its "
+                "rows there before you repeat it",
                 table=", ".join(map(table_name, landed)),
             )
         for part in self._parts:

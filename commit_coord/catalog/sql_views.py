@@ -124,7 +124,9 @@ class SqlViews:
             if not lost:
                 raise
             logger.warning("the database went away during a change of the view %s", table_name(view), exc_info=True)
-        raise CommitStateUnknown("it could not be found out whether the view was changed", table=table_name(view))
+        raise CommitStateUnknown(
+            "it is not known whether the view was changed; load it before you repeat the call", table=table_name(view)
+        )
 
     def _change(self, statement: TextClause, values: dict[str, Any]) -> SwapResult:
         def changed(connection: Connection) -> bool:

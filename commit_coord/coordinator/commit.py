@@ -92,7 +92,7 @@ class Commit:
             raise
         finally:
             if run.lease is not None:
-                run.lease.release()  # an interrupt came during an effect
+                run.lease.release()  # it is still held only if an interrupt came during an effect
             self._group.delete_offer()
         self._ended(verdict.status, tries=verdict.tries, carried_along=len(carried(verdict)), reason=verdict.reason)
         return outcome(run, verdict, looked_up=self._planner.looked_up)
@@ -168,7 +168,7 @@ class Commit:
         return certain
 
     def _ensure_operation(self) -> None:
-        """Return if the operation still holds its locks.
+        """Check that the operation still holds its locks.
 
         Raises:
             LockRefused: The locks are lost. Not LockLost, after which the protocol would acquire the latch again: a

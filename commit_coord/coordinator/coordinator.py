@@ -32,8 +32,8 @@ class Coordinator(Services):
 
         Guarantee: on return each attempt is in the table exactly once. On ``CommitNotApplied`` it is not in the table
         and never will be, and the files that this call has written are deleted. On ``StatementError``, which *replan*
-        raises, it is not in the table either, and the error says which files to keep. On any other exception take the
-        outcome for unknown: every file is kept.
+        raises, it is not in the table either, and the error says which files to keep. Treat any other
+        exception as an unknown outcome: every file is kept.
 
         Args:
             attempts: Exactly one for now.
@@ -89,8 +89,9 @@ class Coordinator(Services):
         """
         if not isinstance(self.store, SeveralPointersStore):
             raise ConfigError(
-                "the catalog swaps the pointer of one table at a time, so a commit to several could be seen half done",
+                "nothing was committed: the catalog swaps the pointer of one table at a time, so others could see a part "
+                "of the commit",
                 key="uri",
-                accepted="a SQL catalog",
+                accepted="a SQL catalog, or a commit for each table alone",
             )
         return self.store

@@ -19,7 +19,7 @@ _STATUS_CHECK = Backoff(initial_ms=50, maximum_ms=5_000)
 
 
 def drive(steps: Steps, perform: Callable[[Effect], Any]) -> Verdict:
-    """Return the verdict of *steps*, whose effects *perform* carries out."""
+    """Return the verdict of *steps*; *perform* executes their effects."""
     try:
         effect = next(steps)
         while True:
@@ -40,7 +40,7 @@ def in_doubt(facts: Callable[[], Mapping[str, str]], is_sent: Callable[[], bool]
 
     Args:
         facts: Table and request id, for the error.
-        is_sent: Whether a store was asked for the swap.
+        is_sent: Whether a swap of this commit may have been sent, by this process or by another latch holder.
     """
     try:
         yield
@@ -49,9 +49,10 @@ def in_doubt(facts: Callable[[], Mapping[str, str]], is_sent: Callable[[], bool]
     except Exception as error:
         if not is_sent():
             raise
-        logger.exception("an unexpected error came after a swap was sent")
+        logger.exception("an unexpected error came after a swap may have been sent")
         raise CommitStateUnknown(
-            "an unexpected error came after the swap was sent; the commit may have landed; every file is kept",
+            "an unexpected error came after the swap may have been sent, so it is not known whether the commit landed; "
+            "every file is kept; search for the request id before you repeat the operation",
             **facts(),
         ) from error
 

@@ -1,4 +1,4 @@
-"""Group commit: publishes the attempts of writers that wait for the latch together with the own one, in one swap."""
+"""Group commit: one swap publishes this commit's attempt and the attempts of writers that wait for the latch."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ class Group:
         self._taken: list[str] | None = None
         """Lock request ids of all offers that this commit took, readable or not; None before it looked for offers."""
         self.offered_in: str | None = None
-        """The file with the own attempt, if the offer only names a file."""
+        """The file with this commit's attempt, if the offer only names a file."""
 
-    # The own offer.
+    # The offer of this commit.
 
     def offer(self) -> str:
-        """Return the offer, with which a latch holder can publish the own attempt; "" if it can't be offered."""
+        """Return the offer, with which a latch holder can publish this attempt; "" if it can't be offered."""
         attempt = self._run.attempt
         data = attempt.to_json()
         if len(data) <= offers.MAX:
@@ -60,7 +60,7 @@ class Group:
             return ""
 
     def delete_offer(self) -> None:
-        """Delete the file of the own offer, if there is one."""
+        """Delete the file of this commit's offer, if there is one."""
         if self.offered_in is not None:
             delete_quietly(self._run.file_io(self.offered_in), self.offered_in)
 
@@ -69,8 +69,8 @@ class Group:
     def gather(self, plan: Planned) -> None:
         """Add the offers of waiting writers to *plan*. They are taken once each time that the latch is held."""
         payload: Payload = plan.payload
-        # Each member gets the table as of its own snapshot, without those of the members after it. This needs sequence
-        # numbers, which format version 1 does not have.
+        # The result for each member is the table up to its own snapshot, without the snapshots of later members. This
+        # needs sequence numbers, which format version 1 does not have.
         if not self.enabled or payload.metadata.format_version < 2:
             return
         if self._taken is None:
@@ -97,7 +97,7 @@ class Group:
         try:
             waiting = latch.take(services.group_max_size - 1)
         except LockError:
-            # Nothing of them is published here. Each owner commits its attempt itself when it is granted the latch.
+            # None of these offers is published. Each owner commits its attempt itself when it is granted the latch.
             logger.warning("the offers of waiting writers could not be taken; committing alone", exc_info=True)
             return
         if waiting or latch.was_contended:
@@ -127,7 +127,7 @@ class Group:
             attempt = member.attempt
             try:
                 if attempt.request_id in ids or (attempt.repeatable and planner.landed_before(attempt, own.location)):
-                    continue  # It has landed before; its owner will find it in the table.
+                    continue  # It has landed, or a copy of it is in this group: its owner will find it in the table.
                 if not attempt.repeatable and own.head is not None and planner.append_in(attempt, own.head) is not None:
                     continue  # An earlier holder has published it, and did not tell its owner.
                 planner.check_manifests(attempt, head)
@@ -151,7 +151,7 @@ class Group:
 
     def _rejoined(self, part: Part, *, first: bool) -> Part:
         """Return *part* after one more append has joined its attempt."""
-        assert part.head is not None, "an append joins no creation of a table"
+        assert part.head is not None, "an append never joins an attempt that creates the table"
         result = self._planner.rebase(part.attempt, part.head, part.location)
         if not isinstance(result, Rebased):
             raise InternalError("two appends of one group can't share a snapshot", reason=result.reason)

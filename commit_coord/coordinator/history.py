@@ -20,10 +20,11 @@ _WRITER_KEYS = ("writer", "commit-coord.writer-id", "spark.app.id", "engine-name
 
 
 def history(metadata: TableMetadata, location: str) -> list[Record]:
-    """Return the commits of a table for JSON, newest first: its snapshots, and the commits of which there is none.
+    """Return the commits of a table for JSON, newest first: its snapshots, and the commits that have no snapshot now.
 
-    The latter are found in the metadata log, which keeps the newest files. They are ``metadata`` (schema, properties,
-    rollback) or ``create`` where no snapshot is missing, and ``unknown`` where theirs may have been expired.
+    Those are found in the metadata log, which keeps only the newest files. Metadata version 0 is ``create``. Any other
+    is ``metadata`` (schema, properties, rollback) if no snapshot is missing there, else ``unknown``: its snapshot may
+    have been expired.
     """
     snapshots = [commit_record(snapshot, metadata.current_snapshot_id) for snapshot in reversed(metadata.snapshots)]
     log = [(entry.timestamp_ms, entry.metadata_file) for entry in metadata.metadata_log]
@@ -77,8 +78,8 @@ def group_sizes(metadata: TableMetadata, location: str, records: Sequence[Record
 def _numbers(metadata: TableMetadata) -> tuple[dict[int, int], int]:
     """Return the place of each snapshot among all that were ever added, and the last place.
 
-    Format version 1 does not number them. There none is taken to be missing as long as all parents are there, and else
-    one behind each.
+    In format version 1, snapshots have no numbers. If the parent of every snapshot is there, none is assumed to be
+    missing; else one may be missing before the first, after the last, and between each two.
     """
     if last := fast_metadata.sequence_number(metadata):
         return {one.snapshot_id: one.sequence_number or 0 for one in metadata.snapshots}, last
@@ -98,8 +99,8 @@ def _is_first(snapshot: Snapshot) -> bool:
 def _added_by(log: Sequence[tuple[int, str]], snapshots: Sequence[Record]) -> dict[int, list[int]]:
     """Return the ids of the snapshots that the files of *log* added, by the file's position.
 
-    Our files carry the request id of a snapshot. Other writers' files do not, so the time tells: one file for each of
-    their snapshots.
+    The names of our files contain a request id. Those of other writers do not, so the time decides: one file for each
+    of their snapshots.
     """
     by_request: dict[str, list[int]] = {}
     by_time: dict[int, list[int]] = {}
@@ -116,7 +117,7 @@ def _added_by(log: Sequence[tuple[int, str]], snapshots: Sequence[Record]) -> di
 
 
 def _file_record(at_ms: int, path: str, operation: str) -> Record:
-    """Return for JSON the commit of a metadata file of which there is no snapshot."""
+    """Return for JSON a commit that has no snapshot now, by its metadata file."""
     nothing = dict.fromkeys(("snapshot_id", "parent_id", "sequence_number", "total_rows", "generation", "writer"))
     return nothing | {
         "when": moment(at_ms),

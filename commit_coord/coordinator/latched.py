@@ -71,7 +71,7 @@ class LatchedCommit(ABC):
         return self._lease
 
     def in_doubt(self) -> AbstractContextManager[None]:
-        """Return what turns an error that nobody expects into ``CommitStateUnknown`` once the swap is sent."""
+        """Return a context that turns an unexpected error into ``CommitStateUnknown`` once the swap is sent."""
         facts = {"table": self.shown, "request_id": self._request_id}
         return in_doubt(lambda: facts, lambda: self._is_swapping)
 
@@ -87,7 +87,7 @@ class LatchedCommit(ABC):
             self._ended(CommitStatus.FAILURE if not_applied else CommitStatus.UNKNOWN, 0, str(error))
             raise
         finally:
-            self._release()  # an interrupt came while an effect was being performed
+            self._release()  # it is still held only if an interrupt came during an effect
         self._ended(verdict.status, verdict.tries, verdict.reason)
         return verdict
 

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 _DELETE_OLD_METADATA = "write.metadata.delete-after-commit.enabled"
 
 _warned_of_growth: set[UUID] = set()
-"""The tables of this process, of all its catalogs: jobs open the same catalog again and again."""
+"""The UUIDs of the tables for which this process has logged the warning; jobs open a catalog many times."""
 
 
 def outcome(run: Run, verdict: Verdict, *, looked_up: bool) -> Committed:
@@ -52,7 +52,7 @@ def outcome(run: Run, verdict: Verdict, *, looked_up: bool) -> Committed:
 
 
 def raise_unless_landed(verdict: Verdict, facts: Mapping[str, str], *, doubt: str | None = None) -> None:
-    """Return if the commit landed.
+    """Raise the error with which the commit ended, unless it landed.
 
     Args:
         verdict: How the commit ended.
@@ -67,7 +67,8 @@ def raise_unless_landed(verdict: Verdict, facts: Mapping[str, str], *, doubt: st
     match verdict.status:
         case CommitStatus.UNKNOWN:
             raise CommitStateUnknown(
-                "it is not known whether the commit landed; every file is kept",
+                "it is not known whether the commit landed; every file is kept; search for the request id before you "
+                "repeat it",
                 **facts,
                 location=verdict.plan.location if verdict.plan else None,
                 reason=verdict.reason or None,
@@ -104,7 +105,7 @@ def doubt(run: Run, verdict: Verdict, *, looked_up: bool) -> str | None:
         return None
     if looked_up:
         return "this commit did not land, but an earlier commit with this request id may still land"
-    return "it is not known whether an earlier commit with this request id landed"
+    return "this commit did not land, but it is not known whether an earlier commit with this request id landed"
 
 
 def _is_the_last(verdict: Verdict) -> bool:
@@ -117,8 +118,8 @@ def _is_the_last(verdict: Verdict) -> bool:
     3. We look for the request id in that head, too, and do not find it.   4. We fail, because the disk is full.
     5. The delayed swap finds the head that it was planned on, and lands.
 
-    After a conflict this can't happen: the present head refuses the request, so no commit with our request id was
-    planned on it. One that was planned on an earlier head can't land, because the pointer never returns to that head.
+    If planning refused our request, this can't happen: the present head refuses it, so no commit with our request id
+    was planned on it. One that was planned on an earlier head can't land: the pointer never returns to that head.
     """
     return verdict.cause is Cause.CONFLICT and verdict.plan is None
 
@@ -192,7 +193,7 @@ def _delete_old_metadata(payload: Payload) -> None:
     history takes a sixth of the time of an append, and with an object store each deletion is a round trip.
     """
     metadata = payload.metadata
-    # As Iceberg Java reads it: what is neither true nor false is false, and no error after the commit has landed.
+    # As Iceberg Java reads it: everything but "true" is false. No value is an error: the commit has already landed.
     asked = metadata.properties.get(_DELETE_OLD_METADATA, "false")
     if payload.base is None or asked.strip().lower() != "true":
         return
@@ -208,8 +209,8 @@ def _delete_old_metadata(payload: Payload) -> None:
 def _warn_of_growth(run: Run, payload: Payload) -> None:
     """Say once in this process that this table keeps metadata files that it no longer names.
 
-    Nothing is said where its properties decide about them. Each contains the whole history: 11,000 small appends left
-    44 GB.
+    If the table's properties say what becomes of old metadata files, there is no warning. Each such file contains the
+    whole history: 11,000 small appends left 44 GB.
     """
     metadata = payload.metadata
     if payload.base is None or metadata.table_uuid in _warned_of_growth:

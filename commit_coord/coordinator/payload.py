@@ -1,4 +1,4 @@
-"""What one swap publishes: the own attempt, followed by the offered attempts of waiting writers."""
+"""What one swap publishes: the attempt of its commit, then the offered attempts of waiting writers."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One snapshot that a swap publishes, or any other change of the own attempt.
+    """One snapshot that a swap publishes, or any other change of this commit's attempt.
 
     Args:
         attempt: The attempt; several appends joined into one if they share a snapshot.
         head: The table metadata before this part; None if the part creates the table.
         location: The metadata file of *head*; None if *head* is the result of another part of this swap.
         rebased: The table metadata after this part.
-        members: The taken offers in this part, without the own attempt.
+        members: The taken offers in this part; this commit's attempt is none of them.
     """
 
     attempt: Attempt
@@ -45,9 +45,9 @@ class Payload:
     """The data of a planned swap. The protocol passes it on and does not read it."""
 
     parts: list[Part]
-    """The first part has the own attempt. The attempts of others follow, in the order in which they waited."""
+    """The first part has this commit's attempt. The attempts of others follow, in the order in which they waited."""
     alone: Part
-    """A part with only the own attempt."""
+    """A part with only this commit's attempt."""
     io: FileIO
     base: TableMetadata | None
     written: list[str]
@@ -56,7 +56,7 @@ class Payload:
 
     @property
     def own(self) -> Rebased:
-        """The result of the own attempt."""
+        """The result of this commit's attempt."""
         return self.parts[0].rebased
 
     @property

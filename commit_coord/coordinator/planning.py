@@ -109,7 +109,7 @@ class Planner:
         """Return the commit with the request id of *attempt*, if the journal or the table at *pointer* has it.
 
         Raises:
-            CommitStateUnknown: Neither has it, and that proves nothing.
+            CommitStateUnknown: Neither has it, but the commit may have landed: the history is too short to prove it.
         """
         if pointer is None:
             return None
@@ -120,7 +120,7 @@ class Planner:
         return Committed(metadata=metadata, location=pointer, snapshot_ids=entry.snapshot_ids, answered=True)
 
     def check_manifests(self, attempt: Attempt, head: TableMetadata) -> None:
-        """Return if all manifests of an append can be read.
+        """Check that all manifests of an append can be read.
 
         Raises:
             Exception: A manifest can't be read.
@@ -138,7 +138,7 @@ class Planner:
         return None if found is None else published(head, pointer, (found,))
 
     def append_in(self, attempt: Attempt, head: TableMetadata) -> int | None:
-        """Return the id of the snapshot by which *head*, as it was read, has the append of *attempt*; else None."""
+        """Return the id of the snapshot in *head* (as it was read) that has the append of *attempt*; else None."""
         append = attempt.append
         assert append is not None, "only appends are offered"
         if head.snapshot_by_id(append.snapshot_id) is not None:
@@ -148,7 +148,7 @@ class Planner:
         own = {manifest.manifest_path for manifest in append.manifests}
         snapshots: fast_metadata.LazyModels[Snapshot] = head.__dict__["snapshots"]
         for found in snapshots.ids_with_summary(REQUEST_ID, attempt.request_id, behind=attempt.base_sequence_number):
-            # An earlier commit with the same request id has other manifests; then our manifests are in no table.
+            # If this is the snapshot of an earlier commit with the same request id, it lists other manifests than ours.
             if not attempt.repeatable or own & self._listed(snapshots.by_id(found)):
                 return found
         return None
@@ -164,7 +164,8 @@ class Planner:
         try:
             return specs.dropped_in_use(head, changed, self._services.store.file_io(head.location))
         except FileNotFoundError as error:
-            # Not a reason: another copy of the commit may have read the file on this head, before it was deleted.
+            # Not returned as a reason: that would prove that no copy of this commit landed. Another copy may have read
+            # the file before it was deleted, and may have landed.
             raise FileNotFoundError(
                 f"it is not known whether files of the removed partition specs are left: {error}"
             ) from error

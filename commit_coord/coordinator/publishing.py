@@ -31,7 +31,7 @@ class Publisher:
         self._run = run
         self._services = run.services
         self._drained: set[str] = set()
-        """Metadata files that were swapped in while another writer may have held the latch; it has finished since."""
+        """Metadata files that we swapped in while a lock-only writer may have held the latch; it has finished since."""
 
     # Files.
 
@@ -58,7 +58,7 @@ class Publisher:
                 self._write_list(payload, part.rebased)
             except Exception:
                 if not part.members:
-                    raise  # It is the own attempt.
+                    raise  # It is this commit's attempt.
                 # The later parts are based on this one, so their attempts are returned to their owners too.
                 ids = ", ".join(member.attempt.request_id for member in part.members)
                 logger.warning("offered attempts can't be carried: %s", ids, exc_info=True)

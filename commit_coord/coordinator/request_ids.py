@@ -45,13 +45,14 @@ def landed(metadata: TableMetadata, location: str, table: tuple[str, ...], reque
 
 
 def shows_all_since(metadata: TableMetadata, location: str, begun: Beginning) -> bool:
-    """Return whether a request id that :func:`landed` does not find has not landed since *begun*.
+    """Return whether *metadata* shows all commits since *begun*: what :func:`landed` does not find has not landed then.
 
+    It may not show all:
     1. A commit lands, and no journal keeps its request id.   2. Its snapshot expires, and its metadata file leaves the
     log.   3. No trace of its request id is left.
 
     The file's name does not suffice for an append that another latch holder has published, and snapshots of version 1
-    have no sequence numbers. So a table of version 1 proves this only if its pointer has not moved since.
+    have no sequence numbers. So a table of version 1 shows all only if its pointer has not moved since.
     """
     if location == begun.location:
         return True

@@ -130,9 +130,10 @@ class CommitOfSeveral(LatchedCommit):
         landed = [result.payload for result in results if isinstance(result, Answered) and result.payload.snapshot_ids]
         landed += [result.payload for result in results if isinstance(result, Answered) and result.payload.answered]
         if landed:
-            # One table contains its change, so all tables do. A table whose change left no trace is returned as it is:
-            # 1. All of it landed.   2. In one table the snapshot expires, or the table is dropped.   3. It is sent
-            # again, and this table refuses it.
+            # One table contains its change, so all changes landed together. A table that no longer shows its change is
+            # returned as it is:
+            # 1. The whole commit landed.   2. In one table the snapshot expires, or the table is dropped.
+            # 3. The same commit is sent again, and planning refuses it on this table.
             for member in self._members:
                 member.planned = Answered(payload=self._as_it_is(member, answered=landed[0].answered))
             return Answered()

@@ -65,7 +65,7 @@ class PointerStore(Protocol):
     def prepare_metadata(
         self, table: Identifier, head: TableMetadata | None, made: TableMetadata, *, changes_phase: bool
     ) -> TableMetadata:
-        """Return *made* as it may follow *head* (None: as a new table), with what the store adds to it.
+        """Check that *made* may replace *head* (None: it is a new table); return it with what the store adds to it.
 
         Args:
             table: Which one.

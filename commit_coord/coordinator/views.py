@@ -108,7 +108,7 @@ class ViewCommit(LatchedCommit):
         """Execute the change.
 
         Raises:
-            NoSuchViewError: The view does not exist. Or another error with which *change* refused. Nothing landed.
+            NoSuchViewError: The view does not exist. *change* may raise other errors. Nothing landed.
             CommitError: As :meth:`~commit_coord.coordinator.Coordinator.commit`.
         """
         with self.in_doubt():

@@ -105,7 +105,7 @@ class Probe:
                 continue  # the next server, or the same one on a new connection
             return Capabilities(server=server, version=version, compare_and_set=found, tried=self._believed is None)
         raise MetastoreUnavailable(
-            "no metastore answered long enough to test whether it compares and sets",
+            "no metastore stayed reachable for long enough to test whether it compares and sets",
             uris=self._client.addresses,
             # Hive 4.0.1 on Derby repeats a conditional alter for 20 s before it says that it can't.
             accepted="a longer hive.client-timeout-ms; or hive.compare-and-set, which says what the servers do",

@@ -118,10 +118,10 @@ def rebase(
         return Conflict(reason="the table was dropped and created again since it was read")
     moved = attempt.base_location != head_location or attempt.base_sequence_number < fast_metadata.sequence_number(head)
     if moved and attempt.reads_data:
-        return NeedsReplan(reason="the table moved since the data was read")
+        return NeedsReplan(reason="another commit changed the table after its data was read")
     adds = [u for u in attempt.updates if isinstance(u, AddSnapshotUpdate)]
     if moved and adds:
-        return NeedsReplan(reason="the table moved since the snapshot was written")
+        return NeedsReplan(reason="another commit changed the table after the snapshot was written")
     for requirement in attempt.requirements:
         try:
             requirement.validate(head)
@@ -133,7 +133,7 @@ def rebase(
         return NeedsReplan(reason=given) if moved else Conflict(reason=given)
     if moved:
         if isinstance_any(attempt.updates, AddSortOrderUpdate) and not attempt.requirements:
-            return Conflict(reason="the table moved since its sort order was read")
+            return Conflict(reason="another commit changed the table after its sort order was read")
         if reason := _property_conflict(attempt, head):
             return Conflict(reason=reason)
     if reason := _late_checkpoint(attempt, head):

@@ -10,10 +10,10 @@ Theory of operation
     A manager is the client of one lock service and lives as long as its catalog.
     All threads of a process share one manager.
 
-Not here
-    Nothing of commits: a manager knows resources, owners and time. What it may carry between the holders of a commit
-    latch is another contract, ``handover``. And no safety of data: a holder that was paused past its lease can come
-    back at any moment, so publishing is a compare-and-set.
+What this contract does not cover
+    Commits: a manager knows only resources, owners and time. What it passes from one holder of a commit latch to the
+    next is in another contract, ``handover``. And the safety of data: a holder that was paused for longer than its
+    lease can go on at any moment, so publishing is a compare-and-set.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from commit_coord.model import (
 logger = logging.getLogger(__name__)
 
 BRIEFLY = 2.0
-"""How many seconds to retry an operation for no caller: enough to replace a broken idle connection."""
+"""Seconds for which an operation is retried where no caller set a limit: enough to replace a broken connection."""
 
 DENY_JITTER = 0.1
 """Random part of the sleep between two tries: otherwise clients that were refused together would retry together."""
@@ -310,8 +310,8 @@ class LockManager(ABC):
     def unlock_each(self, request_ids: Sequence[str]) -> Iterator[Sequence[LockEntry]]:
         """Free requests of any owners by force, and yield what was freed of each, in this order.
 
-        A request is freed when its locks are asked for, not before. This default lists the locks for each of them
-        anew.
+        A request is freed only when the caller takes its item from the iterator. This default implementation lists all
+        locks again for each request.
         """
         for request_id in request_ids:
             yield self.unlock(request_id=request_id)
@@ -321,9 +321,9 @@ class LockManager(ABC):
         """Release the locks and requests of dead owners, and return them.
 
         An owner is dead if its lease has expired by the service's clock, or if its process has certainly ended (only a
-        process on this host can be checked). If each client uses its own clock, this call may take as long as a
-        lease: then an owner is dead if its heartbeat does not change during that time. Explicit locks, guards and
-        locks of other programs are not released; a person must release them.
+        process on this host can be checked). A service may have no clock of its own. There an owner is dead if its
+        recorded heartbeat stays the same for the time of a lease, so this call may take that long. Explicit locks,
+        guards and locks of other programs are not released; a person must release them.
 
         Guarantee: a lock is not released while its owner may still believe that it holds it.
 

@@ -377,7 +377,7 @@ def _doubted(failure: Verdict) -> Verdict:
     """Return the verdict on an attempt that failed here and that somebody else may have carried out."""
     return Verdict(
         status=CommitStatus.UNKNOWN,
-        reason=f"another writer took the attempt into its group commit and did not answer, and here {failure.reason}",
+        reason=f"another writer may have published it in its group commit, and here it failed: {failure.reason}",
         error=failure.error,
         tries=failure.tries,
     )

@@ -124,7 +124,9 @@ class Gate:
         spelled = warehouse.catalog.spelled(Resource((joined,))).path[0]
         levels = tuple(_AROUND.sub("", level) for level in spelled.split("."))
         if levels[0].startswith("@"):
-            raise Forbidden("a namespace begins with @, which leads a metastore to another catalog")
+            raise Forbidden(
+                "a namespace must not begin with @: a metastore would take it for the name of another catalog"
+            )
         return (warehouse.catalog.name, *levels)
 
     def audit(self, request: Request, caller: Caller | None, error: Exception) -> None:

@@ -81,7 +81,7 @@ def _metrics(footer: pq.FileMetaData, path: str, metadata: TableMetadata) -> dic
     for field_id, field in index_by_id(named).items():
         # Metrics are taken by name, rows are read by id.
         if (name := named.find_column_name(field_id)) != schema.find_column_name(field_id):
-            raise ValueError(f"{path} has a field id of the table for another column, {name!r} ({field.field_type})")
+            raise ValueError(f"in {path}, column {name!r} ({field.field_type}) has the field id of a different column")
     return data_file_statistics_from_parquet_metadata(
         parquet_metadata=footer,
         stats_columns=compute_statistics_plan(schema, metadata.properties),
@@ -131,7 +131,7 @@ def grown_mapping(metadata: TableMetadata) -> NameMapping | None:
     if known is None:
         return schema.name_mapping
     if name := taken_over(known, schema):
-        raise ValueError(f"the table's name mapping has the name {name!r} for another column")
+        raise ValueError(f"the table's name mapping gives the name {name!r} to a different column")
     missing = schema.name_mapping._field_by_name.keys() - known._field_by_name.keys()
     if not missing:
         return None

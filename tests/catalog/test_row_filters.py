@@ -439,7 +439,7 @@ class TestAddedFiles:
         ids = [pa.field(name, pa.int64(), metadata={"PARQUET:field_id": key}) for name, key in (("b", "1"), ("a", "2"))]
         path = str(tmp_path / "swapped.parquet")
         pq.write_table(pa.table([[1], [2]], pa.schema(ids)), path)
-        with pytest.raises(ValueError, match="field id of the table for another column, 'b'"):
+        with pytest.raises(ValueError, match="column .b. .long. has the field id of a different column"):
             table.add_files([path])
 
     def test_one_without_rows_lies_in_no_partition_of_a_required_column(self, catalog: Any, tmp_path: Path) -> None:

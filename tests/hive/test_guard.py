@@ -400,7 +400,9 @@ def test_a_writer_with_the_metastores_locks_is_refused_by_the_guard_at_once(worl
     table.append(ids(1))
     other = world.open(**{"lock-impl": "hms"}).load_table((world.db, "t"))
     (guard,) = world.standing()
-    with pytest.raises(CommitLockFailed, match="the table is guarded.*lock in lease.*their lock-impl") as refused:
+    with pytest.raises(
+        CommitLockFailed, match="the table is guarded.*lock in lease.*the lock-impl of its writers"
+    ) as refused:
         other.append(ids(2))
     assert guard.request_id in str(refused.value)
     assert (orphans(other), world.standing()) == (set(), [guard])

@@ -248,8 +248,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-missing-file-is-a-refusal",
         "coordinator/planning.py",
-        "            # Not a reason: another copy",
-        "            return str(error)  # Not a reason: another copy",
+        "            # Not returned as a reason:",
+        "            return str(error)  # Not returned as a reason:",
         "tests/catalog/test_commit_requests.py::test_a_file_that_is_missing_denies_no_other_copy_of_a_commit",
     ),
 )

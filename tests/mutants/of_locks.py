@@ -394,7 +394,7 @@ _OFFERS = (
     Mutant(
         "a-group-overtakes-who-only-locks",
         _FILES,
-        "                break  # It offers nothing, or not yet: nobody overtakes it.\n",
+        "                break  # It has no offer, or none yet. No later request may overtake it.\n",
         "                continue\n",
         f"{_GROUPS}test_a_request_of_another_program_ends_a_group",
     ),

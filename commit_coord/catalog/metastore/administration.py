@@ -75,7 +75,7 @@ class Administration:
                 logger.warning("it is not known yet whether %s was created", table_name(table), exc_info=True)
             self._clock.sleep(next_wait(AGAIN, check, self._clock.random()))
         raise CommitStateUnknown(
-            "it is not known whether the table was created; its metadata file is kept",
+            "it is not known whether the table was created; its metadata file is kept; look for the table first",
             table=table_name(table),
             location=location,
         )
@@ -124,11 +124,13 @@ class Administration:
                 return
             self._clock.sleep(next_wait(AGAIN, check, self._clock.random()))
         raise CommitStateUnknown(
-            "it is not known whether the table was renamed", table=table_name(old), to=table_name(new)
+            "it is not known whether the table was renamed; look which of the two names exists before you repeat it",
+            table=table_name(old),
+            to=table_name(new),
         )
 
     def refuse_drop(self, table: Identifier) -> None:
-        """Return when *table* may be dropped by this catalog.
+        """Check that this catalog may drop *table*.
 
         Raises:
             NoSuchTableError: There is none of that name, or none of Iceberg's.

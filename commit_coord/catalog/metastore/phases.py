@@ -104,7 +104,7 @@ class PhaseChanges:
         left = self._locks.sides.one_sided(Resource.table(table), phase)
         if left:
             raise OperationsHold(
-                "operations hold locks in a service that writers in the new phase do not check",
+                "the phase was not changed: running operations hold locks that writers in the new phase would not see",
                 table=table_name(table),
                 phase=phase,
                 locks=", ".join(f"{entry.mode.letter} {entry.resource} by {entry.owner}" for entry in left[:3]),

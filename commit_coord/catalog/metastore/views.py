@@ -208,7 +208,9 @@ class MetastoreViews:
                 lost = True
             else:
                 return
-        raise CommitStateUnknown("it could not be found out whether the view was dropped", table=table_name(view))
+        raise CommitStateUnknown(
+            "it is not known whether the view was dropped; look whether it still exists", table=table_name(view)
+        )
 
     def rename(self, view: View, to: View) -> None:
         """Give *view* the name *to*.

@@ -49,7 +49,7 @@ class Migration:
     def __init__(self, catalog: CoordinatedHiveCatalog, *, why: str = "", host: Host = SYSTEM_HOST) -> None:
         if catalog.migrating is None:
             raise ConfigError(
-                "this catalog can't move tables: it does not support all phases",
+                "this catalog can't move tables to another lock manager: its own does not support all phases of a move",
                 key="lock-impl",
                 value=catalog.settings.lock_impl,
                 accepted=MIGRATING,
@@ -272,7 +272,10 @@ class Migration:
             changes_phase=True,
         )
         if State.of(metadata.properties) != state:
-            raise CommitConflict("another process has changed the phase", table=table_name(table))
+            raise CommitConflict(
+                "nothing was changed: another process changed the phase of the table's move meanwhile",
+                table=table_name(table),
+            )
         self._catalog.capabilities()  # asked for under the locks, too: what it takes to find out holds up nobody here
         self._tell(table, state, phase, "begun", self._why)
         try:

@@ -66,8 +66,8 @@ def find(coordinator: Coordinator, table: Identifier, since: Iterable[str] = ())
     overlooked = [*manifests.overlooked(), *manifests.unnumbered()]
     if text is None and not given and not overlooked:
         raise InvalidArguments(
-            "the lock manager of this catalog keeps no notes of commits: name the last lost metadata file, as in the "
-            "log message or the event",
+            "the lock manager of this catalog keeps no notes of commits: pass the path of the last lost metadata file, "
+            "which the log message and the event about the overwritten commit show",
             table=table_name(table),
             lock_manager=coordinator.locks.name,
         )

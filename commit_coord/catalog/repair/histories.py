@@ -84,8 +84,8 @@ class LostHistories:
             behind.append(version)
         if before is None:
             raise InvalidArguments(
-                "no common version of the two histories can be found: metadata files in between are gone. Read the "
-                "rows of the lost file from a table that you register with it under another name",
+                "no common version of the two histories can be found: metadata files in between are gone. To "
+                "get the rows, register the lost metadata file as a table with another name, and read that table",
                 location=path,
             )
         found = []

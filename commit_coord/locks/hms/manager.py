@@ -36,7 +36,7 @@ _SHOWN = 200
 
 
 class HmsAcquirer:
-    """Acquires within the time limits of the metastore's client.
+    """Acquires locks, and limits each call of the metastore's client to the time that the request has left.
 
     Args:
         inner: Acquires.
@@ -69,11 +69,13 @@ class HmsAcquirer:
                 granted = self._inner.acquire(acquire)
                 return granted
         except LockError as error:
-            # 1. The holder takes the offer, sends its swap and is interrupted.   2. The offer's owner has its turn.
-            # 3. The metastore fails, and refuses it the latch.   4. The swap lands.
+            # 1. The holder takes the offer, sends its swap and is interrupted.   2. The offer's owner is next.
+            # 3. The metastore fails, so the owner does not get the latch.   4. The holder's swap lands after all.
             if not request.offer or (self._turns.retract(request) and self._own.retract(request)):
                 raise
-            raise OfferLost("the holder that took the offer did not answer", locks=request) from error
+            raise OfferLost(
+                "not granted, and another lock holder may have published the offer", locks=request
+            ) from error
         finally:
             self._turns.ended(request)
             self._calls.ended(request)
@@ -96,11 +98,11 @@ class HmsAcquirer:
 
 
 class HmsLockManager(QueueLockManager[HmsQueue]):
-    """Locks in a Hive Metastore, of which the commit latch is the one that unmodified writers take too.
+    """Locks in a Hive Metastore. The commit latch is the lock that unmodified Iceberg writers take, too.
 
     Args:
-        uri: ``thrift://host:port``, several separated by commas; how to talk to them behind a ``?``
-            (:attr:`MetastoreClient.service`).
+        uri: ``thrift://host:port``; commas separate several servers, and options of the connection follow after a
+            ``?`` (:attr:`MetastoreClient.service`).
         space: Unused: on one metastore, one name is one table, whatever a client calls its catalog.
         settings: Times.
         clock: Where time and chance come from.
@@ -118,7 +120,7 @@ class HmsLockManager(QueueLockManager[HmsQueue]):
     guarantees = Guarantees(
         mutual_exclusion=True,
         hierarchy=True,
-        fifo=False,  # up to 2.3 a reader passes a writer that waits; it steps back, to the end of the queue
+        fifo=False,  # up to Hive 2.3 a reader is granted before a waiting writer; the reader then queues again, last
         reach="network",
         expiry=True,
         survives_restart=True,
@@ -151,7 +153,7 @@ class HmsLockManager(QueueLockManager[HmsQueue]):
                 return queue.holder(request, blocker)
 
             held, emitter = Held(threads, host), LockEventEmitter(events, clock)
-            tickets = Tickets[HmsTicket](host.new_id().hex[:8])  # The column is short.
+            tickets = Tickets[HmsTicket](host.new_id().hex[:8])  # The metastore's column for it is short.
             retries = Retries(clock, lambda: settings.lease_ms / 1000)
             queues = MemoryLockManager(
                 f"hms {client.service}",

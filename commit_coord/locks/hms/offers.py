@@ -12,19 +12,19 @@ A holder and an owner that meet
     The holder: 1. writes the mark;   2. looks whether the offer is still there. If it is, the offer is taken.
     The owner:  1. deletes the offer;   2. looks whether a mark is there. If none is, the offer is retracted.
 
-    Whichever order these four steps have, one of the two sees the other. If both do, the offer is not taken, and its
-    owner does not know that: it waits for the outcome. This rests on a file store that shows a new file, and the end of
-    a file, to all clients at once.
+    Whichever order these four steps have, at least one of the two sees what the other did. If both do, the offer is not
+    taken. Its owner does not know that, so it waits for the outcome. This rests on a file store that shows a new file,
+    and the end of a file, to all clients at once.
 
 A holder that comes late
-    1. A takes the offer of B and stalls; its lease ends.   2. B is granted the latch. It finds the mark of A, so it
-    does not know whether A has published its attempt, and looks in the table.   3. A goes on, and swaps. That fails if
-    B has swapped, because each swap compares.   4. A writes an outcome. B holds the latch and does not look at it. If A
-    removed B's lock instead, the next request would be granted the latch beside B.
+    1. A takes the offer of B and stalls; its lease ends.   2. B is granted the latch. It finds the mark that A wrote.
+    So it does not know whether A has published its attempt, and looks in the table.   3. A goes on, and swaps. That
+    fails if B has swapped, because each swap compares.   4. A writes an outcome. B holds the latch and does not look at
+    it. If A removed B's lock instead, the next request would be granted the latch beside B.
 
-    A reports only if its lease is still there. Else it could return an offer that another holder has taken:
-    1. A looks for a mark of B, finds none, and stalls; its lease ends.   2. C is granted the latch and takes B's offer.
-    3. A goes on, marks the offer, too, and fails.   4. It returns the offer: B says FAILURE, and C swaps.
+    A writes an outcome only if its lease is still live. Else it could return an offer that another holder has taken:
+    1. A looks for a mark on B's offer, finds none, and stalls; its lease ends.   2. C is granted the latch and takes
+    B's offer.   3. A goes on, marks the offer, too, and fails.   4. It returns the offer: B says FAILURE, and C swaps.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _SHORTEST = 0.01
 """Seconds between two looks at least."""
 
 _USUAL, _LONGEST = 0.1, 1.0
-"""Seconds after which a waiter expects to be carried, before it knows better, and at most."""
+"""Seconds after which a waiter expects its offer to be published: the first estimate, and the largest one."""
 
 _END = b"\n"
 """The last byte of a file: one without it is not written to its end yet."""
@@ -79,7 +79,7 @@ class OfferFiles(Protocol):
         """Create files.
 
         Raises:
-            Exception: Some are not there, or not yet.
+            Exception: Some files may be missing; a missing one may still appear later.
         """
         ...
 
@@ -109,8 +109,9 @@ class Seen:
 
     Args:
         entry: The report of the holder that has published its offer.
-        is_next: The last holder saw this request as the first one that it did not carry.
-        is_offered: The request before this one has an offer, or that is not known: the files show when that one leaves.
+        is_next: The last holder wrote that this request is the first one behind it whose offer it did not publish.
+        is_offered: The request before this one has an offer, or may have one. Then the files show when it leaves the
+            queue.
     """
 
     entry: JournalEntry | None = None
@@ -138,12 +139,12 @@ class OwnOffers:
         self._files, self._clock = files, clock
         self._published: dict[str, _Published] = {}
         self._in_doubt: set[str] = set()
-        """Requests whose offers may have been taken, or may be, whatever the files show."""
+        """Requests whose offers may have been taken, or may still be, even if the files do not show it."""
         self.pause = math.inf
         """Seconds between two looks of a waiter."""
         self._usual_wait = _USUAL
         self._carried: set[Resource | None] = set()
-        """The tables of which this client's last request was carried."""
+        """The tables for which another holder published this client's last request."""
 
     def publish(self, request: LockRequest) -> bool:
         """Write the offer of *request*, which waits now. Return whether a holder may publish it."""
@@ -161,7 +162,7 @@ class OwnOffers:
         return True
 
     def expected_wait(self, request: LockRequest) -> float | None:
-        """Return after how many seconds *request* should be carried; None if the last one of its table was not."""
+        """Return after how many seconds a holder should publish *request*; None if it did not the last time."""
         if request.request_id not in self._published or request.table not in self._carried:
             return None
         return self._usual_wait
@@ -186,7 +187,7 @@ class OwnOffers:
         return Seen(entry=entry, is_next=isinstance(following, bytes), is_offered=bool(other) and other[0] is not None)
 
     def granted(self, request: LockRequest) -> None:
-        """Note that *request* was not carried."""
+        """Record that *request* was granted itself: no other holder published it."""
         self._carried.discard(request.table)
 
     def retract(self, request: LockRequest) -> bool:
@@ -230,7 +231,7 @@ class OwnOffers:
         self._published.pop(own, None)
 
     def ended(self, request: LockRequest) -> None:
-        """Know nothing of *request* any more: nobody will ask."""
+        """Forget *request*: nobody asks about it after this."""
         self._in_doubt.discard(request.request_id)
 
 
@@ -252,13 +253,13 @@ class OthersOffers:
             return []
         queue = self._queue(request)
         if not any(one.lock_id == ticket.lock_id and one.acquired for one in queue):
-            return []  # Released by force, or taken for dead.
-        # Each once: a request has two places for a while, if the reply to its first lock call was lost.
+            return []  # Our latch was released by force, or another client believed that we are dead.
+        # List each request once: it is in the queue twice for a while, if the reply to its first lock call was lost.
         waiting = list(dict.fromkeys(one.request_id for one in queue if one.lock_id > ticket.lock_id))[:limit]
         own, marks, chosen = request.request_id.encode() + _END, dict[str, bytes](), list[Taken]()
         for one, found in zip(waiting, files.read([_offer(request, one) for one in waiting]), strict=True):
             if (text := _text(found)) is None:
-                break  # It offers nothing, or not yet: nobody overtakes it.
+                break  # It has no offer, or none yet. No later request may overtake it.
             number, mark, outcome = self._last_round(request, one)
             if mark not in (None, own):
                 if _entry(outcome) is not None:

@@ -360,7 +360,8 @@ class HmsQueue:
                         locks=request,
                         guard=info.request_id,
                         statement=info.statement,
-                        accepted="their lock-impl; or `commit-coord unlock` of the guard, if they have handed it back",
+                        accepted="the lock-impl of its writers; or, if they use the metastore's lock again, remove the "
+                        "guard: `commit-coord unlock TABLE --guard`",
                     )
                 if self._is_over(one, now, answered) or one.request_id == request.request_id:
                     logger.info("freed a lock whose owner has ended: %s", one.listed[0])

@@ -129,7 +129,7 @@ class BulkReader:
         return found
 
     def _has_multi_read(self) -> bool:
-        """Return whether the servers know multiRead. Those before 3.6 close the session of a client that sends it.
+        """Return whether the servers know multiRead.
 
         Servers before 3.6 close the session of a client that sends it, so the first try uses a temporary session.
         """

@@ -38,7 +38,7 @@ _FEW = 16
 
 
 _BEGINNING = 10.0
-"""Seconds for which a call of a person waits for the first session."""
+"""Seconds for which a call that a person made waits for the first session."""
 
 
 class Session:
@@ -117,12 +117,13 @@ class Session:
         self.connection.connected(self._clock.now() + patience)
 
     def begin(self) -> None:
-        """Return when the session has begun, or could not; for the calls of people, who would rather wait than retry.
+        """Return when the first session has begun, or after 10 seconds at the latest.
 
-        A first session takes seconds where the servers have much to do. A client that has one does not wait here.
+        It is for calls that a person makes, because a person prefers to wait instead of retrying. On busy servers a
+        first session can take seconds. If the client already has a session, this returns at once.
         """
         if not self.connection.id:
-            with suppress(LockError):  # the call finds the same, and says it
+            with suppress(LockError):  # The caller's next request meets the same problem, and raises the error.
                 self.reach(_BEGINNING)
 
     def multi(
@@ -223,7 +224,11 @@ class Session:
             self.connection.ask([queries.deletion_of(path) for path in left], patience, of_leader=True)
 
     def _not_deleted(self, paths: Sequence[str], patience: float) -> list[str]:
-        """Delete *paths* in one multi, and leave out the first few that are refused; if that fails, return the rest."""
+        """Delete *paths* in one multi; if one is refused, drop it and try again, for up to 16 refusals.
+
+        Returns:
+            The paths that must be deleted one by one: none if a multi succeeded, all if there are at most 16.
+        """
         left = list(paths)
         refused = _FEW if len(left) > _FEW else 0
         while refused and left:
@@ -246,7 +251,7 @@ class Session:
         return [queries.listing(queries.found(answer)) for answer in answers[int(sync) :]]
 
     def queue(self, path: str, note: str, patience: float = BRIEFLY) -> tuple[Listing | None, Node | None]:
-        """Return the children of *path* and what *note* holds, of one moment, after an answer of the leader."""
+        """Ask the leader (sync), then read the children of *path* and the node *note*; all in one round trip."""
         _, listing, node = self.connection.ask(
             [queries.sync, queries.children_of(path), queries.data_of(note, None)], patience, of_leader=True
         )

@@ -1,4 +1,4 @@
-"""Waiting clients publish in nodes which requests block them, so that each of them can detect a deadlock.
+"""Each waiting client publishes the requests that block it, in a node, so that all of them can detect a deadlock.
 
 A thread that holds no lock can't be part of a deadlock, so only threads that hold a lock publish their waits.
 """
@@ -101,7 +101,8 @@ class ToldWaits:
     def tell_no_more(self, ticket: ZooKeeperTicket) -> None:
         """Delete the published wait of *ticket*."""
         if ticket.tells is not None:
-            # If this fails, the old wait does no harm: a request in it is gone, so it is part of no deadlock.
+            # If this fails, the old wait does no harm: its request has left, or the requests that blocked it are gone.
+            # So no cycle through this wait passes `all_stand`.
             with suppress(LockServiceUnavailable):
                 self._session.delete_each([self._layout.wait(ticket.request.request_id)])
             ticket.tells = None

@@ -102,7 +102,7 @@ class Entering:
             raise Carried(entry)
 
     def enter_part(self, ticket: ZooKeeperTicket, part: Part, deadline: float) -> NodeBlocker | None:
-        """Enter *part* if it has not entered yet. If a request blocks it, set a watch on that and return it."""
+        """Enter *part* if it has not entered yet. If a request blocks it, watch and return the blocking request."""
         request = ticket.request
         patience = max(BRIEFLY, min(deadline - self._clock.now(), self._session.timeout_ms / 1000))
         if part.nodes is None:
@@ -135,7 +135,10 @@ class Entering:
             listings = self._look_again(ticket, part, patience)
 
     def _look_again(self, ticket: ZooKeeperTicket, part: Part, patience: float) -> list[Listing | None]:
-        """Return the listings of what is not free yet; the leader answers, and with its answer a lease begins."""
+        """Return the listings of the resources that are not known to be free.
+
+        The leader takes part in the answer, so it confirms the ticket from the time at which the question was sent.
+        """
         sent = self._clock.now()
         paths = [self._nodes.path(ticket.request, resource) for resource in part.unclear]
         listings: list[Listing | None]
@@ -242,11 +245,11 @@ class Entering:
                 part.unclear.remove(resource)
 
     def clear_marks(self, request: LockRequest, part: Part, unmarked: Sequence[Resource]) -> None:
-        """Wipe marks of X locks that are gone.
+        """Clear marks of X locks that are gone.
 
         1. We find a mark with version 7.   2. The listing shows no X lock.
         3. Another request enters an X lock and writes its mark: version 8.
-        4. Our deletion of version 7 fails.
+        4. Our change, which clears the data of version 7, is refused.
         """
         for resource in unmarked:
             with suppress(MultiRefused):

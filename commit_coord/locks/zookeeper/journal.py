@@ -1,7 +1,8 @@
 """The journal of the ``zookeeper`` lock manager: the landed commits by request id, until each entry expires.
 
-ZooKeeper's own time-to-live is off unless the servers are configured otherwise. So each entry is there once more, below
-the span of time in which it expires, and writers look now and then for spans that are over.
+ZooKeeper's own time-to-live is off unless the servers are configured otherwise. So for each entry there is a second
+node, without data, below the span of time in which the entry expires. Clients look regularly for spans that have ended,
+and delete their entries.
 """
 
 from __future__ import annotations

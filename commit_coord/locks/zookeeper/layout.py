@@ -6,10 +6,12 @@ Theory of operation
 
         /<namespace>/<db>/<table>/<k=v>/LOCK-<SHARED|EXCLUSIVE>-<sequence>
 
-    Where the namespace is ours alone, a table or database that somebody locks in X is *marked*: its node holds the
-    request's id. Who locks a partition holds S on the table, and finds out by its empty node that no X stands
-    there, without a list of all the table's locks and partitions. Marks are made with the lock and may outlive it: who
-    finds one looks at the list, and wipes it when no X is in there and the node has the version that it had before.
+    If Hive's clients do not share the namespace, an X lock on a table or database writes a *mark*: the request id
+    becomes the data of the resource's node. A request that locks a partition also takes S on the table. If the data of
+    the table's node is empty, there is no X lock on the table, so the request need not list the table's locks and
+    partitions. A mark is written together with its lock and may outlive it. A request that finds a mark lists the
+    locks. If there is no X lock among them, it clears the mark, but only if the node still has the version that was
+    read before the list.
 
     Nodes that Hive does not know are outside of Hive's layout::
 
@@ -154,7 +156,7 @@ class Layout:
         return f"{self.namespace}@{escape(self.space)}" if self.space else self.namespace
 
     def is_marked(self, scope: LockScope, resource: Resource) -> bool:
-        """Return whether an X lock on *resource* makes a mark. Hive's clients make none, so none in their namespace."""
+        """Return whether X locks on *resource* write marks. Hive's clients write none, so in their namespace: no."""
         return bool(self.space) and scope is LockScope.OPERATION and len(resource.path) <= _MARKED_DEPTH
 
     def root(self, scope: LockScope) -> str:

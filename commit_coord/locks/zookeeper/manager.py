@@ -63,7 +63,7 @@ class ZooKeeperLockManager(QueueLockManager[ZooKeeperQueue]):
 
     Args:
         uri: ``host:port,host:port/chroot``. Connected to when it is first needed.
-        space: Separates what does not concern each other in one namespace. Empty shares the namespace with Hive.
+        space: Separates independent catalogs in one namespace. Empty: share the namespace with Hive's clients.
         settings: Times; ``lease_ms`` is the session timeout that the servers are asked for.
         clock: Where time comes from.
         events: Receives what happens to locks.

@@ -114,8 +114,8 @@ class Offers:
     def ending(taken: Mapping[str, Taken], done: Sequence[str]) -> list[list[Operation]]:
         """Return the operations that delete the requests *done*, one list for each request, the last request first.
 
-        So each owner first learns that its own request is gone, and then that the request before it is. In the other
-        order it would look for its place in the queue in vain.
+        When an owner is notified that the request before its own is gone, its own is then gone, too. In the other order
+        the owner would read the queue again without need.
         """
         return [[*map(Delete, taken[one].nodes)] for one in reversed(done) if one in taken]
 

@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 class Owner(Protocol):
-    """What happens to a session."""
+    """Uses a session, and is told what happens to it."""
 
     heard: Heard
     """The time from which the servers count the session."""
@@ -45,7 +45,7 @@ class Opening:
     closed owner is garbage-collected, and then the client and its threads end.
 
     Args:
-        access: Where and who.
+        access: The servers and the authentication.
         asked_ms: The session timeout that is asked for.
         clock: Where time comes from.
         owner: Receives what happens to the session; None for a session that is thrown away.

@@ -179,7 +179,7 @@ class ZooKeeperQueue:
         3. The holder publishes the first offer.
         """
         if ticket.offers and not self.retract(ticket.request):
-            ticket.behind = blocker.path, self._clock.now()  # try again after the same time
+            ticket.behind = blocker.path, self._clock.now()  # keep the place; the time behind this lock counts from now
             return blocker
         self._retries.until(deadline, lambda: self.leases.remove(ticket))
         self._begin_anew(ticket)
@@ -230,7 +230,10 @@ class ZooKeeperQueue:
         self._view.remove(blocker.request_id, self._view.standing())
 
     def _identified(self, blocker: NodeBlocker, request: LockRequest, deadline: float) -> NodeBlocker:
-        """Return *blocker* with its owner, whom the node of its request names unless it is Hive's own."""
+        """Return *blocker* with its owner as the node of its request names it.
+
+        A request of a Hive client has no such node: it keeps the owner that its lock node names.
+        """
         data = self._retries.until(deadline, lambda: self._view.requests([blocker.request_id]))[blocker.request_id]
         return replace(blocker, known=True, owner=data.owner if data is not None else blocker.owner)
 
@@ -248,14 +251,14 @@ class ZooKeeperQueue:
         return lease
 
     def _be_heard(self) -> None:
-        """If the leader may not have heard of this session for almost a session timeout, wait until it has.
+        """If the leader may have last heard of this session long ago, wait until it has heard of it again.
 
         1. The process is stopped for almost a session timeout, and goes on.   2. It asks for a lock, which is granted.
-        3. The leader hears of it with the next ping only: until then the session may end at any moment.
+        3. The leader hears of the session only with the next ping. Until then the session may end at any moment.
         """
         relay = self.leases.lease_seconds * RELAY
         until = self._clock.now() + 2 * relay
-        with suppress(LockServiceUnavailable):  # Then the lease ends when it ends.
+        with suppress(LockServiceUnavailable):  # The lease is granted anyway, and may end soon.
             while self._clock.now() - self.session.heard.since >= self.leases.lease_seconds * OVERDUE:
                 if self._clock.now() >= until:
                     return

@@ -94,5 +94,6 @@ class Refusals:
             path=path,
             auth=self._access.auth,
             user=self._access.user or None,
-            accepted="the lock.zk.auth of the client that created the nodes, or a lock.zk.acl there that names us",
+            accepted="the lock.zk.auth of the client that created the nodes, or a lock.zk.acl of that client that "
+            "includes this one",
         )

@@ -256,7 +256,8 @@ class ZooKeeperLeases(LeaseService[ZooKeeperTicket]):
         try:
             while self._remove_unused_parents(0.0) and self._clock.now() < until:
                 pass  # `reap` removes the rest.
-            if self._journal.was_written:  # Entries of clients that end before their first span is over would stay.
+            # Without this, nobody might delete expired entries, if all clients end before their first span is over.
+            if self._journal.was_written:
                 self._journal.entries.forget_expired(self._clock.wall_ms(), _AT_ONCE)
         except LockServiceUnavailable:
             pass  # `reap` and other clients remove these, too.

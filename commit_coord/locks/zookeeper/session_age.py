@@ -7,11 +7,12 @@ Theory of operation
     but not that its timeout has started again:
 
     1. A client sends a packet at 0, and a sync at 5. The leader answers both through a follower.
-    2. The follower tells the leader of the session at 0.3, and freezes at 5.1, before the next ping.
+    2. The follower reports the session to the leader at 0.3. It freezes at 5.1, before the next ping.
     3. The leader expires the session one timeout after 0.3, while the client has counted from 5.
 
-    What a client can know: the follower reports a packet that it has answered with the next ping. It forwards later
-    requests of the client after that, on the same connection. So if a request is sent at least one *relay* (the longest
+    What a client can know: after a follower has answered a packet of a session, it reports the session in its answer to
+    the leader's next ping. It forwards later requests of the client after that, on the same connection. So if a request
+    is sent at least one *relay* (the longest
     time between two pings) after the answer to a packet, and the leader answers this request, then the leader has
     heard of the session at or after the time when the packet was sent. The leader hears of a new connection at once.
 

@@ -28,11 +28,11 @@ def nothing() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Operations that a release executes in the multi that deletes its own nodes: all of the step or none."""
+    """Operations that a release adds to the multi that deletes the released request's nodes: all of them or none."""
 
     operations: list[Operation]
     instead: Callable[[], None] = nothing
-    """Done where that is refused: by default nothing, since the request that it is for has gone by itself."""
+    """Called if the servers refuse the step: by default nothing, since the request that the step is about has ended."""
 
 
 @dataclass(slots=True, eq=False)
@@ -48,7 +48,7 @@ class Part:
     unclear: list[Resource] = field(default_factory=list)
     """Resources that are not known to be free yet."""
     marks: dict[Resource, int] = field(default_factory=dict)
-    """The node versions of marked resources, read before their locks were listed."""
+    """The node versions of resources that have a mark, read before their locks were listed."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

@@ -1,6 +1,7 @@
 """Lists all locks in ZooKeeper and deletes locks of any owner, for administrators.
 
-Looks at every request, so it is not for the path of an acquire, except where a dead owner has to be removed.
+It reads every request. So an acquire uses it only to remove the request of a dead owner and to read an
+owner.
 """
 
 from __future__ import annotations
@@ -162,7 +163,8 @@ class View:
             if stat is not None and stat.session == 0
         ]
         if persistent:
-            # Looked for after that: a request that has a marker by now had its locks before.
+            # Read after the markers: one multi creates a marker and its locks, so the locks of each listed marker
+            # existed already. If they are missing now, they were deleted.
             standing = self.standing()
             created = {lock.stat.created for lock in standing}
             stats = zip(persistent, self._session.exists(persistent), strict=True)
