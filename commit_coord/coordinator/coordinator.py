@@ -89,7 +89,7 @@ class Coordinator(Services):
         """
         if not isinstance(self.store, SeveralPointersStore):
             raise ConfigError(
-                "nothing was committed: the catalog swaps the pointer of one table at a time, so others could see a part "
+                "nothing was committed: the catalog swaps the pointer of one table at a time, so others could see part "
                 "of the commit",
                 key="uri",
                 accepted="a SQL catalog, or a commit for each table alone",
