@@ -200,7 +200,7 @@ def test_a_commit_of_kafka_connect_without_a_latch_is_unknown(memory: Kit, monke
     monkeypatch.setattr(coordinator, "_acquire_timeout_ms", 50)
     with (
         memory.open().coordinator.latch(table.name(), statement="in the way"),
-        pytest.raises(CommitStateUnknown, match="the offsets"),
+        pytest.raises(CommitStateUnknown, match="Kafka.s offsets"),
     ):
         memory.catalog.commit_request(table.name(), tx._requirements, tx._updates)
 
