@@ -27,6 +27,7 @@ from commit_coord.testing.rows.model.operations import (
     Compact,
     Concatenate,
     Delete,
+    DeletePositions,
     DynamicOverwrite,
     Expire,
     Insert,
@@ -71,7 +72,7 @@ def mix(dice: Dice) -> Mix:
     choices = ((6, 0), (2, 1), (2, 4)) if narrow else ((3, 0), (4, 1), (3, 4))
     theme = dice.one(THEMES)
     factors: dict[Maker, int] = {}
-    for _, make in _MAKERS:
+    for make in dict.fromkeys(make for _, make in (*_MAKERS, *_STOCK_MAKERS)):
         if make not in CHANGES or not narrow:
             factors[make] = dice.weighed(choices)
         else:
@@ -216,6 +217,12 @@ def _sql_delete(dice: Dice, client: str, base: State, view: View) -> Single:
     return SqlDelete(client, simple_where(dice, base))
 
 
+def _delete_positions(dice: Dice, client: str, base: State, view: View) -> Single | None:
+    if base.version != 2 or not base.rows.get(MAIN):
+        return None
+    return DeletePositions(client, where(dice, base), dice.chance(50))
+
+
 def _truncate(dice: Dice, client: str, base: State, view: View) -> Single:
     return Truncate(client)
 
@@ -246,6 +253,7 @@ _STOCK_MAKERS: tuple[tuple[int, Maker], ...] = (
     (2, _upsert),
     (3, _dynamic),
     (2, _add_files),
+    (5, _delete_positions),
     (8, _refresh),
     *EVOLUTIONS,
 )
@@ -271,5 +279,5 @@ _MAKERS: tuple[tuple[int, Maker], ...] = (
     (2, clean_orphans),
     *EVOLUTIONS,
 )
-_FRESH = {_insert, _insert_select, _sql_update, _sql_delete, _truncate, _concatenate}
+_FRESH = {_delete_positions, _insert, _insert_select, _sql_update, _sql_delete, _truncate, _concatenate}
 """Statements see the table as it is."""
