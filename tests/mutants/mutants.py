@@ -74,7 +74,7 @@ MUTANTS = (
         "locks/zookeeper/offers.py",
         'node.data.startswith(b"\\n") and ',
         "",
-        f"{_SIM}[impatience in ZooKeeper-1]",
+        f"{_SIM}[impatience in ZooKeeper-51]",
     ),
     Mutant(
         "zookeeper-release-on-the-way-out",
