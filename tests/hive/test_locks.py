@@ -452,7 +452,8 @@ def test_a_request_for_many_partitions_is_waited_for(hms: HiveMetastore) -> None
             lease.ensure_active(0)
             assert 1 == manager.metastore.calls["lock"]
             assert 401 == len(manager.locks(TABLE))
-        assert [] == list(manager.locks(TABLE))
+        # On a busy machine the release is not answered in time; then the locks expire.
+        until(lambda: not manager.locks(TABLE), "the end of the locks")
 
 
 def test_a_release_wakes_waiters_of_its_own_process_at_once(service: Service) -> None:
