@@ -57,7 +57,6 @@ from commit_coord.spark.schema import (
     nullable,
     same_by_name,
     spark_type,
-    table_name,
 )
 from commit_coord.spark.session import Scratch, counted, hadoop_uris, require_classic, spark_path
 from commit_coord.spark.tables import TableOrName, load
@@ -458,17 +457,14 @@ def _through_parquet(
 ) -> DataFrame:
     by_name, prefix = _by_name(schema, tasks, layouts)
 
-    def hidden(field: I.NestedField) -> str:
-        return f"{prefix}{field.field_id}"
-
     def name(field: I.NestedField) -> str:
-        return field.name if field.field_id in by_name else hidden(field)
+        return field.name if field.field_id in by_name else f"{prefix}{field.field_id}"
 
     read_as = T.StructType(
         [
             T.StructField(
                 name(field),
-                nullable(spark_type(field.field_type, table_name if field.field_id in by_name else hidden)),
+                nullable(spark_type(field.field_type)),
                 True,
                 {FIELD_ID: field.field_id},
             )
@@ -487,7 +483,8 @@ def _through_parquet(
         rest = _without_deleted(spark, io, with_deletes, rows)
         df = rest if df is None else df.unionAll(rest)
     assert df is not None
-    # The cast gives the fields of a struct their names. It also keeps Spark from pruning it, which would drop the ids.
+    # The cast also keeps Spark from pruning a struct, which would drop the ids in it: the optimizer takes no cast away
+    # from a type that has ids to one that has none.
     return scratch.select(
         df.alias(tag),
         [

@@ -23,9 +23,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "spark-pruned-structs-by-name",
-        "spark/read.py",
-        "nullable(spark_type(field.field_type, table_name if field.field_id in by_name else hidden)),",
-        "nullable(spark_type(field.field_type, table_name)),",
+        "spark/session.py",
+        'texts = [f"CAST({name} AS {self._sql(kind)}) AS {shown}" for name, shown, kind in columns]',
+        'texts = [f"{name} AS {shown}" for name, shown, kind in columns]',
         f"{_ROWS}test_a_field_of_a_renamed_struct_is_read_alone",
     ),
     Mutant(
