@@ -10,6 +10,8 @@ value that is misread once is so in the table for good, and every engine skips f
   package left such entries behind when it merged manifests of format version 1, whose files are all of number 0.
 * Where a file does not say how many NaN it has, PyIceberg takes it to have none. Its own writer never says it, and
   leaves NaN out of the bounds: a delete of ``x == 0.0`` would drop a whole file of 0.0 and NaN.
+* No record of partition values that has a NaN is equal to another one: rows of such a partition that were deleted by
+  position are there again.
 
 Known mistakes of its writer:
 
@@ -24,6 +26,7 @@ Known mistakes of its writer:
 from __future__ import annotations
 
 from contextlib import suppress
+from math import isnan
 from typing import Any
 
 from pyiceberg import manifest
@@ -36,6 +39,7 @@ from pyiceberg.manifest import ManifestEntry, ManifestEntryStatus, ManifestFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import VoidTransform
+from pyiceberg.typedef import Record
 from pyiceberg.types import DoubleType, FloatType, IcebergType, NestedField, StructType
 from pyiceberg.utils.decimal import decimal_required_bytes
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion, ConvertSchemaToAvro
@@ -53,6 +57,7 @@ def mend(mends: Mends) -> None:
     mends.wrap(manifest, "_inherit_from_manifest", _of_number_0)
     mends.wrap(DoubleReader, "read", lambda _: _double)
     mends.wrap(_StrictMetricsEvaluationVisitor, "_can_contain_nans", lambda _: _can_contain_nans)
+    mends.wrap(Record, "__eq__", _nan_is_nan)
     mends.wrap(ConvertSchemaToAvro, "__init__", _without_names)
     mends.wrap(ConvertSchemaToAvro, "field", _named_once)
     mends.wrap(AvroOutputFile, "__enter__", _closed_after_a_failure)
@@ -79,6 +84,23 @@ def _of_number_0(real: Any) -> Any:
         return real(entry, of)  # type: ignore[no-any-return]
 
     return inherited
+
+
+def _nan_is_nan(real: Any) -> Any:
+    def equal(self: Record, other: Any) -> bool:
+        if real(self, other):
+            return True
+        return (
+            isinstance(other, Record)
+            and len(self) == len(other)
+            and all(a == b or (_is_nan(a) and _is_nan(b)) for a, b in zip(self._data, other._data, strict=True))
+        )
+
+    return equal
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and isnan(value)
 
 
 def _without_names(real: Any) -> Any:

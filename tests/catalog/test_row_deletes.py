@@ -43,9 +43,23 @@ def test_a_compaction_is_refused_when_rows_were_deleted_meanwhile(memory: Kit, h
         table.compact(rewrite=overtaken)
 
     seen = memory.again(table)
-    assert ["append", "append", "append"] == [snapshot.summary.operation.value for snapshot in seen.snapshots()]
+    assert ["append", "delete", "delete"] == [snapshot.summary.operation.value for snapshot in seen.snapshots()]
     assert set() == orphans(seen)
     assert [] == memory.held()
+
+
+@pytest.mark.parametrize("partition", [float("nan"), -0.0, 0.5, None])
+def test_rows_of_any_partition_stay_deleted(memory: Kit, partition: float | None) -> None:
+    """The partition NaN is one partition, although NaN is not equal to NaN."""
+    data = pa.table({"x": pa.array([partition] * 3, pa.float64()), "id": pa.array([1, 2, 3])})
+    table = memory.table(schema=data.schema)
+    with table.update_spec() as spec:
+        spec.add_identity("x")
+    table.append(data)
+    add_position_deletes(table, [1])
+    assert [1, 3] == memory.again(table).scan().to_arrow()["id"].to_pylist()
+    table.compact()
+    assert [1, 3] == memory.again(table).scan().to_arrow()["id"].to_pylist()
 
 
 @pytest.mark.parametrize("level", ["serializable", "snapshot"])

@@ -273,6 +273,13 @@ MUTANTS += (
         _FILTERS + "null_is_neither_so_nor_otherwise",
     ),
     Mutant(
+        "the-partition-nan-is-many",
+        "iceberg/decoding.py",
+        '    mends.wrap(Record, "__eq__", _nan_is_nan)\n',
+        "",
+        "tests/catalog/test_row_deletes.py::test_rows_of_any_partition_stay_deleted[nan]",
+    ),
+    Mutant(
         "a-change-plans-as-a-reader-does",
         "table/rewriting.py",
         "file.content != DataFileContent.DATA or may_match(file)",

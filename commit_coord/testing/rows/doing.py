@@ -22,6 +22,7 @@ from pyiceberg.utils.concurrent import ExecutorFactory
 import commit_coord
 from commit_coord import sql
 from commit_coord.table.data_files import data_files
+from commit_coord.testing.rows.model.conditions import Where, bound
 from commit_coord.testing.rows.model.operations import (
     STATEMENTS,
     AddColumn,
@@ -31,6 +32,7 @@ from commit_coord.testing.rows.model.operations import (
     CommitFiles,
     Compact,
     Delete,
+    DeletePositions,
     DropColumn,
     DropPartition,
     DropRef,
@@ -58,7 +60,8 @@ from commit_coord.testing.rows.model.operations import (
 )
 from commit_coord.testing.rows.model.values import Named, Row, canonical, complete
 from commit_coord.testing.rows.read import readers
-from commit_coord.testing.rows.read.observed import Files
+from commit_coord.testing.rows.read.observed import Files, Observed
+from commit_coord.testing.rows.row_deletes import commit_row_deletes, of_positions
 from commit_coord.testing.rows.statements import text_of
 
 NAMESPACE = "db"
@@ -123,6 +126,8 @@ class Doing:
             case Orphans():
                 keeper: Any = table.catalog
                 keeper.delete_orphans(keeper.find_orphans(table.name(), older_than_ms=0, force=True))
+            case DeletePositions(where=where, apart=apart):
+                self._delete_positions(table, where, apart=apart)
             case UpdateRows() | SetProperty() | Upgrade():
                 with table.transaction() as transaction:
                     self.call(operation, transaction, table.schema())
@@ -156,6 +161,28 @@ class Doing:
                 target.upgrade_table_version(2)
             case _:
                 _change(operation, target)
+
+    def _delete_positions(self, table: Table, where: Where, *, apart: bool) -> None:
+        seen, head = Observed(table.metadata_location, self.files), table.current_snapshot()
+        matches = bound(where, table.schema().as_struct())
+        files = {task.file.file_path: task.file for task in table.scan().plan_files()}
+        places = [
+            (path, position)
+            for path, rows in (seen.placed(head.snapshot_id) if head is not None else ())
+            for position, row in rows
+            if matches(row)
+        ]
+
+        def group(place: tuple[str, int]) -> tuple[Any, ...]:
+            file = files[place[0]]
+            return file.spec_id, repr(file.partition), place[0] if apart else ""
+
+        deletes = [
+            of_positions(files[some[0][0]], some)
+            for some in (list(found) for _, found in itertools.groupby(sorted(places, key=group), key=group))
+        ]
+        if deletes:
+            commit_row_deletes(table, deletes)
 
     def _foreign(self, rows: Iterable[Named], schema: Schema) -> str:
         # Clients may share the folder, each in a process of its own.

@@ -31,7 +31,7 @@ from commit_coord.testing.rows import many
 from commit_coord.testing.rows.clients import Clients, quiet
 from commit_coord.testing.rows.doing import NAMESPACE, Doing, Written
 from commit_coord.testing.rows.findings import ALONE
-from commit_coord.testing.rows.model.operations import STATEMENTS, CommitFiles, Single, WriteFiles
+from commit_coord.testing.rows.model.operations import CommitFiles, Single, WriteFiles, is_fresh
 from commit_coord.testing.rows.read.observed import Files
 
 _OURS = ("a", "b")
@@ -272,7 +272,7 @@ class _Serving:
         self._catalog.drop_table(key)
 
     def do(self, operation: Single, key: tuple[str, str], written: Written | None) -> Any:
-        table = self._catalog.load_table(key) if isinstance(operation, STATEMENTS) else self._tables[key]
+        table = self._catalog.load_table(key) if is_fresh(operation) else self._tables[key]
         doing = Doing(self._folder, Files())
         if isinstance(operation, CommitFiles) and written is not None:
             doing.slots[operation.slot] = written

@@ -27,6 +27,7 @@ from commit_coord.testing.rows.model.operations import (
     Compact,
     Concatenate,
     Delete,
+    DeletePositions,
     DynamicOverwrite,
     Expire,
     Insert,
@@ -58,6 +59,8 @@ class Mix:
     stock: tuple[tuple[int, Maker], ...]
     changes: tuple[tuple[int, Maker], ...]
     races: int
+    merges_on_read: int
+    """In how many of 100 steps an engine that merges on read deletes rows, instead of the client whose turn it is."""
 
 
 def mix(dice: Dice) -> Mix:
@@ -82,7 +85,9 @@ def mix(dice: Dice) -> Mix:
     def weighed(makers: tuple[tuple[int, Maker], ...]) -> tuple[tuple[int, Maker], ...]:
         return tuple((weight * factors[make], make) for weight, make in makers if factors[make])
 
-    return Mix(weighed(_MAKERS), weighed(_STOCK_MAKERS), weighed(EVOLUTIONS), dice.one((10, 30, 50)))
+    return Mix(
+        weighed(_MAKERS), weighed(_STOCK_MAKERS), weighed(EVOLUTIONS), dice.one((10, 30, 50)), dice.one((0, 0, 15, 30))
+    )
 
 
 def step(dice: Dice, view: View, mix: Mix) -> Step:
@@ -92,6 +97,8 @@ def step(dice: Dice, view: View, mix: Mix) -> Step:
         return _append(dice, client, view.base(client), view)
     if dice.chance(8):
         return Look(where(dice, view.head))
+    if dice.chance(mix.merges_on_read) and (made := _delete_positions(dice, view)) is not None:
+        return made
     if dice.chance(mix.races) and client != "s":
         one = single(dice, view, client, mix, without=(Refresh, WriteFiles, Recreate, Expire, Orphans))
         others = tuple(meanwhile(dice, view, client, mix) for _ in range(dice.weighed(((4, 1), (2, 2), (1, 3)))))
@@ -103,6 +110,8 @@ def meanwhile(dice: Dice, view: View, client: str, mix: Mix) -> Single:
     """Return what another client than *client* does."""
     other = dice.one([name for name in ("a", "b", "s") if name != client])
     base = view.base(other)
+    if dice.chance(mix.merges_on_read) and (made := _delete_positions(dice, view)) is not None:
+        return made
     change = mix.changes and base.fields.fields and dice.chance(50)
     if change and (made := dice.weighed(mix.changes)(dice, other, base, view)) is not None:
         return made
@@ -214,6 +223,12 @@ def _sql_update(dice: Dice, client: str, base: State, view: View) -> Single | No
 
 def _sql_delete(dice: Dice, client: str, base: State, view: View) -> Single:
     return SqlDelete(client, simple_where(dice, base))
+
+
+def _delete_positions(dice: Dice, view: View) -> Single | None:
+    if view.head.version != 2 or not view.head.rows.get(MAIN):
+        return None
+    return DeletePositions("s", where(dice, view.head), dice.chance(50))
 
 
 def _truncate(dice: Dice, client: str, base: State, view: View) -> Single:

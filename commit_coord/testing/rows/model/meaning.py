@@ -30,6 +30,7 @@ from commit_coord.testing.rows.model.operations import (
     Compact,
     Concatenate,
     Delete,
+    DeletePositions,
     DropColumn,
     DynamicOverwrite,
     Elsewhere,
@@ -197,6 +198,8 @@ def _meaning(operation: Single, base: State, head: State, slots: Slots) -> Expec
             return Expected(distinct(updated(where, dict(sets), view, head, MAIN) for view in views), changed)
         case SqlDelete(where=where):
             return Expected(distinct(without_rows(where, view, head, MAIN) for view in views), changed)
+        case DeletePositions(where=where):
+            return Expected(distinct([without_rows(where, head, head, MAIN)]))
         case Truncate():
             return Expected((head.with_rows(()),))
         case Compact() | Concatenate():

@@ -175,6 +175,24 @@ class Concatenate:
     client: str
 
 
+# What only other engines do.
+
+
+@dataclass(frozen=True)
+class DeletePositions:
+    """An engine that merges on read deletes the rows of the main branch that satisfy *where*: by files of positions.
+
+    Args:
+        client: Whose catalog it commits through.
+        where: Which rows.
+        apart: It writes a file of deletes for each data file, else one for each partition.
+    """
+
+    client: str
+    where: Where
+    apart: bool = False
+
+
 # Changes of the table.
 
 
@@ -411,7 +429,17 @@ Rows = Append | Overwrite | Delete | Upsert | DynamicOverwrite | AddFiles
 Statement = Insert | InsertSelect | SqlUpdate | SqlDelete | Truncate | Concatenate
 Call = Rows | UpdateRows | SetProperty | AddColumn | RenameColumn | DropColumn
 Single = (
-    Rows | WriteFiles | CommitFiles | UpdateRows | Compact | Statement | Structural | Transact | Refresh | Elsewhere
+    Rows
+    | WriteFiles
+    | CommitFiles
+    | UpdateRows
+    | Compact
+    | Statement
+    | DeletePositions
+    | Structural
+    | Transact
+    | Refresh
+    | Elsewhere
 )
 Operation = Single | Race
 
@@ -436,7 +464,8 @@ STATEMENTS = (Insert, InsertSelect, SqlUpdate, SqlDelete, Truncate, Concatenate)
 
 def is_fresh(operation: Single) -> bool:
     """Return whether *operation* sees the table as it is when it starts, whatever its client saw."""
-    return isinstance(operation, STATEMENTS) or (isinstance(operation, Elsewhere) and operation.fresh)
+    fresh = (*STATEMENTS, DeletePositions)
+    return isinstance(operation, fresh) or (isinstance(operation, Elsewhere) and operation.fresh)
 
 
 @dataclass(frozen=True)

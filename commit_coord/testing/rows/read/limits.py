@@ -44,6 +44,10 @@ def pyiceberg(table: Observed, where: Where) -> Iterator[str]:
     lacking = {key for key in columns if any(key not in schema.field_ids for schema in table.schemas.values())}
     if any(columns[key] in denied(where) for key in lacking | partitioned & columns.keys()):
         yield "!= on a column that a file lacks, or that a spec partitions by: it is taken for true of NULL"
+    head = table.raw.get("current-snapshot-id")
+    deletes = table.deletes(head) if head in table.snapshots else ()
+    if any(isinstance(v, float) and math.isnan(v) for one in deletes for v in one.file["partition"].values()):
+        yield "rows deleted by position in a partition NaN: to it, each NaN is another partition, so they are there"
     for part in parts(where):
         if isinstance(part, IsNull | NotNull) and table.schema.find_field(part.column).required and "." in part.column:
             yield "a required field of a struct that may be NULL: it is taken for never NULL"

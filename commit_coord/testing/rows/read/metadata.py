@@ -157,8 +157,11 @@ def _snapshot(now: Observed, snapshot: Json) -> Iterator[str]:
     for file in now.live(snapshot["snapshot-id"]):
         paths[file.path] += 1
         yield from _data_file(now, file)
+    for file in now.deletes(snapshot["snapshot-id"]):
+        paths[file.path] += 1
+        yield from _file(now, file)
     if doubled := [path for path, times in paths.items() if times > 1]:
-        yield f"data files are in a snapshot twice: {len(doubled)}"
+        yield f"files are in a snapshot twice: {len(doubled)}"
     yield from _summary(now, snapshot, parent)
 
 
@@ -243,7 +246,7 @@ def _result_type(transform: str, source: IcebergType) -> IcebergType | None:
     return source if transform.partition("[")[0] in {"identity", "truncate"} else None
 
 
-def _data_file(now: Observed, live: Live) -> Iterator[str]:
+def _file(now: Observed, live: Live) -> Iterator[str]:
     file, path = live.file, live.path
     if not now.files.exists(path):
         yield "a data file is missing"
@@ -253,8 +256,14 @@ def _data_file(now: Observed, live: Live) -> Iterator[str]:
     rows = now.files.data(path)
     if file["record_count"] != len(rows):
         yield f"an entry counts {file['record_count']} records in a file of {len(rows)}"
-    yield from _partition(now, live, rows)
-    yield from _metrics(now, file, rows)
+
+
+def _data_file(now: Observed, live: Live) -> Iterator[str]:
+    yield from _file(now, live)
+    if now.files.exists(live.path):
+        rows = now.files.data(live.path)
+        yield from _partition(now, live, rows)
+        yield from _metrics(now, live.file, rows)
 
 
 def _partition(now: Observed, live: Live, rows: list[Row]) -> Iterator[str]:
@@ -364,10 +373,13 @@ def _decoded(data: bytes, kind: IcebergType) -> Any:
 def _summary(now: Observed, snapshot: Json, parent: Json | None) -> Iterator[str]:
     said = snapshot.get("summary", {})
     live = {file.path: file.file for file in now.live(snapshot["snapshot-id"])}
+    deletes = [file.file for file in now.deletes(snapshot["snapshot-id"])]
     totals = {
         "total-records": sum(f["record_count"] for f in live.values()),
         "total-data-files": len(live),
-        "total-files-size": sum(f["file_size_in_bytes"] for f in live.values()),
+        "total-files-size": sum(f["file_size_in_bytes"] for f in (*live.values(), *deletes)),
+        "total-delete-files": len(deletes),
+        "total-position-deletes": sum(f["record_count"] for f in deletes),
     }
     for key, wanted in totals.items():
         if key in said and int(said[key]) != wanted:

@@ -26,6 +26,12 @@ from commit_coord.testing.rows.model.values import MAIN, Row, Value
 
 Json = dict[str, Any]
 
+_DATA, _DELETES = 0, 1
+"""What a manifest lists."""
+
+_FILE_PATH, _POS = 2147483546, 2147483545
+"""The field ids in files of positions."""
+
 
 def local(location: str) -> str:
     """Return the path in *location*."""
@@ -114,7 +120,7 @@ def _by_id(value: Any, kind: pa.DataType) -> Value:
 
 @dataclass(frozen=True)
 class Live:
-    """A data file of a snapshot, and the manifest that lists it."""
+    """A file of a snapshot, and the manifest that lists it."""
 
     manifest: Json
     entry: Json
@@ -130,6 +136,12 @@ class Live:
         """Return where it lies."""
         found: str = self.file["file_path"]
         return found
+
+    @property
+    def number(self) -> int:
+        """Return its sequence number: its own, or else, while it is new, that of its manifest."""
+        own = self.entry.get("sequence_number")
+        return int(own if own is not None else self.manifest.get("sequence_number") or 0)
 
 
 @dataclass(frozen=True)
@@ -169,14 +181,39 @@ class Observed:
 
     def live(self, snapshot_id: int) -> Iterator[Live]:
         """Yield the data files of a snapshot."""
+        return self._live(snapshot_id, _DATA)
+
+    def deletes(self, snapshot_id: int) -> Iterator[Live]:
+        """Yield the files of a snapshot that delete rows of others."""
+        return self._live(snapshot_id, _DELETES)
+
+    def _live(self, snapshot_id: int, content: int) -> Iterator[Live]:
         for manifest in self.files.manifest_list(self.snapshots[snapshot_id]["manifest-list"]):
-            for entry in self.files.manifest(manifest["manifest_path"]).entries:
-                if entry["status"] != 2:
-                    yield Live(manifest, entry)
+            if manifest.get("content", _DATA) == content:
+                for entry in self.files.manifest(manifest["manifest_path"]).entries:
+                    if entry["status"] != 2:
+                        yield Live(manifest, entry)
+
+    def placed(self, snapshot_id: int) -> Iterator[tuple[str, list[tuple[int, Row]]]]:
+        """Yield the path of each data file of a snapshot, and its rows with their positions, without deleted ones."""
+        for file, rows in self._placed(snapshot_id):
+            yield file.path, rows
+
+    def _placed(self, snapshot_id: int) -> Iterator[tuple[Live, list[tuple[int, Row]]]]:
+        gone: dict[tuple[str, int], int] = {}
+        for delete in self.deletes(snapshot_id):
+            for row in self.files.data(delete.path):
+                named = dict(row)
+                place = named[_FILE_PATH], named[_POS]
+                gone[place] = max(delete.number, gone.get(place, 0))
+        for file in self.live(snapshot_id):
+            rows = enumerate(self.files.data(file.path))
+            # A file that is added once more is newer than the deletion of its rows.
+            yield file, [(at, row) for at, row in rows if gone.get((file.path, at), -1) < file.number]
 
     def rows(self, snapshot_id: int) -> tuple[Row, ...]:
         """Return the rows of a snapshot."""
-        return tuple(row for file in self.live(snapshot_id) for row in self.files.data(file.path))
+        return tuple(row for _, rows in self._placed(snapshot_id) for _, row in rows)
 
     def history(self, snapshot_id: int | None) -> Iterator[tuple[int, tuple[Row, ...]]]:
         """Yield the snapshots behind the one with *snapshot_id*, itself first, as far as they are there."""
@@ -223,8 +260,8 @@ class Observed:
             written={name: self.written(ref["snapshot-id"]) for name, ref in refs.items()},
             mapping=dict(_mapped(json.loads(properties.get("schema.name-mapping.default", "[]")))),
             files=tuple(
-                (f.manifest["partition_spec_id"], tuple(self.files.data(f.path)))
-                for f in (self.live(head) if head is not None else ())
+                (file.manifest["partition_spec_id"], tuple(row for _, row in rows))
+                for file, rows in (self._placed(head) if head is not None else ())
             ),
         )
 
