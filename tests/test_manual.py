@@ -137,3 +137,6 @@ def test_the_strict_build_accepts_the_manual(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert (tmp_path / "site" / "docs" / "api" / "index.html").stat().st_size > 100_000
+    models = (tmp_path / "site" / "docs" / "model" / "index.html").read_text()
+    assert (DOCS / "model.md").read_text().count("```mermaid") == models.count('<div class="sequence"><svg')
+    assert 'class="mermaid"' not in models  # for which the theme loads a script from another server
