@@ -12,8 +12,9 @@ from pyiceberg.catalog.hive import HiveCatalog
 
 from commit_coord import load_catalog
 from commit_coord.catalog import CoordinatedHiveCatalog
-from commit_coord.errors import MetastoreUnavailable
-from commit_coord.local import PostgresServer
+from commit_coord.errors import LockServiceUnavailable, MetastoreUnavailable
+from commit_coord.local import PostgresServer, ZooKeeperEnsemble
+from commit_coord.locks.registry import create_lock_manager
 from integration.kerberos import REALM, Kdc, KerberosMetastore
 from tests.catalog.kit import SCHEMA, ids, row_ids
 
@@ -103,3 +104,14 @@ def test_who_has_no_ticket_is_told(
     monkeypatch.setenv("KRB5CCNAME", str(tmp_path / "nothing"))
     with pytest.raises(MetastoreUnavailable, match=f"{NO_WAY_IN}.*No Kerberos credentials"):
         opened(metastore).list_namespaces()
+
+
+@pytest.mark.zookeeper
+def test_who_has_no_ticket_for_zookeeper_is_told(kdc: Kdc, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("KRB5CCNAME", str(tmp_path / "nothing"))
+    with (
+        ZooKeeperEnsemble(size=1) as zookeeper,
+        create_lock_manager("zookeeper", zookeeper.connect_string, options={"auth": "kerberos"}) as manager,
+        pytest.raises(LockServiceUnavailable, match=r"authentication failed.*No Kerberos credentials.*klist"),
+    ):
+        manager.locks()

@@ -216,7 +216,7 @@ def _transport(socket: Any, host: str, access: Access) -> Any:
         raise ConfigError(
             "missing optional dependency of Kerberos",
             key="hive.kerberos-authentication",
-            accepted="pip install 'thrift-sasl' 'pure-sasl' 'kerberos'",
+            accepted="pip install 'pure-sasl' 'kerberos'",
             cause=error,
         ) from error
 

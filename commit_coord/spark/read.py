@@ -146,7 +146,7 @@ def read_table(
         needed = _names(condition, schema)
         read_as = Schema(*[f for f in schema.fields if f.field_id in wanted | needed], schema_id=schema.schema_id)
     pinned = snapshot_id is not None or as_of_timestamp_ms is not None
-    tag = tag_of(metadata, branch or MAIN_BRANCH, snapshot, condition, pinned=pinned)
+    tag = tag_of(found, branch or MAIN_BRANCH, snapshot, condition, pinned=pinned)
     df = _rows(spark, metadata, found.io, read_as, tasks, condition, tag)
     chosen = df if columns is None else df.select(*[_quoted(name) for name in columns])
     number = _number_of_rows(tasks)
@@ -182,10 +182,11 @@ class Read:
     condition: BooleanExpression
 
 
-_TAG = "commit_coord_read_{read}_{table}_{branch}_{snapshot}"
+_TAG = "commit_coord_read_{read}_{name}_{table}_{branch}_{snapshot}"
 _TAGS = re.compile(
     _TAG.format(
         read="[0-9a-f]{32}",
+        name="(?P<name>[0-9a-f]{32}|pinned)",
         table="(?P<table>[0-9a-f]{32}|pinned)",
         branch="(?P<branch>[0-9a-f]{32})",
         snapshot=r"(?P<snapshot>\d+|none)",
@@ -196,13 +197,11 @@ _conditions: OrderedDict[str, BooleanExpression] = OrderedDict()
 """What a tag has no place for. A tag that was forgotten has read every row."""
 
 
-def tag_of(
-    metadata: TableMetadata, branch: str, snapshot: Snapshot | None, condition: BooleanExpression, *, pinned: bool
-) -> str:
+def tag_of(found: Table, branch: str, snapshot: Snapshot | None, condition: BooleanExpression, *, pinned: bool) -> str:
     """Return an alias for the plan of a DataFrame, by which :func:`reads_of` knows what it was read from.
 
     Args:
-        metadata: Of the table.
+        found: The table.
         branch: Of which branch.
         snapshot: What is read; None: the branch is empty.
         condition: Which rows.
@@ -210,7 +209,8 @@ def tag_of(
     """
     tag = _TAG.format(
         read=uuid.uuid4().hex,
-        table="pinned" if pinned else metadata.table_uuid.hex,
+        name="pinned" if pinned else _digest_of_name(found),
+        table="pinned" if pinned else found.metadata.table_uuid.hex,
         branch=_digest(branch),
         snapshot=snapshot.snapshot_id if snapshot is not None else "none",
     )
@@ -223,14 +223,16 @@ def tag_of(
 def reads_of(df: DataFrame, table: Table, branch: str) -> Read | None:
     """Return which rows of a branch of *table* the plan of *df* reads, as of the oldest of its snapshots.
 
-    None when it reads none. What was collected, checkpointed or read by another program is not in the plan.
+    None when it reads none. What was collected, checkpointed or read by another program is not in the plan. A dropped
+    table that had the name of *table* counts, too: its snapshot is not in the history of *table*.
     """
     metadata = table.metadata
+    name, key = _digest_of_name(table), metadata.table_uuid.hex
     plan = df._jdf.queryExecution().analyzed().toString()
     found = [
         Read(int(tag["snapshot"]) if tag["snapshot"] != "none" else NO_SNAPSHOT, _conditions.get(tag[0], AlwaysTrue()))
         for tag in _TAGS.finditer(plan)
-        if (tag["table"], tag["branch"]) == (metadata.table_uuid.hex, _digest(branch))
+        if (tag["name"] == name or tag["table"] == key) and tag["branch"] == _digest(branch)
     ]
     if re.search(r"RelationV2\[[^\]]*\] commit_coord\b", plan):
         # It is read when the query runs, so not before now.
@@ -261,9 +263,13 @@ def oldest(metadata: TableMetadata, branch: str, snapshot_ids: Collection[int]) 
     return max(left)
 
 
-def _digest(branch: str) -> str:
-    """Return *branch* as a word of an alias."""
-    return hashlib.sha256(branch.encode()).hexdigest()[:32]
+def _digest(name: str) -> str:
+    """Return *name* as a word of an alias."""
+    return hashlib.sha256(name.encode()).hexdigest()[:32]
+
+
+def _digest_of_name(table: Table) -> str:
+    return _digest("\0".join((table.catalog.name, *table.name())))
 
 
 def travel(

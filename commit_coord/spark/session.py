@@ -32,7 +32,7 @@ def require_classic(session: Any) -> None:
     """
     if not hasattr(session, "_jsparkSession") and not hasattr(session, "_jdf"):
         raise ConfigError(
-            "this call needs a classic Spark session; with Spark Connect use format('commit_coord')",
+            "this call needs a classic Spark session; Spark Connect reaches the table through 'commit-coord serve'",
             session=type(session).__name__,
         )
 

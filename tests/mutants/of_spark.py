@@ -29,6 +29,13 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{_ROWS}test_a_field_of_a_renamed_struct_is_read_alone",
     ),
     Mutant(
+        "spark-rows-of-a-dropped-table-were-not-read",
+        "spark/read.py",
+        'if (tag["name"] == name or tag["table"] == key) and',
+        'if tag["table"] == key and',
+        f"{_ROWS}test_rows_of_a_table_that_was_dropped_replace_nothing_in_the_next_one_of_its_name",
+    ),
+    Mutant(
         "spark-hidden-name-in-a-file",
         "spark/read.py",
         '        prefix += "_"\n',

@@ -21,6 +21,7 @@ from pyiceberg.table.update import RemoveSchemasUpdate
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from commit_coord import NOTHING
 from commit_coord.errors import CommitConflict, CommitNotApplied, StaleRead, StatementError
 from commit_coord.locks.hive_lease import LeaseObject
 from commit_coord.model import LockMode, Resource
@@ -603,6 +604,20 @@ def test_a_read_counts_also_when_ten_thousand_others_followed(
     with pytest.raises(StaleRead):
         write_table(old, table.refresh(), "overwrite")
     assert 4 == read_table(spark, table.refresh()).count()
+
+
+def test_rows_of_a_table_that_was_dropped_replace_nothing_in_the_next_one_of_its_name(
+    spark: SparkSession, catalog: Any
+) -> None:
+    old = read_table(spark, write_table(spark.range(3), (catalog, "db.t"), create=True))
+    catalog.drop_table("db.t")
+    table = write_table(spark.range(77, 78), (catalog, "db.t"), create=True)
+    with pytest.raises(StaleRead):
+        write_table(old, (catalog, "db.t"), "overwrite")
+    assert [(77,)] == rows(read_table(spark, table.refresh()))
+    write_table(old, (catalog, "db.t"), "append")
+    write_table(old, (catalog, "db.t"), "overwrite", reads=NOTHING)
+    assert [(0,), (1,), (2,)] == rows(read_table(spark, table.refresh()))
 
 
 @pytest.mark.parametrize("version", ["1", "2"])

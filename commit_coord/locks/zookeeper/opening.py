@@ -53,9 +53,10 @@ class Opening:
 
     _UNREACHED = "ZooKeeper can't be reached", "lock.uri=host:port,host:port/chroot"
     _UNTRUSTED = "ZooKeeper's certificate is not trusted", "lock.zk.tls-ca with the authority that signed it"
-    _UNAUTHENTICATED = (
+    _UNAUTHENTICATED = "ZooKeeper authentication failed", "lock.zk.user and lock.zk.password as the servers know them"
+    _UNKNOWN_TICKET = (
         "ZooKeeper authentication failed",
-        "lock.zk.user and lock.zk.password as the servers know them",
+        "a valid ticket (see klist); lock.zk.service and the hosts of lock.uri as in the principals of the servers",
     )
 
     def __init__(self, access: Access, asked_ms: int, clock: Clock, owner: Owner | None) -> None:
@@ -79,7 +80,7 @@ class Opening:
             if self._settled.wait(self._access.connection_timeout_ms / 1000) and self._chroot_is_there(client):
                 self.client = client
         except Exception as error:  # noqa: BLE001 - raised where the client was asked for
-            if self._problem is not self._UNAUTHENTICATED:
+            if self._problem not in (self._UNAUTHENTICATED, self._UNKNOWN_TICKET):
                 self.log.last = str(error)
         finally:
             self.done.set()
@@ -140,9 +141,12 @@ class Opening:
                 # 1. kazoo reports that it is connected, and then authenticates.   2. The server refuses, and kazoo
                 # closes.   3. We ask for the chroot, and get only an error about a closed connection. So record the
                 # refusal here, at 2.
-                self._problem = self._UNAUTHENTICATED
-                # A server refuses SASL with one of several errors, most of which would end kazoo's thread.
-                raise kazoo_errors.AuthFailedError(str(error) or type(error).__name__) from error
+                kerberos = access.auth == ZooKeeperAuth.KERBEROS
+                self._problem = self._UNKNOWN_TICKET if kerberos else self._UNAUTHENTICATED
+                # A server refuses SASL with one of several errors, most of which would end kazoo's thread. Without a
+                # ticket nothing is sent, and only the cause says so.
+                reason = str(error.__cause__ or error) or type(error).__name__
+                raise kazoo_errors.AuthFailedError(reason) from error
             if (owner := self._owner()) is not None:
                 # kazoo's read timeout is two thirds of the negotiated timeout, in milliseconds.
                 owner.timeout_ms = round(read_timeout * 1.5)

@@ -36,6 +36,8 @@ from commit_coord.testing.rows.model.conditions import (
 )
 from commit_coord.testing.rows.model.meaning import meaning
 from commit_coord.testing.rows.model.operations import (
+    DROPPED,
+    REFUSED,
     Append,
     Compact,
     DynamicOverwrite,
@@ -112,6 +114,21 @@ class SparkSelect(Elsewhere):
     where: Where
     mode: Mode = "append"
     pushed: bool = False
+
+    def after_drop(self, base: State, head: State) -> Expected:
+        """Return what may come of it: the rows of the table that was dropped may be appended to the next one.
+
+        They replace nothing in it.
+        """
+        try:
+            matches = bound(self.where, base.fields)
+        except Unbound:
+            return REFUSED
+        found = tuple(_named(row, base.fields) for row in base.of().elements() if matches(row))
+        if self.mode == "append":
+            return Expected(meaning(Append(self.client, found), head, head, {}).states, DROPPED.refusable)
+        replaces_nothing = not found and (self.mode == "dynamic" or not head.of())
+        return Expected((head,), DROPPED.refusable) if replaces_nothing else DROPPED
 
     def meaning(self, base: State, head: State) -> Expected:
         """Return what may come of it."""

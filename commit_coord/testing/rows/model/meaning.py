@@ -22,6 +22,7 @@ from uuid import UUID
 from pyiceberg.types import DecimalType, IcebergType, IntegerType, StructType
 
 from commit_coord.testing.rows.model.operations import (
+    DROPPED,
     AddColumn,
     AddFiles,
     Append,
@@ -144,7 +145,7 @@ def _meaning(operation: Single, base: State, head: State, slots: Slots) -> Expec
     if isinstance(operation, WriteFiles | Refresh):
         return Expected((head,))
     if base.uuid != head.uuid and not isinstance(operation, Recreate):
-        return Expected((), "the table was dropped")
+        return operation.after_drop(base, head) if isinstance(operation, Elsewhere) else DROPPED
     if isinstance(operation, Elsewhere):
         return operation.meaning(base, head)
     if head.version > _NEWEST_VERSION and not isinstance(operation, Recreate | Orphans):

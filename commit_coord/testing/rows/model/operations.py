@@ -381,6 +381,10 @@ class Elsewhere:
         """Return what may come of it."""
         raise NotImplementedError
 
+    def after_drop(self, base: State, head: State) -> Expected:
+        """Return what may come of it where its client saw *base*, and *head* is another table of that name."""
+        return DROPPED
+
 
 @dataclass(frozen=True)
 class Race:
@@ -482,6 +486,7 @@ class Expected:
 
 
 REFUSED = Expected((), "it can't be carried out")
+DROPPED = Expected((), "the table was dropped")
 
 Slots = dict[str, tuple[State, tuple[Row, ...]]]
 """Files that were written: for which state of the table, and their rows."""
