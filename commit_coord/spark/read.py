@@ -269,7 +269,9 @@ def _digest(name: str) -> str:
 
 
 def _digest_of_name(table: Table) -> str:
-    return _digest("\0".join((table.catalog.name, *table.name())))
+    # Catalogs of two databases may have one name, and one database may hold several catalogs.
+    uri = table.catalog.properties.get("uri", "").removeprefix("coord+")
+    return _digest("\0".join((uri, table.catalog.name, *table.name())))
 
 
 def travel(

@@ -6,7 +6,7 @@ import datetime as dt
 import json
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, cast
@@ -21,7 +21,7 @@ from pyiceberg.table.update import RemoveSchemasUpdate
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from commit_coord import NOTHING
+from commit_coord import NOTHING, load_catalog
 from commit_coord.errors import CommitConflict, CommitNotApplied, StaleRead, StatementError
 from commit_coord.locks.hive_lease import LeaseObject
 from commit_coord.model import LockMode, Resource
@@ -618,6 +618,18 @@ def test_rows_of_a_table_that_was_dropped_replace_nothing_in_the_next_one_of_its
     write_table(old, (catalog, "db.t"), "append")
     write_table(old, (catalog, "db.t"), "overwrite", reads=NOTHING)
     assert [(0,), (1,), (2,)] == rows(read_table(spark, table.refresh()))
+
+
+def test_a_table_of_the_same_name_in_another_database_is_another_one(
+    spark: SparkSession, catalog: Any, tmp_path: Path
+) -> None:
+    database = {**catalog.properties, "uri": f"coord+sqlite:///{tmp_path}/other.db"}
+    with closing(load_catalog(catalog.name, **database)) as other:
+        other.create_namespace("db")
+        write_table(spark.range(5), (other, "db.t"), create=True)
+        old = read_table(spark, write_table(spark.range(3), (catalog, "db.t"), create=True))
+        write_table(old, (other, "db.t"), "overwrite")
+        assert 3 == read_table(spark, (other, "db.t")).count()
 
 
 @pytest.mark.parametrize("version", ["1", "2"])
