@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from commit_coord.spark.arrow import BatchWriter
 from commit_coord.spark.files import Target, written_files
 from commit_coord.spark.parquet_settings import SETTINGS, parquet_options
-from commit_coord.spark.schema import FIELD_ID, beyond_parquet, conform, spark_type
+from commit_coord.spark.schema import FIELD_ID, beyond_parquet, conform
 from commit_coord.spark.session import Scratch, spark_path
 from commit_coord.spark.transforms import FOLDER, partition_columns
 
@@ -58,10 +58,7 @@ def _with_partitions(df: DataFrame, target: Target, case_sensitive: bool) -> tup
     def top(field_id: int) -> Column:
         return F.col(f"f{field_id}")
 
-    final = [
-        top(field.field_id).cast(spark_type(field.field_type)).alias(field.name, metadata={FIELD_ID: field.field_id})
-        for field in target.safe.fields
-    ]
+    final = [top(field.field_id).alias(field.name, metadata={FIELD_ID: field.field_id}) for field in target.safe.fields]
     extra = partition_columns(target.spec, target.schema, top)
     names = [f"{FOLDER}{number}" for number in range(len(extra))]
     return typed.select(*final, *extra), names

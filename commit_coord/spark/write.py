@@ -98,13 +98,14 @@ def write_table(
     shown = table.metadata if isinstance(table, Table) else None
     found = resolve(df.sparkSession, table, df.schema if create else None, partition_by, properties or {})
     seen = head_of(found.metadata if shown is None else shown, branch)
-    if mode == "dynamic" and not found.spec().fields:
-        raise ConfigError("a table without partitions has none to replace: use mode 'overwrite'", table=found.name())
     request = None if request_id is None else request_uuid(request_id)
     if request is not None and found.find_commit(request) is not None:
         logger.info("request %s was committed before, nothing is written", request_id)
         found.refresh()
         return found
+    # What refuses comes behind it: whoever repeats what has landed is told so, whatever became of the table.
+    if mode == "dynamic" and not found.spec().fields:
+        raise ConfigError("a table without partitions has none to replace: use mode 'overwrite'", table=found.name())
     sensitive = df.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
     check_fits(df.schema, found.schema(), case_sensitive=sensitive)
     name = ".".join(found.name())

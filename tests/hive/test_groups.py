@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,6 +32,8 @@ pytestmark = pytest.mark.hms
 
 WRITERS = 16
 APPENDS = 5
+QUIET = 3
+"""Seconds within which they are done where nothing else runs."""
 
 
 @pytest.fixture
@@ -63,7 +66,7 @@ def files_of_offers(catalog: CoordinatedHiveCatalog, table: tuple[str, str]) -> 
 
 
 def crowd(hms: HiveMetastore, table: tuple[str, str], writers: int, appends: int) -> list[dict[str, Any]]:
-    """Return what processes say that append at once: their calls of the metastore, and whom each commit carried."""
+    """Return what processes say that append at once: their calls of the metastore, whom each commit carried, time."""
     context = multiprocessing.get_context("fork")
     begin, said = context.Barrier(writers), context.SimpleQueue()
 
@@ -73,11 +76,12 @@ def crowd(hms: HiveMetastore, table: tuple[str, str], writers: int, appends: int
         own = catalog.load_table(table)
         own.append(ids(-1 - number))  # the first one finds out what the server can do
         begin.wait()
-        before = Counter(calls(catalog))
+        before, began = Counter(calls(catalog)), time.monotonic()
         groups.clear()
         for turn in range(appends):
             own.append(ids(number * 1000 + turn))
-        said.put({"calls": Counter(calls(catalog)) - before, "groups": groups})
+        sent = Counter(calls(catalog)) - before
+        said.put({"calls": sent, "groups": groups, "seconds": time.monotonic() - began})
         catalog.close()
         os._exit(0)
 
@@ -93,7 +97,11 @@ def crowd(hms: HiveMetastore, table: tuple[str, str], writers: int, appends: int
 def test_an_append_of_a_crowd_costs_the_metastore_at_most_four_calls(
     hms: HiveMetastore, table: tuple[str, str]
 ) -> None:
-    """Each writer asks for its lock and gives it back; what else there is to ask, the holder asks for all of them."""
+    """Each writer asks for its lock and gives it back; what else there is to ask, the holder asks for all of them.
+
+    On a busy machine the holder is late: leases are extended more often, and waiters ask who is before them. So each
+    writer may ask twice for each second after :data:`QUIET` seconds.
+    """
     found = crowd(hms, table, WRITERS, APPENDS)
     sent = sum((each["calls"] for each in found), Counter[str]())
     assert any(size > WRITERS // 2 for each in found for size in each["groups"]), "hardly anybody was carried"
@@ -101,7 +109,8 @@ def test_an_append_of_a_crowd_costs_the_metastore_at_most_four_calls(
         assert {*expected(WRITERS, APPENDS)} <= {*row_ids(catalog.load_table(table))}
         assert [] == list(catalog.locks.locks(Resource(table)))
         assert [] == files_of_offers(catalog, table)
-    assert sum(sent.values()) <= 4 * WRITERS * APPENDS, sent
+    late = sum(max(0.0, each["seconds"] - QUIET) for each in found)
+    assert sum(sent.values()) <= 4 * WRITERS * APPENDS + 2 * late, (sent, late)
 
 
 # A holder and an owner that meet: each of the two looks at what the other has written.

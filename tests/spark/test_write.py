@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField, StructType
+from pyspark.errors import SparkRuntimeException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -130,6 +133,36 @@ def test_the_same_request_is_not_repeated(spark: SparkSession, catalog: Any) -> 
     write_table(spark.range(2), table, request_id="load 7")
     assert ids(spark, table) == [0, 1]
     assert parquet_files(table) == before
+
+
+def test_a_repeated_request_is_answered_whatever_became_of_the_table(spark: SparkSession, catalog: Any) -> None:
+    """It would be refused now, but it has landed."""
+    rows = spark.range(2)
+    table = write_table(rows, (catalog, "db.t"), create=True, partition_by=["bucket(2, id)"])
+    write_table(rows, table, "dynamic", request_id="load 7")
+    table.update_spec().remove_field("id_bucket").commit()
+    table.update_schema().rename_column("id", "key").commit()
+    before = table.refresh().metadata_location
+    assert write_table(rows, (catalog, "db.t"), "dynamic", request_id="load 7").metadata_location == before
+    with pytest.raises(ConfigError, match="without partitions"):
+        write_table(rows, (catalog, "db.t"), "dynamic", request_id="load 8")
+
+
+@pytest.mark.parametrize("partition_by", [(), ("id",)])
+def test_a_struct_with_a_required_field_is_written(spark: SparkSession, catalog: Any, partition_by: Any) -> None:
+    """Spark takes what was checked for null as nullable still, and refuses a cast of it to what may not be null."""
+    schema = Schema(
+        NestedField(1, "id", LongType()),
+        NestedField(2, "d", StructType(NestedField(3, "x", LongType(), required=True))),
+    )
+    table = catalog.create_table("db.t", schema)
+    with table.update_spec() as change:
+        for name in partition_by:
+            change.add_identity(name)
+    write_table(spark.sql("SELECT 1L id, named_struct('x', 2L) d UNION ALL SELECT 2L, NULL"), table)
+    assert {1: {"x": 2}, 2: None} == {row["id"]: row["d"] for row in table.refresh().scan().to_arrow().to_pylist()}
+    with pytest.raises(SparkRuntimeException, match="null in required column d.x"):
+        write_table(spark.sql("SELECT 1L id, named_struct('x', CAST(NULL AS LONG)) d"), table)
 
 
 @pytest.mark.parametrize("error, kept", [(CommitNotApplied("no"), False), (CommitStateUnknown("who knows"), True)])

@@ -101,19 +101,26 @@ class SparkWrite(Elsewhere):
 
 @dataclass(frozen=True)
 class SparkSelect(Elsewhere):
-    """What ``read_table`` showed of the table, as its client sees it, is written back by ``write_table``.
+    """What ``read_table`` showed of the table is written back by ``write_table``.
 
     Args:
         client: ``k``.
         where: Which of its rows.
         mode: What they replace; ``overwrite`` is everything.
         pushed: *where* is the ``row_filter``; else the DataFrame is filtered.
+        named: ``read_table`` gets the table's name, and reads what is there; else it reads what its client sees.
     """
 
     client: str
     where: Where
     mode: Mode = "append"
     pushed: bool = False
+    named: bool = False
+
+    @property
+    def fresh(self) -> bool:
+        """See :attr:`Elsewhere.fresh`."""
+        return self.named
 
     def after_drop(self, base: State, head: State) -> Expected:
         """Return what may come of it: the rows of the table that was dropped may be appended to the next one.
@@ -233,13 +240,16 @@ def draw(dice: Dice, view: View, often: Mix, *, last: bool) -> Step:
 
 def _single(dice: Dice, view: View) -> SparkOperation:
     head, base = view.head, view.base(CLIENT)
-    kind = dice.weighed(((12, SparkWrite), (4, SparkSelect), (1, SparkCompact)))
+    kind = dice.weighed(((12, SparkWrite), (8 if head.of() else 1, SparkSelect), (1, SparkCompact)))
     if kind is SparkCompact:
         return SparkCompact(CLIENT)
     modes: tuple[tuple[int, Mode], ...] = ((5, "append"), (3, "overwrite"), (3 if head.spec else 0, "dynamic"))
     mode = dice.weighed(modes)
     if kind is SparkSelect and "snapshot" not in {head.isolation, base.isolation}:
-        return SparkSelect(CLIENT, readable(where(dice, base), base), mode, dice.chance(50))
+        named = not base.of() or dice.chance(50)  # what it wrote by name its own handle does not see
+        seen = head if named else base
+        which = Always() if dice.chance(30) else readable(where(dice, seen), seen)
+        return SparkSelect(CLIENT, which, mode, dice.chance(50), named)
     way: Way = dice.weighed(((8, "function"), (2, "foreach"), (3, "format"), (1, "stream")))
     if way in {"foreach", "stream"}:
         mode = "append"

@@ -366,10 +366,10 @@ class SparkDoing(Doing):
             match operation:
                 case SparkWrite():
                     self._write(operation, table)
-                case SparkSelect(where=where, mode=mode, pushed=pushed):
+                case SparkSelect(where=where, mode=mode, pushed=pushed, named=named):
                     schema, whole = table.schema(), (table.catalog, table.name())
                     row_filter = readers.expression(where) if pushed else readers.expression(Always())
-                    df = read_table(self.clients.spark, table, row_filter=row_filter)
+                    df = read_table(self.clients.spark, whole if named else table, row_filter=row_filter)
                     if not pushed and where != Always():
                         df = df.where(column(where, schema))
                     write_table(df, whole, mode)

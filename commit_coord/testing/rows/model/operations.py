@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pyiceberg.types import IcebergType
 
@@ -371,11 +371,14 @@ class Elsewhere:
 
     Args:
         client: Who does it.
-        fresh: It sees the table as it is when it starts, as a statement does.
     """
 
     client: str
-    fresh: ClassVar[bool] = False
+
+    @property
+    def fresh(self) -> bool:
+        """It sees the table as it is when it starts, as a statement does."""
+        return False
 
     def meaning(self, base: State, head: State) -> Expected:
         """Return what may come of it."""
