@@ -159,5 +159,6 @@ def delete_quietly(io: FileIO, path: str) -> None:
             io.delete(path)
         except FileNotFoundError:
             raise
-        except Exception:
-            logger.warning("an unused file could not be deleted: %s", path, exc_info=True)
+        except Exception as error:  # noqa: BLE001 - an error of any store
+            # Without a traceback: it would hide the error that made the file useless, which is often the same.
+            logger.warning("an unused file could not be deleted: %s: %s", path, error)

@@ -37,12 +37,13 @@ def mend(loaded: ModuleType) -> None:
             mends.make()
             _mended.append(Mends)
         if loaded.__name__ == "pyiceberg.io.pyarrow" and loaded.ArrowScan not in _mended:
-            from commit_coord.iceberg import fitting, nulls, planning
+            from commit_coord.iceberg import file_statistics, fitting, nulls, planning
 
             mends = Mends()
             planning.mend(mends)
             fitting.mend_arrow(mends, loaded)
             nulls.mend(mends, loaded)
+            file_statistics.mend(mends, loaded)
             predicates.mend_arrow(mends, loaded)
             mends.make()
             _mended.append(loaded.ArrowScan)

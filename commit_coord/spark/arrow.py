@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask
 from pyiceberg.table.metadata import TableMetadata, TableMetadataV1, TableMetadataV2, TableMetadataV3
+from pyiceberg.transforms import VoidTransform
 from pyiceberg.typedef import Record
 from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -172,6 +174,19 @@ def _filled(array: pa.Array) -> pa.Array:
     return pa.Array.from_buffers(kind, len(array), [None, *array.buffers()[1:]], null_count=0, offset=array.offset)
 
 
+def _time(text: str) -> dt.time:
+    """Return the time of day that *text* says; Python itself would drop digits, and Arrow an offset.
+
+    Raises:
+        ValueError: It says something else, or more.
+    """
+    value = dt.time.fromisoformat(text)
+    digits = re.split("[.,]", text)[1:]
+    if value.tzinfo is not None or (digits and digits[0][6:].strip("0")):
+        raise ValueError(text)
+    return value
+
+
 def _shape_leaf(array: pa.Array, wanted: pa.DataType, kind: I.IcebergType, path: str) -> pa.Array:
     text = pa.types.is_string(array.type) or pa.types.is_large_string(array.type)
     try:
@@ -183,7 +198,7 @@ def _shape_leaf(array: pa.Array, wanted: pa.DataType, kind: I.IcebergType, path:
             return pa.array([None if v is None else str(uuid.UUID(bytes=v)) for v in array.to_pylist()], wanted)
         if isinstance(kind, I.TimeType):
             if text:
-                times = [None if v is None else dt.time.fromisoformat(v) for v in array.to_pylist()]
+                times = [None if v is None else _time(v) for v in array.to_pylist()]
                 return pa.array(times, wanted)
             return pa.array([None if v is None else v.isoformat("microseconds") for v in array.to_pylist()], wanted)
         return array if array.type == wanted else array.cast(wanted)
@@ -260,6 +275,10 @@ class BatchWriter:
         results: list[list[Any]] = []
         codes: dict[str, pa.Array] = {"row": pa.array(range(rows.num_rows), pa.int64())}
         for number, field in enumerate(fields):
+            if isinstance(field.transform, VoidTransform):  # its column may have been dropped
+                codes[f"p{number}"] = pa.nulls(rows.num_rows, pa.int32())
+                results.append([])
+                continue
             path = source_path(field, self.target.safe)
             column = rows.column(path[0].name).combine_chunks()
             for part in path[1:]:

@@ -58,7 +58,7 @@ from commit_coord.spark.schema import (
     same_by_name,
     spark_type,
 )
-from commit_coord.spark.session import Scratch, counted, hadoop_uris, require_classic, spark_path
+from commit_coord.spark.session import Scratch, counted, hadoop_uris, plan_of, require_classic, spark_path
 from commit_coord.spark.tables import TableOrName, load
 from commit_coord.table.isolation import NO_SNAPSHOT
 
@@ -148,9 +148,18 @@ def read_table(
     pinned = snapshot_id is not None or as_of_timestamp_ms is not None
     tag = tag_of(found, branch or MAIN_BRANCH, snapshot, condition, pinned=pinned)
     df = _rows(spark, metadata, found.io, read_as, tasks, condition, tag)
-    chosen = df if columns is None else df.select(*[_quoted(name) for name in columns])
+    chosen = df if columns is None else _chosen(df, columns)
     number = _number_of_rows(tasks)
     return chosen if number is None else counted(chosen, number)
+
+
+def _chosen(df: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """Return *columns* of *df*; also where two names differ by case alone, and the session folds case."""
+    names = df.columns
+    if len({name.lower() for name in names}) == len(names):
+        return df.select(*[_quoted(name) for name in columns])
+    plain = df.toDF(*[f"c{place}" for place in range(len(names))])
+    return plain.select(*[F.col(f"c{names.index(name)}").alias(name) for name in columns])
 
 
 def _number_of_rows(tasks: Iterable[FileScanTask]) -> int | None:
@@ -228,13 +237,13 @@ def reads_of(df: DataFrame, table: Table, branch: str) -> Read | None:
     """
     metadata = table.metadata
     name, key = _digest_of_name(table), metadata.table_uuid.hex
-    plan = df._jdf.queryExecution().analyzed().toString()
+    plan = plan_of(df)
     found = [
         Read(int(tag["snapshot"]) if tag["snapshot"] != "none" else NO_SNAPSHOT, _conditions.get(tag[0], AlwaysTrue()))
         for tag in _TAGS.finditer(plan)
         if (tag["name"] == name or tag["table"] == key) and tag["branch"] == _digest(branch)
     ]
-    if re.search(r"RelationV2\[[^\]]*\] commit_coord\b", plan):
+    if re.search(r"RelationV2\[.*?\] commit_coord\b", plan, re.DOTALL):  # names of columns may hold anything
         # It is read when the query runs, so not before now.
         found.append(Read(head_of(metadata, branch), AlwaysTrue()))
     if not found:

@@ -14,6 +14,7 @@ cache, the listeners and the Spark context; they cost about a millisecond.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -101,6 +102,30 @@ class Scratch:
     def _jvm(self, name: str) -> Any:
         """Return a class of the JVM; asked for step by step, each package in front of it is another question."""
         return getattr(self._spark._jvm, name)
+
+
+_CUT = re.compile(r"^Truncated plan of \d+ characters|\.\.\. \d+ more characters\s*$")
+"""What Spark writes in place of what is beyond ``spark.sql.maxPlanStringLength``."""
+
+
+def plan_of(df: DataFrame) -> str:
+    """Return the analyzed plan of *df* as text: all of it, however short its session wants the texts of plans."""
+    plan = df._jdf.queryExecution().analyzed()
+    text = str(plan.toString())
+    if _CUT.search(text) is None:
+        return text
+    # The limit is that of the session that is active in this thread.
+    spark = df.sparkSession
+    sessions = SparkSession._get_j_spark_session_class(spark._jvm)
+    before = sessions.getActiveSession()
+    try:
+        sessions.setActiveSession(Scratch(spark, {"spark.sql.maxPlanStringLength": "2147483632"})._session)
+        return str(plan.toString())
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()
 
 
 class _Counted(ClassicDataFrame):

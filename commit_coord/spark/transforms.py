@@ -9,6 +9,7 @@ is then read from the file.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any
@@ -22,10 +23,11 @@ from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
 from pyspark.sql import Column
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 from pyspark.sql.pandas.functions import arrow_udf
 
 from commit_coord.iceberg.partitioned_rows import canonical
-from commit_coord.spark.schema import SchemaMismatch, file_schema
+from commit_coord.spark.schema import SchemaMismatch, child, file_schema, spark_type
 
 FOLDER = "__commit_coord_p"
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
@@ -103,9 +105,17 @@ def _truncated(width: int, kind: I.IcebergType, column: Column) -> Column:
             return F.substring(column, 1, width)
         case I.DecimalType():
             step = F.lit(Decimal(width).scaleb(-kind.scale))
-            return (column - F.pmod(column, step)).cast(f"decimal({kind.precision},{kind.scale})")
+            low = (column - F.pmod(column, step)).cast(f"decimal({kind.precision},{kind.scale})")
+            return _in_range(column, low)
     integer = "bigint" if isinstance(kind, I.LongType) else "int"
-    return column - F.pmod(column, F.lit(width).cast(integer))
+    return _in_range(column, column - F.pmod(column, F.lit(width).cast(integer)))
+
+
+def _in_range(column: Column, result: Column) -> Column:
+    """Return *result*, which is no more than *column*. A session that is not ANSI's lets it run over, or be NULL."""
+    beyond = column.isNotNull() & (result.isNull() | (result > column))
+    message = "a partition value is out of range once it is truncated: no filter would find the row"
+    return F.when(beyond, F.raise_error(F.lit(message))).otherwise(result)
 
 
 def _time(transform: X.Transform[Any, Any], kind: I.IcebergType, column: Column) -> Column:
@@ -163,24 +173,34 @@ def partition_columns(spec: PartitionSpec, schema: Schema, top: Callable[[int], 
     safe = file_schema(schema)
     result = []
     for number, field in enumerate(spec.fields):
-        path = source_path(field, safe)
-        column = top(path[0].field_id)
-        for part in path[1:]:
-            column = column.getField(part.name)
-        kind = schema.find_type(field.source_id)
-        result.append(partition_column(field, kind, column).alias(f"{FOLDER}{number}"))
+        if isinstance(field.transform, X.VoidTransform):  # its column may have been dropped
+            coded = F.lit(None).cast("string")
+        else:
+            path = source_path(field, safe)
+            column = top(path[0].field_id)
+            for parent, part in itertools.pairwise(path):
+                column = child(column, *_place(parent, part))
+            coded = partition_column(field, schema.find_type(field.source_id), column)
+        result.append(coded.alias(f"{FOLDER}{number}"))
     return result
+
+
+def _place(parent: I.NestedField, part: I.NestedField) -> tuple[T.StructType, int]:
+    """Return the type of the struct *parent*, and at which position *part* is in it."""
+    kind = spark_type(parent.field_type)
+    assert isinstance(kind, T.StructType), "only a struct holds what a path leads through"
+    return kind, kind.fieldNames().index(part.name)
 
 
 def source_path(field: PartitionField, schema: Schema) -> list[I.NestedField]:
     """Return the fields from the top level down to the source of a partition field."""
 
     def search(struct: I.StructType) -> list[I.NestedField]:
-        for child in struct.fields:
-            if child.field_id == field.source_id:
-                return [child]
-            if isinstance(child.field_type, I.StructType) and (below := search(child.field_type)):
-                return [child, *below]
+        for part in struct.fields:
+            if part.field_id == field.source_id:
+                return [part]
+            if isinstance(part.field_type, I.StructType) and (below := search(part.field_type)):
+                return [part, *below]
         return []
 
     path = search(schema.as_struct())

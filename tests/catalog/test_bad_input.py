@@ -121,6 +121,25 @@ def test_a_wrong_setting_is_an_error_at_start(tmp_path: Path, setting: str, valu
     assert files_in(tmp_path) == set()
 
 
+# Stores.
+
+
+def test_a_store_that_refuses_a_new_table_is_one_error_and_no_traceback(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The file that was not written can't be deleted either, for the same reason."""
+    with commit_coord.load_catalog(
+        "t", uri=f"coord+sqlite:///{tmp_path}/c.db", warehouse=f"file://{tmp_path}/w"
+    ) as catalog:
+        catalog.create_namespace("db")
+        (tmp_path / "w").write_text("a file in place of the folder")
+        with pytest.raises(NotADirectoryError):
+            catalog.create_table("db.t", SCHEMA)
+        assert not catalog.table_exists("db.t")
+    assert ["an unused file could not be deleted"] == [one.getMessage()[:35] for one in caplog.records]
+    assert not any(one.exc_info for one in caplog.records)
+
+
 # Databases.
 
 

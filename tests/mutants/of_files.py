@@ -153,6 +153,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/catalog/test_required_values.py::test_what_is_missing_is_found_at_any_depth_and_in_a_slice",
     ),
     Mutant(
+        "bounds-of-some-row-groups",
+        "iceberg/file_statistics.py",
+        "                        made.column_aggregates.pop(field_id, None)\n",
+        "                        pass\n",
+        "tests/catalog/test_file_statistics.py::test_a_row_group_with_a_long_value_is_not_overlooked",
+    ),
+    Mutant(
         "null-lists-and-maps",
         "iceberg/nulls.py",
         "            if made is None or made.null_count == source.null_count:\n",

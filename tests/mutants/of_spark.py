@@ -186,8 +186,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "data-source-request-that-landed-must-fit",
         "spark/datasource.py",
-        '            if given.get("request-id") is None or given.open()[1].find_commit(request) is None:\n',
-        "            if True:\n",
+        '        if given.get("request-id") is not None and given.open()[1].find_commit(request) is not None:\n',
+        "        if False:\n",
         f"{_ROWS}test_a_request_that_landed_is_not_refused_when_the_table_has_other_columns_by_now",
     ),
     Mutant(
@@ -196,6 +196,27 @@ MUTANTS: tuple[Mutant, ...] = (
         "    seen = head_of(found.metadata if shown is None else shown, branch)\n",
         "    seen: Any = None\n",
         f"{_ROWS}test_rows_that_were_named_as_read_from_an_empty_branch_replace_nothing_that_came_since[table]",
+    ),
+    Mutant(
+        "spark-plans-as-their-session-cuts-them",
+        "spark/session.py",
+        "    if _CUT.search(text) is None:\n",
+        "    if True:\n",
+        f"{_ROWS}test_a_session_that_cuts_the_texts_of_plans_does_not_hide_what_was_read",
+    ),
+    Mutant(
+        "spark-truncated-numbers-run-over",
+        "spark/transforms.py",
+        "    beyond = column.isNotNull() & (result.isNull() | (result > column))\n",
+        "    beyond = F.lit(False)\n",
+        "tests/spark/test_write.py::test_a_row_whose_truncated_value_is_out_of_range_is_refused",
+    ),
+    Mutant(
+        "spark-times-without-their-offset",
+        "spark/arrow.py",
+        "    if value.tzinfo is not None or (digits",
+        "    if (digits",
+        "tests/spark/test_write.py::test_a_time_of_day_that_says_more_than_a_column_holds_is_refused",
     ),
     Mutant(
         "spark-name-as-of-its-locks",

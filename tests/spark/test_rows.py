@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg import types as I
 from pyiceberg.expressions import EqualTo
@@ -515,6 +516,62 @@ def test_an_overwrite_that_was_computed_from_the_table_is_refused_when_that_has_
     assert set() == orphans(table)
     write_table(read_table(spark, table).selectExpr("id * 2 as id"), table, "overwrite")
     assert [(0,), (154,), (2,), (4,)] == rows(read_table(spark, table))
+
+
+def test_a_request_that_landed_is_answered_by_the_format_whatever_became_of_the_table(
+    spark: SparkSession, catalog: Any, given: dict[str, str]
+) -> None:
+    schema = Schema(I.NestedField(1, "id", I.LongType()), I.NestedField(2, "v", I.LongType()))
+    table = catalog.create_table("db.t", schema)
+    rows = spark.sql("SELECT 1L id, CAST(NULL AS LONG) v").coalesce(1)
+    job = rows.write.format("commit_coord").options(**given).option("request-id", "r")
+    job.mode("append").save()
+    with table.refresh().update_schema(allow_incompatible_changes=True) as change:
+        change.update_column("v", required=True)
+    job.mode("append").save()
+    assert 1 == table.refresh().scan().to_arrow().num_rows
+
+
+@pytest.mark.parametrize("way", ["fast", "arrow"])
+def test_a_row_group_with_a_long_value_is_not_overlooked(spark: SparkSession, catalog: Any, way: str) -> None:
+    """Neither writer keeps such a value as a bound of its row group, and Java's not the number of NULLs either."""
+    texts = [*(f"z{number:04}" + "z" * 5000 for number in range(200)), None, *("a" for _ in range(20_000))]
+    kind = "n int, s string" if way == "fast" else "n int, s string, l array<int>"
+    data = [(number, text, [number])[: kind.count(",") + 1] for number, text in enumerate(texts)]
+    table = write_table(
+        spark.createDataFrame(data, kind).coalesce(1),
+        (catalog, "db.t"),
+        create=True,
+        properties={"write.parquet.row-group-size-bytes": "100000", "write.parquet.row-group-limit": "300"},
+    )
+    (task,) = table.scan().plan_files()
+    assert pq.ParquetFile(task.file.file_path.removeprefix("file://")).metadata.num_row_groups > 1
+    for number in (0, 199):
+        condition = cast(Any, EqualTo)("s", texts[number])
+        assert [number] == [row.n for row in read_table(spark, table, row_filter=condition).collect()]
+    assert [200] == [row.n for row in read_table(spark, table, row_filter="s is null").collect()]
+
+
+def test_a_time_that_python_does_not_have_is_written(spark: SparkSession, catalog: Any) -> None:
+    table = write_table(spark.sql("SELECT 1 id, date'+10000-01-01' d"), (catalog, "db.t"), create=True)
+    assert 1 == read_table(spark, table).where("d > date'9999-12-31'").count()
+
+
+@pytest.mark.parametrize("limit", [0, 100, 400])
+def test_a_session_that_cuts_the_texts_of_plans_does_not_hide_what_was_read(
+    spark: SparkSession, catalog: Any, limit: int
+) -> None:
+    table = write_table(spark.range(3), (catalog, "db.t"), create=True)
+    df = read_table(spark, table).selectExpr("id * 2 as id")
+    catalog.load_table("db.t").append(pa.table({"id": [77]}))
+    spark.conf.set("spark.sql.maxPlanStringLength", str(limit))
+    try:
+        with pytest.raises(StaleRead):
+            write_table(df, table, "overwrite")
+        assert str(limit) == spark.conf.get("spark.sql.maxPlanStringLength")
+    finally:
+        spark.conf.unset("spark.sql.maxPlanStringLength")
+    assert [(0,), (1,), (2,), (77,)] == rows(read_table(spark, table.refresh()))
 
 
 def test_an_overwrite_depends_on_nothing_but_what_its_rows_were_read_from(spark: SparkSession, catalog: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.schema import Schema
-from pyiceberg.types import LongType, NestedField, StructType
+from pyiceberg.types import LongType, NestedField, StructType, TimeType
 from pyspark.errors import SparkRuntimeException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -20,6 +20,7 @@ from commit_coord.errors import CommitNotApplied, CommitStateUnknown, ConfigErro
 from commit_coord.model import LockMode, Resource
 from commit_coord.spark import foreach_batch, read_table, write_table
 from commit_coord.spark.locks import write_locks
+from commit_coord.spark.schema import bare_schema
 from commit_coord.spark.tables import iceberg_schema
 from tests import limits
 
@@ -163,6 +164,64 @@ def test_a_struct_with_a_required_field_is_written(spark: SparkSession, catalog:
     assert {1: {"x": 2}, 2: None} == {row["id"]: row["d"] for row in table.refresh().scan().to_arrow().to_pylist()}
     with pytest.raises(SparkRuntimeException, match="null in required column d.x"):
         write_table(spark.sql("SELECT 1L id, named_struct('x', CAST(NULL AS LONG)) d"), table)
+
+
+@pytest.mark.parametrize("kind", ["int", "decimal(9, 2)"])
+@pytest.mark.parametrize("ansi", ["true", "false"])
+def test_a_row_whose_truncated_value_is_out_of_range_is_refused(
+    spark: SparkSession, catalog: Any, kind: str, ansi: str
+) -> None:
+    """Elsewhere no filter would find it."""
+    least = "-2147483648" if kind == "int" else "-9999999.99"
+    spark.conf.set("spark.sql.ansi.enabled", ansi)
+    try:
+        rows = spark.sql(f"SELECT CAST({least} AS {kind}) v UNION ALL SELECT NULL").coalesce(1)
+        whole: dict[str, Any] = {"create": True, "partition_by": ["truncate(1000, v)"]}
+        with pytest.raises(Exception, match="out of range|OVERFLOW|OUT_OF_RANGE"):
+            write_table(rows, (catalog, "db.t"), **whole)
+        table = write_table(rows.where("v IS NULL"), (catalog, "db.t"), **whole)
+        write_table(rows.selectExpr(f"CAST(-(v + 7) AS {kind}) v"), table)
+    finally:
+        spark.conf.unset("spark.sql.ansi.enabled")
+    assert 3 == table.refresh().scan().to_arrow().num_rows
+
+
+@pytest.mark.parametrize("more", ["", ", array(1) l"])
+def test_a_void_field_whose_column_was_dropped_is_null(spark: SparkSession, catalog: Any, more: str) -> None:
+    """Of format version 1, where a field that is removed stays as void; written by Spark, and through Arrow."""
+    rows = spark.sql(f"SELECT 1L k, 2L x{more}")
+    table = write_table(rows, (catalog, "db.t"), create=True, partition_by=["x"], properties={"format-version": "1"})
+    with table.update_spec() as spec:
+        spec.remove_field("x")
+    with table.update_schema() as change:
+        change.delete_column("x")
+    table = write_table(rows.drop("x"), table.refresh())
+    assert [1, 1] == table.refresh().scan().to_arrow()["k"].to_pylist()
+
+
+def test_columns_whose_names_differ_by_case_alone(spark: SparkSession, catalog: Any) -> None:
+    """They are partitioned by and chosen, in a session that folds case."""
+    inner = StructType(NestedField(3, "X", LongType()), NestedField(4, "x", LongType()))
+    schema = Schema(NestedField(1, "A", LongType()), NestedField(2, "a", LongType()), NestedField(5, "s", inner))
+    table = catalog.create_table("db.t", schema)
+    with table.update_spec() as spec:
+        spec.add_field("s.x", "bucket[4]", "b")
+        spec.add_field("s.X", "identity", "c")
+    write_table(spark.createDataFrame([(1, 2, (3, 4)), (5, 6, None)], bare_schema(table.schema())), table)
+    assert {3, None} == {task.file.partition[1] for task in table.refresh().scan().plan_files()}
+    assert [(2, 1), (6, 5)] == sorted(read_table(spark, table, columns=["a", "A"]).collect())
+    assert [(1,)] == read_table(spark, table, columns=["A"], row_filter="a = 2").collect()
+
+
+@pytest.mark.parametrize("text", ["12:00:00+05:00", "12:00:00.123456789", "12:00:00Z"])
+def test_a_time_of_day_that_says_more_than_a_column_holds_is_refused(
+    spark: SparkSession, catalog: Any, text: str
+) -> None:
+    table = catalog.create_table("db.t", Schema(NestedField(1, "t", TimeType())))
+    with pytest.raises(Exception, match="does not fit in its column"):
+        write_table(spark.sql(f"SELECT '{text}' t"), table)
+    write_table(spark.sql("SELECT '12:00:00.123456000' t"), table)
+    assert [("12:00:00.123456",)] == read_table(spark, table).collect()
 
 
 @pytest.mark.parametrize("error, kept", [(CommitNotApplied("no"), False), (CommitStateUnknown("who knows"), True)])

@@ -72,7 +72,7 @@ def kind_of(dice: Dice, number: Callable[[], int], *, nested: int = 25) -> Icebe
 
 _PROPERTIES: tuple[Mapping[str, str], ...] = (
     {},
-    {},
+    {"write.parquet.row-group-limit": "2"},
     {"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "2"},
     {"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "3"},
     {"commit.group.coalesce": "true"},
