@@ -2,7 +2,8 @@
 
 Parquet's writers leave out the least and the greatest value of a row group where one of the two is long (4 KiB), and
 Java's the number of NULLs, too. PyIceberg merges what the other groups have: a filter then overlooks rows of this
-group. And it fails where a date or a time is none of Python's.
+group. And it fails where a date or a time is none of Python's, or where the letter after the last one of a bound
+is a surrogate, which no text can have.
 """
 
 from __future__ import annotations
@@ -47,6 +48,15 @@ def mend(mends: Mends, reader: ModuleType) -> None:
         return collected
 
     mends.wrap(reader, "data_file_statistics_from_parquet_metadata", covering)
+    mends.wrap(reader, "truncate_upper_bound_text_string", _over_the_surrogates)
+
+
+def _over_the_surrogates(real: Any) -> Any:
+    def cut(text: str, width: int | None) -> str | None:
+        found: str | None = real(text, width)
+        return found and found.replace("\ud800", "\ue000")
+
+    return cut
 
 
 def _chunks(footer: Any) -> Iterator[Any]:

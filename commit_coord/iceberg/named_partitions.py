@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from enum import Enum
 from math import isnan
@@ -11,9 +11,10 @@ from typing import Any
 
 from pyiceberg import expressions as E
 from pyiceberg import transforms
+from pyiceberg.expressions.literals import DateLiteral, TimestampLiteral
 from pyiceberg.partitioning import PartitionField
 from pyiceberg.table import Table
-from pyiceberg.types import DateType, IcebergType, TimestamptzType
+from pyiceberg.types import DateType, TimestamptzType
 
 from commit_coord.errors import StatementError
 from commit_coord.iceberg.partitions import partition_level
@@ -34,7 +35,9 @@ Value = str | int | float | Decimal | bool | None | Open
 Named = Mapping[str, Value]
 """Partition columns and their values. Names are those of fields or columns, in whatever case."""
 
-_BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH = date(1970, 1, 1).toordinal()
+_HOUR = 3_600_000_000
+"""Microseconds."""
 
 
 def told(partition: Named) -> str:
@@ -142,30 +145,29 @@ def _rows(table: Table, field: PartitionField, value: Any) -> E.BooleanExpressio
     if bounds is None:
         raise StatementError("no filter selects the rows that lie in it", column=field.name, transform=field.transform)
     kind = table.schema().find_type(field.source_id)
-    first, end = (_written(moment, kind) for moment in bounds)
+    dates = isinstance(kind, DateType)
+    first, end = (DateLiteral(hour // 24) if dates else TimestampLiteral(hour * _HOUR) for hour in bounds)
     return E.And(E.GreaterThanOrEqual(term=column, value=first), E.LessThan(term=column, value=end))
 
 
-def _bounds(field: PartitionField, value: int) -> tuple[datetime, datetime] | None:
-    """Return the first moment of a partition in time and the first one after it; None where it is not one in time."""
+def _bounds(field: PartitionField, value: int) -> tuple[int, int] | None:
+    """Return the first hour of a partition in time and the first one after it; None where it is not one in time.
 
-    def month(number: int) -> datetime:
-        return datetime(1970 + number // 12, number % 12 + 1, 1, tzinfo=UTC)
-
+    Hours since 1970, not moments: a year after 9999 is none of Python's, and nor is the first one after 9999.
+    """
     match field.transform:
         case transforms.YearTransform():
-            return month(value * 12), month(value * 12 + 12)
+            return _month(value * 12), _month(value * 12 + 12)
         case transforms.MonthTransform():
-            return month(value), month(value + 1)
+            return _month(value), _month(value + 1)
         case transforms.DayTransform():
-            return _BEGINNING + timedelta(days=value), _BEGINNING + timedelta(days=value + 1)
+            return value * 24, value * 24 + 24
         case transforms.HourTransform():
-            return _BEGINNING + timedelta(hours=value), _BEGINNING + timedelta(hours=value + 1)
+            return value, value + 1
     return None
 
 
-def _written(moment: datetime, kind: IcebergType) -> str:
-    """Return *moment* as PyIceberg reads it for a column of *kind*."""
-    if isinstance(kind, DateType):
-        return moment.date().isoformat()
-    return (moment if isinstance(kind, TimestamptzType) else moment.replace(tzinfo=None)).isoformat()
+def _month(number: int) -> int:
+    """Return the first hour of a month since January 1970; the calendar repeats itself after 400 years."""
+    cycles, month = divmod(number, 4800)
+    return 24 * (date(1970 + month // 12, month % 12 + 1, 1).toordinal() - _EPOCH + cycles * 146_097)

@@ -22,6 +22,8 @@ match", rows are deleted that do not. Known mistakes, each mended here:
 * What is compared with a number out of its column's range is so for every row, also where it is NULL or NaN: a delete
   of ``n < 3000000000`` would take every NULL in a column of ``int``. In a set it counts as the column's greatest
   number.
+* A number between two that a column of ``int``, ``long`` or ``decimal`` can have is rounded or cut: ``n == 5.5`` finds
+  6, and ``n < 4.5`` leaves out 4.
 * A required field of a struct is never NULL to it, also where the struct is: a delete of ``s.x IS NOT NULL`` would take
   every row.
 * ``IN`` tells -0.0 from 0.0 in the rows, ``==`` does not.
@@ -35,6 +37,7 @@ match", rows are deleted that do not. Known mistakes, each mended here:
 from __future__ import annotations
 
 import math
+import re
 import struct
 from collections.abc import Callable
 from ctypes import c_float
@@ -59,6 +62,7 @@ from pyiceberg.expressions import (
     BoundNotIn,
     BoundPredicate,
     BoundReference,
+    EqualTo,
     GreaterThan,
     GreaterThanOrEqual,
     LessThan,
@@ -92,10 +96,11 @@ from pyiceberg.expressions.visitors import (
     visit,
 )
 from pyiceberg.schema import Schema
-from pyiceberg.types import DecimalType, DoubleType, FloatType, StructType, UUIDType
+from pyiceberg.types import DecimalType, DoubleType, FloatType, IntegerType, LongType, StructType, UUIDType
 from pyiceberg.utils import datetime as calendar
 
 from commit_coord.iceberg.mends import Mends
+from commit_coord.iceberg.values import floor
 
 
 def mend(mends: Mends) -> None:
@@ -250,7 +255,15 @@ def always_there(struct: StructType, field_id: int) -> bool | None:
 def _not_of_null(real: Any) -> Any:
     def bound(self: LiteralPredicate, schema: Schema, case_sensitive: bool = True) -> Any:
         term = self.term.bind(schema, case_sensitive)
-        number = self.literal.to(term.ref().field.field_type)
+        kind = term.ref().field.field_type
+        if (exact := _floor(self.literal, kind)) is not None:
+            number, is_below = exact
+            operator = _ABOVE.get(type(self), type(self)) if is_below else type(self)
+            if operator is None:  # no row has a number between two of the column's
+                unequal = isinstance(self, NotEqualTo)
+                return NotNull(term=self.term).bind(schema, case_sensitive) if unequal else AlwaysFalse()
+            self = operator(self.term, literal=number)
+        number = self.literal.to(kind)
         beyond = _BEYOND_FLOATS.get((type(number), type(self)))
         if beyond is not None:
             operator, infinity = beyond
@@ -259,6 +272,40 @@ def _not_of_null(real: Any) -> Any:
         return NotNull(term=self.term).bind(schema, case_sensitive) if isinstance(found, AlwaysTrue) else found
 
     return bound
+
+
+_ABOVE: dict[type, Any] = {
+    LessThan: LessThanOrEqual,
+    GreaterThanOrEqual: GreaterThan,
+    EqualTo: None,
+    NotEqualTo: None,
+}
+"""What a comparison with a number that no row can have is with the next smaller one that rows can have."""
+
+
+def _floor(literal: Any, kind: Any) -> tuple[Any, bool] | None:
+    """Return the greatest number of *kind* that is not above *literal*, and whether it is below.
+
+    None: *kind* is no exact number, or *literal* is none, or *kind* has no such number.
+    """
+    if not isinstance(kind, IntegerType | LongType | DecimalType):
+        return None
+    match literal:
+        case DecimalLiteral() | LongLiteral():
+            number = Decimal(literal.value)
+        case DoubleLiteral() if math.isfinite(literal.value):
+            number = Decimal(repr(literal.value))  # as it was written
+        case StringLiteral() if _NUMBER.fullmatch(literal.value):
+            number = Decimal(literal.value)
+        case _:
+            return None
+    found, is_below = floor(number, kind)
+    if found is None:
+        return None
+    return (DecimalLiteral(found) if isinstance(kind, DecimalType) else LongLiteral(found)), is_below > 0
+
+
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,4})?", re.IGNORECASE | re.ASCII)
 
 
 _BEYOND_FLOATS: dict[tuple[type, type], tuple[Callable[..., Any], float]] = {
@@ -277,8 +324,10 @@ _BEYOND_FLOATS: dict[tuple[type, type], tuple[Callable[..., Any], float]] = {
 def _in_range(real: Any) -> Any:
     def bound(self: SetPredicate, schema: Schema, case_sensitive: bool = True) -> Any:
         kind = self.term.bind(schema, case_sensitive).ref().field.field_type
-        inside = {one for one in self.literals if not isinstance(one.to(kind), AboveMax | BelowMin)}
-        if len(inside) == len(self.literals):
+        exact = {one: _floor(one, kind) or (one, False) for one in self.literals}
+        numbers = {number for number, is_below in exact.values() if not is_below}
+        inside = {one for one in numbers if not isinstance(one.to(kind), AboveMax | BelowMin)}
+        if inside == self.literals:
             return real(self, schema, case_sensitive)
         less: Any = type(self)(self.term, inside)  # one of another class where few are left
         if isinstance(less, AlwaysTrue):  # it is in no empty set, if it is anything

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pyarrow as pa
 import pyarrow.fs
 from pyiceberg import expressions as E
 from pyiceberg.manifest import DataFile
-from pyiceberg.table import Table, TableProperties, _parquet_files_to_data_files
+from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.refs import MAIN_BRANCH
 
 from commit_coord.errors import StatementError
@@ -23,12 +26,11 @@ from commit_coord.sql.statement import (
     Partition,
 )
 from commit_coord.table import CoordinatedTable
+from commit_coord.table.foreign_files import foreign_files, grown_mapping
 from commit_coord.table.transaction import CoordinatedTransaction
 
 TOUCHED = "commit-coord.touched"
 """The table property that ``TOUCH`` sets: which partition, and when."""
-
-_MAPPING = TableProperties.DEFAULT_NAME_MAPPING
 
 
 def touch(table: CoordinatedTable, partition: Partition) -> Answer:
@@ -56,8 +58,10 @@ def add_partitions(statement: AddPartitions, table: CoordinatedTable) -> Answer:
         files = _located_files(statement, seen)
         count = len(files)
         if files:
-            if _MAPPING not in seen.properties:  # How readers find the columns of files that name no field ids.
-                tx.set_properties({_MAPPING: seen.schema().name_mapping.model_dump_json()})
+            with _as_statement_error():
+                mapping = grown_mapping(seen.metadata)
+            if mapping is not None:  # How readers find the columns of files that name no field ids.
+                tx.set_properties({TableProperties.DEFAULT_NAME_MAPPING: mapping.model_dump_json()})
             tx.files.append(files, {}, MAIN_BRANCH)
 
     transaction = table.transaction()
@@ -70,23 +74,26 @@ def _located_files(statement: AddPartitions, table: Table) -> list[DataFile]:
     """Return the files at the locations of *statement* that the table does not have.
 
     Raises:
-        StatementError: One lies in another partition; or the table has one already, and no IF NOT EXISTS was said.
+        StatementError: One does not fit the table, or has rows of another partition; or the table has one already, and
+            no IF NOT EXISTS was said.
     """
-    known = {task.file.file_path for task in table.scan().plan_files()} if _locates(statement) else set()
+    known = {_plain(task.file.file_path) for task in table.scan().plan_files()} if _locates(statement) else set()
     files: list[DataFile] = []
     for partition, location in statement.partitions:
         levels = partition_levels(table, partition.named)
         paths = _parquet_files(location) if location is not None else []
-        if (there := known.intersection(paths)) and not statement.if_not_exists:
+        if (there := [path for path in paths if _plain(path) in known]) and not statement.if_not_exists:
             raise StatementError("the file is already in the table", file=min(there), named=partition)
-        new = [path for path in paths if path not in known]
-        known.update(new)
-        for file in _parquet_files_to_data_files(table.metadata, new, table.io):
+        new = [path for path in paths if _plain(path) not in known]
+        known.update(map(_plain, new))
+        with _as_statement_error():
+            found = list(foreign_files(table.metadata, table.io, new))
+        for file in found:
             lies_in = [
                 partition_level(field, table.schema(), file.partition[position])
                 for position, field in enumerate(table.spec().fields)
             ]
-            if any(level not in (None, found) for level, found in zip(levels, lies_in, strict=True)):
+            if any(level not in (None, lies) for level, lies in zip(levels, lies_in, strict=True)):
                 raise StatementError(
                     "a file belongs to another partition",
                     file=file.file_path,
@@ -95,6 +102,23 @@ def _located_files(statement: AddPartitions, table: Table) -> list[DataFile]:
                 )
             files.append(file)
     return files
+
+
+@contextmanager
+def _as_statement_error() -> Iterator[None]:
+    try:
+        yield
+    except ValueError as error:
+        raise StatementError("the files can't be registered", reason=error) from error
+
+
+def _plain(path: str) -> str:
+    """Return *path* as any other spelling of it comes out: one file has several names."""
+    scheme, separator, rest = path.partition("://")
+    if not separator:
+        scheme, rest = "", path.removeprefix("file:")
+    scheme = {"file": "", "s3a": "s3", "s3n": "s3"}.get(scheme, scheme)
+    return f"{scheme}:{re.sub('/+', '/', rest)}"
 
 
 def _locates(statement: AddPartitions) -> bool:

@@ -6,12 +6,13 @@ import math
 import operator
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.conversions import from_bytes
+from pyiceberg.expressions import EqualTo
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 from pyiceberg.types import BinaryType, DoubleType, LongType, NestedField, PrimitiveType, StringType
@@ -56,6 +57,16 @@ def test_a_row_group_with_a_long_value_is_not_overlooked(
     assert {2} == {*lower} == {*upper}
     table.delete("s = 'y'")
     assert sorted(["a", "b", LONG]) == sorted(table.scan().to_arrow()["s"].to_pylist())
+
+
+@pytest.mark.parametrize("text", ["a" * 15 + "\ud7ffb", "a" * 14 + "\ud7ff\U0010ffffb"])
+def test_an_upper_bound_passes_over_the_surrogates(catalog: commit_coord.CoordinatedCatalog, text: str) -> None:
+    data = pa.table({"s": [text]})
+    table = catalog.create_table("db.t", data.schema)
+    table.append(data)
+    assert [text] == table.scan(cast(Any, EqualTo)("s", text)).to_arrow()["s"].to_pylist()
+    ((_, upper),) = bounds(table)
+    assert text.encode() < upper[1]
 
 
 def test_a_row_group_of_null_alone_needs_no_bounds(catalog: commit_coord.CoordinatedCatalog) -> None:

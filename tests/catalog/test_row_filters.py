@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import operator
 from collections.abc import Iterable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -507,3 +509,52 @@ def test_a_required_field_of_a_struct_that_is_null_is_null(catalog: Any, column:
     assert [1] == keys(AlwaysTrue())
     table.delete(null)
     assert [] == keys(AlwaysTrue())
+
+
+# Numbers that a column can't have.
+
+_HOLDS: dict[str, Any] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_CLASSES = {"==": E.EqualTo, "!=": E.NotEqualTo, "<": E.LessThan, "<=": E.LessThanOrEqual, ">": E.GreaterThan}
+_CLASSES[">="] = E.GreaterThanOrEqual
+
+
+@pytest.mark.filterwarnings(f"ignore:{NO_MATCH}")
+@pytest.mark.parametrize("transform", [None, "identity", "truncate[10]"])
+@pytest.mark.parametrize("kind", [IntegerType(), LongType(), DecimalType(9, 2)], ids=str)
+def test_numbers_between_those_of_a_column_are_compared_exactly(catalog: Any, kind: Any, transform: str | None) -> None:
+    """As a float, a decimal and a text; alone and in a set; in one file and in one for each value."""
+    step = Decimal("0.01") if isinstance(kind, DecimalType) else Decimal(1)
+    have = [number * step for number in (-12, -5, -1, 0, 4, 5, 6, 11)]
+    stored = have if isinstance(kind, DecimalType) else [int(number) for number in have]
+    table = made(catalog, kind, *stored[:4], transform=transform and parse_transform(transform))
+    table.append(pa.concat_tables([arrow(kind, value) for value in [*stored[4:], None]]))
+    asked = sorted({value + step * part for value in have[1::2] for part in (0, Decimal("0.5"), Decimal("-0.25"))})
+    forms: tuple[Any, ...] = (lambda value: value, str, lambda value: f"{float(value)!r}")
+    if isinstance(kind, DecimalType):
+        forms = (*forms, float)
+    for number in asked:
+        for form in forms:
+            for name, holds in _HOLDS.items():
+                found = table.scan(_CLASSES[name]("x", form(number))).to_arrow()["x"].to_pylist()
+                assert sorted(found) == [value for value in stored if holds(value, number)], (name, form(number))
+        among_them = E.In("x", {number, have[0], have[5]})
+        members = {number, have[0], have[5]}
+        assert sorted(table.scan(among_them).to_arrow()["x"].to_pylist()) == [v for v in stored if v in members]
+        assert sorted(table.scan(Not(among_them)).to_arrow()["x"].to_pylist()) == [
+            v for v in stored if v not in members
+        ]
+    for text in ("x == {}", "x < {}", "x >= {}", "x in ({}, 1000.0)"):
+        between = have[5] + step / 2
+        before = table.refresh().scan().to_arrow().num_rows
+        gone = {"x == {}": 0, "x in ({}, 1000.0)": 0}.get(text)
+        table.delete(text.format(between))
+        left = table.refresh().scan().to_arrow().num_rows
+        assert gone is None or left == before
+    assert 1 == left, "NULL stays"

@@ -153,6 +153,27 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/catalog/test_required_values.py::test_what_is_missing_is_found_at_any_depth_and_in_a_slice",
     ),
     Mutant(
+        "a-number-between-two-of-a-column",
+        "iceberg/predicates.py",
+        "            operator = _ABOVE.get(type(self), type(self)) if is_below else type(self)\n",
+        "            operator = type(self)\n",
+        "tests/catalog/test_row_filters.py::test_numbers_between_those_of_a_column_are_compared_exactly",
+    ),
+    Mutant(
+        "a-file-of-the-table-has-one-name",
+        "sql/partitions.py",
+        """    scheme = {"file": "", "s3a": "s3", "s3n": "s3"}.get(scheme, scheme)\n""",
+        "",
+        "tests/sql/test_rows.py::test_a_file_of_the_table_is_not_registered_again_by_another_name",
+    ),
+    Mutant(
+        "marks-of-a-template-language-are-a-comment",
+        "sql/grammar/tokens.py",
+        'del Dialect.Tokenizer._COMMENTS["{#"]',
+        'Dialect.Tokenizer._COMMENTS["{#"]',
+        "tests/sql/test_rows.py::test_a_statement_of_which_something_is_missing_does_nothing",
+    ),
+    Mutant(
         "bounds-of-some-row-groups",
         "iceberg/file_statistics.py",
         "                        made.column_aggregates.pop(field_id, None)\n",

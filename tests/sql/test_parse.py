@@ -145,7 +145,7 @@ def test_what_a_statement_says() -> None:
         ("ALTER TABLE t EXECUTE FLY", "line 1, column 15", "EXECUTE EXPIRE_SNAPSHOTS or ROLLBACK"),
         ("DROP DATABASE", "end", "the name of a database"),
         ("SHOW LEASE * t", "line 1, column 14", "the end"),
-        ("SHOW LEASE t,", "end", "the name of a table"),
+        ("SHOW LEASE t,", "end", "a name or value"),
         ("DROP FORCE LEASE", "end", "* or the name of a table"),
         ("DROP LEASE *", "line 1, column 6", "FORCE LEASE"),
     ],

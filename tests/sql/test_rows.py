@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from math import isnan
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlparse
 from uuid import UUID
 
 import pyarrow as pa
@@ -57,6 +59,14 @@ class Shelf:
     def run(self, text: str) -> str:
         """Return what a statement answers."""
         return "\n".join(self.session.run(text).lines)
+
+    def load(self, name: str) -> Any:
+        """Return a table."""
+        return self.made.catalog.load_table((self.made.namespace, name))
+
+    def folder(self, name: str) -> Path:
+        """Return where a table is."""
+        return Path(urlparse(self.load(name).location()).path)
 
     def table(self, *fields: NestedField, by: str | None = None) -> Any:
         """Return a new table called t."""
@@ -938,6 +948,95 @@ def test_a_location_is_registered_once(shelf: Shelf) -> None:
     shelf.run(f"ALTER TABLE t ADD IF NOT EXISTS PARTITION (p='a') LOCATION '{folder}'")
     assert shelf.rows() == [(1, "a")]
     assert len(table.refresh().metadata.snapshots) == 1
+
+
+def test_a_file_of_the_table_is_not_registered_again_by_another_name(shelf: Shelf) -> None:
+    shelf.run("CREATE TABLE own (k bigint, p string) PARTITIONED BY (p)")
+    shelf.run("INSERT INTO own VALUES (1, 'a'), (2, 'b')")
+    folder = shelf.folder("own") / "data" / "p=a"
+    for name in (f"{folder}", f"file://{folder}", f"file://{folder}/", f"{folder.parent}//p=a"):
+        with pytest.raises(StatementError, match="the file is already in the table"):
+            shelf.run(f"ALTER TABLE own ADD PARTITION (p='a') LOCATION '{name}'")
+        shelf.run(f"ALTER TABLE own ADD IF NOT EXISTS PARTITION (p='a') LOCATION '{name}'")
+    assert 2 == shelf.load("own").scan().to_arrow().num_rows
+
+
+@pytest.mark.parametrize("value, other", [(None, "a"), ("b", "a")])
+def test_files_that_have_rows_of_several_partitions_are_refused(
+    tmp_path: Path, shelf: Shelf, value: str | None, other: str
+) -> None:
+    """Bounds know no NULL: by them, the file lies in one partition."""
+    shelf.table(NestedField(1, "k", LongType()), NestedField(2, "p", StringType()), by="p")
+    pq.write_table(pa.table({"k": [1, 2], "p": pa.array([other, value], pa.string())}), tmp_path / "one.parquet")
+    with pytest.raises(StatementError, match="the files can't be registered"):
+        shelf.run(f"ALTER TABLE t ADD PARTITION (p='{other}') LOCATION '{tmp_path}'")
+    assert [] == shelf.rows()
+
+
+def test_a_file_of_nan_is_registered_in_the_partition_of_nan(tmp_path: Path, shelf: Shelf) -> None:
+    shelf.table(NestedField(1, "k", LongType()), NestedField(2, "p", DoubleType()), by="p")
+    pq.write_table(pa.table({"k": [1], "p": [float("nan")]}), tmp_path / "one.parquet")
+    shelf.run(f"ALTER TABLE t ADD PARTITION (p) LOCATION '{tmp_path}'")
+    assert 1 == shelf.load("t").scan("p is nan").to_arrow().num_rows
+    shelf.run("DROP TABLE t")  # no comparison holds of NaN, nor that of the rows which others see
+
+
+def test_files_whose_field_ids_are_those_of_other_columns_are_refused(shelf: Shelf) -> None:
+    """Rows are read by id, while metrics and partition would be taken by name."""
+    shelf.table(NestedField(1, "k", LongType()), NestedField(2, "p", LongType()), by="p")
+    shelf.run("CREATE TABLE turned (p bigint, k bigint)")
+    shelf.run("INSERT INTO turned VALUES (1, 100)")
+    folder = shelf.folder("turned") / "data"
+    with pytest.raises(StatementError, match="field id of a different column"):
+        shelf.run(f"ALTER TABLE t ADD PARTITION (p=1) LOCATION '{folder}'")
+
+
+@pytest.mark.parametrize(
+    "by, value, condition",
+    [
+        ("year(d)", "9999", "d_year"),
+        ("month(d)", "9999-12", "d_month"),
+        ("day(d)", "9999-12-31", "d_day"),
+        ("hour(d)", "9999-12-31-23", "d_hour"),
+        ("year(d)", "1969", "d_year"),
+        ("month(d)", "1900-02", "d_month"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["date", "timestamp"])
+def test_the_last_partition_that_python_has_can_be_dropped(
+    shelf: Shelf, by: str, value: str, condition: str, kind: str
+) -> None:
+    if by.startswith("hour") and kind == "date":
+        pytest.skip("a date has no hours")
+    year = int(value[:4])
+    inside = {9999: "9999-12-31 23:30:00", 1969: "1969-12-31 23:59:59", 1900: "1900-02-28 23:59:59"}[year]
+    outside = {9999: "9998-12-31 23:59:59", 1969: "1970-01-01 00:00:00", 1900: "1900-03-01 00:00:00"}[year]
+    shelf.run(f"CREATE TABLE u (d {kind}, v int) PARTITIONED BY ({by})")
+    for number, moment in enumerate((inside, outside)):
+        shelf.run(f"INSERT INTO u VALUES ({kind} '{moment if kind == 'timestamp' else moment[:10]}', {number})")
+    shelf.run(f"ALTER TABLE u DROP PARTITION ({condition}='{value}')")
+    left = shelf.load("u").scan().to_arrow()
+    assert [1] == left["v"].to_pylist()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "DELETE FROM t {# WHERE k = 99 #}",
+        "INSERT INTO t VALUES (1),",
+        "INSERT INTO t VALUES (1), ;",
+        "UPDATE t SET k = 5, WHERE k = 1",
+        "SELECT k, FROM t",
+        "SELECT k FROM t ORDER BY k, LIMIT 1",
+        "SELECT k FROM t GROUP BY k, HAVING k > 1",
+    ],
+)
+def test_a_statement_of_which_something_is_missing_does_nothing(shelf: Shelf, text: str) -> None:
+    shelf.table(NestedField(1, "k", LongType()))
+    shelf.run("INSERT INTO t VALUES (7)")
+    with pytest.raises(StatementError):
+        shelf.run(text)
+    assert [(7,)] == shelf.rows()
 
 
 def test_files_that_writers_hide_are_not_registered(shelf: Shelf) -> None:

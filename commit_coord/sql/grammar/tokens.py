@@ -37,8 +37,25 @@ class Dialect(Hive):
             return super()._parse_types(check_func, True, allow_identifiers, with_collation)
 
 
+del Dialect.Tokenizer._COMMENTS["{#"]  # of a template language: what was left of it is an error, and no comment
+
 CONSTANTS = frozenset({TokenType.STRING, TokenType.NUMBER})
 """Words that can't be names."""
+
+
+_NO_ITEM = frozenset(
+    {
+        TokenType.R_PAREN,
+        TokenType.SEMICOLON,
+        TokenType.FROM,
+        TokenType.WHERE,
+        TokenType.GROUP_BY,
+        TokenType.HAVING,
+        TokenType.ORDER_BY,
+        TokenType.LIMIT,
+    }
+)
+"""What a comma has behind it where something was left out."""
 
 
 def tokenize(text: str) -> list[Token]:
@@ -75,12 +92,14 @@ def _refuse_gaps(text: str, tokens: list[Token]) -> None:
         if kind is TokenType.IDENTIFIER and not token.text:
             raise StatementError("a name must not be empty", position=position(text, token), statement=text)
         if (kind is TokenType.COMMA and before in {TokenType.COMMA, TokenType.L_PAREN}) or (
-            kind is TokenType.R_PAREN and before is TokenType.COMMA
+            kind in _NO_ITEM and before is TokenType.COMMA
         ):
             raise StatementError(
                 f"expected a name or value, found {token.text!r}", position=position(text, token), statement=text
             )
         before = kind
+    if before is TokenType.COMMA:
+        raise StatementError("expected a name or value, found the end", position="end", statement=text)
 
 
 def located(error: StatementError, text: str) -> StatementError:
