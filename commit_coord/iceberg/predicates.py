@@ -293,7 +293,7 @@ def _floor(literal: Any, kind: Any) -> tuple[Any, bool] | None:
     match literal:
         case DecimalLiteral() | LongLiteral():
             number = Decimal(literal.value)
-        case DoubleLiteral() if math.isfinite(literal.value):
+        case DoubleLiteral() if isinstance(kind, DecimalType) and math.isfinite(literal.value):
             number = Decimal(repr(literal.value))  # as it was written
         case StringLiteral() if _NUMBER.fullmatch(literal.value):
             number = Decimal(literal.value)
@@ -327,7 +327,7 @@ def _in_range(real: Any) -> Any:
         exact = {one: _floor(one, kind) or (one, False) for one in self.literals}
         numbers = {number for number, is_below in exact.values() if not is_below}
         inside = {one for one in numbers if not isinstance(one.to(kind), AboveMax | BelowMin)}
-        if inside == self.literals:
+        if {*map(repr, inside)} == {*map(repr, self.literals)}:  # also with as many digits
             return real(self, schema, case_sensitive)
         less: Any = type(self)(self.term, inside)  # one of another class where few are left
         if isinstance(less, AlwaysTrue):  # it is in no empty set, if it is anything

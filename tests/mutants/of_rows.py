@@ -312,7 +312,7 @@ MUTANTS += (
     Mutant(
         "the-greatest-number-stands-for-all-beyond",
         _PREDICATES,
-        "if inside == self.literals:",
+        "if {*map(repr, inside)} == {*map(repr, self.literals)}:",
         "if inside is not self:",
         _FILTERS + "a_number_that_the_column_can_not_have_is_in_no_set",
     ),

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
+from fractions import Fraction
 from typing import Any
 from uuid import UUID
 
@@ -224,13 +225,15 @@ def _constant(value: Any, kind: IcebergType, column: str) -> Value:
                 return canonical(float(value), kind)
             return float(value)
         case ((int() | Decimal()), (IntegerType() | LongType())):
-            return int(value)
+            return value
         case int(), DecimalType():
             return Decimal(value)
         case float(), DecimalType(scale=scale):
+            if math.isfinite(value) and _has_room(Decimal(repr(value)), kind):
+                return Decimal(repr(value))
             with suppress(InvalidOperation):
                 return Decimal(value).quantize(Decimal((0, (1,), -scale)), rounding=ROUND_HALF_UP)
-        case Decimal(), DecimalType(scale=scale) if value.as_tuple().exponent == -scale:
+        case Decimal(), DecimalType(scale=scale) if value.as_tuple().exponent == -scale or _has_room(value, kind):
             return value
         case int(), DateType() | TimeType() | TimestampType() | TimestamptzType():
             return _counted(value, kind)
@@ -243,6 +246,12 @@ def _constant(value: Any, kind: IcebergType, column: str) -> Value:
         case UUID(), UUIDType():
             return value
     raise Unbound(f"{column} has no value {value!r}")
+
+
+def _has_room(number: Decimal, kind: DecimalType) -> bool:
+    """Return whether the greatest decimal of *kind* that is not above *number* is one."""
+    unscaled: int = math.floor(Fraction(number) * 10**kind.scale)
+    return bool(-(10**kind.precision) < unscaled < 10**kind.precision)
 
 
 @dataclass(frozen=True)
