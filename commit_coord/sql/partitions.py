@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,6 +26,7 @@ from commit_coord.sql.statement import (
 )
 from commit_coord.table import CoordinatedTable
 from commit_coord.table.foreign_files import foreign_files, grown_mapping
+from commit_coord.table.live_files import canonical
 from commit_coord.table.transaction import CoordinatedTransaction
 
 TOUCHED = "commit-coord.touched"
@@ -77,15 +77,15 @@ def _located_files(statement: AddPartitions, table: Table) -> list[DataFile]:
         StatementError: One does not fit the table, or has rows of another partition; or the table has one already, and
             no IF NOT EXISTS was said.
     """
-    known = {_plain(task.file.file_path) for task in table.scan().plan_files()} if _locates(statement) else set()
+    known = {canonical(task.file.file_path) for task in table.scan().plan_files()} if _locates(statement) else set()
     files: list[DataFile] = []
     for partition, location in statement.partitions:
         levels = partition_levels(table, partition.named)
         paths = _parquet_files(location) if location is not None else []
-        if (there := [path for path in paths if _plain(path) in known]) and not statement.if_not_exists:
+        if (there := [path for path in paths if canonical(path) in known]) and not statement.if_not_exists:
             raise StatementError("the file is already in the table", file=min(there), named=partition)
-        new = [path for path in paths if _plain(path) not in known]
-        known.update(map(_plain, new))
+        new = [path for path in paths if canonical(path) not in known]
+        known.update(map(canonical, new))
         with _as_statement_error():
             found = list(foreign_files(table.metadata, table.io, new))
         for file in found:
@@ -110,15 +110,6 @@ def _as_statement_error() -> Iterator[None]:
         yield
     except ValueError as error:
         raise StatementError("the files can't be registered", reason=error) from error
-
-
-def _plain(path: str) -> str:
-    """Return *path* as any other spelling of it comes out: one file has several names."""
-    scheme, separator, rest = path.partition("://")
-    if not separator:
-        scheme, rest = "", path.removeprefix("file:")
-    scheme = {"file": "", "s3a": "s3", "s3n": "s3"}.get(scheme, scheme)
-    return f"{scheme}:{re.sub('/+', '/', rest)}"
 
 
 def _locates(statement: AddPartitions) -> bool:

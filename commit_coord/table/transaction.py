@@ -28,6 +28,7 @@ from commit_coord.table.append import CoordinatedUpdateSnapshot
 from commit_coord.table.calls import RecordingBuilder, replayable
 from commit_coord.table.foreign_files import grown_mapping
 from commit_coord.table.isolation import seen_from
+from commit_coord.table.live_files import canonical
 from commit_coord.table.planned import PlannedTransaction
 from commit_coord.table.spec_changes import SpecChanges
 from commit_coord.table.staged import StagingTransaction
@@ -280,7 +281,7 @@ class CoordinatedTransaction(PlannedTransaction):
                 by which its columns are found, has one of their names for another column.
         """
         self._lock_operation(Operates.APPEND)
-        if len(set(file_paths)) < len(file_paths):
+        if len({*map(canonical, file_paths)}) < len(file_paths):
             raise ValueError("File paths must be unique")
         if check_duplicate_files:
             self.files.refuse_live(file_paths, branch)

@@ -5,6 +5,7 @@ Nothing means: no lock, no file beyond those of landed commits, no change of the
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import shutil
@@ -33,12 +34,14 @@ from commit_coord import (
     CommitLockFailed,
     CommitNotApplied,
     ConfigError,
+    FileInTable,
     LockReentered,
     LockRefused,
     LockTimeout,
 )
 from commit_coord.clock import SystemClock
 from commit_coord.model import LockMode, Resource
+from commit_coord.table.live_files import canonical
 from tests import limits
 from tests.catalog.kit import NO_MATCH, SCHEMA, Kit, files_in, frame, ids, kit, names, orphans, row_ids, rows
 
@@ -122,6 +125,37 @@ def test_a_wrong_setting_is_an_error_at_start(tmp_path: Path, setting: str, valu
 
 
 # Stores.
+
+
+def test_a_file_of_the_table_is_not_added_again_by_another_spelling(tmp_path: Path) -> None:
+    with commit_coord.load_catalog(
+        "t", uri=f"coord+sqlite:///{tmp_path}/c.db", warehouse=f"file://{tmp_path}/w"
+    ) as catalog:
+        catalog.create_namespace("db")
+        table: Any = catalog.create_table("db.t", SCHEMA)
+        table.append(ids(1))
+        (file,) = [task.file for task in table.scan().plan_files()]
+        path = file.file_path.removeprefix("file://")
+        for spelled in (path, f"file:{path}", f"file://{path}", path.replace("/data/", "//data/")):
+            with pytest.raises(FileInTable):
+                table.add_files([spelled])
+            again = copy.deepcopy(file)
+            again[1] = spelled
+            assert spelled == again.file_path
+            with pytest.raises(FileInTable):
+                table.commit_files([again])
+        shutil.copy(path, tmp_path / "f.parquet")
+        with pytest.raises(ValueError, match="unique"):
+            table.add_files([f"{tmp_path}/f.parquet", f"file://{tmp_path}/f.parquet"])
+        assert [1] == row_ids(table.refresh())
+
+
+def test_two_objects_of_a_store_differ_by_two_slashes() -> None:
+    """A file system takes two slashes for one; other buckets and stores have other files."""
+    same = ["s3://b/a/f", "s3a://b/a/f", "s3n://b/a/f"]
+    others = ["s3://b/a//f", "s3://c/a/f", "gs://b/a/f", "/b/a/f"]
+    assert 1 == len({canonical(one) for one in same})
+    assert 5 == len({canonical(one) for one in [*same, *others]})
 
 
 def test_a_store_that_refuses_a_new_table_is_one_error_and_no_traceback(

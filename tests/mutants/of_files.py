@@ -161,10 +161,10 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a-file-of-the-table-has-one-name",
-        "sql/partitions.py",
-        """    scheme = {"file": "", "s3a": "s3", "s3n": "s3"}.get(scheme, scheme)\n""",
-        "",
-        "tests/sql/test_rows.py::test_a_file_of_the_table_is_not_registered_again_by_another_name",
+        "table/live_files.py",
+        '    if not separator or scheme == "file":\n',
+        "    if False:\n",
+        "tests/catalog/test_bad_input.py::test_a_file_of_the_table_is_not_added_again_by_another_spelling",
     ),
     Mutant(
         "marks-of-a-template-language-are-a-comment",
