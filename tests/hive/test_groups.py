@@ -215,7 +215,7 @@ def test_an_offer_that_is_marked_while_its_owner_takes_it_back_is_in_doubt_or_no
 
 
 def test_an_offer_whose_writing_was_not_confirmed_is_in_doubt(
-    clients: Callable[[], HmsLockManager], files: Meeting
+    clients: Callable[[], HmsLockManager], files: Meeting, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The store may write it after its owner has given up."""
 
@@ -226,6 +226,8 @@ def test_an_offer_whose_writing_was_not_confirmed_is_in_doubt(
     with first.acquire(latch(), deadline=soon()):
         files.after["write", ".offer.json"] = fails
         waiter = waiting(files, second)
+        # Its own thread retracts an offer, so it has seen the failure first; the file is there before.
+        until(lambda: "an offer could not be written" in caplog.text, "a failed writing")
         assert not retracted(second, waiter)
     lease = waiter.lease()
     assert not lease.retract(), "the doubt was forgotten with the grant"
