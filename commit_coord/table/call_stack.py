@@ -24,8 +24,6 @@ class CallStack:
         """Whether the calls are being made again, on a newer head."""
         self.planning = False
         """Whether a plan is under way, which computes its changes anew on each head."""
-        self.matching: tuple[str | None, ...] = ()
-        """The branch that an upsert looks for matches in."""
 
     @property
     def is_called(self) -> bool:
@@ -68,12 +66,3 @@ class CallStack:
             yield
         finally:
             self.planning = outer
-
-    @contextmanager
-    def matched(self, branch: str | None) -> Iterator[None]:
-        """Look for matches of an upsert in *branch* in the block."""
-        self.matching, outer = (branch,), self.matching
-        try:
-            yield
-        finally:
-            self.matching = outer

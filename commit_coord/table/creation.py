@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from pyiceberg.table import CreateTableTransaction, StagedTable, Table, TableProperties, Transaction, UpsertResult
-from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.update import AddSchemaUpdate, TableRequirement, TableUpdate
 from pyiceberg.table.update.snapshot import _SnapshotProducer
@@ -24,7 +22,6 @@ from commit_coord.table.append import PureAppend
 from commit_coord.table.created_files import CreatedFiles
 from commit_coord.table.exact_rows import ExactRows
 from commit_coord.table.foreign_files import grown_mapping, refuse_mapped_names
-from commit_coord.table.isolation import seen_from
 from commit_coord.table.operation_locks import acquire, needed_locks
 from commit_coord.table.ports import catalog_of
 from commit_coord.table.staged import Draft, StagingTransaction
@@ -40,20 +37,9 @@ class CoordinatedCreation(ExactRows, StagingTransaction, CreateTableTransaction)
         self.created = CreatedFiles()
         table.io = self.created.recording(table.io)
         self.draft = Draft(table)
-        self._matching: tuple[str | None, ...] = ()
-        """The branch that an upsert looks for matches in."""
         self._written: list[Written] = []
         self._sent = False
         CreateTableTransaction.__init__(self, table)
-
-    @property
-    def table_metadata(self) -> TableMetadata:
-        """Return the table as it will be, with the staged changes."""
-        found = super().table_metadata
-        if self._matching:
-            # PyIceberg's upsert scans a branch with the columns that the table had when the last snapshot was written.
-            return seen_from(found, *self._matching).model_copy(update={"refs": {}})
-        return found
 
     def _stage(self, updates: tuple[TableUpdate, ...], requirements: tuple[TableRequirement, ...] = ()) -> Transaction:
         """Stage changes, or none of them where another column takes over the name of one in files that were added."""
@@ -71,15 +57,6 @@ class CoordinatedCreation(ExactRows, StagingTransaction, CreateTableTransaction)
         """Note what the rows of *producer* were written for: later changes of the columns must leave room for them."""
         super()._register_snapshot_producer(producer)
         self._written.append(Written.of(self.table_metadata, producer._added_data_files))
-
-    @contextmanager
-    def _splitting(self, df: Any) -> Iterator[Any]:
-        matching, self._matching = self._matching, ()  # what an upsert has found is written now
-        try:
-            with super()._splitting(df) as checked:
-                yield checked
-        finally:
-            self._matching = matching
 
     def _is_sent(self) -> bool:
         return self._sent
@@ -106,25 +83,11 @@ class CoordinatedCreation(ExactRows, StagingTransaction, CreateTableTransaction)
         with self.whole():
             super().delete(*args, **kwargs)
 
-    def upsert(
-        self,
-        df: pa.Table,
-        join_cols: list[str] | None = None,
-        when_matched_update_all: bool = True,
-        when_not_matched_insert_all: bool = True,
-        case_sensitive: bool = True,
-        branch: str | None = MAIN_BRANCH,
-        snapshot_properties: dict[str, str] = EMPTY_DICT,
-    ) -> UpsertResult:
+    def upsert(self, df: pa.Table, *args: Any, **kwargs: Any) -> UpsertResult:
         """Update the rows that match, insert the others."""
         complete(df, self.table_metadata.schema().as_struct())
-        choice = (join_cols, when_matched_update_all, when_not_matched_insert_all, case_sensitive)
-        self._matching = (branch,)
-        try:
-            with self.whole():
-                return super().upsert(df, *choice, branch, snapshot_properties)
-        finally:
-            self._matching = ()
+        with self.whole():
+            return super().upsert(df, *args, **kwargs)
 
     def pend(self, producer: PureAppend) -> None:
         """Take the append of *producer*."""

@@ -9,18 +9,19 @@ from typing import TYPE_CHECKING, Any
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.expressions.parser import parse
 from pyiceberg.manifest import DataFile
-from pyiceberg.table import Transaction
+from pyiceberg.table import DataScan, Transaction, UpsertResult
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update.snapshot import UpdateSnapshot, _FastAppendFiles
 from pyiceberg.typedef import EMPTY_DICT, Record
 
 from commit_coord.iceberg.written import mark
-from commit_coord.table import partition_filters
+from commit_coord.table import matching, partition_filters
 from commit_coord.table.append import CoordinatedUpdateSnapshot
 from commit_coord.table.data_files import data_files
 from commit_coord.table.deletion import delete_rows
 from commit_coord.table.foreign_files import foreign_files
+from commit_coord.table.isolation import seen_from
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -90,6 +91,44 @@ class ExactRows(Transaction):
             branch=branch,
             isolation_operation=_isolation_operation,
         )
+
+    def upsert(
+        self,
+        df: pa.Table,
+        join_cols: list[str] | None = None,
+        when_matched_update_all: bool = True,
+        when_not_matched_insert_all: bool = True,
+        case_sensitive: bool = True,
+        branch: str | None = MAIN_BRANCH,
+        snapshot_properties: dict[str, str] = EMPTY_DICT,
+    ) -> UpsertResult:
+        """Replace the rows of the table that have the key of a row of *df*, and add the rows whose key it lacks.
+
+        Raises:
+            ValueError: *df* does not fit the table, a key is there twice, or there is nothing to match or to do.
+        """
+        # Loaded when it is needed: Arrow starts threads, and takes long.
+        from pyiceberg.table.upsert_util import create_match_filter
+
+        metadata = seen_from(self.table_metadata, branch)
+        keys = sorted(metadata.schema().identifier_field_names()) if join_cols is None else join_cols
+        if not keys:
+            raise ValueError("Join columns could not be found, please set identifier-field-ids or pass in explicitly.")
+        if not when_matched_update_all and not when_not_matched_insert_all:
+            raise ValueError("no upsert options selected...exiting")
+        matching.number_of_each(
+            df, keys, "Duplicate rows found in source dataset based on the key columns. No upsert executed"
+        )
+        with_their_keys = create_match_filter(df, keys)
+        found = DataScan(metadata, self._table.io, with_their_keys, case_sensitive=case_sensitive).to_arrow()
+        changed = matching.changed(df, found, keys) if when_matched_update_all else df.slice(0, 0)
+        new = matching.new(df, found, keys) if when_not_matched_insert_all else df.slice(0, 0)
+        if changed.num_rows:
+            same_keys = create_match_filter(changed, keys)
+            self.overwrite(changed, same_keys, snapshot_properties, case_sensitive, branch)
+        if new.num_rows:
+            self.append(new, snapshot_properties, branch)
+        return UpsertResult(rows_updated=changed.num_rows, rows_inserted=new.num_rows)
 
     def update_snapshot(
         self, snapshot_properties: dict[str, str] = EMPTY_DICT, branch: str | None = MAIN_BRANCH

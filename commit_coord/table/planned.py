@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
 
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table, Transaction
@@ -27,14 +26,10 @@ from commit_coord.table.dependencies import Dependencies
 from commit_coord.table.exact_rows import ExactRows
 from commit_coord.table.foreign_files import refuse_mapped_names
 from commit_coord.table.held_lock import HeldLock
-from commit_coord.table.isolation import seen_from
 from commit_coord.table.ports import catalog_of
 from commit_coord.table.replanning import Replanner
 from commit_coord.table.staged import REFS, Call, StagingTransaction
 from commit_coord.table.writable import refuse_unwritable
-
-if TYPE_CHECKING:
-    pass
 
 
 class PlannedTransaction(ExactRows, StagingTransaction):
@@ -77,11 +72,7 @@ class PlannedTransaction(ExactRows, StagingTransaction):
     def table_metadata(self) -> TableMetadata:
         """Return the table with the staged changes."""
         self.materialise()
-        changed = self.draft.changed()
-        if self._stack.matching and self._stack.depth == 1:
-            # PyIceberg's upsert scans a branch with the columns that the table had when the last snapshot was written.
-            return seen_from(changed, *self._stack.matching).model_copy(update={"refs": {}})
-        return changed
+        return self.draft.changed()
 
     def _stage(self, updates: tuple[TableUpdate, ...], requirements: tuple[TableRequirement, ...] = ()) -> Transaction:
         """Stage changes. PyIceberg keeps one requirement of each type, so of two branches one would be unguarded."""

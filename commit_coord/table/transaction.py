@@ -160,17 +160,8 @@ class CoordinatedTransaction(PlannedTransaction):
         self.dependencies.names_columns(case_sensitive=case_sensitive)
         complete(df, self.table_metadata.schema().as_struct())
         self.draft.note(reads=True, computes=True)
-        self.materialise()  # with the branches, which the view that is matched against has not
-        with self._stack.matched(branch):
-            return super().upsert(
-                df,
-                join_cols,
-                when_matched_update_all,
-                when_not_matched_insert_all,
-                case_sensitive,
-                branch,
-                snapshot_properties,
-            )
+        choice = (join_cols, when_matched_update_all, when_not_matched_insert_all, case_sensitive)
+        return super().upsert(df, *choice, branch, snapshot_properties)
 
     @replayable
     def update_rows(

@@ -339,12 +339,11 @@ MUTANTS: tuple[Mutant, ...] = (
         "test_null_does_not_land_in_a_column_that_the_transaction_that_makes_its_table_makes_required",
     ),
     Mutant(
-        "rows-to-update-of-a-table-that-is-made",
-        "table/creation.py",
-        "        if self._matching:\n",
-        "        if False:\n",
-        "tests/catalog/test_tables_made_with_rows.py::"
-        "test_a_table_that_is_made_finds_rows_to_update_by_columns_that_it_renamed",
+        "the-two-zeros-are-two-keys",
+        "table/matching.py",
+        "(rows[key].to_pylist() for key in keys)",
+        "(map(repr, rows[key].to_pylist()) for key in keys)",
+        "tests/catalog/test_upsert.py::test_a_key_that_is_given_or_found_twice_is_refused",
     ),
     Mutant(
         "half-a-call-on-a-table-that-is-made",

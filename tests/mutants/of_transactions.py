@@ -117,9 +117,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "an-upsert-matches-with-the-columns-of-the-last-snapshot",
-        "table/planned.py",
-        "        if self._stack.matching and self._stack.depth == 1:\n",
-        "        if self._stack.matching and self._stack.depth == 99:\n",
+        "table/exact_rows.py",
+        "case_sensitive=case_sensitive).to_arrow()",
+        "case_sensitive=case_sensitive).use_ref(branch).to_arrow()",
         _ISOLATION + "rows_are_read_with_the_columns_that_the_table_has_now",
     ),
     Mutant(

@@ -1,0 +1,80 @@
+"""Which rows of an upsert change a row of the table, and which are new. Keys are compared as SQL compares values.
+
+PyIceberg matches keys with Arrow's join, for which 0.0 and -0.0 are two keys, and finds the new rows with a filter, for
+which they are one: a row with the other zero was neither, and was lost. It also looks in each batch of rows alone for a
+key that the table holds twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Key = tuple[Any, ...]
+
+
+def number_of_each(rows: pa.Table, keys: Sequence[str], message: str) -> dict[Key, int]:
+    """Return key → number of its row.
+
+    Args:
+        rows: Each with a key of its own.
+        keys: The columns that make up the key.
+        message: Of the error.
+
+    Raises:
+        ValueError: A key is there twice.
+    """
+    numbers = {key: number for number, key in enumerate(keys_of(rows, keys))}
+    if len(numbers) < rows.num_rows:
+        raise ValueError(message)
+    return numbers
+
+
+def keys_of(rows: pa.Table, keys: Sequence[str]) -> list[Key]:
+    """Return the key of each row. Python takes 0.0 and -0.0 for one value."""
+    return list(zip(*(rows[key].to_pylist() for key in keys), strict=True))
+
+
+def changed(rows: pa.Table, found: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """Return those of *rows* that differ from the row of the table that has their key.
+
+    Args:
+        rows: Each with a key of its own.
+        found: Rows of the table that have one of these keys, with all columns.
+        keys: The columns that make up the key.
+
+    Raises:
+        ValueError: The table holds a key twice, or *rows* lack one of its columns.
+    """
+    in_table = number_of_each(found, keys, "Target table has duplicate rows, aborting upsert")
+    pairs = [(given, in_table[key]) for given, key in enumerate(keys_of(rows, keys)) if key in in_table]
+    if not pairs:
+        return rows.slice(0, 0)
+    if lacking := [name for name in found.column_names if name not in rows.column_names]:
+        raise ValueError(
+            f"rows that replace rows of the table need all of its columns: {', '.join(lacking)} is missing"
+        )
+    given, there = (list(numbers) for numbers in zip(*pairs, strict=True))
+    before = found.take(there)
+    after = rows.select(found.column_names).take(given).cast(before.schema)
+    differs = [False] * len(pairs)
+    for name in found.column_names:
+        if name not in keys:
+            compared = zip(differs, before[name].to_pylist(), after[name].to_pylist(), strict=True)
+            differs = [differ or old != new for differ, old, new in compared]
+    return _take(rows, (number for number, differ in zip(given, differs, strict=True) if differ))
+
+
+def new(rows: pa.Table, found: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """Return those of *rows* whose key no row of *found* has."""
+    there = set(keys_of(found, keys))
+    return _take(rows, (number for number, key in enumerate(keys_of(rows, keys)) if key not in there))
+
+
+def _take(rows: pa.Table, numbers: Iterable[int]) -> pa.Table:
+    import pyarrow as pa
+
+    return rows.take(pa.array(numbers, pa.int64()))
