@@ -28,6 +28,7 @@ Theory of operation
 from __future__ import annotations
 
 import os
+import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -351,10 +352,13 @@ def _key(location: str) -> str:
     """Return what two spellings of one file have in common.
 
     Engines write ``file:/a``, ``file:///a`` and ``/a``; ``s3``, ``s3a`` and ``s3n``; ``hdfs://name:8020/a`` and
-    ``hdfs:///a``. So only the path counts. If two files differ in nothing else, both are kept.
+    ``hdfs:///a``; and ``/a/../b`` for ``/b``. So only the path counts, of local files without links among its folders.
+    If two files differ in nothing else, both are kept.
     """
     path = location if location.startswith("/") else urlsplit(location).path if "://" in location else _opaque(location)
-    return re.sub("/{2,}", "/", path)
+    if location.startswith(("/", "file:/")):
+        path = os.path.realpath(path)
+    return re.sub("/{2,}", "/", posixpath.normpath(path))
 
 
 def _opaque(location: str) -> str:

@@ -22,6 +22,7 @@ from commit_coord.table.append import PureAppend
 from commit_coord.table.created_files import CreatedFiles
 from commit_coord.table.exact_rows import ExactRows
 from commit_coord.table.foreign_files import grown_mapping, refuse_mapped_names
+from commit_coord.table.live_files import canonical, live_among
 from commit_coord.table.operation_locks import acquire, needed_locks
 from commit_coord.table.ports import catalog_of
 from commit_coord.table.staged import Draft, StagingTransaction
@@ -106,9 +107,11 @@ class CoordinatedCreation(ExactRows, StagingTransaction, CreateTableTransaction)
         Raises:
             ValueError: A file is there already, does not fit the columns, or has rows of several partitions.
         """
-        if len(set(file_paths)) < len(file_paths):
+        if len({*map(canonical, file_paths)}) < len(file_paths):
             raise ValueError("File paths must be unique")
-        if check_duplicate_files and (there := self._find_referenced_data_files(file_paths)):
+        snapshot = self.table_metadata.snapshot_by_name(branch)
+        staged = [snapshot] if check_duplicate_files and snapshot is not None else []
+        if there := live_among(file_paths, self._table.io, staged):
             raise ValueError(f"Cannot add files that are already referenced by table, files: {', '.join(there)}")
         with self.whole():
             if (mapping := grown_mapping(self.table_metadata)) is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Iterable
 
@@ -39,9 +40,9 @@ _FAMILY = {"s3a": "s3", "s3n": "s3"}
 def canonical(location: str) -> str:
     """Return one spelling for all that engines have of *location*: ``/a`` and ``file:///a``, ``s3a`` and ``s3``.
 
-    Two slashes are one in a file system alone: in an object store they name another object.
+    ``//``, ``/./`` and ``/../`` mean something in a file system alone: in an object store they name another object.
     """
     scheme, separator, rest = location.partition("://")
     if not separator or scheme == "file":
-        return re.sub("/{2,}", "/", rest if separator else location.removeprefix("file:"))
+        return re.sub("/{2,}", "/", posixpath.normpath(rest if separator else location.removeprefix("file:")))
     return f"{_FAMILY.get(scheme, scheme)}://{rest}"

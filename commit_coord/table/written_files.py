@@ -24,7 +24,7 @@ from commit_coord.table import partition_filters
 from commit_coord.table.append import CoordinatedUpdateSnapshot, PureAppend
 from commit_coord.table.calls import Calls
 from commit_coord.table.commit_request import CommitRequest
-from commit_coord.table.live_files import live_among
+from commit_coord.table.live_files import canonical, live_among
 from commit_coord.table.replaced import replaced
 from commit_coord.table.rewriting import files_to_rewrite
 from commit_coord.table.staged import StagingTransaction
@@ -73,7 +73,7 @@ class WrittenFiles:
             CommitConflict: The table does not have that schema or a spec any more.
             ValueError: A file is given twice.
         """
-        if len({data_file.file_path for data_file in data_files}) < len(data_files):
+        if len({canonical(data_file.file_path) for data_file in data_files}) < len(data_files):
             raise ValueError("a data file is given twice")
         shown = self._transaction.table_metadata
         mark(shown, data_files)

@@ -136,7 +136,13 @@ def test_a_file_of_the_table_is_not_added_again_by_another_spelling(tmp_path: Pa
         table.append(ids(1))
         (file,) = [task.file for task in table.scan().plan_files()]
         path = file.file_path.removeprefix("file://")
-        for spelled in (path, f"file:{path}", f"file://{path}", path.replace("/data/", "//data/")):
+        for spelled in (
+            path,
+            f"file:{path}",
+            f"file://{path}",
+            path.replace("/data/", "//data/"),
+            path.replace("/data/", "/./x/../data/"),
+        ):
             with pytest.raises(FileInTable):
                 table.add_files([spelled])
             again = copy.deepcopy(file)
@@ -145,8 +151,20 @@ def test_a_file_of_the_table_is_not_added_again_by_another_spelling(tmp_path: Pa
             with pytest.raises(FileInTable):
                 table.commit_files([again])
         shutil.copy(path, tmp_path / "f.parquet")
+        twice = [f"{tmp_path}/f.parquet", f"file://{tmp_path}/f.parquet"]
         with pytest.raises(ValueError, match="unique"):
-            table.add_files([f"{tmp_path}/f.parquet", f"file://{tmp_path}/f.parquet"])
+            table.add_files(twice)
+        files = [copy.deepcopy(file), copy.deepcopy(file)]
+        files[0][1], files[1][1] = twice
+        with pytest.raises(CommitNotApplied, match="given twice"):
+            table.commit_files(files)
+        with catalog.create_table_transaction("db.made", SCHEMA) as tx:
+            with pytest.raises(ValueError, match="unique"):
+                tx.add_files(twice)
+            tx.add_files(twice[:1])
+            with pytest.raises(ValueError, match="already referenced"):
+                tx.add_files(twice[1:])
+        assert [1] == row_ids(catalog.load_table("db.made"))
         assert [1] == row_ids(table.refresh())
 
 

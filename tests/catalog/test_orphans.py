@@ -215,10 +215,35 @@ def test_what_lies_elsewhere_by_a_link_is_left_alone(made: Kit, tmp_path: Path) 
         ("hdfs://name:8020/a", "hdfs:///a"),
         ("hdfs:/a", "hdfs://other/a"),
         ("file:///a//b", "file:/a/b"),
+        ("file:///a/x/../b", "/a/./b"),
+        ("s3://bucket/a/x/../b", "s3://bucket/a/./b"),
     ],
 )
 def test_two_spellings_are_one_file(one: str, other: str) -> None:
     assert _key(one) == _key(other)
+
+
+def test_a_file_that_a_table_refers_to_by_dots_or_a_link_stays(made: Kit, tmp_path: Path) -> None:
+    """Its data goes to a folder below its location, which its property spells in another way."""
+    for by_link in (False, True):
+        table = made.table()
+        (tmp_path / f"{by_link}").symlink_to(at := local(table.location()))
+        path = f"file://{tmp_path}/True/data2" if by_link else f"{at}/../{Path(at).name}/data2"
+        with table.transaction() as tx:
+            tx.set_properties({"write.data.path": path})
+        table.append(ids(1))
+        assert found(made, aged(table)) == set()
+
+
+def test_a_table_that_lies_in_the_location_of_another_by_dots_or_a_link_is_seen(made: Kit, tmp_path: Path) -> None:
+    outer = made.table(ids(1))
+    (tmp_path / "link").symlink_to(local(outer.location()))
+    for location in (f"{outer.location()}/x/../inner", f"file://{tmp_path}/link/inner"):
+        inner = made.identifier()
+        made.catalog.create_table(inner, outer.schema(), location=location)
+        with pytest.raises(InvalidArguments, match="another table lies in the location"):
+            found(made, outer)
+        made.catalog.drop_table(inner)
 
 
 def test_a_table_without_a_location_of_its_own_is_refused(made: Kit) -> None:
