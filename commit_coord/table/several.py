@@ -10,6 +10,7 @@ from pyiceberg.table import Table
 from pyiceberg.typedef import Identifier
 
 from commit_coord.iceberg.attempt import request_uuid, table_name
+from commit_coord.table.earlier_commit import REFUSALS, EarlierCommit
 from commit_coord.table.ports import TableCatalog
 from commit_coord.table.transaction import CoordinatedTransaction
 
@@ -85,15 +86,20 @@ class CatalogTransaction:
 
     def __exit__(
         self, exctype: type[BaseException] | None, excinst: BaseException | None, exctb: TracebackType | None
-    ) -> None:
-        """Commit; or, if the block failed, abandon the changes. Do nothing if the transaction is already over."""
+    ) -> bool:
+        """Commit; or, if the block failed, abandon the changes. Do nothing if the transaction is already over.
+
+        A call in the block that is refused ends the block without an error if an earlier commit with the same request
+        id has landed.
+        """
         if self._over:
-            return
+            return False
         if exctype is None:
             self.commit_transaction()
-        else:
-            self._over = True
-            self._abandon()
+            return False
+        self._over = True
+        self._abandon()
+        return isinstance(excinst, REFUSALS) and self._has_landed(excinst)
 
     def commit_transaction(self) -> None:
         """Land the staged changes of all tables.
@@ -112,8 +118,10 @@ class CatalogTransaction:
         parts = self._parts
         try:
             changes = {name: part.committing.prepare(part) for name, part in parts.items()}
-        except BaseException:
+        except BaseException as error:
             self._abandon()
+            if isinstance(error, REFUSALS) and self._has_landed(error):
+                return
             raise
         try:
             committed = self._catalog.coordinator.commit_several(
@@ -121,13 +129,23 @@ class CatalogTransaction:
             )
             for name, part in parts.items():
                 change = changes[name]
-                part.committing.show(part, committed.get(change.attempt.table) if change is not None else None)
+                state = committed.get(change.attempt.table) if change is not None else None
+                part.committing.show(part, state)
+                if change is not None and state is None:  # an earlier commit has landed; the table is gone since
+                    part.created.delete(part._target.io)
         except BaseException as error:
             for part in parts.values():
                 part.committing.give_up(part, error)
+            if isinstance(error, REFUSALS) and self._has_landed(error):
+                return
             raise
         for part in parts.values():
             part.committing.begin_anew(part)
+
+    def _has_landed(self, refused: Exception) -> bool:
+        """Return whether an earlier commit with this id has landed; the table objects show it then."""
+        tables = [part._target for part in self._parts.values()]
+        return EarlierCommit(tables, self._request_id if self._repeatable else None).has_landed(refused)
 
     def _abandon(self) -> None:
         for part in self._parts.values():

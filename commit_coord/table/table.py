@@ -272,7 +272,7 @@ class CoordinatedTable(PlacedTable):
             FileInTable: A file is in the table already. Nothing landed.
             StatementError: A filter does not fit the columns. Nothing landed.
         """
-        earlier = EarlierCommit(self, request_id)
+        earlier = EarlierCommit([self], request_id)
         checked = request_id is None if check_duplicate_files is None else check_duplicate_files
         # A plain append depends on nothing, so the coordinator may look it up later, under the latch.
         if (mode != "append" or reads is not None or checked) and earlier.has_landed():

@@ -21,9 +21,11 @@ from pyiceberg.io.pyarrow import parquet_files_to_data_files
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import IdentityTransform
+from sqlalchemy.exc import OperationalError
 
 from commit_coord import CommitConflict, CommitNotApplied, CommitStateUnknown, FileInTable
 from commit_coord.coordinator.request_ids import shows_all_since
+from commit_coord.errors import MetastoreUnavailable
 from commit_coord.iceberg.attempt import Beginning
 from commit_coord.iceberg.metadata import sequence_number
 from tests.catalog.kit import NO_MATCH, Kit, files_in, frame, ids, kit, names, orphans, row_ids, rows
@@ -186,19 +188,31 @@ def test_files_that_an_earlier_commit_brought_are_kept_whatever_refuses_them(
         assert names(orphans(made.again(table))) == []
 
 
-def test_a_repeat_that_fails_before_it_is_sent_promises_nothing(shared: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(28, "No space left on device"),
+        OperationalError("SELECT", {}, Exception("No space left on device")),
+        MetastoreUnavailable("No space left on device"),
+        RuntimeError("No space left on device"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_repeat_that_fails_before_it_is_sent_promises_nothing(
+    shared: Kit, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
     """An earlier one may still be on its way, and land with these files."""
     table = shared.table(ids(0))
     files, request_id = written(shared, table, ids(1)), str(uuid.uuid4())
 
     def no_space(*args: Any, **kwargs: Any) -> Any:
-        raise OSError(28, "No space left on device")
+        raise error
 
     with monkeypatch.context() as patched:
         patched.setattr("commit_coord.iceberg.manifests.write_added", no_space)
         with pytest.raises(CommitStateUnknown, match="may still land"):
             table.commit_files(files, request_id=request_id)
-        with pytest.raises(CommitNotApplied, match="No space"):
+        with pytest.raises((CommitNotApplied, MetastoreUnavailable), match="No space"):
             table.commit_files(files)
     assert table.commit_files(files, request_id=request_id)
     assert row_ids(shared.again(table)) == [0, 1]

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
@@ -15,6 +16,7 @@ from pyiceberg.exceptions import NoSuchTableError
 import commit_coord
 from commit_coord import CommitConflict, CommitNotApplied, CommitStateUnknown, StaleRead
 from commit_coord.coordinator import Swap
+from commit_coord.coordinator.several import CommitOfSeveral
 from commit_coord.protocol.commit import Limits, SwapResult
 from tests.catalog.kit import NO_MATCH, SCHEMA, Kit, files_in, files_of, ids, kit, names, row_ids, rows
 from tests.coordinator.test_lost_replies import NoWaiting
@@ -269,6 +271,109 @@ def test_a_transaction_that_is_made_again_with_its_request_id_lands_once(store: 
     assert [[1, 2], [1, 2]] == shown(store, *pair)
     append_to_both(store, pair, 3, "the load of tuesday")
     assert [[1, 2, 3], [1, 2, 3]] == shown(store, *pair)
+
+
+def overwrites_what_was_read(tx: Any, first: Any, file: str) -> None:
+    read_at = 0 if first.current_snapshot() is None else first.metadata.snapshots[0].snapshot_id
+    tx.table(first).overwrite(ids(2), "id = 1", read_at=read_at)
+
+
+def replaces_what_its_table_object_shows(tx: Any, first: Any, file: str) -> None:
+    tx.table(first).overwrite(ids(2), "id = 1")
+
+
+def adds_a_file(tx: Any, first: Any, file: str) -> None:
+    tx.table(first).delete("id = 1")
+    tx.table(first).add_files([file])
+
+
+def appends_rows_that_no_longer_fit(tx: Any, first: Any, file: str) -> None:
+    tx.table(first).delete("id = 1")
+    tx.table(first).append(ids(2))
+
+
+REPEATED = [
+    overwrites_what_was_read,
+    replaces_what_its_table_object_shows,
+    adds_a_file,
+    appends_rows_that_no_longer_fit,
+]
+
+
+@pytest.mark.filterwarnings(f"ignore:{NO_MATCH}")
+@pytest.mark.parametrize("evolves", [False, True], ids=["", "columns change since"])
+@pytest.mark.parametrize("call", REPEATED)
+def test_a_repeat_that_its_own_first_landing_would_refuse_is_a_success(
+    store: Kit, pair: tuple[Any, Any], call: Callable[[Any, Any, str], None], evolves: bool, tmp_path: Path
+) -> None:
+    """What the job had read has changed since: through the job itself."""
+    pq.write_table(ids(2), tmp_path / "f.parquet")
+    as_it_was = [store.again(pair[0]), store.again(pair[0])]
+
+    def job(first: Any) -> None:
+        with store.catalog.transaction("monday") as tx:
+            tx.table(pair[1].name()).append(ids(9))
+            call(tx, first, f"file://{tmp_path}/f.parquet")
+
+    job(as_it_was[0])
+    if evolves:
+        with store.again(pair[0]).update_schema() as update:
+            update.delete_column("s")
+    job(as_it_was[1])
+    assert [[2], [1, 9]] == shown(store, *pair)
+    assert [2] == row_ids(as_it_was[1]), "the table object shows the commit"
+
+
+def test_a_repeat_is_a_success_when_the_first_lands_while_it_is_planned_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both were staged on one head. The second has the latches, and sees another head; then the first lands."""
+    with kit("memory", None, **{"operation-locks": "off"}) as made:
+        pair = made.table(ids(1)), made.table(ids(1))
+
+        def staged() -> Any:
+            tx = made.catalog.transaction("monday")
+            tx.table(pair[0].name()).overwrite(ids(2), "id = 1")
+            tx.table(pair[1].name()).append(ids(9))
+            return tx
+
+        first, second = staged(), staged()
+        made.again(pair[0]).append(ids(5))
+        plan_again = CommitOfSeveral._plan_again
+
+        def overtaken(self: CommitOfSeveral) -> None:
+            monkeypatch.setattr(CommitOfSeveral, "_plan_again", plan_again)
+            first.commit_transaction()
+            plan_again(self)
+
+        monkeypatch.setattr(CommitOfSeveral, "_plan_again", overtaken)
+        second.commit_transaction()
+        assert [[2, 5], [1, 9]] == shown(made, *pair)
+
+
+def test_an_error_of_the_callers_own_goes_out_of_the_block_and_a_first_refusal_too(
+    store: Kit, pair: tuple[Any, Any]
+) -> None:
+    append_to_both(store, pair, 2, "monday")
+    with pytest.raises(KeyError, match="mine"), store.catalog.transaction("monday") as tx:
+        tx.table(pair[0].name()).append(ids(2))
+        raise KeyError("mine")
+    with pytest.raises(StaleRead), store.catalog.transaction("tuesday") as tx:
+        tx.table(pair[0]).overwrite(ids(3), "id = 1", read_at=0)
+    assert [[1, 2], [1, 2]] == shown(store, *pair)
+
+
+def test_a_repeat_leaves_no_file_for_a_table_that_is_gone(store: Kit, pair: tuple[Any, Any]) -> None:
+    def staged() -> Any:
+        tx = store.catalog.transaction("monday")
+        for table in pair:
+            tx.table(table.name()).append(ids(2))
+        return tx
+
+    first, again = staged(), staged()
+    first.commit_transaction()
+    store.catalog.drop_table(pair[1].name())
+    before = files_in(pair[1].location())
+    again.commit_transaction()
+    assert len(before) == len(files_in(pair[1].location())) + 1, "its own data file is gone"
 
 
 def test_a_repeat_that_one_table_alone_remembers_lands_nothing(
