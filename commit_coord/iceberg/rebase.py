@@ -7,7 +7,8 @@ The rules, in the order in which they are asked:
 3. What it writes depends on data that it read: planned again by its owner.
 4. A requirement fails: planned again where snapshots, schemas or specs are added (their ids and parents must be
    chosen anew), refused otherwise.
-5. A new column has an id that was given to another one: planned again, or refused where the head has not moved.
+5. A new column, schema or partition spec has an id that was given to another one: planned again, or refused where the
+   head has not moved.
 6. A property that it changes was changed to something else meanwhile: refused.
 7. It is of a stream that has already committed the same checkpoint: refused.
 8. Everything else follows: pure appends, changes that touch other things.
@@ -128,8 +129,7 @@ def rebase(
         except CommitFailedException as error:
             replannable = isinstance_any(attempt.updates, AddSchemaUpdate, AddPartitionSpecUpdate, AddSnapshotUpdate)
             return NeedsReplan(reason=str(error)) if moved and replannable else Conflict(reason=str(error))
-    if taken := _taken_column_ids(attempt, head):
-        given = f"the column ids {taken} were given to other columns since the schema was read"
+    if given := _taken_ids(attempt, head):
         return NeedsReplan(reason=given) if moved else Conflict(reason=given)
     if moved:
         if isinstance_any(attempt.updates, AddSortOrderUpdate) and not attempt.requirements:
@@ -215,6 +215,24 @@ def snapshots_and_branches(updates: Sequence[TableUpdate]) -> list[tuple[Snapsho
                 heads.setdefault(snapshot.parent_snapshot_id, branch)
             found.append((snapshot, branch))
     return found[::-1]
+
+
+def _taken_ids(attempt: Attempt, head: TableMetadata) -> str | None:
+    """Return which ids of what *attempt* adds *head* gave to something else; None if none.
+
+    PyIceberg takes two schemas or specs of one id, and then the first one for what was added.
+    """
+    if columns := _taken_column_ids(attempt, head):
+        return f"the column ids {columns} were given to other columns since the schema was read"
+    schemas = {schema.schema_id: schema for schema in head.schemas}
+    specs = {spec.spec_id for spec in head.partition_specs}
+    for update in attempt.updates:
+        match update:
+            case AddSchemaUpdate(schema_=schema) if schemas.get(schema.schema_id, schema) != schema:
+                return f"the id {schema.schema_id} was given to another schema since the schema was read"
+            case AddPartitionSpecUpdate(spec=spec) if spec.spec_id in specs:
+                return f"the id {spec.spec_id} was given to a partition spec since the specs were read"
+    return None
 
 
 def _taken_column_ids(attempt: Attempt, head: TableMetadata) -> list[int]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import pickle
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -29,11 +30,12 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrder
 from pyiceberg.table.statistics import StatisticsFile
 from pyiceberg.table.update import AssertTableUUID, SetPropertiesUpdate
-from pyiceberg.transforms import IdentityTransform
+from pyiceberg.transforms import BucketTransform, IdentityTransform
 from pyiceberg.types import (
     DateType,
     DoubleType,
@@ -965,3 +967,75 @@ def test_the_warehouse_has_no_file_that_no_table_refers_to(coord: Kit) -> None:
         table.append(pa.table({"other": [1]}))
     assert names(orphans(coord.again(table))) == []
     assert Path(local(table.location())).exists()
+
+
+def _rename(old: str, new: str) -> Any:
+    def change(table: Any) -> None:
+        with table.update_schema() as update:
+            update.rename_column(old, new)
+
+    return change
+
+
+def _add(name: str) -> Any:
+    def change(table: Any) -> None:
+        with table.update_schema() as update:
+            update.add_column(name, StringType())
+
+    return change
+
+
+def _partition(name: str) -> Any:
+    def change(table: Any) -> None:
+        with table.update_spec() as update:
+            update.add_field("id", BucketTransform(4), name)
+
+    return change
+
+
+def _unpartition(name: str) -> Any:
+    def change(table: Any) -> None:
+        with table.update_spec() as update:
+            update.remove_field(name)
+
+    return change
+
+
+THERE_AND_BACK = {
+    "nothing": [],
+    "rename": [_rename("s", "b")],
+    "rename and back": [_rename("s", "b"), _rename("b", "s")],
+    "add": [_add("n")],
+    "add and drop": [_add("n"), lambda table: table.update_schema().delete_column("n").commit()],
+    "partition": [_partition("p")],
+    "partition and back": [_partition("p"), _unpartition("p")],
+}
+BY_STOCK = {"rename": _rename("s", "c"), "add": _add("m"), "partition": _partition("q"), "same spec": _partition("p")}
+
+
+@pytest.mark.parametrize("change", BY_STOCK)
+@pytest.mark.parametrize("since", THERE_AND_BACK)
+def test_a_change_by_a_stale_table_object_of_pyicebergs_own_is_what_it_meant_or_refused(
+    memory: Kit, since: str, change: str
+) -> None:
+    """It chose ids that may have been given meanwhile, also if the table looks as it did: what has an id keeps it."""
+    ours = memory.table(ids(1))
+    stale = Table(ours.name(), ours.metadata, ours.metadata_location, ours.io, memory.catalog)
+    for step in THERE_AND_BACK[since]:
+        step(ours)
+    before, meant = ours.metadata, Table(ours.name(), ours.metadata, "", ours.io, memory.catalog).transaction()
+    with suppress(ValueError):  # the table has no such column any more, or such a field
+        BY_STOCK[change](meant)
+    try:
+        BY_STOCK[change](stale)
+    except CommitFailedException:
+        assert memory.again(ours).metadata == before
+        assert since != "nothing"
+        return
+    after = memory.again(ours).metadata
+    assert after.schema() == meant.table_metadata.schema()
+    assert [str(field) for field in after.spec().fields] == [str(f) for f in meant.table_metadata.spec().fields]
+    for before_it, now in ((before.schemas, after.schemas), (before.partition_specs, after.partition_specs)):
+        assert list(now[: len(before_it)]) == list(before_it), "what had an id has it still"
+    assert len({schema.schema_id for schema in after.schemas}) == len(after.schemas)
+    assert len({spec.spec_id for spec in after.partition_specs}) == len(after.partition_specs)

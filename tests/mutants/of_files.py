@@ -77,9 +77,17 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "column-ids-that-were-taken",
         "iceberg/rebase.py",
-        "    if taken := _taken_column_ids(attempt, head):\n",
-        "    if taken := []:\n",
+        "    if columns := _taken_column_ids(attempt, head):\n",
+        "    if columns := []:\n",
         f"{_EVOLVED}test_a_new_column_does_not_show_what_a_dropped_one_held",
+    ),
+    Mutant(
+        "schema-ids-that-were-taken",
+        "iceberg/rebase.py",
+        "if schemas.get(schema.schema_id, schema) != schema:",
+        "if False:",
+        "tests/catalog/test_pyiceberg_behaviour.py::"
+        "test_a_change_by_a_stale_table_object_of_pyicebergs_own_is_what_it_meant_or_refused[rename and back-rename]",
     ),
     Mutant(
         "no-gap-in-the-snapshot-log",
