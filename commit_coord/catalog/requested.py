@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.update import AssertCreate, TableRequirement, TableUpdate
+from pyiceberg.table.update import AssertCreate, AssertTableUUID, TableRequirement, TableUpdate
 from pyiceberg.typedef import Identifier
 
 from commit_coord.catalog.sent_before import SentBefore
@@ -83,6 +83,7 @@ class RequestedCommit:
             table=self._asked.table,
             updates=self._asked.updates,
             creates=self._creates,
+            table_uuid=next((each.uuid for each in requirements if isinstance(each, AssertTableUUID)), None),
             request_id=request_id,
             since=since,
         )

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from uuid import UUID
 
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table.metadata import TableMetadata
@@ -32,6 +33,7 @@ class SentBefore:
         table: The table.
         updates: The updates of the commit.
         creates: Whether the commit creates the table.
+        table_uuid: The UUID that the table must have; None if the commit does not say.
         request_id: The request id that the client has chosen; None if it has chosen none.
         since: The table as the first copy of the request found it, if this is another copy and that is known.
     """
@@ -40,6 +42,7 @@ class SentBefore:
     table: Identifier
     updates: Sequence[TableUpdate]
     creates: bool
+    table_uuid: UUID | None
     request_id: str | None
     since: Beginning | None
 
@@ -49,10 +52,13 @@ class SentBefore:
         Raises:
             NoSuchTableError: The table does not exist.
             CommitStateUnknown: Its metadata file does not exist, or is not whole. An earlier copy of the commit may
-                have landed in it.
+                have landed in it. Or it has landed, and the table has another name now.
         """
         try:
             return self.coordinator.load(self.table)
+        except NoSuchTableError:
+            self._refuse_if_renamed()
+            raise
         except (FileNotFoundError, ValueError) as error:
             raise CommitStateUnknown(
                 "the metadata file of the table does not exist or can't be read, so it is not known whether the commit "
@@ -67,7 +73,7 @@ class SentBefore:
 
         Raises:
             CommitStateUnknown: *head* contains some of its snapshots, and others not. Or it contains none, and does not
-                reach back to the first copy of the request.
+                reach back to the first copy of the request. Or the commit has landed, and another table has the name.
         """
         ids = self._snapshot_ids
         found = [snapshot_id for snapshot_id in ids if head.snapshot_by_id(snapshot_id) is not None]
@@ -84,6 +90,8 @@ class SentBefore:
                     request_id=self.request_id,
                 )
             if entry is None:
+                if head.table_uuid != self.table_uuid:
+                    self._refuse_if_renamed()
                 return None
             ids = entry.snapshot_ids
         return Committed(metadata=head, location=location, snapshot_ids=ids, answered=True)
@@ -125,6 +133,24 @@ class SentBefore:
                 table=table_name(self.table),
                 request_id=self.request_id,
             ) from refused
+
+    def _refuse_if_renamed(self) -> None:
+        """Return if the table has not been renamed since the commit landed, as far as the journal tells.
+
+        1. The commit lands; its answer is lost.   2. The table is renamed.   3. The request arrives again. After a
+        refusal, the client would delete files that the table uses.
+
+        Raises:
+            CommitStateUnknown: The journal has the commit, and says that it is in the table that was meant.
+        """
+        if self.request_id is not None and self.coordinator.remembers(self.request_id, self.table_uuid):
+            raise CommitStateUnknown(
+                "the commit has landed, and its table was renamed or dropped since, so its state can't be returned; do "
+                "not repeat the commit, and keep its files",
+                table=table_name(self.table),
+                table_uuid=self.table_uuid,
+                request_id=self.request_id,
+            )
 
     @property
     def leaves_traces(self) -> bool:

@@ -21,6 +21,7 @@ from commit_coord.errors import (
     UpdatesDoNotFit,
 )
 from commit_coord.iceberg.attempt import table_name
+from commit_coord.iceberg.rebase import shares_files
 from commit_coord.model import CommitStatus, JournalEntry
 from commit_coord.protocol.commit import Answered, Cause, Planned, Verdict
 
@@ -189,13 +190,15 @@ def facts_of(run: Run) -> dict[str, str]:
 def _delete_old_metadata(payload: Payload) -> None:
     """Delete the metadata files that are no longer in the metadata log, if the table's properties ask for it.
 
+    With ``gc.enabled=false`` they stay: the table may have been registered from the metadata file of another one.
+
     The deletion runs in the background, and only the end of the process waits for it: to free the pages of a long
     history takes a sixth of the time of an append, and with an object store each deletion is a round trip.
     """
     metadata = payload.metadata
     # As Iceberg Java reads it: everything but "true" is false. No value is an error: the commit has already landed.
     asked = metadata.properties.get(_DELETE_OLD_METADATA, "false")
-    if payload.base is None or asked.strip().lower() != "true":
+    if payload.base is None or asked.strip().lower() != "true" or shares_files(metadata):
         return
 
     kept = {entry.metadata_file for entry in metadata.metadata_log}

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from uuid import UUID
 
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Identifier
@@ -143,6 +144,11 @@ class Services:
         """
         metadata, location = self.load(table)
         return self.recall(table, metadata, location, request_id)
+
+    def remembers(self, request_id: str, table_uuid: UUID | None) -> bool:
+        """Return whether the journal has the request as a commit to the table of this UUID, whatever its name is."""
+        entry = self.locks.recall(request_id)
+        return entry is not None and entry.table_uuid == str(table_uuid)
 
     def recall(
         self,

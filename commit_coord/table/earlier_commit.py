@@ -48,8 +48,14 @@ class EarlierCommit:
         # 1. An earlier commit is planned, and its swap is delayed.   2. We fail: no space, or no lock.   3. It lands.
         # If our commit was refused because of the head or of its arguments, an earlier one was planned on an older head
         # or was refused as well; it can't land any more.
-        if refused is not None and (not isinstance(refused, REFUSALS) or isinstance(refused, CommitLockFailed)):
+        if refused is None:
+            return False
+        if not isinstance(refused, REFUSALS) or isinstance(refused, CommitLockFailed):
             raise self._unknown("an earlier commit with this request id may still land", refused) from refused
+        # 1. An earlier commit lands; its answer is lost.   2. Its table is renamed.   3. We are refused: there is no table
+        # of that name, or another one. The files are in use. (Without a journal nobody can tell.)
+        if any(catalog_of(table).coordinator.remembers(self._id, table.metadata.table_uuid) for table in self._tables):
+            raise self._unknown("an earlier one did, and its table was renamed or dropped since", refused) from refused
         return False
 
     def _is_in(self, table: Table, refused: Exception | None) -> bool:

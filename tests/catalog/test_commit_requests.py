@@ -18,6 +18,7 @@ from pyiceberg.table.update import (
     AddSnapshotUpdate,
     AssertCurrentSchemaId,
     AssertRefSnapshotId,
+    AssertTableUUID,
     RemovePartitionSpecsUpdate,
     SetCurrentSchemaUpdate,
     SetPropertiesUpdate,
@@ -214,6 +215,25 @@ def test_a_commit_under_a_name_of_its_clients_lands_once(memory: Kit) -> None:
         assert ("2" == value) is committed.answered
     assert "1" == memory.again(table).properties["a"]
     assert memory.catalog.locks.recall(request_id) is not None  # so the history of the tables may forget it
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["", "and another made"])
+def test_a_commit_that_landed_before_its_table_was_renamed_is_not_refused(memory: Kit, again: bool) -> None:
+    """After a refusal the client would delete files that the table uses."""
+    table, request_id, new = memory.table(), str(uuid.uuid4()), memory.identifier()
+    tx = table.transaction()
+    tx.append(ids(1))
+    tx.materialise()
+    said = (AssertTableUUID(uuid=table.metadata.table_uuid),), tuple(tx._updates)
+    memory.catalog.commit_request(table.name(), *said, request_id=request_id)
+    memory.catalog.rename_table(table.name(), new)
+    if again:
+        memory.catalog.create_table(table.name(), table.schema())
+    with pytest.raises(CommitStateUnknown, match="renamed"):
+        memory.catalog.commit_request(table.name(), *said, request_id=request_id)
+    with pytest.raises((CommitFailedException, NoSuchTableError)):
+        memory.catalog.commit_request(table.name(), *said, request_id=str(uuid.uuid4()))
+    assert [1] == row_ids(memory.catalog.load_table(new))
 
 
 def test_a_named_commit_without_a_latch_is_unknown_and_another_one_has_failed(

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.utils.concurrent import ExecutorFactory
 
-from tests.catalog.kit import SCHEMA, ids
+from tests.catalog.kit import SCHEMA, ids, local
 from tests.coordinator.test_groups import open_catalog
 
 DELETE = "write.metadata.delete-after-commit.enabled"
@@ -53,3 +54,14 @@ def test_a_table_that_decides_about_its_metadata_files_is_not_warned_of(
         for number in range(5):
             table.append(ids(number))
     assert [] == warnings(caplog)
+
+
+def test_metadata_files_that_may_be_another_tables_are_kept(catalog: Any) -> None:
+    shared = {DELETE: "true", "write.metadata.previous-versions-max": "1", "gc.enabled": "false"}
+    table = catalog.create_table("db.t", SCHEMA, properties=shared)
+    table.append(ids(1))
+    copied = catalog.register_table("db.copied", table.metadata_location)
+    for number in range(2, 6):
+        copied.append(ids(number))
+    ExecutorFactory.get_or_create().submit(lambda: None).result()
+    assert Path(local(table.metadata_location)).exists()

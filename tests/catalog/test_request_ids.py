@@ -188,6 +188,23 @@ def test_files_that_an_earlier_commit_brought_are_kept_whatever_refuses_them(
         assert names(orphans(made.again(table))) == []
 
 
+@pytest.mark.parametrize("again", [False, True], ids=["", "and another made"])
+@pytest.mark.parametrize("mode", ["append", "overwrite", "dynamic"])
+def test_a_repeat_after_the_table_was_renamed_keeps_the_files(shared: Kit, mode: Any, again: bool) -> None:
+    """They are in the table, whose name is another one now. Without a journal nobody can tell."""
+    table, new = shared.table(ids(0)), shared.identifier()
+    files, stale = written(shared, table, ids(1)), shared.again(table)
+    assert table.commit_files(files, mode=mode, overwrite_filter="id = 0", request_id="monday")
+    left = row_ids(table)
+    shared.catalog.rename_table(table.name(), new)
+    if again:
+        shared.catalog.create_table(table.name(), table.schema())
+    journal = shared.catalog.locks.guarantees.journal
+    with pytest.raises(CommitStateUnknown if journal else CommitNotApplied, match="renamed" if journal else ""):
+        stale.commit_files(files, mode=mode, overwrite_filter="id = 0", request_id="monday")
+    assert left == row_ids(shared.catalog.load_table(new))
+
+
 @pytest.mark.parametrize(
     "error",
     [
