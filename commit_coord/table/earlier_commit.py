@@ -52,8 +52,8 @@ class EarlierCommit:
             return False
         if not isinstance(refused, REFUSALS) or isinstance(refused, CommitLockFailed):
             raise self._unknown("an earlier commit with this request id may still land", refused) from refused
-        # 1. An earlier commit lands; its answer is lost.   2. Its table is renamed.   3. We are refused: no table has the
-        # name, or another one. The files are in use. (Without a journal nobody can tell.)
+        # 1. An earlier commit lands; its answer is lost.   2. Its table is renamed.   3. We are refused: the name is
+        # free, or another table's. The files are in use. (Without a journal nobody can tell.)
         if any(catalog_of(table).coordinator.remembers(self._id, table.metadata.table_uuid) for table in self._tables):
             raise self._unknown("an earlier one did, and its table was renamed or dropped since", refused) from refused
         return False
