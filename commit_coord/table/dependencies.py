@@ -82,7 +82,10 @@ class Dependencies:
         if read.level is IsolationLevel.SNAPSHOT and not self._stack.begun:
             # Go back to what the caller saw: what others have added since then is not replaced.
             basis.move_to(*basis.seen)
-        draft.note(depended=(*draft.staged.depended, read.strictly() if basis.has_moved else read))
+        # What is replaced is planned on what the table shows: also what was added between the read and then.
+        if basis.has_moved or _head_of(draft.table.metadata, branch) != read.snapshot_id:
+            read = read.strictly()
+        draft.note(depended=(*draft.staged.depended, read))
         self.refuse_stale(draft.table.metadata, draft.staged.depended[-1:])
 
     def brings_rows(self, reads: BooleanExpression | str | None, branch: str | None) -> None:
@@ -127,10 +130,7 @@ class Dependencies:
         if self._draft.staged.computes and read_at is None:
             row_filter = AlwaysTrue()
         seen = self._basis.seen[0]
-        snapshot = seen.snapshot_by_name(branch)
-        snapshot_id = snapshot.snapshot_id if snapshot is not None else None
-        if read_at is not None:
-            snapshot_id = read_at if read_at != NO_SNAPSHOT else None
+        snapshot_id = _head_of(seen, branch) if read_at is None else read_at if read_at != NO_SNAPSHOT else None
         return Read(
             row_filter=parse(row_filter) if isinstance(row_filter, str) else row_filter,
             branch=branch,
@@ -189,6 +189,11 @@ class Dependencies:
     def _note_names(self, case_sensitive: bool, seen: Schema | None = None) -> None:
         self._draft.note(by_name=True, folds_case=self._draft.staged.folds_case or not case_sensitive)
         self.refuse_other_columns(self._basis.planned_on[0], seen)
+
+
+def _head_of(metadata: TableMetadata, branch: str | None) -> int | None:
+    head = metadata.snapshot_by_name(branch)
+    return head.snapshot_id if head is not None else None
 
 
 def _bind(schema: Schema, row_filter: BooleanExpression | str, case_sensitive: bool) -> None:

@@ -13,6 +13,7 @@ import pytest
 from pyiceberg.exceptions import CommitFailedException, ValidationError, ValidationException
 from pyiceberg.expressions import EqualTo
 from pyiceberg.expressions.parser import parse
+from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import SortField, SortOrder
@@ -20,6 +21,7 @@ from pyiceberg.transforms import BucketTransform, IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType, TimeType
 
 from commit_coord import NOTHING, CommitConflict, ConfigError, StaleRead
+from commit_coord.table.data_files import data_files
 from commit_coord.table.isolation import NO_SNAPSHOT
 from tests.catalog.kit import NO_MATCH, SCHEMA, Kit, frame, ids, kit, names, orphans, row_ids, rows
 
@@ -212,6 +214,44 @@ def test_snapshot_isolation_keeps_what_was_added_and_refuses_what_was_removed(ma
     with pytest.raises(StaleRead):
         stale.overwrite(ids(6), "id > 0")
     assert row_ids(made.again(table)) == [5]
+
+
+REPLACES: dict[str, Callable[[Any, pa.Table, int], Any]] = {
+    "overwrite": lambda table, df, read_at: table.overwrite(df, read_at=read_at),
+    "dynamic": lambda table, df, read_at: table.dynamic_partition_overwrite(df, read_at=read_at),
+    "files": lambda table, df, read_at: table.commit_files(
+        file_of(table, df), mode="overwrite", read_at=read_at, request_id="monday"
+    ),
+    "dynamic files": lambda table, df, read_at: table.commit_files(file_of(table, df), mode="dynamic", read_at=read_at),
+}
+
+
+def file_of(table: Any, df: pa.Table) -> list[DataFile]:
+    return list(data_files(table.metadata, df, table.io))
+
+
+@pytest.mark.filterwarnings(f"ignore:{NO_MATCH}")
+@pytest.mark.parametrize("is_stale", [False, True], ids=["an object that shows the addition", "a stale object"])
+@pytest.mark.parametrize("first", [[], [(1, "a")]], ids=["empty", "a row"])
+@pytest.mark.parametrize("given", [[], [(7, "a")]], ids=["by nothing", "by a row"])
+@pytest.mark.parametrize("call", REPLACES)
+def test_under_snapshot_no_row_is_replaced_that_was_added_since_the_read(
+    made: Kit, call: str, given: list[Any], first: list[Any], is_stale: bool
+) -> None:
+    """Whatever the table object shows: the caller says when it has read."""
+    levels = {"write.update.isolation-level": "snapshot"}
+    table = made.table(*([frame(*first)] if first else []), properties=levels, partition_spec=BY_S)
+    read_at = table.current_snapshot().snapshot_id if first else NO_SNAPSHOT
+    stale = made.again(table)
+    made.again(table).append(frame((2, "a")))
+    before = rows(made.again(table))
+    try:
+        REPLACES[call](stale if is_stale else made.again(table), frame(*given), read_at)
+    except StaleRead:
+        assert before == rows(made.again(table))
+        return
+    replaced = call in ("overwrite", "files") or given
+    assert sorted([*([] if replaced else first), (2, "a"), *given]) == rows(made.again(table))
 
 
 BY_PREDICATE: dict[str, Callable[[Any], None]] = {

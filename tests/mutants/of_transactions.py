@@ -116,6 +116,13 @@ MUTANTS: tuple[Mutant, ...] = (
         _ISOLATION + "rows_are_read_with_the_columns_that_the_table_has_now",
     ),
     Mutant(
+        "rows-added-since-an-older-read-are-replaced",
+        "table/dependencies.py",
+        "if basis.has_moved or _head_of(draft.table.metadata, branch) != read.snapshot_id:",
+        "if basis.has_moved:",
+        _ISOLATION + "under_snapshot_no_row_is_replaced_that_was_added_since_the_read",
+    ),
+    Mutant(
         "an-upsert-matches-with-the-columns-of-the-last-snapshot",
         "table/exact_rows.py",
         "case_sensitive=case_sensitive).to_arrow()",
