@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -157,6 +158,22 @@ def test_properties_of_a_namespace_are_set_and_removed(client: RestCatalog) -> N
     done = client.update_namespace_properties("props", {"b", "gone"}, {"c": "3"})
     assert (["b"], ["c"], ["gone"]) == (done.removed, done.updated, done.missing)
     assert {"a": "1", "c": "3"} == client.load_namespace_properties("props")
+
+
+@pytest.mark.parametrize("properties", [{"a": "1", "b": "2"}, {"a": "1"}, {}])
+def test_a_namespace_stays_without_its_last_property(
+    client: RestCatalog, named: Callable[[str], str], properties: dict[str, str]
+) -> None:
+    name = named("bare")
+    client.create_namespace(name, properties)
+    assert properties == client.load_namespace_properties(name)
+    client.update_namespace_properties(name, {"a", "b", "exists"})
+    assert {} == client.load_namespace_properties(name)
+    assert (name,) in client.list_namespaces()
+    client.update_namespace_properties(name, set(), {"c": "3"})
+    assert {"c": "3"} == client.load_namespace_properties(name)
+    client.drop_namespace(name)
+    assert not client.namespace_exists(name)
 
 
 def test_a_table_gets_another_name(client: RestCatalog, name: Name) -> None:
