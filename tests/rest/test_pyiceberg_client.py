@@ -17,7 +17,7 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table.sorting import SortField, SortOrder
-from pyiceberg.table.update import RemoveSnapshotRefUpdate, RemoveSnapshotsUpdate
+from pyiceberg.table.update import RemoveSnapshotRefUpdate, RemoveSnapshotsUpdate, SetSnapshotRefUpdate
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import IntegerType, LongType
 
@@ -217,6 +217,27 @@ def test_a_snapshot_expires_along_with_the_branch_that_named_it(client: RestCata
     found = client.load_table(name).metadata
     assert first not in [snapshot.snapshot_id for snapshot in found.snapshots]
     assert ["main"] == list(found.refs)
+
+
+@pytest.mark.parametrize("expired_first", [False, True])
+def test_a_snapshot_expires_along_with_the_move_of_the_branch_that_named_it(
+    client: RestCatalog, name: Name, expired_first: bool
+) -> None:
+    """Main is rolled back, and what it rolled back is removed; what another branch is moved to stays."""
+    table = client.create_table(name, SCHEMA)
+    for number in (1, 2, 3):
+        table.append(ids(number))
+    first, second, third = (snapshot.snapshot_id for snapshot in table.metadata.snapshots)
+    updates = (
+        SetSnapshotRefUpdate.model_validate({"ref-name": "main", "type": "branch", "snapshot-id": first}),
+        SetSnapshotRefUpdate.model_validate({"ref-name": "kept", "type": "branch", "snapshot-id": second}),
+        RemoveSnapshotsUpdate(snapshot_ids=[second, third]),
+    )
+    client.commit_table(table, (), updates[::-1] if expired_first else updates)
+    found = client.load_table(name)
+    assert [first, second] == [snapshot.snapshot_id for snapshot in found.snapshots()]
+    assert {"main": first, "kept": second} == {key: ref.snapshot_id for key, ref in found.refs().items()}
+    assert [1] == row_ids(found)
 
 
 def test_what_is_not_there_and_what_is_there_already_has_its_own_error(client: RestCatalog, name: Name) -> None:
