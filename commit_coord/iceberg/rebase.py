@@ -150,10 +150,11 @@ def rebase(
     expires = any(isinstance(update, RemoveSnapshotsUpdate) and update.snapshot_ids for update in updates)
     if expires and shares_files(changed):
         # Iceberg Java refuses it too: files that only the removed snapshots name would be taken for orphans.
-        return Conflict(
-            reason=f"{GC_ENABLED}=false says that other tables may need the files of its snapshots, so none expires; "
+        reason = (
+            f"{GC_ENABLED}=false says that other tables may need the files of its snapshots, so none expires; "
             f"set {GC_ENABLED}=true to let them expire"
         )
+        return Conflict(reason=reason, misfit=ValueError(reason))
     plan = None
     snapshot_ids = tuple(update.snapshot.snapshot_id for update in adds)
     if attempt.append is not None:

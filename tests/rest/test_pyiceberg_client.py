@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import (
+    BadRequestError,
     CommitFailedException,
     NamespaceAlreadyExistsError,
     NoSuchNamespaceError,
@@ -238,6 +239,17 @@ def test_a_snapshot_expires_along_with_the_move_of_the_branch_that_named_it(
     assert [first, second] == [snapshot.snapshot_id for snapshot in found.snapshots()]
     assert {"main": first, "kept": second} == {key: ref.snapshot_id for key, ref in found.refs().items()}
     assert [1] == row_ids(found)
+
+
+def test_no_snapshot_expires_of_a_table_that_shares_its_files(client: RestCatalog, name: Name) -> None:
+    """A retry does not help, so it is no conflict."""
+    table = client.create_table(name, SCHEMA, properties={"gc.enabled": "false"})
+    for number in (1, 2):
+        table.append(ids(number))
+    expiry = (RemoveSnapshotsUpdate(snapshot_ids=[table.snapshots()[0].snapshot_id]),)
+    with pytest.raises(BadRequestError, match="ValidationException: gc.enabled=false"):
+        client.commit_table(table, (), expiry)
+    assert 2 == len(client.load_table(name).snapshots())
 
 
 def test_what_is_not_there_and_what_is_there_already_has_its_own_error(client: RestCatalog, name: Name) -> None:
