@@ -17,16 +17,25 @@ from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 from pyiceberg.table.refs import SnapshotRef
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.sorting import SortField, SortOrder
+from pyiceberg.table.statistics import PartitionStatisticsFile, StatisticsFile
 from pyiceberg.table.update import (
     AddPartitionSpecUpdate,
     AddSchemaUpdate,
     AddSnapshotUpdate,
     AddSortOrderUpdate,
+    RemovePartitionSpecsUpdate,
+    RemovePartitionStatisticsUpdate,
     RemovePropertiesUpdate,
+    RemoveSchemasUpdate,
+    RemoveSnapshotsUpdate,
+    RemoveStatisticsUpdate,
     SetCurrentSchemaUpdate,
     SetDefaultSortOrderUpdate,
     SetDefaultSpecUpdate,
+    SetPartitionStatisticsUpdate,
     SetPropertiesUpdate,
+    SetStatisticsUpdate,
+    TableUpdate,
 )
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField
@@ -256,6 +265,35 @@ def test_what_is_there_under_another_id_is_used(head: TableMetadata) -> None:
 def test_a_property_that_is_not_there_is_removed_without_a_word(head: TableMetadata) -> None:
     updates = (SetPropertiesUpdate(updates={"a": "1"}), RemovePropertiesUpdate(removals=["a", "gone"]))
     assert RemovePropertiesUpdate(removals=["a"]) == as_java_applies(updates, head)[1]
+
+
+def test_what_is_not_there_is_removed_without_a_word(head: TableMetadata) -> None:
+    gone: tuple[TableUpdate, ...] = (
+        RemoveSchemasUpdate(schema_ids=[7]),
+        RemovePartitionSpecsUpdate(spec_ids=[7]),
+        RemoveStatisticsUpdate(snapshot_id=7),
+        RemovePartitionStatisticsUpdate(snapshot_id=7),
+        RemovePropertiesUpdate(removals=["gone"]),
+    )
+    assert () == as_java_applies(gone, head)
+    there = (RemoveSchemasUpdate(schema_ids=[0]), RemovePartitionSpecsUpdate(spec_ids=[0]))
+    assert there == as_java_applies(there, head)  # they are current, so PyIceberg refuses it
+    more = (RemoveSchemasUpdate(schema_ids=[7, 0]), RemovePartitionSpecsUpdate(spec_ids=[0, 7]))
+    assert there == as_java_applies(more, head)
+
+
+def test_statistics_are_removed_once(head: TableMetadata) -> None:
+    """Java removes those of a snapshot that expires itself, behind the snapshot."""
+    file = {"snapshot-id": 1, "statistics-path": "p", "file-size-in-bytes": 1}
+    whole = StatisticsFile.model_validate({**file, "file-footer-size-in-bytes": 1, "blob-metadata": []})
+    part = PartitionStatisticsFile.model_validate(file)
+    removals = (RemoveStatisticsUpdate(snapshot_id=1), RemovePartitionStatisticsUpdate(snapshot_id=1))
+    expiry = RemoveSnapshotsUpdate(snapshot_ids=[1])
+    kept = head.model_copy(update={"statistics": [whole], "partition_statistics": [part]})
+    assert (*removals, expiry) == as_java_applies((*removals, *removals, expiry), kept)
+    assert (expiry,) == as_java_applies((expiry, *removals), kept)
+    sets = (SetStatisticsUpdate(statistics=whole), SetPartitionStatisticsUpdate(partition_statistics=part))
+    assert (*sets, *removals) == as_java_applies((*removals, *sets, *removals), head)
 
 
 @pytest.mark.parametrize("number, parent, lands", [(5, 1, False), (6, 1, True), (5, None, True)])

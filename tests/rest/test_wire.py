@@ -270,6 +270,33 @@ def test_unknown_updates_and_requirements_are_refused_and_nothing_lands(server: 
     assert "a" not in server.ask("GET", path).json["metadata"]["properties"]
 
 
+@pytest.mark.parametrize(
+    "removal",
+    [
+        {"action": "remove-schemas", "schema-ids": [7]},
+        {"action": "remove-partition-specs", "spec-ids": [7]},
+        {"action": "remove-statistics", "snapshot-id": 7},
+        {"action": "remove-partition-statistics", "snapshot-id": 7},
+        {"action": "remove-snapshots", "snapshot-ids": [7]},
+        {"action": "remove-properties", "removals": ["gone"]},
+    ],
+    ids=lambda removal: str(removal["action"]),
+)
+def test_to_remove_what_is_not_there_changes_nothing(server: Server, table: Any, removal: dict[str, Any]) -> None:
+    answer = server.ask("POST", path_of(*table.name()), {"requirements": [], "updates": [removal]})
+    assert (200, table.metadata_location) == (answer.status, answer.json["metadata-location"])
+
+
+@pytest.mark.parametrize(
+    "removal",
+    [{"action": "remove-schemas", "schema-ids": [0]}, {"action": "remove-partition-specs", "spec-ids": [0]}],
+    ids=lambda removal: str(removal["action"]),
+)
+def test_what_is_current_is_not_removed(server: Server, table: Any, removal: dict[str, Any]) -> None:
+    answer = server.ask("POST", path_of(*table.name()), {"requirements": [], "updates": [removal]})
+    assert (400, "ValidationException") == answer.error[:2]
+
+
 def test_a_failed_requirement_is_a_conflict_that_begins_with_javas_words(server: Server, table: Any) -> None:
     requirement = {"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": 1}
     answer = server.ask("POST", path_of(*table.name()), {"requirements": [requirement], "updates": []})
