@@ -2,9 +2,10 @@
 
 PyIceberg's rules differ in three points. Ids: two clients that each add a schema to a table use the same next id. In
 Java, the table decides: a schema that exists under another id is used, and a new one gets the next free id. PyIceberg
-accepts two schemas with one id, and refuses such specs and sort orders. Removals: in Java it is no error to remove what
-is not there. It removes a snapshot, for example, and then the snapshot's statistics, which are gone with it. Sequence
-numbers: PyIceberg checks them only in tables of version 2.
+accepts two schemas with one id, and refuses such specs and sort orders. Clients may also leave it to the table to
+number partition fields. Removals: in Java it is no error to remove what is not there. It removes a snapshot, for
+example, and then the snapshot's statistics, which are gone with it. Sequence numbers: PyIceberg checks them only in
+tables of version 2.
 
 Source: Iceberg Java ``TableMetadata.Builder``, ``reuseOrCreateNewSchemaId`` and its like.
 """
@@ -40,6 +41,7 @@ from pyiceberg.table.update import (
 )
 
 from commit_coord.iceberg.metadata import sequence_number
+from commit_coord.iceberg.specs import with_field_ids
 
 T = TypeVar("T")
 
@@ -69,7 +71,8 @@ def as_java_applies(updates: Sequence[TableUpdate], head: TableMetadata) -> tupl
                 if last_schema not in schemas:
                     schemas[last_schema] = schema.model_copy(update={"schema_id": last_schema})
                     done.append(AddSchemaUpdate(schema_=schemas[last_schema]))
-            case AddPartitionSpecUpdate(spec=spec):
+            case AddPartitionSpecUpdate(spec=given):
+                spec = with_field_ids(given, specs.values(), head.last_partition_id)
                 last_spec = next((i for i, other in specs.items() if other.fields == spec.fields), _LAST)
                 if last_spec == _LAST:
                     last_spec = _free(specs, spec.spec_id)
@@ -107,6 +110,16 @@ def as_java_applies(updates: Sequence[TableUpdate], head: TableMetadata) -> tupl
             case _:
                 done.append(update)
     return tuple(_removing_what_is_there(done, head))
+
+
+def as_java_creates(updates: Sequence[TableUpdate]) -> tuple[TableUpdate, ...]:
+    """Return *updates*, which create a table, with the ids that partition fields have in it."""
+    return tuple(
+        AddPartitionSpecUpdate(spec=with_field_ids(update.spec, (), None))
+        if isinstance(update, AddPartitionSpecUpdate)
+        else update
+        for update in updates
+    )
 
 
 def _removing_what_is_there(updates: Iterable[TableUpdate], head: TableMetadata) -> Iterator[TableUpdate]:

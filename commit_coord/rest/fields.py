@@ -11,6 +11,8 @@ from typing import Any
 
 from pydantic_core import from_json
 
+from commit_coord.iceberg.specs import NO_FIELD_ID
+
 MAPS = frozenset({"properties", "summary", "updates"})
 """The fields that hold a map. Its keys are the client's own, and its values must be strings."""
 
@@ -39,3 +41,23 @@ def stated(document: Any) -> Any:
         for name, value in document.items()
         if value is not None and "_" not in name
     }
+
+
+def unbound_spec(spec: Any) -> Any:
+    """Return *spec* with a ``field-id`` in each field. iceberg-rust leaves them out; PyIceberg's model needs them."""
+    if not isinstance(spec, dict) or not isinstance(spec.get("fields"), list):
+        return spec
+    fields = [{"field-id": NO_FIELD_ID, **each} if isinstance(each, dict) else each for each in spec["fields"]]
+    return {**spec, "fields": fields}
+
+
+def with_unbound_specs(updates: Any) -> Any:
+    """Return *updates* with each new partition spec as :func:`unbound_spec` returns it."""
+    if not isinstance(updates, list):
+        return updates
+    return [
+        {**each, "spec": unbound_spec(each.get("spec"))}
+        if isinstance(each, dict) and each.get("action") == "add-spec"
+        else each
+        for each in updates
+    ]

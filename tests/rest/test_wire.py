@@ -297,6 +297,63 @@ def test_what_is_current_is_not_removed(server: Server, table: Any, removal: dic
     assert (400, "ValidationException") == answer.error[:2]
 
 
+# -- partition fields without ids ----------------------------------------------------------------------------
+
+
+def _spec(*columns: tuple[int, str], **more: int) -> dict[str, Any]:
+    """Return a spec as iceberg-rust sends it."""
+    return {"fields": [{"source-id": i, "transform": "identity", "name": name, **more} for i, name in columns]}
+
+
+def _partitioning(server: Server, table: Name, *specs: dict[str, Any]) -> list[list[tuple[str, int]]]:
+    """Give *table* these specs; return the names and ids of the fields of all specs that it has then."""
+    changes = [{"action": "add-spec", "spec": spec} for spec in specs]
+    updates = [*changes, {"action": "set-default-spec", "spec-id": -1}]
+    metadata = server.ask("POST", path_of(*table), {"requirements": [], "updates": updates}).json["metadata"]
+    return [[(each["name"], each["field-id"]) for each in spec["fields"]] for spec in metadata["partition-specs"]]
+
+
+@pytest.mark.parametrize("version", ["1", "2"])
+def test_a_partition_field_without_an_id_gets_the_next_one(server: Server, name: Name, version: str) -> None:
+    """An equal field has one id, in whatever spec."""
+    body = {"name": name[1], "schema": SCHEMA.model_dump(mode="json"), "partition-spec": _spec((1, "id"), (2, "s"))}
+    made = server.ask("POST", "/v1/shop/namespaces/db/tables", {**body, "properties": {"format-version": version}})
+    first = [("id", 1000), ("s", 1001)]
+    assert [1000, 1001] == [each["field-id"] for each in made.json["metadata"]["partition-specs"][0]["fields"]]
+    second, third = [("t", 1002), ("s", 1001)], [("u", 1003), ("id", 1000)]
+    specs = (_spec((2, "t"), (2, "s")), _spec((2, "u"), (1, "id")), _spec((1, "id"), (2, "s")))
+    assert [first, second, third] == _partitioning(server, name, *specs)
+    assert [first, second, third, [("v", 1007)], [("w", 1008)]] == _partitioning(
+        server, name, _spec((1, "v"), **{"field-id": 1007}), _spec((1, "w"))
+    )
+
+
+def test_a_table_that_is_created_in_steps_numbers_its_partition_fields(server: Server, name: Name) -> None:
+    body = {"name": name[1], "schema": SCHEMA.model_dump(mode="json"), "stage-create": True}
+    staged = server.ask("POST", "/v1/shop/namespaces/db/tables", body).json["metadata"]
+    updates = [
+        {"action": "assign-uuid", "uuid": staged["table-uuid"]},
+        {"action": "upgrade-format-version", "format-version": 2},
+        {"action": "add-schema", "schema": staged["schemas"][0]},
+        {"action": "set-current-schema", "schema-id": -1},
+        {"action": "add-spec", "spec": _spec((1, "id"), (2, "s"))},
+        {"action": "set-default-spec", "spec-id": -1},
+        {"action": "add-sort-order", "sort-order": staged["sort-orders"][0]},
+        {"action": "set-default-sort-order", "sort-order-id": -1},
+        {"action": "set-location", "location": staged["location"]},
+    ]
+    creation = {"requirements": [{"type": "assert-create"}], "updates": updates}
+    made = server.ask("POST", path_of(*name), creation).json["metadata"]
+    assert [1000, 1001] == [each["field-id"] for each in made["partition-specs"][0]["fields"]]
+    assert 1001 == made["last-partition-id"]
+
+
+@pytest.mark.parametrize("spec", [None, [], {"fields": {}}, {"fields": [1]}, {"fields": [{}]}], ids=repr)
+def test_what_is_no_spec_is_malformed(server: Server, table: Any, spec: Any) -> None:
+    change = {"requirements": [], "updates": [{"action": "add-spec", "spec": spec}]}
+    assert (400, "BadRequestException") == server.ask("POST", path_of(*table.name()), change).error[:2]
+
+
 def test_a_failed_requirement_is_a_conflict_that_begins_with_javas_words(server: Server, table: Any) -> None:
     requirement = {"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": 1}
     answer = server.ask("POST", path_of(*table.name()), {"requirements": [requirement], "updates": []})
