@@ -39,6 +39,8 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField
+from sqlalchemy import Engine
+from sqlalchemy.exc import InterfaceError, OperationalError
 
 from commit_coord.errors import (
     CommitConflict,
@@ -62,7 +64,7 @@ from commit_coord.rest.server import check
 from commit_coord.rest.settings import Limits, Serving
 from commit_coord.rest.wire import Answer, CommitTable, Request, UnsupportedRequest, read_commit
 from tests.limits import PATIENCE
-from tests.rest.asgi import configure
+from tests.rest.asgi import InProcess, configure
 from tests.rest.kit import SCHEMA
 
 _WIDER = Schema(*SCHEMA.fields, NestedField(3, "more", LongType()), schema_id=1)
@@ -130,6 +132,10 @@ def _caused(error: Exception, cause: Exception) -> Exception:
         (LockTimeout("held"), 503),
         (_caused(CommitLockFailed("the commit did not land: away"), LockServiceUnavailable("away")), 503),
         (_caused(CommitNotApplied("the commit did not land: away"), MetastoreUnavailable("away")), 503),
+        (OperationalError("SELECT 1", None, Exception("away")), 503),
+        (InterfaceError("SELECT 1", None, Exception("away")), 503),
+        (_caused(CommitNotApplied("the commit did not land: away"), OperationalError("", None, Exception())), 503),
+        (_caused(CommitStateUnknown("nobody knows"), OperationalError("", None, Exception())), 500),
         (_caused(CommitLockFailed("the commit did not land: held"), LockTimeout("held")), 409),
         (UpdatesDoNotFit("the commit did not land: no such schema"), 400),
         (StillRunning("the first one is still running"), 503),
@@ -139,6 +145,34 @@ def _caused(error: Exception, cause: Exception) -> Exception:
 )
 def test_every_error_has_its_status(error: Exception, status: int) -> None:
     assert status == error_answer(error).status
+
+
+def test_a_database_that_is_away_is_unavailable_and_shows_no_statement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(_: Engine) -> None:
+        raise OperationalError("SELECT secret", None, Exception("connection refused"))
+
+    configure(monkeypatch, tmp_path, "shop")
+    update = {"action": "set-properties", "updates": {"a": "1"}}
+    with InProcess(Serving(catalogs=("shop",), threads=2)) as server:
+        server.ask("POST", "/v1/shop/namespaces", {"namespace": ["db"]})
+        server.ask("POST", "/v1/shop/namespaces/db/tables", {"name": "t", "schema": SCHEMA.model_dump(mode="json")})
+        with monkeypatch.context() as patch:
+            patch.setattr(Engine, "connect", away)
+            for method, path, document in (
+                ("GET", "/v1/shop/namespaces", None),
+                ("POST", "/v1/shop/namespaces", {"namespace": ["other"]}),
+                ("GET", "/v1/shop/namespaces/db/tables/t", None),
+                ("POST", "/v1/shop/namespaces/db/tables/t", {"requirements": [], "updates": [update]}),
+                ("DELETE", "/v1/shop/namespaces/db/tables/t", None),
+            ):
+                answer = server.ask(method, path, document)
+                status, kind, message = answer.error
+                assert (503, "ServiceUnavailableException", "1") == (status, kind, answer.headers["retry-after"])
+                assert "database can't be reached" in message
+                assert "secret" not in message
+        assert 200 == server.ask("GET", "/v1/shop/namespaces/db/tables/t").status
 
 
 @pytest.mark.parametrize(
