@@ -47,6 +47,7 @@ from pyiceberg.utils.properties import property_as_int
 
 from commit_coord.errors import ConfigError
 from commit_coord.iceberg.given import counted, numbered
+from commit_coord.iceberg.statistics import AnyStatisticsFile
 from commit_coord.iceberg.unknown import Place, Unknown, of_schema, of_table, put_back, surviving
 
 M = TypeVar("M", bound=BaseModel)
@@ -398,10 +399,12 @@ def parse(data: bytes, location: str, known: TableMetadata | None = None) -> Fas
     version = raw.get("format-version")
     unknown = of_table(raw, _KNOWN[version] if version in (1, 2, 3) else frozenset())  # now: PyIceberg changes raw
     below = dict(unknown.below)
-    given = raw
+    given = dict(raw)
+    if isinstance(statistics := raw.get("statistics"), list):
+        given["statistics"] = [AnyStatisticsFile.model_validate(file) for file in statistics]
     if isinstance(schemas := raw.get("schemas"), list):  # what is none is left to PyIceberg, which refuses it in words
         read = [_schema(orjson.dumps(schema)) for schema in schemas]
-        given = {**raw, "schemas": [schema for schema, _ in read]}
+        given["schemas"] = [schema for schema, _ in read]
         for _, found in read:
             below.update(found)
     metadata = TableMetadataUtil.parse_obj(given)
@@ -483,7 +486,9 @@ def dump_parts(metadata: TableMetadata, location: str) -> Sequence[bytes]:
 
 def _body(metadata: FastMetadata) -> dict[str, Any]:
     """Return the JSON of what PyIceberg knows of *metadata*, without the history."""
-    body: dict[str, Any] = metadata.model_dump(mode="json", exclude=set(_HISTORY))
+    body: dict[str, Any] = metadata.model_dump(mode="json", exclude={*_HISTORY, "statistics"})
+    # By their own classes, which may have blobs of other types than PyIceberg's.
+    body["statistics"] = [file.model_dump(mode="json") for file in metadata.statistics]
     return body
 
 

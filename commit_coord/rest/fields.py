@@ -12,6 +12,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from commit_coord.iceberg.specs import NO_FIELD_ID
+from commit_coord.iceberg.statistics import SetAnyStatistics
 
 MAPS = frozenset({"properties", "summary", "updates"})
 """The fields that hold a map. Its keys are the client's own, and its values must be strings."""
@@ -51,13 +52,12 @@ def unbound_spec(spec: Any) -> Any:
     return {**spec, "fields": fields}
 
 
-def with_unbound_specs(updates: Any) -> Any:
-    """Return *updates* with each new partition spec as :func:`unbound_spec` returns it."""
-    if not isinstance(updates, list):
-        return updates
-    return [
-        {**each, "spec": unbound_spec(each.get("spec"))}
-        if isinstance(each, dict) and each.get("action") == "add-spec"
-        else each
-        for each in updates
-    ]
+def as_models_take_it(update: Any) -> Any:
+    """Return *update* of a table with what PyIceberg's models would refuse in a form that they take."""
+    match update:
+        case {"action": "add-spec", "spec": spec}:
+            return {**update, "spec": unbound_spec(spec)}
+        case {"action": "set-statistics", "statistics": dict()}:
+            return SetAnyStatistics.model_validate(update)
+        case _:
+            return update

@@ -246,7 +246,7 @@ class CommitTable(IcebergBaseModel):
     """``CommitTableRequest``. The path names the table."""
 
     requirements: tuple[Requirement, ...] = ()
-    updates: Annotated[tuple[TableUpdate, ...], BeforeValidator(fields.with_unbound_specs)] = ()
+    updates: tuple[Annotated[TableUpdate, BeforeValidator(fields.as_models_take_it)], ...] = ()
 
     @property
     def creates(self) -> bool:

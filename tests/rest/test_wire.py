@@ -297,6 +297,32 @@ def test_what_is_current_is_not_removed(server: Server, table: Any, removal: dic
     assert (400, "ValidationException") == answer.error[:2]
 
 
+# -- what PyIceberg's models do not know ---------------------------------------------------------------------
+
+
+def _changed(server: Server, table: Name, *updates: dict[str, Any]) -> Any:
+    """Commit *updates* to *table*; return its metadata."""
+    answer = server.ask("POST", path_of(*table), {"requirements": [], "updates": updates})
+    assert 200 == answer.status, answer.json
+    return answer.json["metadata"]
+
+
+def test_statistics_with_blobs_of_any_type_are_kept(server: Server, name: Name, client: RestCatalog) -> None:
+    """Presto has types of its own. PyIceberg's client can't load such a table."""
+    client.create_table(name, SCHEMA)
+    blob = {"type": "presto-sum-data-size-bytes-v1", "snapshot-id": 1, "sequence-number": 1, "fields": [1]}
+    sizes = {"file-size-in-bytes": 9, "file-footer-size-in-bytes": 1}
+    file = {"snapshot-id": 1, "statistics-path": "file:///s", **sizes, "blob-metadata": [blob]}
+    assert [file] == _changed(server, name, {"action": "set-statistics", "statistics": file})["statistics"]
+    with server.library() as catalog:
+        catalog.load_table(name).append(ids(1))
+    assert [file] == server.ask("GET", path_of(*name)).json["metadata"]["statistics"]
+    assert [] == _changed(server, name, {"action": "remove-statistics", "snapshot-id": 1})["statistics"]
+    change = {"action": "set-statistics", "statistics": {**file, "blob-metadata": [{**blob, "fields": "x"}]}}
+    answer = server.ask("POST", path_of(*name), {"requirements": [], "updates": [change]})
+    assert (400, "BadRequestException") == answer.error[:2]
+
+
 # -- partition fields without ids ----------------------------------------------------------------------------
 
 
