@@ -49,6 +49,7 @@ from commit_coord.errors import ConfigError
 from commit_coord.iceberg.given import counted, numbered
 from commit_coord.iceberg.statistics import AnyStatisticsFile
 from commit_coord.iceberg.unknown import Place, Unknown, of_schema, of_table, put_back, surviving
+from commit_coord.iceberg.variant import with_variants
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -423,7 +424,7 @@ def _schema(text: bytes) -> tuple[Schema, Mapping[Place, Unknown]]:
     """
     raw = orjson.loads(text)
     unknown = of_schema(raw)
-    return Schema.model_validate(raw), unknown
+    return Schema.model_validate(with_variants(raw)), unknown
 
 
 _SNAPSHOTS, _LOG = b',"snapshots":[', b'],"snapshot-log":['
@@ -507,7 +508,7 @@ def create(updates: Sequence[TableUpdate]) -> TableMetadata:
     if any(_upgrades_to_v3(update) for update in updates):
         empty = TableMetadataV3.model_construct(last_column_id=-1, next_row_id=0)  # type: ignore[call-arg]
         updates = [update for update in updates if not isinstance(update, UpgradeFormatVersionUpdate)]
-    made = update_table_metadata(empty, tuple(updates), enforce_validation=True)
+    made = parse(dump(update_table_metadata(empty, tuple(updates)), ""), "")  # validates it
     return as_fast(counted(made, None, updates))
 
 

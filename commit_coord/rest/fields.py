@@ -13,6 +13,7 @@ from pydantic_core import from_json
 
 from commit_coord.iceberg.specs import NO_FIELD_ID
 from commit_coord.iceberg.statistics import SetAnyStatistics
+from commit_coord.iceberg.variant import with_variants
 
 MAPS = frozenset({"properties", "summary", "updates"})
 """The fields that hold a map. Its keys are the client's own, and its values must be strings."""
@@ -55,6 +56,8 @@ def unbound_spec(spec: Any) -> Any:
 def as_models_take_it(update: Any) -> Any:
     """Return *update* of a table with what PyIceberg's models would refuse in a form that they take."""
     match update:
+        case {"action": "add-schema", "schema": schema}:
+            return {**update, "schema": with_variants(schema)}
         case {"action": "add-spec", "spec": spec}:
             return {**update, "spec": unbound_spec(spec)}
         case {"action": "set-statistics", "statistics": dict()}:

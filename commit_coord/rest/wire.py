@@ -21,6 +21,7 @@ from pyiceberg.table.update import AssertCreate, TableUpdate
 from pyiceberg.typedef import IcebergBaseModel, Identifier
 from pyiceberg.view.metadata import ViewVersion
 
+from commit_coord.iceberg.variant import with_variants
 from commit_coord.iceberg.view_metadata import AnyViewUpdate, SameView
 from commit_coord.rest import fields
 from commit_coord.rest.requirements import Requirement
@@ -223,7 +224,7 @@ class CreateTable(IcebergBaseModel):
 
     name: str
     location: str | None = None
-    schema_: Schema = Field(alias="schema")
+    schema_: Annotated[Schema, BeforeValidator(with_variants)] = Field(alias="schema")
     partition_spec: Annotated[PartitionSpec | None, BeforeValidator(fields.unbound_spec)] = Field(
         alias="partition-spec", default=None
     )

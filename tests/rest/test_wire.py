@@ -323,6 +323,30 @@ def test_statistics_with_blobs_of_any_type_are_kept(server: Server, name: Name, 
     assert (400, "BadRequestException") == answer.error[:2]
 
 
+def test_a_table_with_a_variant_is_created_changed_and_loaded(server: Server, name: Name) -> None:
+    """At any depth. Whoever reads its values through PyIceberg is told that it can't."""
+    deep = {"type": "list", "element-id": 4, "element": "variant", "element-required": False}
+    schema = {"type": "struct", "schema-id": 0, "identifier-field-ids": []}
+    columns = [
+        {"id": number, "name": column, "type": kind, "required": False}
+        for number, column, kind in ((1, "id", "long"), (2, "v", "variant"), (3, "deep", deep))
+    ]
+    body = {"name": name[1], "schema": {**schema, "fields": columns}}
+    refused = server.ask("POST", "/v1/shop/namespaces/db/tables", body).error
+    assert (400, True) == (refused[0], "variant" in refused[2])
+    made = server.ask("POST", "/v1/shop/namespaces/db/tables", {**body, "properties": {"format-version": "3"}})
+    assert columns == made.json["metadata"]["schemas"][0]["fields"]
+    more = {"id": 5, "name": "more", "type": "variant", "required": False}
+    wider = {"action": "add-schema", "schema": {**schema, "fields": [*columns, more]}}
+    found = _changed(server, name, {"action": "set-properties", "updates": {"a": "1"}}, wider)
+    assert [columns, [*columns, more]] == [each["fields"] for each in found["schemas"]]
+    with server.library() as catalog:
+        scan = catalog.load_table(name).scan()
+        assert 0 == scan.select("id").to_arrow().num_rows
+        with pytest.raises(ValueError, match="Type not recognized: variant"):
+            scan.to_arrow()
+
+
 # -- partition fields without ids ----------------------------------------------------------------------------
 
 
