@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
 from pyiceberg.exceptions import NoSuchTableError, ValidationException
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Table
@@ -12,22 +17,36 @@ from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.iceberg.rebase import GC_ENABLED, shares_files
 
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
 
 def files_of(table: Table) -> set[str]:
-    """Return all files of *table*, each manifest read once."""
+    """Return the files of a dropped table, each manifest read once.
+
+    What can't be read is passed over, as in Java: the table is gone, so the other files are not to stay for it.
+    """
+    lists = {snapshot.manifest_list for snapshot in table.metadata.snapshots}
     manifests: dict[str, ManifestFile] = {}
-    for snapshot in table.metadata.snapshots:
-        listed = manifest_list.read(table.io, snapshot.manifest_list)
+    for path in lists:
+        listed = _if_readable(path, partial(manifest_list.read, table.io, path))
         manifests.update((manifest.manifest_path, manifest) for manifest in listed)
-    files = {
-        entry.data_file.file_path
-        for manifest in manifests.values()
-        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=False)
-    }
-    files |= manifests.keys() | {snapshot.manifest_list for snapshot in table.metadata.snapshots}
+    files = lists | manifests.keys()
+    for path, manifest in manifests.items():
+        entries = _if_readable(path, partial(manifest.fetch_manifest_entry, table.io, discard_deleted=False))
+        files |= {entry.data_file.file_path for entry in entries}
     files |= {entry.metadata_file for entry in table.metadata.metadata_log} | {table.metadata_location}
     files |= {each.statistics_path for each in (*table.metadata.statistics, *table.metadata.partition_statistics)}
     return files
+
+
+def _if_readable(path: str, read: Callable[[], list[T]]) -> list[T]:
+    try:
+        return read()
+    except Exception:
+        logger.warning("a file of a purged table can't be read, so what only it names stays: %s", path, exc_info=True)
+        return []
 
 
 def refuse_another(coordinator: Coordinator, table: Identifier, expected: str | None) -> None:

@@ -26,7 +26,7 @@ from commit_coord.errors import (
 from commit_coord.iceberg import blind, manifest_list
 from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.iceberg.attempt import NO_SNAPSHOT, Append, Attempt, Beginning, table_name
-from commit_coord.iceberg.java_updates import as_java_applies
+from commit_coord.iceberg.java_updates import as_java_applies, as_java_creates
 from commit_coord.iceberg.rebase import Conflict, snapshots_and_branches
 from commit_coord.iceberg.specs import FilesOfSnapshots
 from commit_coord.iceberg.storage import metadata_places
@@ -74,7 +74,7 @@ class RequestedCommit:
             table_uuid=None,
             base_location=None,
             requirements=tuple(requirements),
-            updates=tuple(updates),
+            updates=as_java_creates(updates) if self._creates else tuple(updates),
             since=since,
             reads_data=True,  # the updates depend on the head, so they are made again for each head
         )

@@ -10,11 +10,13 @@ import logging
 import os
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
-from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.catalog import PropertiesUpdateSummary
+from pyiceberg.catalog.sql import IcebergNamespaceProperties, SqlCatalog
 from pyiceberg.exceptions import NamespaceAlreadyExistsError, TableAlreadyExistsError
-from pyiceberg.typedef import EMPTY_DICT, Identifier
+from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 from sqlalchemy import Connection, Engine, event, make_url, text
 from sqlalchemy.exc import (
     DataError,
@@ -60,6 +62,9 @@ _CREATE = text(
     "VALUES (:catalog, :namespace, :name, :location)"
 )
 _TABLES_ONLY = " AND (iceberg_type = 'TABLE' OR iceberg_type IS NULL)"
+
+_MARK = IcebergNamespaceProperties.NAMESPACE_MINIMAL_PROPERTIES
+"""A namespace is stored as its properties alone. With none it has this one, by which PyIceberg and Java find it."""
 
 _DECLARATIONS = text(
     "CREATE TABLE IF NOT EXISTS commit_coord_catalogs "
@@ -138,6 +143,32 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlCatalog):
             if not self.namespace_exists(namespace):
                 raise
             raise NamespaceAlreadyExistsError(f"Namespace {namespace} already exists") from error
+
+    def load_namespace_properties(self, namespace: str | Identifier) -> Properties:
+        """Return the properties of a namespace, without the mark that keeps it when it has none.
+
+        Raises:
+            NoSuchNamespaceError: There is no such namespace.
+        """
+        found = super().load_namespace_properties(namespace)
+        return {key: value for key, value in found.items() if _MARK.get(key) != value}
+
+    def update_namespace_properties(
+        self, namespace: str | Identifier, removals: set[str] | None = None, updates: Properties = EMPTY_DICT
+    ) -> PropertiesUpdateSummary:
+        """Remove and set properties of a namespace, which stays when its last one is removed.
+
+        Its mark is set before anything is removed: two clients may remove the last two properties at once.
+
+        Raises:
+            NoSuchNamespaceError: There is no such namespace.
+            ValueError: A property is to be removed and set.
+        """
+        removed = set(removals or ()) - _MARK.keys()
+        if removed:
+            with suppress(IntegrityError):  # another client was faster
+                super().update_namespace_properties(namespace, updates=_MARK)
+        return super().update_namespace_properties(namespace, removed, updates)
 
     # The pointer store.
 

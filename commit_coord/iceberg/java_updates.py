@@ -2,15 +2,18 @@
 
 PyIceberg's rules differ in three points. Ids: two clients that each add a schema to a table use the same next id. In
 Java, the table decides: a schema that exists under another id is used, and a new one gets the next free id. PyIceberg
-accepts two schemas with one id, and refuses such specs and sort orders. Properties: in Java it is no error to remove a
-property that is not set. Sequence numbers: PyIceberg checks them only in tables of version 2.
+accepts two schemas with one id, and refuses such specs and sort orders. Clients may also leave it to the table to
+number partition fields. Removals: in Java it is no error to remove what is not there. It removes a snapshot, for
+example, and then the snapshot's statistics, which are gone with it. Sequence numbers: PyIceberg checks them only in
+tables of version 2.
 
 Source: Iceberg Java ``TableMetadata.Builder``, ``reuseOrCreateNewSchemaId`` and its like.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
 
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.partitioning import PartitionSpec
@@ -22,15 +25,25 @@ from pyiceberg.table.update import (
     AddSchemaUpdate,
     AddSnapshotUpdate,
     AddSortOrderUpdate,
+    RemovePartitionSpecsUpdate,
+    RemovePartitionStatisticsUpdate,
     RemovePropertiesUpdate,
+    RemoveSchemasUpdate,
+    RemoveSnapshotsUpdate,
+    RemoveStatisticsUpdate,
     SetCurrentSchemaUpdate,
     SetDefaultSortOrderUpdate,
     SetDefaultSpecUpdate,
+    SetPartitionStatisticsUpdate,
     SetPropertiesUpdate,
+    SetStatisticsUpdate,
     TableUpdate,
 )
 
 from commit_coord.iceberg.metadata import sequence_number
+from commit_coord.iceberg.specs import with_field_ids
+
+T = TypeVar("T")
 
 _LAST = -1
 """The id that means "the one that was added last" in the updates that set a schema, spec or sort order."""
@@ -46,7 +59,6 @@ def as_java_applies(updates: Sequence[TableUpdate], head: TableMetadata) -> tupl
     schemas: dict[int, Schema] = {schema.schema_id: schema for schema in head.schemas}
     specs: dict[int, PartitionSpec] = {spec.spec_id: spec for spec in head.partition_specs}
     orders: dict[int, SortOrder] = {order.order_id: order for order in head.sort_orders}
-    properties = set(head.properties)
     schema_ids: dict[int | None, int] = {}
     last_schema, last_spec, last_order = _LAST, _LAST, _LAST
     last_number = sequence_number(head)
@@ -59,7 +71,8 @@ def as_java_applies(updates: Sequence[TableUpdate], head: TableMetadata) -> tupl
                 if last_schema not in schemas:
                     schemas[last_schema] = schema.model_copy(update={"schema_id": last_schema})
                     done.append(AddSchemaUpdate(schema_=schemas[last_schema]))
-            case AddPartitionSpecUpdate(spec=spec):
+            case AddPartitionSpecUpdate(spec=given):
+                spec = with_field_ids(given, specs.values(), head.last_partition_id)
                 last_spec = next((i for i, other in specs.items() if other.fields == spec.fields), _LAST)
                 if last_spec == _LAST:
                     last_spec = _free(specs, spec.spec_id)
@@ -84,12 +97,6 @@ def as_java_applies(updates: Sequence[TableUpdate], head: TableMetadata) -> tupl
                 done.append(SetDefaultSpecUpdate(spec_id=last_spec))
             case SetDefaultSortOrderUpdate(sort_order_id=-1) if last_order != _LAST:
                 done.append(SetDefaultSortOrderUpdate(sort_order_id=last_order))
-            case SetPropertiesUpdate(updates=values):
-                properties |= values.keys()
-                done.append(update)
-            case RemovePropertiesUpdate(removals=keys):
-                done.append(RemovePropertiesUpdate(removals=sorted(properties.intersection(keys))))
-                properties -= set(keys)
             case AddSnapshotUpdate(snapshot=snapshot):
                 number = snapshot.sequence_number or 0
                 if head.format_version > 1 and number <= last_number and snapshot.parent_snapshot_id is not None:
@@ -102,7 +109,64 @@ def as_java_applies(updates: Sequence[TableUpdate], head: TableMetadata) -> tupl
                 done.append(AddSnapshotUpdate(snapshot=snapshot.model_copy(update={"schema_id": schema_id})))
             case _:
                 done.append(update)
-    return tuple(done)
+    return tuple(_removing_what_is_there(done, head))
+
+
+def as_java_creates(updates: Sequence[TableUpdate]) -> tuple[TableUpdate, ...]:
+    """Return *updates*, which create a table, with the ids that partition fields have in it."""
+    return tuple(
+        AddPartitionSpecUpdate(spec=with_field_ids(update.spec, (), None))
+        if isinstance(update, AddPartitionSpecUpdate)
+        else update
+        for update in updates
+    )
+
+
+def _removing_what_is_there(updates: Iterable[TableUpdate], head: TableMetadata) -> Iterator[TableUpdate]:
+    """Yield *updates* without the removals of what neither *head* has nor an update before them has added."""
+    schemas, specs, properties = {schema.schema_id for schema in head.schemas}, set(head.specs()), set(head.properties)
+    statistics = {file.snapshot_id for file in head.statistics}
+    partition_statistics = {file.snapshot_id for file in head.partition_statistics}
+    for update in updates:
+        match update:
+            case AddSchemaUpdate(schema_=schema):
+                schemas.add(schema.schema_id)
+            case AddPartitionSpecUpdate(spec=spec):
+                specs.add(spec.spec_id)
+            case SetPropertiesUpdate(updates=values):
+                properties |= values.keys()
+            case SetStatisticsUpdate(statistics=file):
+                statistics.add(file.snapshot_id)
+            case SetPartitionStatisticsUpdate(partition_statistics=file):
+                partition_statistics.add(file.snapshot_id)
+            case RemoveSnapshotsUpdate(snapshot_ids=ids):
+                statistics.difference_update(ids)
+                partition_statistics.difference_update(ids)
+        match update:
+            case RemoveSchemasUpdate(schema_ids=ids):
+                if found := _taken(ids, schemas):
+                    yield RemoveSchemasUpdate(schema_ids=found)
+            case RemovePartitionSpecsUpdate(spec_ids=ids):
+                if found := _taken(ids, specs):
+                    yield RemovePartitionSpecsUpdate(spec_ids=found)
+            case RemovePropertiesUpdate(removals=keys):
+                if names := _taken(keys, properties):
+                    yield RemovePropertiesUpdate(removals=names)
+            case RemoveStatisticsUpdate(snapshot_id=number):
+                if _taken([number], statistics):
+                    yield update
+            case RemovePartitionStatisticsUpdate(snapshot_id=number):
+                if _taken([number], partition_statistics):
+                    yield update
+            case _:
+                yield update
+
+
+def _taken(wanted: Iterable[T], there: set[T]) -> list[T]:
+    """Take *wanted* out of *there*, and return what of it was there."""
+    found = [each for each in wanted if each in there]
+    there.difference_update(found)
+    return found
 
 
 def _id_of(schema: Schema, known: dict[int, Schema], wanted: int) -> int:

@@ -150,10 +150,11 @@ def rebase(
     expires = any(isinstance(update, RemoveSnapshotsUpdate) and update.snapshot_ids for update in updates)
     if expires and shares_files(changed):
         # Iceberg Java refuses it too: files that only the removed snapshots name would be taken for orphans.
-        return Conflict(
-            reason=f"{GC_ENABLED}=false says that other tables may need the files of its snapshots, so none expires; "
+        reason = (
+            f"{GC_ENABLED}=false says that other tables may need the files of its snapshots, so none expires; "
             f"set {GC_ENABLED}=true to let them expire"
         )
+        return Conflict(reason=reason, misfit=ValueError(reason))
     plan = None
     snapshot_ids = tuple(update.snapshot.snapshot_id for update in adds)
     if attempt.append is not None:
@@ -282,11 +283,21 @@ def _fitted(
         return _ref_update(update.ref_name, update.snapshot_id, head.refs.get(update.ref_name))
     if isinstance(update, RemoveSnapshotsUpdate):
         # Without this a branch or tag that was set meanwhile would be removed along with its snapshot.
-        removed = {each.ref_name for each in attempt.updates if isinstance(each, RemoveSnapshotRefUpdate)}
-        protected = {ref.snapshot_id for name, ref in head.refs.items() if name not in removed}
+        protected = set(_refs_after(attempt.updates, head).values())
         kept = [i for i in update.snapshot_ids if i not in protected]
         return RemoveSnapshotsUpdate(snapshot_ids=kept)
     return update
+
+
+def _refs_after(updates: Sequence[TableUpdate], head: TableMetadata) -> dict[str, int]:
+    """Return the snapshots that the branches and tags of *head* name after *updates*."""
+    refs = {name: ref.snapshot_id for name, ref in head.refs.items()}
+    for update in updates:
+        if isinstance(update, SetSnapshotRefUpdate):
+            refs[update.ref_name] = update.snapshot_id
+        elif isinstance(update, RemoveSnapshotRefUpdate):
+            refs.pop(update.ref_name, None)
+    return refs
 
 
 def created(attempt: Attempt, *, generation: int | None) -> TableMetadata:

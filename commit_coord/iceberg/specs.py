@@ -10,7 +10,8 @@ The table has files of a spec that is not there, or of another one that got the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import count
 
 import orjson
 from pydantic import ValidationError
@@ -21,6 +22,37 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import AddPartitionSpecUpdate, TableUpdate
 
 from commit_coord.iceberg import avro, manifest_list
+
+NO_FIELD_ID = -1
+"""The id of a partition field for which the table is to choose one."""
+
+
+def with_field_ids(spec: PartitionSpec, known: Iterable[PartitionSpec], last: int | None) -> PartitionSpec:
+    """Return *spec* with an id for each field: that of an equal field of the *known* specs, or a new one.
+
+    Args:
+        spec: Fields without an id have :data:`NO_FIELD_ID`.
+        known: All specs that the table has.
+        last: The last id that the table has given, which no known spec may have any more.
+    """
+    given = {
+        _content(field): field.field_id
+        for each in (*known, spec)
+        for field in each.fields
+        if field.field_id != NO_FIELD_ID
+    }
+    free = count(1 + max(PARTITION_FIELD_ID_START - 1, last or 0, *given.values()))
+    fields = [
+        field.model_copy(update={"field_id": given.get(_content(field)) or next(free)})
+        if field.field_id == NO_FIELD_ID
+        else field
+        for field in spec.fields
+    ]
+    return PartitionSpec(*fields, spec_id=spec.spec_id)
+
+
+def _content(field: PartitionField) -> tuple[int, str, str]:
+    return field.source_id, str(field.transform), field.name
 
 
 def dropped_in_use(head: TableMetadata, changed: TableMetadata, io: FileIO) -> str | None:

@@ -27,6 +27,7 @@ from pyiceberg.exceptions import (
     ViewAlreadyExistsError,
 )
 from pyiceberg.typedef import Identifier
+from sqlalchemy.exc import InterfaceError, OperationalError
 
 from commit_coord.errors import (
     CheckpointInTable,
@@ -148,6 +149,8 @@ _MEANINGS: tuple[tuple[type[Exception], HTTPStatus, str], ...] = (
     (ClientStops, HTTPStatus.TOO_MANY_REQUESTS, "TooManyRequestsException"),
     (LockError, HTTPStatus.SERVICE_UNAVAILABLE, "ServiceUnavailableException"),
     (MetastoreUnavailable, HTTPStatus.SERVICE_UNAVAILABLE, "ServiceUnavailableException"),
+    (OperationalError, HTTPStatus.SERVICE_UNAVAILABLE, "ServiceUnavailableException"),
+    (InterfaceError, HTTPStatus.SERVICE_UNAVAILABLE, "ServiceUnavailableException"),
     (CommitCoordError, HTTPStatus.INTERNAL_SERVER_ERROR, "InternalServerError"),
     (ValueError, HTTPStatus.BAD_REQUEST, "IllegalArgumentException"),
 )
@@ -158,6 +161,8 @@ def error_answer(error: Exception) -> Answer:
     """Return the answer for *error*. An unexpected error is logged, and the client does not see its text."""
     if (meaning := _meaning(error)) is not None:
         status, kind = meaning
+        if isinstance(error, OperationalError | InterfaceError):
+            logger.error("the catalog's database failed: %s", error.orig)
         if status is HTTPStatus.INTERNAL_SERVER_ERROR:
             is_expected = isinstance(error, AnswerGone | CommitStateUnknown) and isinstance(
                 error.__cause__, OSError | CommitCoordError | NoSuchTableError | NoSuchViewError | None
@@ -192,7 +197,7 @@ def _meaning(error: Exception) -> tuple[HTTPStatus, str] | None:
     """Return the status and the type of the answer for *error*; None if nobody expects this error."""
     meant, cause = error, error.__cause__
     if isinstance(error, CommitNotApplied) and isinstance(
-        cause, LockServiceUnavailable | MetastoreUnavailable | ClientStops
+        cause, LockServiceUnavailable | MetastoreUnavailable | OperationalError | InterfaceError | ClientStops
     ):
         meant = cause  # Nothing was sent. This is no conflict, and an immediate retry does not help.
     return next(((status, kind) for expected, status, kind in _MEANINGS if isinstance(meant, expected)), None)
@@ -200,6 +205,11 @@ def _meaning(error: Exception) -> tuple[HTTPStatus, str] | None:
 
 def _message(error: Exception) -> str:
     """Return the message of *error*; that of a refused commit begins with the reason, which Java's clients compare."""
+    if isinstance(error, OperationalError | InterfaceError):  # its text contains the statement
+        return (
+            "the catalog's database can't be reached, or did not answer; if a change was sent, it may have been made: "
+            "look before you send it again"
+        )
     return without_passwords(str(error)).removeprefix("the commit did not land: ")
 
 

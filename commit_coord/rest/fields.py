@@ -11,6 +11,10 @@ from typing import Any
 
 from pydantic_core import from_json
 
+from commit_coord.iceberg.specs import NO_FIELD_ID
+from commit_coord.iceberg.statistics import SetAnyStatistics
+from commit_coord.iceberg.variant import with_variants
+
 MAPS = frozenset({"properties", "summary", "updates"})
 """The fields that hold a map. Its keys are the client's own, and its values must be strings."""
 
@@ -39,3 +43,24 @@ def stated(document: Any) -> Any:
         for name, value in document.items()
         if value is not None and "_" not in name
     }
+
+
+def unbound_spec(spec: Any) -> Any:
+    """Return *spec* with a ``field-id`` in each field. iceberg-rust leaves them out; PyIceberg's model needs them."""
+    if not isinstance(spec, dict) or not isinstance(spec.get("fields"), list):
+        return spec
+    fields = [{"field-id": NO_FIELD_ID, **each} if isinstance(each, dict) else each for each in spec["fields"]]
+    return {**spec, "fields": fields}
+
+
+def as_models_take_it(update: Any) -> Any:
+    """Return *update* of a table with what PyIceberg's models would refuse in a form that they take."""
+    match update:
+        case {"action": "add-schema", "schema": schema}:
+            return {**update, "schema": with_variants(schema)}
+        case {"action": "add-spec", "spec": spec}:
+            return {**update, "spec": unbound_spec(spec)}
+        case {"action": "set-statistics", "statistics": dict()}:
+            return SetAnyStatistics.model_validate(update)
+        case _:
+            return update

@@ -9,11 +9,11 @@ import dataclasses
 import uuid
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 import orjson
-from pydantic import Field, ValidationError
+from pydantic import BeforeValidator, Field, ValidationError
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
@@ -21,6 +21,7 @@ from pyiceberg.table.update import AssertCreate, TableUpdate
 from pyiceberg.typedef import IcebergBaseModel, Identifier
 from pyiceberg.view.metadata import ViewVersion
 
+from commit_coord.iceberg.variant import with_variants
 from commit_coord.iceberg.view_metadata import AnyViewUpdate, SameView
 from commit_coord.rest import fields
 from commit_coord.rest.requirements import Requirement
@@ -223,8 +224,10 @@ class CreateTable(IcebergBaseModel):
 
     name: str
     location: str | None = None
-    schema_: Schema = Field(alias="schema")
-    partition_spec: PartitionSpec | None = Field(alias="partition-spec", default=None)
+    schema_: Annotated[Schema, BeforeValidator(with_variants)] = Field(alias="schema")
+    partition_spec: Annotated[PartitionSpec | None, BeforeValidator(fields.unbound_spec)] = Field(
+        alias="partition-spec", default=None
+    )
     write_order: SortOrder | None = Field(alias="write-order", default=None)
     stage_create: bool = Field(alias="stage-create", default=False)
     properties: dict[str, str] = Field(default_factory=dict)
@@ -244,7 +247,7 @@ class CommitTable(IcebergBaseModel):
     """``CommitTableRequest``. The path names the table."""
 
     requirements: tuple[Requirement, ...] = ()
-    updates: tuple[TableUpdate, ...] = ()
+    updates: tuple[Annotated[TableUpdate, BeforeValidator(fields.as_models_take_it)], ...] = ()
 
     @property
     def creates(self) -> bool:

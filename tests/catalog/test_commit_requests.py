@@ -19,6 +19,7 @@ from pyiceberg.table.update import (
     AssertCurrentSchemaId,
     AssertRefSnapshotId,
     AssertTableUUID,
+    AssignUUIDUpdate,
     RemovePartitionSpecsUpdate,
     SetCurrentSchemaUpdate,
     SetPropertiesUpdate,
@@ -473,6 +474,14 @@ def test_updates_that_never_fit_say_so(memory: Kit) -> None:
     table = memory.table()
     with pytest.raises(UpdatesDoNotFit, match="Schema with id 7 does not exist"):
         memory.catalog.commit_request(table.name(), (), (SetCurrentSchemaUpdate(schema_id=7),))
+
+
+def test_a_table_gets_no_other_uuid(memory: Kit) -> None:
+    table = memory.table()
+    with pytest.raises(UpdatesDoNotFit, match="Cannot reassign uuid"):
+        memory.catalog.commit_request(table.name(), (), (AssignUUIDUpdate(uuid=uuid.uuid4()),))
+    memory.catalog.commit_request(table.name(), (), (AssignUUIDUpdate(uuid=table.metadata.table_uuid),))
+    assert table.metadata_location == memory.again(table).metadata_location
 
 
 def test_a_file_that_is_missing_denies_no_other_copy_of_a_commit(memory: Kit) -> None:

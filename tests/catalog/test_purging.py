@@ -47,6 +47,21 @@ def test_gc_that_is_allowed_again_lets_a_table_be_purged(coord: Kit) -> None:
     assert files_in(table.location()) == set()
 
 
+@pytest.mark.parametrize("missing, left", [("list", [".avro", ".parquet"]), ("manifest", [".parquet"])])
+def test_a_purge_passes_over_a_file_that_is_missing(
+    memory: Kit, missing: str, left: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """What it alone names stays: the manifest and the rows of the last append."""
+    table = memory.table(ids(1), ids(2), ids(3))
+    last = table.snapshots()[-1]
+    gone = last.manifest_list if missing == "list" else last.manifests(table.io)[0].manifest_path
+    os.unlink(local(gone))
+    memory.catalog.purge_table(table.name())
+    assert not memory.catalog.table_exists(table.name())
+    assert left == sorted(Path(path).suffix for path in files_in(table.location()))
+    assert gone in caplog.text
+
+
 def test_no_orphan_of_a_table_that_shares_its_files_is_deleted(coord: Kit) -> None:
     """Not when they are looked for, nor when the property is set between the look and the deletion."""
     table = coord.table(ids(1))

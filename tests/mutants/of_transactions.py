@@ -26,7 +26,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "an-expiry-knows-the-refs-of-its-base-alone",
         "iceberg/rebase.py",
-        "protected = {ref.snapshot_id for name, ref in head.refs.items() if name not in removed}",
+        "protected = set(_refs_after(attempt.updates, head).values())",
         "protected = set[int]()",
         "tests/catalog/test_expiry.py::"
         "test_a_stale_expiry_spares_the_snapshots_that_others_refer_to_meanwhile[id-branch]",

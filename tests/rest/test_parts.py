@@ -17,19 +17,30 @@ from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 from pyiceberg.table.refs import SnapshotRef
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.sorting import SortField, SortOrder
+from pyiceberg.table.statistics import PartitionStatisticsFile, StatisticsFile
 from pyiceberg.table.update import (
     AddPartitionSpecUpdate,
     AddSchemaUpdate,
     AddSnapshotUpdate,
     AddSortOrderUpdate,
+    RemovePartitionSpecsUpdate,
+    RemovePartitionStatisticsUpdate,
     RemovePropertiesUpdate,
+    RemoveSchemasUpdate,
+    RemoveSnapshotsUpdate,
+    RemoveStatisticsUpdate,
     SetCurrentSchemaUpdate,
     SetDefaultSortOrderUpdate,
     SetDefaultSpecUpdate,
+    SetPartitionStatisticsUpdate,
     SetPropertiesUpdate,
+    SetStatisticsUpdate,
+    TableUpdate,
 )
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField
+from sqlalchemy import Engine
+from sqlalchemy.exc import InterfaceError, OperationalError
 
 from commit_coord.errors import (
     CommitConflict,
@@ -53,7 +64,7 @@ from commit_coord.rest.server import check
 from commit_coord.rest.settings import Limits, Serving
 from commit_coord.rest.wire import Answer, CommitTable, Request, UnsupportedRequest, read_commit
 from tests.limits import PATIENCE
-from tests.rest.asgi import configure
+from tests.rest.asgi import InProcess, configure
 from tests.rest.kit import SCHEMA
 
 _WIDER = Schema(*SCHEMA.fields, NestedField(3, "more", LongType()), schema_id=1)
@@ -121,6 +132,10 @@ def _caused(error: Exception, cause: Exception) -> Exception:
         (LockTimeout("held"), 503),
         (_caused(CommitLockFailed("the commit did not land: away"), LockServiceUnavailable("away")), 503),
         (_caused(CommitNotApplied("the commit did not land: away"), MetastoreUnavailable("away")), 503),
+        (OperationalError("SELECT 1", None, Exception("away")), 503),
+        (InterfaceError("SELECT 1", None, Exception("away")), 503),
+        (_caused(CommitNotApplied("the commit did not land: away"), OperationalError("", None, Exception())), 503),
+        (_caused(CommitStateUnknown("nobody knows"), OperationalError("", None, Exception())), 500),
         (_caused(CommitLockFailed("the commit did not land: held"), LockTimeout("held")), 409),
         (UpdatesDoNotFit("the commit did not land: no such schema"), 400),
         (StillRunning("the first one is still running"), 503),
@@ -130,6 +145,34 @@ def _caused(error: Exception, cause: Exception) -> Exception:
 )
 def test_every_error_has_its_status(error: Exception, status: int) -> None:
     assert status == error_answer(error).status
+
+
+def test_a_database_that_is_away_is_unavailable_and_shows_no_statement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(_: Engine) -> None:
+        raise OperationalError("SELECT secret", None, Exception("connection refused"))
+
+    configure(monkeypatch, tmp_path, "shop")
+    update = {"action": "set-properties", "updates": {"a": "1"}}
+    with InProcess(Serving(catalogs=("shop",), threads=2)) as server:
+        server.ask("POST", "/v1/shop/namespaces", {"namespace": ["db"]})
+        server.ask("POST", "/v1/shop/namespaces/db/tables", {"name": "t", "schema": SCHEMA.model_dump(mode="json")})
+        with monkeypatch.context() as patch:
+            patch.setattr(Engine, "connect", away)
+            for method, path, document in (
+                ("GET", "/v1/shop/namespaces", None),
+                ("POST", "/v1/shop/namespaces", {"namespace": ["other"]}),
+                ("GET", "/v1/shop/namespaces/db/tables/t", None),
+                ("POST", "/v1/shop/namespaces/db/tables/t", {"requirements": [], "updates": [update]}),
+                ("DELETE", "/v1/shop/namespaces/db/tables/t", None),
+            ):
+                answer = server.ask(method, path, document)
+                status, kind, message = answer.error
+                assert (503, "ServiceUnavailableException", "1") == (status, kind, answer.headers["retry-after"])
+                assert "database can't be reached" in message
+                assert "secret" not in message
+        assert 200 == server.ask("GET", "/v1/shop/namespaces/db/tables/t").status
 
 
 @pytest.mark.parametrize(
@@ -256,6 +299,35 @@ def test_what_is_there_under_another_id_is_used(head: TableMetadata) -> None:
 def test_a_property_that_is_not_there_is_removed_without_a_word(head: TableMetadata) -> None:
     updates = (SetPropertiesUpdate(updates={"a": "1"}), RemovePropertiesUpdate(removals=["a", "gone"]))
     assert RemovePropertiesUpdate(removals=["a"]) == as_java_applies(updates, head)[1]
+
+
+def test_what_is_not_there_is_removed_without_a_word(head: TableMetadata) -> None:
+    gone: tuple[TableUpdate, ...] = (
+        RemoveSchemasUpdate(schema_ids=[7]),
+        RemovePartitionSpecsUpdate(spec_ids=[7]),
+        RemoveStatisticsUpdate(snapshot_id=7),
+        RemovePartitionStatisticsUpdate(snapshot_id=7),
+        RemovePropertiesUpdate(removals=["gone"]),
+    )
+    assert () == as_java_applies(gone, head)
+    there = (RemoveSchemasUpdate(schema_ids=[0]), RemovePartitionSpecsUpdate(spec_ids=[0]))
+    assert there == as_java_applies(there, head)  # they are current, so PyIceberg refuses it
+    more = (RemoveSchemasUpdate(schema_ids=[7, 0]), RemovePartitionSpecsUpdate(spec_ids=[0, 7]))
+    assert there == as_java_applies(more, head)
+
+
+def test_statistics_are_removed_once(head: TableMetadata) -> None:
+    """Java removes those of a snapshot that expires itself, behind the snapshot."""
+    file = {"snapshot-id": 1, "statistics-path": "p", "file-size-in-bytes": 1}
+    whole = StatisticsFile.model_validate({**file, "file-footer-size-in-bytes": 1, "blob-metadata": []})
+    part = PartitionStatisticsFile.model_validate(file)
+    removals = (RemoveStatisticsUpdate(snapshot_id=1), RemovePartitionStatisticsUpdate(snapshot_id=1))
+    expiry = RemoveSnapshotsUpdate(snapshot_ids=[1])
+    kept = head.model_copy(update={"statistics": [whole], "partition_statistics": [part]})
+    assert (*removals, expiry) == as_java_applies((*removals, *removals, expiry), kept)
+    assert (expiry,) == as_java_applies((expiry, *removals), kept)
+    sets = (SetStatisticsUpdate(statistics=whole), SetPartitionStatisticsUpdate(partition_statistics=part))
+    assert (*sets, *removals) == as_java_applies((*removals, *sets, *removals), head)
 
 
 @pytest.mark.parametrize("number, parent, lands", [(5, 1, False), (6, 1, True), (5, None, True)])

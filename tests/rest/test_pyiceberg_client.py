@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import (
+    BadRequestError,
     CommitFailedException,
     NamespaceAlreadyExistsError,
     NoSuchNamespaceError,
@@ -16,7 +18,7 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table.sorting import SortField, SortOrder
-from pyiceberg.table.update import RemoveSnapshotRefUpdate, RemoveSnapshotsUpdate
+from pyiceberg.table.update import RemoveSnapshotRefUpdate, RemoveSnapshotsUpdate, SetSnapshotRefUpdate
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import IntegerType, LongType
 
@@ -159,6 +161,22 @@ def test_properties_of_a_namespace_are_set_and_removed(client: RestCatalog) -> N
     assert {"a": "1", "c": "3"} == client.load_namespace_properties("props")
 
 
+@pytest.mark.parametrize("properties", [{"a": "1", "b": "2"}, {"a": "1"}, {}])
+def test_a_namespace_stays_without_its_last_property(
+    client: RestCatalog, named: Callable[[str], str], properties: dict[str, str]
+) -> None:
+    name = named("bare")
+    client.create_namespace(name, properties)
+    assert properties == client.load_namespace_properties(name)
+    client.update_namespace_properties(name, {"a", "b", "exists"})
+    assert {} == client.load_namespace_properties(name)
+    assert (name,) in client.list_namespaces()
+    client.update_namespace_properties(name, set(), {"c": "3"})
+    assert {"c": "3"} == client.load_namespace_properties(name)
+    client.drop_namespace(name)
+    assert not client.namespace_exists(name)
+
+
 def test_a_table_gets_another_name(client: RestCatalog, name: Name) -> None:
     client.create_namespace("elsewhere")
     client.create_table(name, SCHEMA).append(ids(1))
@@ -200,6 +218,38 @@ def test_a_snapshot_expires_along_with_the_branch_that_named_it(client: RestCata
     found = client.load_table(name).metadata
     assert first not in [snapshot.snapshot_id for snapshot in found.snapshots]
     assert ["main"] == list(found.refs)
+
+
+@pytest.mark.parametrize("expired_first", [False, True])
+def test_a_snapshot_expires_along_with_the_move_of_the_branch_that_named_it(
+    client: RestCatalog, name: Name, expired_first: bool
+) -> None:
+    """Main is rolled back, and what it rolled back is removed; what another branch is moved to stays."""
+    table = client.create_table(name, SCHEMA)
+    for number in (1, 2, 3):
+        table.append(ids(number))
+    first, second, third = (snapshot.snapshot_id for snapshot in table.metadata.snapshots)
+    updates = (
+        SetSnapshotRefUpdate.model_validate({"ref-name": "main", "type": "branch", "snapshot-id": first}),
+        SetSnapshotRefUpdate.model_validate({"ref-name": "kept", "type": "branch", "snapshot-id": second}),
+        RemoveSnapshotsUpdate(snapshot_ids=[second, third]),
+    )
+    client.commit_table(table, (), updates[::-1] if expired_first else updates)
+    found = client.load_table(name)
+    assert [first, second] == [snapshot.snapshot_id for snapshot in found.snapshots()]
+    assert {"main": first, "kept": second} == {key: ref.snapshot_id for key, ref in found.refs().items()}
+    assert [1] == row_ids(found)
+
+
+def test_no_snapshot_expires_of_a_table_that_shares_its_files(client: RestCatalog, name: Name) -> None:
+    """A retry does not help, so it is no conflict."""
+    table = client.create_table(name, SCHEMA, properties={"gc.enabled": "false"})
+    for number in (1, 2):
+        table.append(ids(number))
+    expiry = (RemoveSnapshotsUpdate(snapshot_ids=[table.snapshots()[0].snapshot_id]),)
+    with pytest.raises(BadRequestError, match="ValidationException: gc.enabled=false"):
+        client.commit_table(table, (), expiry)
+    assert 2 == len(client.load_table(name).snapshots())
 
 
 def test_what_is_not_there_and_what_is_there_already_has_its_own_error(client: RestCatalog, name: Name) -> None:

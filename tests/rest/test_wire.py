@@ -270,6 +270,140 @@ def test_unknown_updates_and_requirements_are_refused_and_nothing_lands(server: 
     assert "a" not in server.ask("GET", path).json["metadata"]["properties"]
 
 
+@pytest.mark.parametrize(
+    "removal",
+    [
+        {"action": "remove-schemas", "schema-ids": [7]},
+        {"action": "remove-partition-specs", "spec-ids": [7]},
+        {"action": "remove-statistics", "snapshot-id": 7},
+        {"action": "remove-partition-statistics", "snapshot-id": 7},
+        {"action": "remove-snapshots", "snapshot-ids": [7]},
+        {"action": "remove-properties", "removals": ["gone"]},
+    ],
+    ids=lambda removal: str(removal["action"]),
+)
+def test_to_remove_what_is_not_there_changes_nothing(server: Server, table: Any, removal: dict[str, Any]) -> None:
+    answer = server.ask("POST", path_of(*table.name()), {"requirements": [], "updates": [removal]})
+    assert (200, table.metadata_location) == (answer.status, answer.json["metadata-location"])
+
+
+@pytest.mark.parametrize(
+    "removal",
+    [{"action": "remove-schemas", "schema-ids": [0]}, {"action": "remove-partition-specs", "spec-ids": [0]}],
+    ids=lambda removal: str(removal["action"]),
+)
+def test_what_is_current_is_not_removed(server: Server, table: Any, removal: dict[str, Any]) -> None:
+    answer = server.ask("POST", path_of(*table.name()), {"requirements": [], "updates": [removal]})
+    assert (400, "ValidationException") == answer.error[:2]
+
+
+# -- what PyIceberg's models do not know ---------------------------------------------------------------------
+
+
+def _changed(server: Server, table: Name, *updates: dict[str, Any]) -> Any:
+    """Commit *updates* to *table*; return its metadata."""
+    answer = server.ask("POST", path_of(*table), {"requirements": [], "updates": updates})
+    assert 200 == answer.status, answer.json
+    return answer.json["metadata"]
+
+
+def test_statistics_with_blobs_of_any_type_are_kept(server: Server, name: Name, client: RestCatalog) -> None:
+    """Presto has types of its own. PyIceberg's client can't load such a table."""
+    client.create_table(name, SCHEMA)
+    blob = {"type": "presto-sum-data-size-bytes-v1", "snapshot-id": 1, "sequence-number": 1, "fields": [1]}
+    sizes = {"file-size-in-bytes": 9, "file-footer-size-in-bytes": 1}
+    file = {"snapshot-id": 1, "statistics-path": "file:///s", **sizes, "blob-metadata": [blob]}
+    assert [file] == _changed(server, name, {"action": "set-statistics", "statistics": file})["statistics"]
+    with server.library() as catalog:
+        catalog.load_table(name).append(ids(1))
+    assert [file] == server.ask("GET", path_of(*name)).json["metadata"]["statistics"]
+    assert [] == _changed(server, name, {"action": "remove-statistics", "snapshot-id": 1})["statistics"]
+    change = {"action": "set-statistics", "statistics": {**file, "blob-metadata": [{**blob, "fields": "x"}]}}
+    answer = server.ask("POST", path_of(*name), {"requirements": [], "updates": [change]})
+    assert (400, "BadRequestException") == answer.error[:2]
+
+
+def test_a_table_with_a_variant_is_created_changed_and_loaded(server: Server, name: Name) -> None:
+    """At any depth. Whoever reads its values through PyIceberg is told that it can't."""
+    deep = {"type": "list", "element-id": 4, "element": "variant", "element-required": False}
+    schema = {"type": "struct", "schema-id": 0, "identifier-field-ids": []}
+    columns = [
+        {"id": number, "name": column, "type": kind, "required": False}
+        for number, column, kind in ((1, "id", "long"), (2, "v", "variant"), (3, "deep", deep))
+    ]
+    body = {"name": name[1], "schema": {**schema, "fields": columns}}
+    refused = server.ask("POST", "/v1/shop/namespaces/db/tables", body).error
+    assert (400, True) == (refused[0], "variant" in refused[2])
+    made = server.ask("POST", "/v1/shop/namespaces/db/tables", {**body, "properties": {"format-version": "3"}})
+    assert columns == made.json["metadata"]["schemas"][0]["fields"]
+    more = {"id": 5, "name": "more", "type": "variant", "required": False}
+    wider = {"action": "add-schema", "schema": {**schema, "fields": [*columns, more]}}
+    found = _changed(server, name, {"action": "set-properties", "updates": {"a": "1"}}, wider)
+    assert [columns, [*columns, more]] == [each["fields"] for each in found["schemas"]]
+    with server.library() as catalog:
+        scan = catalog.load_table(name).scan()
+        assert 0 == scan.select("id").to_arrow().num_rows
+        with pytest.raises(ValueError, match="Type not recognized: variant"):
+            scan.to_arrow()
+
+
+# -- partition fields without ids ----------------------------------------------------------------------------
+
+
+def _spec(*columns: tuple[int, str], **more: int) -> dict[str, Any]:
+    """Return a spec as iceberg-rust sends it."""
+    return {"fields": [{"source-id": i, "transform": "identity", "name": name, **more} for i, name in columns]}
+
+
+def _partitioning(server: Server, table: Name, *specs: dict[str, Any]) -> list[list[tuple[str, int]]]:
+    """Give *table* these specs; return the names and ids of the fields of all specs that it has then."""
+    changes = [{"action": "add-spec", "spec": spec} for spec in specs]
+    updates = [*changes, {"action": "set-default-spec", "spec-id": -1}]
+    metadata = server.ask("POST", path_of(*table), {"requirements": [], "updates": updates}).json["metadata"]
+    return [[(each["name"], each["field-id"]) for each in spec["fields"]] for spec in metadata["partition-specs"]]
+
+
+@pytest.mark.parametrize("version", ["1", "2"])
+def test_a_partition_field_without_an_id_gets_the_next_one(server: Server, name: Name, version: str) -> None:
+    """An equal field has one id, in whatever spec."""
+    body = {"name": name[1], "schema": SCHEMA.model_dump(mode="json"), "partition-spec": _spec((1, "id"), (2, "s"))}
+    made = server.ask("POST", "/v1/shop/namespaces/db/tables", {**body, "properties": {"format-version": version}})
+    first = [("id", 1000), ("s", 1001)]
+    assert [1000, 1001] == [each["field-id"] for each in made.json["metadata"]["partition-specs"][0]["fields"]]
+    second, third = [("t", 1002), ("s", 1001)], [("u", 1003), ("id", 1000)]
+    specs = (_spec((2, "t"), (2, "s")), _spec((2, "u"), (1, "id")), _spec((1, "id"), (2, "s")))
+    assert [first, second, third] == _partitioning(server, name, *specs)
+    assert [first, second, third, [("v", 1007)], [("w", 1008)]] == _partitioning(
+        server, name, _spec((1, "v"), **{"field-id": 1007}), _spec((1, "w"))
+    )
+
+
+def test_a_table_that_is_created_in_steps_numbers_its_partition_fields(server: Server, name: Name) -> None:
+    body = {"name": name[1], "schema": SCHEMA.model_dump(mode="json"), "stage-create": True}
+    staged = server.ask("POST", "/v1/shop/namespaces/db/tables", body).json["metadata"]
+    updates = [
+        {"action": "assign-uuid", "uuid": staged["table-uuid"]},
+        {"action": "upgrade-format-version", "format-version": 2},
+        {"action": "add-schema", "schema": staged["schemas"][0]},
+        {"action": "set-current-schema", "schema-id": -1},
+        {"action": "add-spec", "spec": _spec((1, "id"), (2, "s"))},
+        {"action": "set-default-spec", "spec-id": -1},
+        {"action": "add-sort-order", "sort-order": staged["sort-orders"][0]},
+        {"action": "set-default-sort-order", "sort-order-id": -1},
+        {"action": "set-location", "location": staged["location"]},
+    ]
+    creation = {"requirements": [{"type": "assert-create"}], "updates": updates}
+    made = server.ask("POST", path_of(*name), creation).json["metadata"]
+    assert [1000, 1001] == [each["field-id"] for each in made["partition-specs"][0]["fields"]]
+    assert 1001 == made["last-partition-id"]
+
+
+@pytest.mark.parametrize("spec", [None, [], {"fields": {}}, {"fields": [1]}, {"fields": [{}]}], ids=repr)
+def test_what_is_no_spec_is_malformed(server: Server, table: Any, spec: Any) -> None:
+    change = {"requirements": [], "updates": [{"action": "add-spec", "spec": spec}]}
+    assert (400, "BadRequestException") == server.ask("POST", path_of(*table.name()), change).error[:2]
+
+
 def test_a_failed_requirement_is_a_conflict_that_begins_with_javas_words(server: Server, table: Any) -> None:
     requirement = {"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": 1}
     answer = server.ask("POST", path_of(*table.name()), {"requirements": [requirement], "updates": []})
