@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from kazoo.security import OPEN_ACL_UNSAFE
 
 from commit_coord.local import ZooKeeperEnsemble
 from commit_coord.locks.base import Lease, LockSettings
+from commit_coord.locks.zookeeper.nodes import Create
 from commit_coord.model import LeaseState, LockMode, LockRequest, LockScope, Owner, Resource
 from tests import limits
 from tests.proof.sim.world import CALM, Process, Service, World
@@ -241,3 +243,44 @@ def test_a_lease_is_believed_in_no_longer_than_the_leader_keeps_its_session(seed
         assert session not in ensemble.lives
         assert kept[0].state is LeaseState.LOST
         kept.clear()
+
+
+def test_a_waiter_behind_a_lock_of_hive_withdraws_once_and_comes_when_that_is_gone() -> None:
+    """However long Hive's query runs: what it deletes itself is no reason to enter again behind the same lock."""
+    world = World(3)
+    ensemble = Ensemble(Service(world, "locks", CALM))
+    process, query = Process(world, "waiter", {}), Process(world, "query", {})
+    manager, hive = (
+        SimulatedZooKeeperManager(one, ensemble, LockSettings(), lambda _: None, prompt=False)
+        for one in (process, query)
+    )
+    wanted = LockRequest.of(
+        LockScope.OPERATION,
+        {Resource(("db", "t")): LockMode.EXCLUSIVE},
+        owner=Owner(user="u", host="h", pid=1, application="a"),
+        request_id="r",
+    )
+    granted: list[float] = []
+
+    def lock() -> None:
+        path = "/hive_zookeeper_namespace/db/t/LOCK-EXCLUSIVE-"
+        hive.session.multi([Create(path, b"q1:1:IMPLICIT:select:h", ephemeral=True, sequential=True)])
+
+    def work() -> None:
+        with manager.acquire(wanted, deadline=process.clock.now() + 120):
+            granted.append(world.now)
+
+    with world.ending():
+        world.start(query, lock)
+        world.run(until=1.0)
+        world.start(process, work)
+        world.run(until=60.0)
+        entered = [
+            path for _, changes in ensemble.tree.log for path, node in changes.items() if node and "requests/r" in path
+        ]
+        assert len(entered) == 1
+        (theirs,) = [path for path in ensemble.tree.nodes if "LOCK-" in path]
+        world.start(query, partial(hive.session.delete_each, [theirs]))
+        world.run(until=65.0)
+    assert not world.escaped
+    assert len(granted) == 1

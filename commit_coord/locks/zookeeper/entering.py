@@ -119,7 +119,7 @@ class Entering:
             path = f"{self._nodes.path(request, resource)}/{node.name}"
             ticket.turn.clear()
             # Watch our own marker too: the request may be removed by force.
-            found, marker = self._session.get([path, part.marker], patience, watch=partial(woken, ticket, part.marker))
+            found, marker = self._session.get([path, part.marker], patience, watch=partial(woken, ticket, part))
             if marker is None:
                 raise Gone
             if found is not None:
@@ -281,7 +281,16 @@ class Entering:
         return blocked
 
 
-def woken(ticket: ZooKeeperTicket, marker: str, path: str | None) -> None:
-    """Wake the thread of *ticket*, which then looks at its queues again; called in kazoo's thread."""
-    ticket.ended |= path == marker
+def woken(ticket: ZooKeeperTicket, part: Part, path: str | None) -> None:
+    """Wake the thread of *ticket*, which then looks at its queues again; called in kazoo's thread.
+
+    Not because of what it has done itself:
+
+    1. It withdraws, to wait apart until the lock that blocks it is gone.   2. That deletes the marker that it watches.
+    3. Woken by that it would enter again behind the same lock, and withdraw again, as long as the lock is held.
+    """
+    if path == part.marker:
+        if part.withdrawn:
+            return
+        ticket.ended = True
     ticket.turn.set()
