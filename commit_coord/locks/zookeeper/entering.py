@@ -250,10 +250,16 @@ class Entering:
         1. We find a mark with version 7.   2. The listing shows no X lock.
         3. Another request enters an X lock and writes its mark: version 8.
         4. Our change, which clears the data of version 7, is refused.
+
+        As long as our nodes exist, the version is one of the same node. If they don't:
+
+        1. We find a mark with version 1.   2. The listing shows no X lock.   3. Our nodes go, and the empty parent.
+        4. Another request enters an X lock: a new parent, version 1.   5. Our change is refused, as our marker is gone.
         """
         for resource in unmarked:
+            change = Change(self._nodes.path(request, resource), b"", part.marks.pop(resource))
             with suppress(MultiRefused):
-                self._session.multi([Change(self._nodes.path(request, resource), b"", part.marks.pop(resource))])
+                self._session.multi([Check(part.marker), change])
 
     def _judge(
         self, ticket: ZooKeeperTicket, part: Part, listings: Sequence[Listing | None]
