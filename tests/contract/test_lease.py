@@ -27,6 +27,7 @@ from commit_coord.locks.handover import HandoverLockManager
 from commit_coord.locks.keeping import HeartbeatLease
 from commit_coord.locks.registry import create_lock_manager
 from commit_coord.locks.sql import queue as lease
+from commit_coord.locks.sql import sqlite
 from commit_coord.locks.sql import statements as lease_sql
 from commit_coord.locks.sql.manager import LeaseLockManager
 from commit_coord.locks.sql.postgres import PostgresConnection, postgres_text
@@ -232,6 +233,15 @@ def test_a_holder_is_alive_in_every_time_namespace(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/locks.db"
     with Service("lease", url) as service, service.open().acquire(latch(), deadline=soon()):
         assert min(seen_by(LOOKS, service, *in_another)) > 0
+
+
+def test_of_two_threads_that_fork_each_releases_what_it_has_locked() -> None:
+    """The second one waits until the first one has forked, and locks what that one is releasing."""
+    sqlite._before_fork()
+    elsewhere(sqlite._after_fork)
+    assert sqlite._OPENING.locked(), "another thread has forked, not this one"
+    sqlite._after_fork()
+    assert not sqlite._OPENING.locked()
 
 
 @pytest.mark.postgres

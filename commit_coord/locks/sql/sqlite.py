@@ -263,7 +263,20 @@ class SqliteConnection(Connection):
 
 _CONNECTIONS: weakref.WeakKeyDictionary[SqliteConnection, None] = weakref.WeakKeyDictionary()
 _OPENING = threading.Lock()
-_QUIET: list[threading.Lock] = []
+
+
+class _Quiet(threading.local):
+    """What a thread that forks has locked.
+
+    1. A and B fork. A locks all.   2. B waits for the first lock.   3. A has forked, and releases the first lock.
+    4. B takes it. With one list for both, A would release what B has.
+    """
+
+    def __init__(self) -> None:
+        self.locks: list[threading.Lock] = []
+
+
+_QUIET = _Quiet()
 
 
 def _before_fork() -> None:
@@ -276,14 +289,14 @@ def _before_fork() -> None:
         if not lock.acquire(timeout=2.0):
             logger.warning("forked while a transaction on a SQLite lock database was under way")
             continue
-        _QUIET.append(lock)
+        _QUIET.locks.append(lock)
         if connection is not None:
             connection._close_now()
 
 
 def _after_fork() -> None:
-    while _QUIET:
-        _QUIET.pop().release()
+    while _QUIET.locks:
+        _QUIET.locks.pop().release()
 
 
 os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
