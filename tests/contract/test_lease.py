@@ -245,6 +245,24 @@ def test_of_two_threads_that_fork_each_releases_what_it_has_locked() -> None:
 
 
 @pytest.mark.postgres
+def test_steps_that_landed_are_no_failure_when_nobody_can_be_woken(on_postgres: Service) -> None:
+    """Each error but one promises that nothing has happened."""
+    manager = on_postgres.open()
+    assert isinstance(manager, LeaseLockManager)
+    held = manager.acquire(latch(), deadline=soon())
+    connection, number = manager.store.connection, {"number": 0}
+    failing, own = ("SELECT 1 / :number", number), {"request_id": held.request.request_id}
+    remove = "DELETE FROM commit_coord_requests WHERE request_id = :request_id"
+    with pytest.raises(LockServiceUnavailable) as before:
+        connection.run([(remove, own), failing], then=[(remove, own)])
+    assert not isinstance(before.value, Interrupted)
+    held.ensure_active(0)
+    with pytest.raises(Interrupted):
+        connection.run([(remove, own)], then=[failing])
+    assert not standing(manager)
+
+
+@pytest.mark.postgres
 def test_an_offer_is_in_one_hand_only(on_postgres: Service) -> None:
     """Two holders take at the same moment: one was freed by force while its statement waited for a row."""
     manager, other = on_postgres.open(), on_postgres.open()
