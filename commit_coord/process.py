@@ -8,6 +8,7 @@ from __future__ import annotations
 import getpass
 import os
 import socket
+import subprocess
 import sys
 import uuid
 from collections.abc import Callable
@@ -69,6 +70,44 @@ class _OnBehalf:
 def on_behalf_of(user: str, host: Host = SYSTEM_HOST) -> Host:
     """Return *host* with owners that name *user*; "" returns *host*."""
     return _OnBehalf(user, host) if user else host
+
+
+@cache
+def boot() -> str:
+    """Return the name of this boot of the machine; all containers on it have the same.
+
+    Raises:
+        OSError: It can't be read, as by a process that has no free file descriptor or sees no ``/proc``.
+    """
+    if sys.platform == "darwin":
+        # Not kern.boottime: that moves when somebody sets the clock.
+        asked = ["/usr/sbin/sysctl", "-n", "kern.bootsessionuuid"]
+        name = subprocess.run(asked, check=False, capture_output=True, text=True).stdout.strip()
+        if not name:
+            raise OSError("sysctl does not tell kern.bootsessionuuid")
+        return name
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+@cache
+def boottime_ahead_ms() -> int:
+    """Return by how many milliseconds this process's CLOCK_BOOTTIME is ahead of the machine's.
+
+    Each time namespace has an offset of its own (time_namespaces(7)), and containers may be in different ones.
+
+    Raises:
+        OSError: It can't be read; see :func:`boot`.
+    """
+    with suppress(FileNotFoundError):  # macOS, and Linux before 5.6, have no time namespaces
+        for line in Path("/proc/self/timens_offsets").read_text().splitlines():
+            name, seconds, nanoseconds = line.split()
+            if name in ("boottime", str(_CLOCK_BOOTTIME)):  # Linux 5.6 says the number
+                return int(seconds) * 1000 + int(nanoseconds) // 1_000_000
+    return 0
+
+
+_CLOCK_BOOTTIME = 7
+"""Source: Linux ``CLOCK_BOOTTIME``."""
 
 
 def process_name(pid: int) -> str | None:
@@ -146,13 +185,12 @@ def _place() -> str:
 
 @cache
 def _known_place() -> str:
-    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     namespace = str(Path("/proc/self/ns/pid").stat().st_ino)
     # Start times are those of the reader's time namespace, so processes of two of them can't compare any.
     with suppress(FileNotFoundError):  # Linux before 5.6 has none
         own_time = Path("/proc/self/ns/time").stat().st_ino
         namespace += "" if own_time == _FIRST_TIME_NAMESPACE else f".{own_time}"
-    return f"{boot}:{namespace}"
+    return f"{boot()}:{namespace}"
 
 
 _FIRST_TIME_NAMESPACE = 0xEFFFFFFA

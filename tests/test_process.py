@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from commit_coord.process import is_dead, process_name, this_owner
+from commit_coord.process import boot, is_dead, process_name, this_owner
 
 FORKS = """
 import os
@@ -143,6 +144,25 @@ def test_a_command_name_is_any_bytes() -> None:
         assert name is not None
         assert not is_dead(name)
     assert is_dead(name)
+
+
+@pytest.mark.parametrize("said, name", [("5A1C-77\n", "5A1C-77"), ("", None)])
+def test_a_boot_of_macos_has_the_name_that_its_kernel_gave_it(
+    said: str, name: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No time of a boot: that moves when the clock is set. Where there is none, nothing is made up."""
+
+    def sysctl(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        assert command[-1] == "kern.bootsessionuuid"
+        return subprocess.CompletedProcess(command, 0 if said else 1, stdout=said)
+
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr(subprocess, "run", sysctl)
+    if name is None:
+        with pytest.raises(OSError, match=re.escape("kern.bootsessionuuid")):
+            boot.__wrapped__()
+    else:
+        assert name == boot.__wrapped__()
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
 import threading
 import uuid
 from collections.abc import Iterator
@@ -25,6 +27,7 @@ from commit_coord.locks.handover import HandoverLockManager
 from commit_coord.locks.keeping import HeartbeatLease
 from commit_coord.locks.registry import create_lock_manager
 from commit_coord.locks.sql import queue as lease
+from commit_coord.locks.sql import sqlite
 from commit_coord.locks.sql import statements as lease_sql
 from commit_coord.locks.sql.manager import LeaseLockManager
 from commit_coord.locks.sql.postgres import PostgresConnection, postgres_text
@@ -176,6 +179,87 @@ def test_an_offer_that_was_carried_out_and_comes_back_can_not_be_taken_back(tmp_
         connection = other.store.connection
         connection.run(other.requests.steps_to_enter(carried.request, connection.wake))
         assert not other.parts.queue.retract(carried.request)
+
+
+LOOKS = """
+import sys
+from commit_coord.locks.sql.manager import LeaseLockManager
+
+with LeaseLockManager(sys.argv[1], space=sys.argv[2]) as manager:
+    print(*[entry.expires_in_ms for entry in manager.locks()])
+"""
+
+LOOKS_BEFORE_IT_CAN = f"""
+import resource
+from commit_coord.errors import LockServiceUnavailable
+from commit_coord.locks.sql import manager
+from sqlalchemy.dialects import sqlite  # what is not loaded yet can't be, without a file descriptor
+
+(soft, hard) = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+try:
+    early = manager.LeaseLockManager("sqlite:////nowhere.db")
+except LockServiceUnavailable as error:
+    assert "a free file descriptor" in str(error)
+else:
+    raise SystemExit(f"its clock has the name {{early.store.clock_name}}")
+resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+{LOOKS}
+"""
+
+
+def seen_by(program: str, service: Service, *prefix: str) -> list[int]:
+    """Return the times that are left, as another process is told."""
+    command = [*prefix, sys.executable, "-c", program, service.uri, service.space]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=limits.PATIENCE)
+    assert done.returncode == 0, done.stderr
+    return [int(left) for left in done.stdout.split()]
+
+
+def test_a_client_that_can_not_name_its_clock_is_refused(tmp_path: Path) -> None:
+    """By any other name the rows of live holders would be of an earlier boot, and free for everybody."""
+    url = f"sqlite:///{tmp_path}/locks.db"
+    with Service("lease", url) as service, service.open().acquire(latch(), deadline=soon()):
+        assert min(seen_by(LOOKS_BEFORE_IT_CAN, service)) > 0
+
+
+def test_a_holder_is_alive_in_every_time_namespace(tmp_path: Path) -> None:
+    """Containers that share a file may count from different boot times, as after they were moved from other hosts."""
+    in_another = ["unshare", "--user", "--map-root-user", "--time", "--boottime", "100000"]
+    try:
+        subprocess.run([*in_another, "true"], check=True, capture_output=True, timeout=limits.PATIENCE)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"no time namespace can be made here: {error}")
+    url = f"sqlite:///{tmp_path}/locks.db"
+    with Service("lease", url) as service, service.open().acquire(latch(), deadline=soon()):
+        assert min(seen_by(LOOKS, service, *in_another)) > 0
+
+
+def test_of_two_threads_that_fork_each_releases_what_it_has_locked() -> None:
+    """The second one waits until the first one has forked, and locks what that one is releasing."""
+    sqlite._before_fork()
+    elsewhere(sqlite._after_fork)
+    assert sqlite._OPENING.locked(), "another thread has forked, not this one"
+    sqlite._after_fork()
+    assert not sqlite._OPENING.locked()
+
+
+@pytest.mark.postgres
+def test_steps_that_landed_are_no_failure_when_nobody_can_be_woken(on_postgres: Service) -> None:
+    """Each error but one promises that nothing has happened."""
+    manager = on_postgres.open()
+    assert isinstance(manager, LeaseLockManager)
+    held = manager.acquire(latch(), deadline=soon())
+    connection, number = manager.store.connection, {"number": 0}
+    failing, own = ("SELECT 1 / :number", number), {"request_id": held.request.request_id}
+    remove = "DELETE FROM commit_coord_requests WHERE request_id = :request_id"
+    with pytest.raises(LockServiceUnavailable) as before:
+        connection.run([(remove, own), failing], then=[(remove, own)])
+    assert not isinstance(before.value, Interrupted)
+    held.ensure_active(0)
+    with pytest.raises(Interrupted):
+        connection.run([(remove, own)], then=[failing])
+    assert not standing(manager)
 
 
 @pytest.mark.postgres

@@ -356,6 +356,26 @@ def test_a_mark_is_not_wiped_while_another_x_comes(service: Service, monkeypatch
     came[0].release()
 
 
+def test_a_mark_on_a_parent_that_was_made_anew_is_not_wiped(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reader is freed by force before it wipes; the table's node goes, and comes with the next X."""
+    manager, other, operator = service.open(), service.open(), service.open()
+    operator.acquire(request((X, TABLE)), deadline=soon()).release()
+    wipe, turns, came = Entering.clear_marks, iter([True]), list[HandoverLease]()
+    wanted = request((S, TABLE))
+
+    def late(*arguments: Any) -> None:
+        if next(turns, False):
+            operator.unlock(request_id=wanted.request_id)
+            operator.close()  # removes the parents that nobody uses
+            came.append(other.acquire(request((X, TABLE)), deadline=soon()))
+        wipe(*arguments)
+
+    monkeypatch.setattr(Entering, "clear_marks", late)
+    manager.acquire(wanted, deadline=soon())
+    assert blocked(manager, request((S, TABLE)))
+    came[0].release()
+
+
 # Round trips.
 
 

@@ -222,6 +222,42 @@ _LOCKS = (
 
 _ZOOKEEPER = (
     Mutant(
+        "zookeeper-comes-back-because-it-left",
+        "locks/zookeeper/queue.py",
+        "            part.withdrawn = True\n",
+        "            part.withdrawn = False\n",
+        "tests/sim/test_zookeeper.py::test_a_waiter_behind_a_lock_of_hive_withdraws_once_and_comes_when_that_is_gone",
+    ),
+    Mutant(
+        "zookeeper-sleeps-until-a-parent-is-due",
+        "locks/zookeeper/service.py",
+        "return min(_UNUSED / 4, self.interval) if",
+        "return _UNUSED / 4 if",
+        "tests/sim/test_zookeeper.py::test_a_lease_that_is_granted_while_nothing_else_is_held_is_kept",
+    ),
+    Mutant(
+        "zookeeper-wipes-marks-of-other-nodes",
+        "locks/zookeeper/entering.py",
+        "[Check(part.marker), change]",
+        "[change]",
+        "tests/contract/test_zookeeper.py::test_a_mark_on_a_parent_that_was_made_anew_is_not_wiped",
+    ),
+    Mutant(
+        "a-crash-undoes-what-was-freed-by-force",
+        "locks/sql/requests.py",
+        "            durable=durable,\n",
+        "            durable=False,\n",
+        "tests/sim/test_dead_holders.py"
+        "::test_a_lock_that_was_freed_by_force_has_one_holder_after_its_server_has_crashed",
+    ),
+    Mutant(
+        "each-time-namespace-has-its-own-time",
+        "locks/sql/sqlite.py",
+        "int(self.clock.now() * 1000) - self._ahead_ms",
+        "int(self.clock.now() * 1000)",
+        "tests/contract/test_lease.py::test_a_holder_is_alive_in_every_time_namespace",
+    ),
+    Mutant(
         "zookeeper-offers-twice-when-it-steps-apart",
         "locks/zookeeper/queue.py",
         "        if ticket.offers and not self.retract(ticket.request):\n            ticket.behind",

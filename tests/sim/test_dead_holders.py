@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from commit_coord.locks.base import Lease, LockManager, LockSettings
-from commit_coord.model import LockMode, LockRequest, LockScope, Owner, Resource
+from commit_coord.model import LeaseState, LockMode, LockRequest, LockScope, Owner, Resource
 from tests.proof.sim.locking import LockDatabase, SimulatedLeaseManager
 from tests.proof.sim.metastore import SimulatedHmsManager, SimulatedMetastore
 from tests.proof.sim.plan import Metastore
@@ -59,6 +59,15 @@ def setting(request: pytest.FixtureRequest) -> Iterator[Setting]:
         )
 
 
+def _request(scope: LockScope, name: str) -> LockRequest:
+    return LockRequest.of(
+        scope,
+        {TABLE: LockMode.EXCLUSIVE},
+        owner=Owner(user="u", host=name, pid=1, application="a", process=f"{name} 1"),
+        request_id=f"{name}-1",
+    )
+
+
 @pytest.mark.parametrize("scope", LockScope)
 @pytest.mark.parametrize("held", [1.0, 20.0, 333.0])
 def test_a_waiter_has_the_lock_of_a_dead_holder_one_lease_after_its_last_word(
@@ -71,12 +80,7 @@ def test_a_waiter_has_the_lock_of_a_dead_holder_one_lease_after_its_last_word(
     granted: dict[str, tuple[float, Lease]] = {}
 
     def acquire(name: str) -> None:
-        wanted = LockRequest.of(
-            scope,
-            {TABLE: LockMode.EXCLUSIVE},
-            owner=Owner(user="u", host=name, pid=1, application="a", process=f"{name} 1"),
-            request_id=f"{name}-1",
-        )
+        wanted = _request(scope, name)
         clock = processes[name].clock
         lease = managers[name].acquire(wanted, deadline=clock.now() + 10_000)
         granted[name] = here.now, lease
@@ -93,3 +97,38 @@ def test_a_waiter_has_the_lock_of_a_dead_holder_one_lease_after_its_last_word(
         here.run(until=here.now + 10 * LEASE)
         assert granted["waiter"][0] - (10.0 + held) <= LEASE + SLACK[setting.service]
         granted.clear()
+
+
+@pytest.mark.parametrize("seed", range(1, 5))
+def test_a_lock_that_was_freed_by_force_has_one_holder_after_its_server_has_crashed(seed: int) -> None:
+    """The next holder was granted by a question, which takes nothing to the disk; the old one is alive."""
+    here = World(seed)
+    database = LockDatabase(Service(here, "locks", CALM), lambda: here.now, remote=True, forgets=True)
+    processes = {name: Process(here, name, {}) for name in ("old", "new", "operator")}
+    managers = {
+        name: SimulatedLeaseManager(process, database, SETTINGS, lambda _: None, prompt=False)
+        for name, process in processes.items()
+    }
+    granted: dict[str, Lease] = {}
+
+    def acquire(name: str) -> None:
+        wanted = _request(LockScope.OPERATION, name)
+        granted[name] = managers[name].acquire(wanted, deadline=processes[name].clock.now() + 60)
+
+    def free() -> None:
+        managers["operator"].unlock(request_id="old-1")
+
+    with here.ending():
+        here.start(processes["old"], lambda: acquire("old"))
+        here.run(until=0.2)
+        here.start(processes["new"], lambda: acquire("new"))
+        here.run(until=0.4)
+        here.start(processes["operator"], free)
+        here.run(until=0.8)
+        assert "new" in granted
+        database.crash()
+        here.run(until=LEASE / 2)
+        assert {"old": LeaseState.LOST, "new": LeaseState.HELD} == {name: one.state for name, one in granted.items()}
+        granted.clear()
+    database.db.close()
+    assert not here.escaped

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from kazoo.security import OPEN_ACL_UNSAFE
 
 from commit_coord.local import ZooKeeperEnsemble
 from commit_coord.locks.base import Lease, LockSettings
+from commit_coord.locks.zookeeper.nodes import Create
 from commit_coord.model import LeaseState, LockMode, LockRequest, LockScope, Owner, Resource
 from tests import limits
 from tests.proof.sim.world import CALM, Process, Service, World
@@ -203,6 +205,15 @@ def test_the_simulated_tree_answers_as_a_real_one(real: str, seed: int) -> None:
     assert {"event", 0, 1} == {one[0] for one in answers}
 
 
+def _request(request_id: str) -> LockRequest:
+    return LockRequest.of(
+        LockScope.OPERATION,
+        {Resource(("db", "t")): LockMode.EXCLUSIVE},
+        owner=Owner(user="u", host="h", pid=1, application="a"),
+        request_id=request_id,
+    )
+
+
 @pytest.mark.parametrize("seed", range(1, 11))
 def test_a_lease_is_believed_in_no_longer_than_the_leader_keeps_its_session(seed: int) -> None:
     """The leader hears of a session with its pings alone, and of a follower that is cut off not at all."""
@@ -210,12 +221,7 @@ def test_a_lease_is_believed_in_no_longer_than_the_leader_keeps_its_session(seed
     ensemble = Ensemble(Service(world, "locks", CALM))
     process = Process(world, "holder", {})
     manager = SimulatedZooKeeperManager(process, ensemble, LockSettings(), lambda _: None, prompt=False)
-    wanted = LockRequest.of(
-        LockScope.OPERATION,
-        {Resource(("db", "t")): LockMode.EXCLUSIVE},
-        owner=Owner(user="u", host="h", pid=1, application="a"),
-        request_id="r",
-    )
+    wanted = _request("r")
     kept: list[Lease] = []
     ahead = process.clock.now() - world.now
 
@@ -241,3 +247,98 @@ def test_a_lease_is_believed_in_no_longer_than_the_leader_keeps_its_session(seed
         assert session not in ensemble.lives
         assert kept[0].state is LeaseState.LOST
         kept.clear()
+
+
+def test_a_waiter_behind_a_lock_of_hive_withdraws_once_and_comes_when_that_is_gone() -> None:
+    """However long Hive's query runs: what it deletes itself is no reason to enter again behind the same lock."""
+    world = World(3)
+    ensemble = Ensemble(Service(world, "locks", CALM))
+    process, query = Process(world, "waiter", {}), Process(world, "query", {})
+    manager, hive = (
+        SimulatedZooKeeperManager(one, ensemble, LockSettings(), lambda _: None, prompt=False)
+        for one in (process, query)
+    )
+    wanted = _request("r")
+    granted: list[float] = []
+
+    def lock() -> None:
+        path = "/hive_zookeeper_namespace/db/t/LOCK-EXCLUSIVE-"
+        hive.session.multi([Create(path, b"q1:1:IMPLICIT:select:h", ephemeral=True, sequential=True)])
+
+    def work() -> None:
+        with manager.acquire(wanted, deadline=process.clock.now() + 120):
+            granted.append(world.now)
+
+    with world.ending():
+        world.start(query, lock)
+        world.run(until=1.0)
+        world.start(process, work)
+        world.run(until=60.0)
+        entered = [
+            path for _, changes in ensemble.tree.log for path, node in changes.items() if node and "requests/r" in path
+        ]
+        assert len(entered) == 1
+        (theirs,) = [path for path in ensemble.tree.nodes if "LOCK-" in path]
+        world.start(query, partial(hive.session.delete_each, [theirs]))
+        world.run(until=65.0)
+    assert not world.escaped
+    assert len(granted) == 1
+
+
+def test_a_lease_that_is_granted_while_nothing_else_is_held_is_kept() -> None:
+    """Whatever the heartbeat is waiting for: here it is the end of the minute after which it removes a parent."""
+    world = World(1)
+    ensemble = Ensemble(Service(world, "locks", CALM))
+    process = Process(world, "holder", {})
+    settings = LockSettings(lease_ms=6_000, heartbeat_interval_ms=2_000)
+    manager = SimulatedZooKeeperManager(process, ensemble, settings, lambda _: None, prompt=False)
+    states: set[LeaseState] = set()
+
+    def work() -> None:
+        manager.acquire(_request("r1"), deadline=process.clock.now() + 60).release()
+        process.clock.sleep(3.0)
+        lease = manager.acquire(_request("r2"), deadline=process.clock.now() + 60)
+        for _ in range(200):
+            process.clock.sleep(0.1)
+            states.add(lease.state)
+        lease.release()
+
+    with world.ending():
+        world.start(process, work)
+        world.run(until=40.0)
+    assert not world.escaped
+    assert {LeaseState.HELD} == states
+
+
+def test_what_a_client_costs_in_the_minute_after_a_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its heartbeat wakes up twice in each interval and asks nothing; then it removes the parents, and stops."""
+    world = World(1)
+    ensemble = Ensemble(Service(world, "locks", CALM))
+    process = Process(world, "holder", {})
+    manager = SimulatedZooKeeperManager(process, ensemble, LockSettings(), lambda _: None, prompt=False)
+    beats: list[float] = []
+    asked: list[float] = []
+    leases, connection = manager.parts.queue.leases, manager.session.connection
+    chores, ask = leases.chores, connection.ask
+
+    def noted_chores() -> float | None:
+        beats.append(world.now)
+        return chores()
+
+    def noted_ask(*arguments: Any, **options: Any) -> Any:
+        asked.append(world.now)
+        return ask(*arguments, **options)
+
+    monkeypatch.setattr(leases, "chores", noted_chores)
+    monkeypatch.setattr(connection, "ask", noted_ask)
+    with world.ending():
+        world.start(process, lambda: manager.acquire(_request("r"), deadline=process.clock.now() + 60).release())
+        world.run(until=55.0)
+        assert max(asked) < 1.0
+        assert 20 <= len(beats) <= 23
+        world.run(until=70.0)
+        assert max(asked) > 60.0
+        assert 24 <= len(beats) <= 29
+        world.run(until=1_000.0)
+        assert len(beats) <= 29
+    assert not world.escaped

@@ -51,6 +51,10 @@ def _is_cut(db: psycopg.Connection[Any]) -> bool:
     return False
 
 
+def _is_idle(db: psycopg.Connection[Any]) -> bool:
+    return db.info.transaction_status.name == "IDLE"
+
+
 def _postgres_words(text: str) -> str:
     for word, meaning in _PLACEHOLDERS.items():
         text = text.replace(word, meaning)
@@ -199,7 +203,12 @@ class PostgresConnection(Connection):
                     cursor.nextset()
                 return [_rows(cursor) for _ in calls]
             except BaseException as error:
+                # 1. COMMIT is done.   2. *then* fails, for instance because the queue of notifications is full.
+                # The server tells of the failure alone, and not whether it came before COMMIT.
+                unknown = isinstance(error, psycopg.DatabaseError) and bool(then) and _is_idle(db)
                 self._roll_back(db, error)
+                if unknown:
+                    raise Interrupted("the lock database failed", url=self._store.shown, reason=error) from error
                 raise
 
     def _call(self, cursor: psycopg.ClientCursor[Any], text: str, values: Mapping[str, Any]) -> str:
@@ -302,7 +311,7 @@ class PostgresConnection(Connection):
             self._close_now()
             return
         try:
-            if not db.closed and db.info.transaction_status.name != "IDLE":
+            if not db.closed and not _is_idle(db):
                 db.execute(b"ROLLBACK")
         except BaseException:
             # The server rolls back what a closed connection left open.

@@ -126,6 +126,7 @@ class SqlRequests:
         place: int,
         *,
         forced: bool,
+        durable: bool = True,
         named: Sequence[tuple[str, str]] | None = None,
         waking: Sequence[Step] = (),
         leaving: Sequence[Step] = (),
@@ -139,6 +140,9 @@ class SqlRequests:
             request_id: Which one.
             place: At which place.
             forced: Whatever it is; else only if it has expired by the service's clock.
+            durable: Whether a crash of the server may not undo it. Only its owner's own release may be undone:
+                1. A holds. Somebody else removes A's request, and B is granted: B asks, and writes nothing.
+                2. The server crashes, and forgets the removal.   3. A's heartbeat finds A's request, and B's finds B's.
             named: Its resources and modes; None looks them up.
             waking: Chooses whom else to wake.
             leaving: Done in the same transaction, before the request is gone.
@@ -161,7 +165,7 @@ class SqlRequests:
             ],
             then=[(lease_sql.WAKE, {**lock, "resource": resource, "mode": mode}) for resource, mode in named],
             waking=waking,
-            durable=False,
+            durable=durable,
         )
         return bool(results[len(first) + len(leaving) + len(settling)])
 

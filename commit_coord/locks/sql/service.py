@@ -75,6 +75,7 @@ class SqlLeases(LeaseService[SqlTicket]):
             request.request_id,
             ticket.place,
             forced=True,
+            durable=False,
             named=named,
             waking=_waking(done),
             leaving=self._leaving(ticket),

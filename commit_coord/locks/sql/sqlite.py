@@ -20,7 +20,7 @@ from commit_coord.errors import ConfigError, LockServiceUnavailable
 from commit_coord.locks.base import Interrupted
 from commit_coord.locks.sql import statements as lease_sql
 from commit_coord.locks.sql.store import Connection, DuplicateRequest, Rows, Step, Store, living, shown
-from commit_coord.process import process_name
+from commit_coord.process import boot, boottime_ahead_ms
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +51,8 @@ class SqliteStore(Store):
     """A SQLite file. All its clients are on one host: SQLite's own locks do not reach further.
 
     The time is the host's CLOCK_BOOTTIME, so that nobody gains or loses a lease when the wall clock is set; it
-    starts again with each boot, therefore each row says by which boot it counts.
+    starts again with each boot, therefore each row says by which boot it counts. It is the same in every container:
+    the offset of a time namespace is taken off.
     """
 
     remote = False
@@ -71,7 +72,18 @@ class SqliteStore(Store):
         self.uri = bool(options.get("uri"))
         self.clock = clock
         self._epoch = 0
-        self.clock_name = (process_name(os.getpid()) or socket.gethostname()).partition(":")[0]
+        # No other name and no other time will do: a row of another clock has expired, and is deleted.
+        # 1. A holds. B is made in a moment without a free file descriptor, and names its clock by something else.
+        # 2. B waits for A, finds A's row to be of another clock, deletes it, and is granted.
+        try:
+            self.clock_name, self._ahead_ms = boot(), boottime_ahead_ms()
+        except OSError as error:
+            raise LockServiceUnavailable(
+                "it can't be told by which clock the lock database counts",
+                url=self.shown,
+                reason=error,
+                needed="a /proc that can be read, and a free file descriptor",
+            ) from error
         super().__init__()
 
     def _connect(self) -> Connection:
@@ -82,7 +94,7 @@ class SqliteStore(Store):
 
         They are read here and not by an SQL function: SQLite would swallow a Ctrl-C that arrives in a callback.
         """
-        now, wall = int(self.clock.now() * 1000), self.clock.wall_ms()
+        now, wall = int(self.clock.now() * 1000) - self._ahead_ms, self.clock.wall_ms()
         # Kept until the wall clock is set: the two are read and rounded one by one, and what ends would seem to move.
         if abs(wall - now - self._epoch) > _SET_MS:
             self._epoch = wall - now
@@ -251,7 +263,20 @@ class SqliteConnection(Connection):
 
 _CONNECTIONS: weakref.WeakKeyDictionary[SqliteConnection, None] = weakref.WeakKeyDictionary()
 _OPENING = threading.Lock()
-_QUIET: list[threading.Lock] = []
+
+
+class _Quiet(threading.local):
+    """What a thread that forks has locked.
+
+    1. A and B fork. A locks all.   2. B waits for the first lock.   3. A has forked, and releases the first lock.
+    4. B takes it. With one list for both, A would release what B has.
+    """
+
+    def __init__(self) -> None:
+        self.locks: list[threading.Lock] = []
+
+
+_QUIET = _Quiet()
 
 
 def _before_fork() -> None:
@@ -264,14 +289,14 @@ def _before_fork() -> None:
         if not lock.acquire(timeout=2.0):
             logger.warning("forked while a transaction on a SQLite lock database was under way")
             continue
-        _QUIET.append(lock)
+        _QUIET.locks.append(lock)
         if connection is not None:
             connection._close_now()
 
 
 def _after_fork() -> None:
-    while _QUIET:
-        _QUIET.pop().release()
+    while _QUIET.locks:
+        _QUIET.locks.pop().release()
 
 
 os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)

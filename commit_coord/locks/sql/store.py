@@ -60,7 +60,7 @@ class Connection(ABC):
         transaction: it finds waiters whose requests *steps* will delete.
 
         What is not *durable* may be undone by a crash of the server right after it, and does not wait for the disk.
-        Removals are so: a request that comes back is not extended and expires.
+        A release is so: its owner does not extend a request that comes back, and it expires.
 
         Guarantee: on any exception but :class:`Interrupted` nothing of *steps* has happened.
 

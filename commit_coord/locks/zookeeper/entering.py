@@ -119,7 +119,7 @@ class Entering:
             path = f"{self._nodes.path(request, resource)}/{node.name}"
             ticket.turn.clear()
             # Watch our own marker too: the request may be removed by force.
-            found, marker = self._session.get([path, part.marker], patience, watch=partial(woken, ticket, part.marker))
+            found, marker = self._session.get([path, part.marker], patience, watch=partial(woken, ticket, part))
             if marker is None:
                 raise Gone
             if found is not None:
@@ -250,10 +250,16 @@ class Entering:
         1. We find a mark with version 7.   2. The listing shows no X lock.
         3. Another request enters an X lock and writes its mark: version 8.
         4. Our change, which clears the data of version 7, is refused.
+
+        As long as our nodes exist, the version is one of the same node. If they don't:
+
+        1. We find a mark with version 1.   2. The listing shows no X lock.   3. Our nodes go, and the empty parent.
+        4. Another request enters an X lock: a new parent, version 1.   5. Our change is refused, as our marker is gone.
         """
         for resource in unmarked:
+            change = Change(self._nodes.path(request, resource), b"", part.marks.pop(resource))
             with suppress(MultiRefused):
-                self._session.multi([Change(self._nodes.path(request, resource), b"", part.marks.pop(resource))])
+                self._session.multi([Check(part.marker), change])
 
     def _judge(
         self, ticket: ZooKeeperTicket, part: Part, listings: Sequence[Listing | None]
@@ -281,7 +287,16 @@ class Entering:
         return blocked
 
 
-def woken(ticket: ZooKeeperTicket, marker: str, path: str | None) -> None:
-    """Wake the thread of *ticket*, which then looks at its queues again; called in kazoo's thread."""
-    ticket.ended |= path == marker
+def woken(ticket: ZooKeeperTicket, part: Part, path: str | None) -> None:
+    """Wake the thread of *ticket*, which then looks at its queues again; called in kazoo's thread.
+
+    Not because of what it has done itself:
+
+    1. It withdraws, to wait apart until the lock that blocks it is gone.   2. That deletes the marker that it watches.
+    3. Woken by that it would enter again behind the same lock, and withdraw again, as long as the lock is held.
+    """
+    if path == part.marker:
+        if part.withdrawn:
+            return
+        ticket.ended = True
     ticket.turn.set()

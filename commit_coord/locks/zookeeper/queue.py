@@ -181,6 +181,8 @@ class ZooKeeperQueue:
         if ticket.offers and not self.retract(ticket.request):
             ticket.behind = blocker.path, self._clock.now()  # keep the place; the time behind this lock counts from now
             return blocker
+        for part in ticket.parts:
+            part.withdrawn = True
         self._retries.until(deadline, lambda: self.leases.remove(ticket))
         self._begin_anew(ticket)
         if len(ticket.parts) > 1:

@@ -128,14 +128,20 @@ class ZooKeeperLeases(LeaseService[ZooKeeperTicket]):
         return [ticket for ticket in tickets if there.issuperset(paths[ticket])]
 
     def chores(self) -> float | None:
-        """Remove empty parents and expired journal entries."""
+        """Remove empty parents and expired journal entries.
+
+        As long as parents are left, a beat comes in each interval, although nothing is due for longer:
+
+        1. Nothing is held, and the beat sleeps until a parent is due.   2. A lock is granted; to wake the beat for each
+        would cost every commit something.   3. The lease ends before the next beat.
+        """
         more = False
         with suppress(LockServiceUnavailable):
             more = self._remove_unused_parents(_UNUSED)
             more |= self._forget_expired()
         if more:
             return _SOON
-        return _UNUSED / 4 if self.unused_parents else None
+        return min(_UNUSED / 4, self.interval) if self.unused_parents else None
 
     def _forget_expired(self) -> bool:
         """Delete journal entries whose span is over; return whether more are left than one heartbeat can delete."""

@@ -49,6 +49,8 @@ class Part:
     """Resources that are not known to be free yet."""
     marks: dict[Resource, int] = field(default_factory=dict)
     """The node versions of resources that have a mark, read before their locks were listed."""
+    withdrawn: bool = False
+    """Whether this client deletes it, or has, to wait apart."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
