@@ -6,7 +6,8 @@ Theory of operation
     renews all tickets of a client together, and does again what failed.
 
     A ticket is forgotten only when the service has forgotten it. So an interrupt at any line of a release leaves a
-    ticket whose lease is RELEASED: the heartbeat finds it, and to release again does the rest too.
+    ticket whose lease is RELEASED or nobody's: the heartbeat finds it, and to release again does the rest too. What a
+    release has to tell is in the ticket, which outlives the lease.
 
 Forks
     A forked child neither extends nor releases what its parent holds: it finds another pid and leaves all as it is.
@@ -57,13 +58,15 @@ class Ticket:
     holder: weakref.ref[HeartbeatLease] | None = None
     """The lease that it was granted as. Weak: so it is found out that its holder dropped it without a release."""
     kept: HeartbeatLease | None = None
-    """The lease again, where it does not end with its holder: of a LOCK statement, or about to be released."""
+    """The lease again, where it does not end with its holder: of a LOCK statement."""
     was_contended: bool = False
     """Whether another request was in the way, or may have been."""
     handover_note: str | None = None
     """The note of the last latch holder."""
     next_note: str | None = None
     """The note for the next latch holder."""
+    settled: tuple[Sequence[JournalEntry], Sequence[str]] = (), ()
+    """The outcomes that the release reports to the owners of offers."""
 
     @property
     def lease(self) -> HeartbeatLease | None:
@@ -128,7 +131,6 @@ class HeartbeatLease(HandoverLease):
 
     def release(self) -> None:
         """See :meth:`Lease.release`."""
-        self.ticket.kept = self
         self.keeper.release(self.ticket)
 
 
@@ -137,8 +139,6 @@ class CarryingLease(HeartbeatLease):
 
     def __init__(self, keeper: Keeper[Any], offers: Offers, ticket: Ticket, generation: Generation) -> None:
         super().__init__(keeper, ticket, generation)
-        self.settled: tuple[Sequence[JournalEntry], Sequence[str]] = (), ()
-        """The outcomes that the release reports to the owners of offers."""
         self._offers = offers
         # Nobody could take the offer of a request that did not wait.
         self._retracted = None if ticket.was_contended else True
@@ -163,8 +163,7 @@ class CarryingLease(HeartbeatLease):
 
     def settle(self, done: Sequence[JournalEntry], returned: Sequence[str]) -> None:
         """See :meth:`HandoverLease.settle`."""
-        self.ticket.kept = self
-        self.settled = done, returned
+        self.ticket.settled = done, returned
 
     def retract(self) -> bool:
         """See :meth:`HandoverLease.retract`."""

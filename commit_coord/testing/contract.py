@@ -789,6 +789,27 @@ class LockContract:
             lease.release()
         assert not blocked(manager, request((X, TABLE)))
 
+    @EACH_LINE
+    def test_an_interrupt_at_any_line_of_a_release_leaves_nothing(self, service: Service, stride: int) -> None:
+        """Nobody releases it again: a ``with`` block does not, and its lease is nobody's afterwards."""
+        times = {"lease_ms": 1000, "heartbeat_interval_ms": 200}
+        manager, other = service.open(**times), service.open(**times)
+        files = (f"{os.sep}commit_coord{os.sep}locks{os.sep}", inspect.getfile(type(manager)))
+        held: list[Lease] = []
+
+        def action() -> None:
+            with held.pop():
+                pass
+
+        for step in range(1, 5000, stride):
+            held.append(manager.acquire(latch(), deadline=soon()))
+            reached = interrupted_at(step, action, files)
+            until(lambda: not standing(other), f"nothing left after an interrupt at line {step}")
+            if not reached:
+                break
+        else:
+            pytest.fail("release has no end")
+
     @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a driver's half-run generators
     def test_a_signal_at_any_moment_leaves_nothing(self, service: Service) -> None:
         """Real signals, inside the database driver too."""
