@@ -320,14 +320,15 @@ class Keeper(Generic[TicketT]):
             last_confirmed_at=self.service.counted_from(ticket),
             lease=None if ticket.request.explicit else self.service.lease_seconds,
         )
-        if lease._transition(state, reason or "the lease ran out without a confirmation from the service") and (
-            state is LeaseState.LOST
-        ):
-            self._tickets.pop(ticket.request.request_id, None)
+        if not lease._change(state, reason or "the lease ran out without a confirmation from the service"):
+            return
+        if state is LeaseState.LOST:
             if self.service.keeps_lost(ticket):
                 self._tickets.unreleased[ticket] = None
                 self.heartbeat.ensure_running()
+            self._tickets.pop(ticket.request.request_id, None)
             self._events.emit(LockLeaseLost(request=str(ticket.request), reason=lease._reason))
+        lease._tell(state)
 
     def ensure_active(self, ticket: TicketT, max_age_ms: int | None) -> None:
         """See :meth:`Lease.ensure_active`."""
@@ -368,12 +369,13 @@ class Keeper(Generic[TicketT]):
                 self.observe(ticket, LeaseEvent.MISSED, silence)
         for ticket in list(self._tickets.values()):
             lease = ticket.lease
-            if ticket.is_dropped:
-                logger.warning("a lease was dropped without a release; its locks are given back: %s", ticket.request)
-                self._emitter.ended(ticket.request.request_id)
-            if ticket.is_dropped or (lease is not None and lease._state is LeaseState.RELEASED):
+            # Over, and still here: who ended it was interrupted.
+            if ticket.is_dropped or (lease is not None and lease._state in (LeaseState.RELEASED, LeaseState.LOST)):
                 self._tickets.unreleased[ticket] = None
                 self._tickets.pop(ticket.request.request_id, None)
+            if ticket.is_dropped:
+                self._emitter.ended(ticket.request.request_id)
+                logger.warning("a lease was dropped without a release; its locks are given back: %s", ticket.request)
         self._release_late()
         kept = [ticket for ticket in list(self._tickets.values()) if self.service.needs_heartbeat(ticket)]
         now, interval = self._clock.now(), self.service.interval

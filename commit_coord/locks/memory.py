@@ -116,8 +116,9 @@ class MemoryLeases:
     def lost(self, request_id: str) -> None:
         """The lease of *request_id* was freed by force."""
         lease = self._leases.get(request_id)
-        if lease is not None and lease._transition(LeaseState.LOST, "released by force"):
+        if lease is not None and lease._change(LeaseState.LOST, "released by force"):
             self._events.emit(LockLeaseLost(request=str(lease.request), reason="released by force"))
+            lease._tell(LeaseState.LOST)
 
     def close(self, end_waits: Callable[[], None]) -> None:
         """Release every lease of this client that is not explicit."""

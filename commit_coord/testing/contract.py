@@ -873,6 +873,21 @@ class LockContract:
         lease.release()
         assert [LeaseState.RELEASED] == told
 
+    def test_a_lost_lease_is_told_as_an_event_whatever_its_listeners_do(
+        self, service: Service, manager: HandoverLockManager, other: HandoverLockManager
+    ) -> None:
+        """A listener that ends its thread ends it after everything is noted."""
+        if not manager.guarantees.mutual_exclusion:
+            excludes_nothing(manager, other)
+            return
+        lease = manager.acquire(latch(), deadline=soon())
+        lease.add_listener(lambda *_: sys.exit("a listener of the test"))
+        with suppress(SystemExit, LockLost):
+            other.unlock(request_id=lease.request.request_id)
+            lease.ensure_active(0)
+        assert LeaseState.LOST is lease.state
+        until(lambda: any(isinstance(event, LockLeaseLost) for event in service.seen), "word of the loss")
+
     def test_an_acquire_is_told_as_an_event(self, service: Service, manager: HandoverLockManager) -> None:
         """Who watches sees what was granted."""
         with manager.acquire(latch(), deadline=soon()) as lease:
