@@ -10,7 +10,8 @@ Theory of operation
     release has to tell is in the ticket, which outlives the lease.
 
 Forks
-    A forked child neither extends nor releases what its parent holds: it finds another pid and leaves all as it is.
+    A forked child neither holds, extends nor releases what its parent holds: it finds another pid and leaves all as it
+    is.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from commit_coord.clock import Clock
-from commit_coord.errors import LockError, LockServiceUnavailable
+from commit_coord.errors import LockError, LockLost, LockServiceUnavailable
 from commit_coord.events import Events, LockLeaseLost, LockReleaseFailed
 from commit_coord.locks.base import BRIEFLY, Interrupted, LockSettings
 from commit_coord.locks.event_emitter import LockEventEmitter
@@ -306,11 +307,18 @@ class Keeper(Generic[TicketT]):
 
     # Hold.
 
-    def observe(self, ticket: TicketT, event: LeaseEvent, reason: str = "") -> None:
-        """Move the lease of *ticket* by the state table; forget and announce one that is lost."""
-        lease = ticket.lease
-        if lease is None or self._pid != os.getpid():
-            return
+    def observe(self, ticket: TicketT, event: LeaseEvent, reason: str = "") -> bool:
+        """Move the lease of *ticket* by the state table; forget and announce one that is lost.
+
+        Return False, and do nothing, in a forked child.
+        """
+        if self._pid != os.getpid():
+            return False
+        if (lease := ticket.lease) is not None:
+            self._move(ticket, lease, event, reason)
+        return True
+
+    def _move(self, ticket: TicketT, lease: HeartbeatLease, event: LeaseEvent, reason: str) -> None:
         if (denial := self.service.denial(ticket)) is not None:
             event, reason = LeaseEvent.DENIED, denial
         state = next_state(
@@ -334,7 +342,10 @@ class Keeper(Generic[TicketT]):
         """See :meth:`Lease.ensure_active`."""
         lease = ticket.lease
         assert lease is not None
-        self.observe(ticket, LeaseEvent.TICK)
+        # 1. A process forks.   2. The parent releases, and somebody else is granted.   3. The child asks: it has a copy
+        # of the lease, of which nobody tells it, and may not renew either what the parent is about to give up.
+        if not self.observe(ticket, LeaseEvent.TICK):
+            raise LockLost("the lease belongs to the process that acquired it", locks=ticket.request)
         lease._raise_if_over()
         limit = self.service.lease_seconds / 3 if max_age_ms is None else max_age_ms / 1000
         if not ticket.request.explicit and self._clock.now() - ticket.last_confirmed_at < limit:

@@ -1089,13 +1089,19 @@ class LockContract:
     def test_a_forked_child_leaves_its_parents_locks_alone(
         self, service: Service, manager: HandoverLockManager
     ) -> None:
-        """A child that unwinds through the parent's with block releases nothing, and can take locks of its own."""
+        """A child that unwinds through the parent's with block releases nothing, and can take locks of its own.
+
+        Nor does it hold what it inherited: the parent may release that, and the child would not learn of it.
+        """
         if not manager.guarantees.expiry:
             expires_never(manager)
             return
         with manager.acquire(request((X, TABLE)), deadline=soon()) as lease:
 
             def work(_: HandoverLockManager) -> None:
+                for max_age_ms in (None, 0):
+                    with pytest.raises(LockLost, match="belongs to the process that acquired it"):
+                        lease.ensure_active(max_age_ms)
                 lease.release()
                 assert blocked(manager, request((X, TABLE)))
                 manager.acquire(latch(), deadline=soon()).release()
