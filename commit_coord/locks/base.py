@@ -175,10 +175,21 @@ class Lease(ABC):
 
     def _transition(self, state: LeaseState, reason: str = "") -> bool:
         """Change to *state* unless the present state is final, and call the listeners. Return whether it changed."""
+        changed = self._change(state, reason)
+        if changed:
+            self._tell(state)
+        return changed
+
+    def _change(self, state: LeaseState, reason: str) -> bool:
+        """Change to *state* unless the present state is final. Return whether it changed."""
         with self._state_lock:
             if self._state in (LeaseState.LOST, LeaseState.RELEASED) or self._state is state:
                 return False
             self._state, self._reason = state, reason
+            return True
+
+    def _tell(self, state: LeaseState) -> None:
+        """Call the listeners. One that raises SystemExit, or an interrupt, ends this: what matters is noted before."""
         for listener in tuple(self._listeners):
             try:
                 listener(self, state)
@@ -186,7 +197,6 @@ class Lease(ABC):
                 # release must not raise, and the heartbeat must continue for other leases, so a listener's error is
                 # only logged.
                 logger.exception("a lease listener failed on %s", state)
-        return True
 
     def _raise_if_over(self) -> None:
         """Raise LockLost when the lease is LOST or RELEASED."""

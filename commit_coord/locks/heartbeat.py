@@ -6,6 +6,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 from commit_coord.locks.base import Extension
 
@@ -24,7 +25,7 @@ class Heartbeat(Extension):
 
     Args:
         beat: Does what is due; returns the seconds until the next beat, None when nothing is left. What it
-            raises is logged, and it is called again after *idle*.
+            raises is logged, SystemExit too, and it is called again after *idle*.
         idle: Seconds between beats that have nothing to do.
         name: The thread's name.
         also: What else extends the leases; paused and resumed together with this.
@@ -63,9 +64,11 @@ class Heartbeat(Extension):
 
     def stop(self) -> None:
         """End the thread and wait for a beat that is under way. The next :meth:`ensure_running` starts it again."""
-        self.pause()
-        self._paused = False
-        self._also.resume()
+        try:
+            self.pause()
+        finally:
+            self._paused = False
+            self._also.resume()
 
     def pause(self) -> None:
         """As :meth:`stop`, and stay ended until :meth:`resume`: to see what becomes of leases that nobody extends."""
@@ -73,11 +76,13 @@ class Heartbeat(Extension):
             self._start_over()
         self._paused = True
         with self._lock:
-            thread = self._thread
-        self._wake.set()
+            # The thread ends as soon as its event is not this one any more: also if nobody waits for that,
+            # because the wait is interrupted.
+            thread, wake = self._thread, self._wake
+            self._thread, self._wake = None, threading.Event()
+        wake.set()
         if thread is not None and thread is not threading.current_thread():
             thread.join()
-        self._thread = None
         self._also.pause()
 
     def resume(self) -> None:
@@ -97,24 +102,37 @@ class Heartbeat(Extension):
                 self._thread = thread
 
     def _run(self, wake: threading.Event) -> None:
+        try:
+            self._beat_while_due(wake)
+        finally:
+            # Whatever ended it: the next ensure_running starts another one.
+            with self._lock:
+                if self._thread is threading.current_thread():
+                    self._thread = None
+
+    def _beat_while_due(self, wake: threading.Event) -> None:
         idle_beats = 0
-        while not self._paused:
+        while self._wake is wake:
             self._wanted = False
             try:
                 delay = self._beat()
-            except Exception:
-                # One beat that failed must not leave all later ones undone.
-                logger.exception("a heartbeat failed")
+            except BaseException:
+                # One beat that failed must not leave all later ones undone: neither one whose listener calls sys.exit,
+                # nor one whose logger fails.
+                with suppress(BaseException):
+                    logger.exception("a heartbeat failed")
                 delay = self._idle
             idle_beats = 0 if delay is not None else idle_beats + 1
-            if idle_beats > 1 and self._ends():
+            if idle_beats > 1 and self._ends(wake):
                 return
             wake.wait(self._idle if delay is None else delay)
             wake.clear()
 
-    def _ends(self) -> bool:
+    def _ends(self, wake: threading.Event) -> bool:
         """End this thread unless it is wanted after all; see :meth:`ensure_running`."""
         with self._lock:
+            if self._wake is not wake:
+                return True  # It was stopped, and another one may run by now.
             self._thread = None
             if self._wanted:
                 self._thread = threading.current_thread()

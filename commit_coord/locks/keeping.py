@@ -6,10 +6,12 @@ Theory of operation
     renews all tickets of a client together, and does again what failed.
 
     A ticket is forgotten only when the service has forgotten it. So an interrupt at any line of a release leaves a
-    ticket whose lease is RELEASED: the heartbeat finds it, and to release again does the rest too.
+    ticket whose lease is RELEASED or nobody's: the heartbeat finds it, and to release again does the rest too. What a
+    release has to tell is in the ticket, which outlives the lease.
 
 Forks
-    A forked child neither extends nor releases what its parent holds: it finds another pid and leaves all as it is.
+    A forked child neither holds, extends nor releases what its parent holds: it finds another pid and leaves all as it
+    is.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from commit_coord.clock import Clock
-from commit_coord.errors import LockError, LockServiceUnavailable
+from commit_coord.errors import LockError, LockLost, LockServiceUnavailable
 from commit_coord.events import Events, LockLeaseLost, LockReleaseFailed
 from commit_coord.locks.base import BRIEFLY, Interrupted, LockSettings
 from commit_coord.locks.event_emitter import LockEventEmitter
@@ -57,13 +59,15 @@ class Ticket:
     holder: weakref.ref[HeartbeatLease] | None = None
     """The lease that it was granted as. Weak: so it is found out that its holder dropped it without a release."""
     kept: HeartbeatLease | None = None
-    """The lease again, where it does not end with its holder: of a LOCK statement, or about to be released."""
+    """The lease again, where it does not end with its holder: of a LOCK statement."""
     was_contended: bool = False
     """Whether another request was in the way, or may have been."""
     handover_note: str | None = None
     """The note of the last latch holder."""
     next_note: str | None = None
     """The note for the next latch holder."""
+    settled: tuple[Sequence[JournalEntry], Sequence[str]] = (), ()
+    """The outcomes that the release reports to the owners of offers."""
 
     @property
     def lease(self) -> HeartbeatLease | None:
@@ -128,7 +132,6 @@ class HeartbeatLease(HandoverLease):
 
     def release(self) -> None:
         """See :meth:`Lease.release`."""
-        self.ticket.kept = self
         self.keeper.release(self.ticket)
 
 
@@ -137,8 +140,6 @@ class CarryingLease(HeartbeatLease):
 
     def __init__(self, keeper: Keeper[Any], offers: Offers, ticket: Ticket, generation: Generation) -> None:
         super().__init__(keeper, ticket, generation)
-        self.settled: tuple[Sequence[JournalEntry], Sequence[str]] = (), ()
-        """The outcomes that the release reports to the owners of offers."""
         self._offers = offers
         # Nobody could take the offer of a request that did not wait.
         self._retracted = None if ticket.was_contended else True
@@ -163,8 +164,7 @@ class CarryingLease(HeartbeatLease):
 
     def settle(self, done: Sequence[JournalEntry], returned: Sequence[str]) -> None:
         """See :meth:`HandoverLease.settle`."""
-        self.ticket.kept = self
-        self.settled = done, returned
+        self.ticket.settled = done, returned
 
     def retract(self) -> bool:
         """See :meth:`HandoverLease.retract`."""
@@ -307,11 +307,18 @@ class Keeper(Generic[TicketT]):
 
     # Hold.
 
-    def observe(self, ticket: TicketT, event: LeaseEvent, reason: str = "") -> None:
-        """Move the lease of *ticket* by the state table; forget and announce one that is lost."""
-        lease = ticket.lease
-        if lease is None or self._pid != os.getpid():
-            return
+    def observe(self, ticket: TicketT, event: LeaseEvent, reason: str = "") -> bool:
+        """Move the lease of *ticket* by the state table; forget and announce one that is lost.
+
+        Return False, and do nothing, in a forked child.
+        """
+        if self._pid != os.getpid():
+            return False
+        if (lease := ticket.lease) is not None:
+            self._move(ticket, lease, event, reason)
+        return True
+
+    def _move(self, ticket: TicketT, lease: HeartbeatLease, event: LeaseEvent, reason: str) -> None:
         if (denial := self.service.denial(ticket)) is not None:
             event, reason = LeaseEvent.DENIED, denial
         state = next_state(
@@ -321,20 +328,24 @@ class Keeper(Generic[TicketT]):
             last_confirmed_at=self.service.counted_from(ticket),
             lease=None if ticket.request.explicit else self.service.lease_seconds,
         )
-        if lease._transition(state, reason or "the lease ran out without a confirmation from the service") and (
-            state is LeaseState.LOST
-        ):
-            self._tickets.pop(ticket.request.request_id, None)
+        if not lease._change(state, reason or "the lease ran out without a confirmation from the service"):
+            return
+        if state is LeaseState.LOST:
             if self.service.keeps_lost(ticket):
                 self._tickets.unreleased[ticket] = None
                 self.heartbeat.ensure_running()
+            self._tickets.pop(ticket.request.request_id, None)
             self._events.emit(LockLeaseLost(request=str(ticket.request), reason=lease._reason))
+        lease._tell(state)
 
     def ensure_active(self, ticket: TicketT, max_age_ms: int | None) -> None:
         """See :meth:`Lease.ensure_active`."""
         lease = ticket.lease
         assert lease is not None
-        self.observe(ticket, LeaseEvent.TICK)
+        # 1. A process forks.   2. The parent releases, and somebody else is granted.   3. The child asks: it has a copy
+        # of the lease, of which nobody tells it, and may not renew either what the parent is about to give up.
+        if not self.observe(ticket, LeaseEvent.TICK):
+            raise LockLost("the lease belongs to the process that acquired it", locks=ticket.request)
         lease._raise_if_over()
         limit = self.service.lease_seconds / 3 if max_age_ms is None else max_age_ms / 1000
         if not ticket.request.explicit and self._clock.now() - ticket.last_confirmed_at < limit:
@@ -369,12 +380,13 @@ class Keeper(Generic[TicketT]):
                 self.observe(ticket, LeaseEvent.MISSED, silence)
         for ticket in list(self._tickets.values()):
             lease = ticket.lease
-            if ticket.is_dropped:
-                logger.warning("a lease was dropped without a release; its locks are given back: %s", ticket.request)
-                self._emitter.ended(ticket.request.request_id)
-            if ticket.is_dropped or (lease is not None and lease._state is LeaseState.RELEASED):
+            # Over, and still here: who ended it was interrupted.
+            if ticket.is_dropped or (lease is not None and lease._state in (LeaseState.RELEASED, LeaseState.LOST)):
                 self._tickets.unreleased[ticket] = None
                 self._tickets.pop(ticket.request.request_id, None)
+            if ticket.is_dropped:
+                self._emitter.ended(ticket.request.request_id)
+                logger.warning("a lease was dropped without a release; its locks are given back: %s", ticket.request)
         self._release_late()
         kept = [ticket for ticket in list(self._tickets.values()) if self.service.needs_heartbeat(ticket)]
         now, interval = self._clock.now(), self.service.interval

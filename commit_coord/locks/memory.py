@@ -40,12 +40,13 @@ _TICK = 0.1
 """Seconds between two looks of a waiter whether a lease was dropped without a release."""
 
 HolderOf = Callable[[LockRequest, Blocker], Holder]
+Settle = Callable[[Ticket, Sequence[JournalEntry], Sequence[str], str | None], None]
 
 
 class MemoryLease(HandoverLease):
     """Ends by release or by force; its process is its liveness."""
 
-    def __init__(self, space: Space, ticket: Ticket, settle: Callable[[Sequence[JournalEntry], Sequence[str]], None]):
+    def __init__(self, space: Space, ticket: Ticket, settle: Settle) -> None:
         super().__init__(ticket.request, Generation(ticket.place))
         self._space = space
         self._ticket = ticket
@@ -83,9 +84,7 @@ class MemoryLease(HandoverLease):
         """Release the locks and wake the requests that are granted now."""
         try:
             if self._transition(LeaseState.RELEASED):
-                if self._next_note is not None and self.request.table is not None:
-                    self._space.keep_note(self.request.table, self._next_note)
-                self._settle(*self._settled)
+                self._settle(self._ticket, *self._settled, self._next_note)
         finally:
             self._space.remove(self._ticket)
 
@@ -116,8 +115,9 @@ class MemoryLeases:
     def lost(self, request_id: str) -> None:
         """The lease of *request_id* was freed by force."""
         lease = self._leases.get(request_id)
-        if lease is not None and lease._transition(LeaseState.LOST, "released by force"):
+        if lease is not None and lease._change(LeaseState.LOST, "released by force"):
             self._events.emit(LockLeaseLost(request=str(lease.request), reason="released by force"))
+            lease._tell(LeaseState.LOST)
 
     def close(self, end_waits: Callable[[], None]) -> None:
         """Release every lease of this client that is not explicit."""
@@ -257,10 +257,10 @@ class MemoryQueue:
             request_id=other.request.request_id, owner=other.request.owner, requested_at_ms=other.requested_at_ms
         )
 
-    def _settle(self, done: Sequence[JournalEntry], returned: Sequence[str]) -> None:
+    def _settle(self, holder: Ticket, done: Sequence[JournalEntry], returned: Sequence[str], note: str | None) -> None:
         for entry in done:
             self.space.answers.put(entry, self._clock.now(), self._answer_ms)
-        self.space.settle([entry.request_id for entry in done], returned)
+        self.space.settle(holder, [entry.request_id for entry in done], returned, note)
 
 
 class MemoryLockTable:

@@ -7,7 +7,7 @@ import os
 import threading
 from bisect import bisect_left
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from commit_coord.errors import LockRefused
@@ -131,23 +131,23 @@ class Space:
             ticket.retracted = not ticket.taken
             return ticket.retracted
 
-    def settle(self, done: Iterable[str], returned: Iterable[str]) -> None:
-        """End the requests *done*, whose answers are there already; leave the *returned* ones to their owners."""
-        for request_id in done:
-            if ticket := self._tickets.get(request_id):
-                self.remove(ticket)
-                ticket.turn.set()
-        with self._mutex:
-            for request_id in returned:
-                if ticket := self._tickets.get(request_id):
-                    ticket.taken = False
+    def settle(self, holder: Ticket, done: Sequence[str], returned: Sequence[str], note: str | None) -> None:
+        """Pass on what *holder* leaves, if it still has its place.
 
-    def keep_note(self, table: Resource, note: str) -> None:
-        """Keep *note* for the next holder of the latch of *table*."""
-        if note:
-            self.notes[table] = note
-        else:
-            self.notes.pop(table, None)
+        Args:
+            holder: Which releases.
+            done: Requests to end; their answers are there already.
+            returned: Requests to leave to their owners.
+            note: For the next holder; None leaves the one that is there.
+        """
+        try:
+            with self._mutex:
+                self._settle(holder, done, returned, note)
+        except BaseException:
+            # As in remove: what is half removed is granted as if nobody were in its way.
+            with self._mutex:
+                self._settle(holder, done, returned, note)
+            raise
 
     def remove_dropped(self) -> None:
         """Remove what was let go of without a release."""
@@ -208,6 +208,28 @@ class Space:
             ticket.turn.set()
         else:
             self._watchers.setdefault(blocker, set()).add(ticket.place)
+
+    def _settle(self, holder: Ticket, done: Sequence[str], returned: Sequence[str], note: str | None) -> None:
+        # 1. A takes the offer of B, and carries it out.   2. A is freed by force, and not told yet; B is granted.
+        # 3. A settles. If that ended B's request, a third one would be granted beside B.
+        if self._tickets.get(holder.request.request_id) is not holder:
+            return
+        for request_id in done:
+            if ticket := self._tickets.get(request_id):
+                self._remove(ticket)
+                ticket.turn.set()
+        for request_id in returned:
+            if ticket := self._tickets.get(request_id):
+                ticket.taken = False
+        if note is not None and holder.request.table is not None:
+            self._keep_note(holder.request.table, note)
+
+    def _keep_note(self, table: Resource, note: str) -> None:
+        """Keep *note* for the next holder of the latch of *table*."""
+        if note:
+            self.notes[table] = note
+        else:
+            self.notes.pop(table, None)
 
     def _remove(self, ticket: Ticket) -> bool:
         if self._tickets.get(ticket.request.request_id) is not ticket:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.config import OperationLocks
-from commit_coord.errors import StatementError
+from commit_coord.errors import LockError, StatementError
 from commit_coord.iceberg.named_partitions import OPEN, partition_levels
 from commit_coord.locks.hive_lease import HiveLease, LeaseObject, Leases
 from commit_coord.model import LockEntry, LockMode, LockScope, LockState, Resource
@@ -142,7 +143,15 @@ class Session:
     def _lock(self, statement: Lock, mode: LockMode, text: str) -> Answer:
         resource = self._resource(statement)
         request = self.catalog.lock_request([(resource, mode)], statement=text, explicit=True)
-        self.catalog.acquire_operation(request)
+        try:
+            self.catalog.acquire_operation(request)
+        except LockError:
+            raise  # It left nothing.
+        except BaseException:
+            # 1. The lock is granted.   2. Ctrl-C, on the way to us.   3. Nobody knows of it, and it has no end.
+            with suppress(LockError):
+                self.catalog.locks.unlock(request_id=request.request_id)
+            raise
         ends = "UNLOCK, or until this process ends," if self.catalog.locks.guarantees.reach == "process" else "UNLOCK"
         return show.message(f"locked until {ends}: {request}".replace(",:", ":"))
 

@@ -288,6 +288,21 @@ class CarryingContract(_TwoClients):
         second.release()
         c.lease().release()
 
+    def test_a_lease_that_nobody_keeps_is_given_back_when_it_has_settled_too(self, service: Service) -> None:
+        """An interrupt came before its release. The owner of the offer is answered, or granted and in doubt."""
+        times = {"lease_ms": 1000, "heartbeat_interval_ms": 200}
+        manager, other = service.open(**times), service.open(**times)
+        holder = manager.acquire(latch(), deadline=soon())
+        waiter = Submitter(other, offering("a")).queued()
+        holder.settle([answer(offer.request_id) for offer in takes(holder, 10, 1)], [])
+        del holder
+        until(lambda: not waiter.waits, "the end of the wait")
+        if isinstance(waiter.got, HandoverLease):
+            assert not waiter.got.retract()
+            waiter.got.release()
+        else:
+            assert answer(waiter.request.request_id) == waiter.answer()
+
     def test_a_waiter_that_is_freed_by_force_does_not_know(
         self, manager: HandoverLockManager, other: HandoverLockManager
     ) -> None:

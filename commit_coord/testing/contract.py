@@ -789,6 +789,27 @@ class LockContract:
             lease.release()
         assert not blocked(manager, request((X, TABLE)))
 
+    @EACH_LINE
+    def test_an_interrupt_at_any_line_of_a_release_leaves_nothing(self, service: Service, stride: int) -> None:
+        """Nobody releases it again: a ``with`` block does not, and its lease is nobody's afterwards."""
+        times = {"lease_ms": 1000, "heartbeat_interval_ms": 200}
+        manager, other = service.open(**times), service.open(**times)
+        files = (f"{os.sep}commit_coord{os.sep}locks{os.sep}", inspect.getfile(type(manager)))
+        held: list[Lease] = []
+
+        def action() -> None:
+            with held.pop():
+                pass
+
+        for step in range(1, 5000, stride):
+            held.append(manager.acquire(latch(), deadline=soon()))
+            reached = interrupted_at(step, action, files)
+            until(lambda: not standing(other), f"nothing left after an interrupt at line {step}")
+            if not reached:
+                break
+        else:
+            pytest.fail("release has no end")
+
     @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a driver's half-run generators
     def test_a_signal_at_any_moment_leaves_nothing(self, service: Service) -> None:
         """Real signals, inside the database driver too."""
@@ -851,6 +872,21 @@ class LockContract:
         lease.release()
         lease.release()
         assert [LeaseState.RELEASED] == told
+
+    def test_a_lost_lease_is_told_as_an_event_whatever_its_listeners_do(
+        self, service: Service, manager: HandoverLockManager, other: HandoverLockManager
+    ) -> None:
+        """A listener that ends its thread ends it after everything is noted."""
+        if not manager.guarantees.mutual_exclusion:
+            excludes_nothing(manager, other)
+            return
+        lease = manager.acquire(latch(), deadline=soon())
+        lease.add_listener(lambda *_: sys.exit("a listener of the test"))
+        with suppress(SystemExit, LockLost):
+            other.unlock(request_id=lease.request.request_id)
+            lease.ensure_active(0)
+        assert LeaseState.LOST is lease.state
+        until(lambda: any(isinstance(event, LockLeaseLost) for event in service.seen), "word of the loss")
 
     def test_an_acquire_is_told_as_an_event(self, service: Service, manager: HandoverLockManager) -> None:
         """Who watches sees what was granted."""
@@ -1053,13 +1089,19 @@ class LockContract:
     def test_a_forked_child_leaves_its_parents_locks_alone(
         self, service: Service, manager: HandoverLockManager
     ) -> None:
-        """A child that unwinds through the parent's with block releases nothing, and can take locks of its own."""
+        """A child that unwinds through the parent's with block releases nothing, and can take locks of its own.
+
+        Nor does it hold what it inherited: the parent may release that, and the child would not learn of it.
+        """
         if not manager.guarantees.expiry:
             expires_never(manager)
             return
         with manager.acquire(request((X, TABLE)), deadline=soon()) as lease:
 
             def work(_: HandoverLockManager) -> None:
+                for max_age_ms in (None, 0):
+                    with pytest.raises(LockLost, match="belongs to the process that acquired it"):
+                        lease.ensure_active(max_age_ms)
                 lease.release()
                 assert blocked(manager, request((X, TABLE)))
                 manager.acquire(latch(), deadline=soon()).release()

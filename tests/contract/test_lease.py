@@ -10,6 +10,7 @@ import threading
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import psycopg
 import pytest
 
 from commit_coord.clock import SYSTEM_CLOCK, SystemClock
-from commit_coord.errors import LockServiceUnavailable
+from commit_coord.errors import LockLost, LockServiceUnavailable
 from commit_coord.events import LockReleaseFailed
 from commit_coord.local.postgres import PostgresServer
 from commit_coord.local.server import by_load
@@ -100,6 +101,30 @@ def test_no_step_of_an_acquire_reads_the_locks_of_others(service: Service) -> No
             assert not re.search(r"Seq Scan|Hash|Merge Join|\bSCAN (?!CONSTANT|nearest|\(sub)", plan), (
                 f"{name}:\n{plan}"
             )
+
+
+@pytest.mark.parametrize("noted", [True, False])
+def test_a_lost_lease_whose_listener_ends_the_thread_is_extended_no_more(
+    noted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a service that keeps it until it is removed, nobody else is granted before. Also if it is not *noted*."""
+    with Service("lease", f"sqlite:///{tmp_path}/locks.db") as service:
+        manager = service.open(lease_ms=1000, heartbeat_interval_ms=200)
+        assert isinstance(manager, LeaseLockManager)
+        lease = manager.acquire(latch(), deadline=soon())
+        assert isinstance(lease, HeartbeatLease)
+        tickets = manager.parts.queue.tickets
+        monkeypatch.setattr(lease.keeper.service, "keeps_lost", lambda _: True)
+        monkeypatch.setattr(lease.keeper.service, "denial", lambda _: "as if it knew")
+        if not noted:
+            lease._state = LeaseState.LOST  # interrupted right after it was found LOST
+        lease.add_listener(lambda *_: sys.exit("a listener of the test"))
+        with suppress(SystemExit, LockLost):
+            lease.ensure_active(0)
+        if noted:
+            assert lease.request.request_id not in tickets
+        until(lambda: not standing(manager), "the end of the lost lease")
+        assert {} == tickets
 
 
 @pytest.mark.parametrize("service", SERVICES, indirect=True)

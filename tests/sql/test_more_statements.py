@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
+from itertools import count
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from commit_coord.errors import LockReentered, LockRefused
 from commit_coord.model import LockMode, LockScope, Resource
 from commit_coord.sql import Session
 from commit_coord.sql.operations import execute
+from commit_coord.testing.contract import interrupted_at, until
 from tests.catalog.kit import EVERY_LOCK_MANAGER, Kit, kit, kit_of
 from tests.sql.test_statements import BEGINNING, BY_DAY, BY_P, BY_P_AND_Q, COLUMNS, Shop
 
@@ -415,6 +418,24 @@ def test_lock_in_memory_says_how_long_it_lasts(shop: Shop) -> None:
     assert ["db\tSHARED", "db@t1\tEXCLUSIVE"] == shop.run("SHOW LOCKS")
     shop.run("UNLOCK TABLE t1", "UNLOCK DATABASE db")
     assert [] == shop.run("SHOW LOCKS")
+
+
+@pytest.mark.parametrize("manager", ["memory", "lease"])
+def test_a_lock_that_is_interrupted_at_any_line_locks_nothing(manager: str) -> None:
+    """Nobody knows that it is there, and only UNLOCK would end it."""
+    with kit(manager) as made:
+        locks = made.catalog.locks
+        session = Session(made.catalog, database=made.namespace)
+        made.catalog.create_table((made.namespace, "t1"), COLUMNS)
+        # Those that every acquire goes through, and in them as many lines each time.
+        files = ("locks/acquiring.py", "locks/queue_manager.py", "catalog/locking.py")
+        for step in count(1):
+            reached = interrupted_at(step, partial(session.run, "LOCK TABLE t1 EXCLUSIVE"), files)
+            if not reached:
+                break
+            until(lambda: not locks.locks(), f"nothing left after an interrupt at line {step}")
+        session.run("UNLOCK TABLE t1")
+        assert [] == list(locks.locks())
 
 
 @pytest.mark.parametrize("setting", ["lock-impl", "hive.support.concurrency"])

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import gc
 import threading
+import uuid
 
+from commit_coord.locks.memory import MemoryLockManager
 from commit_coord.locks.memory_space import ExpiringEntries
 from commit_coord.model import JournalEntry
+from commit_coord.testing.carrying import answer, in_line, takes
+from commit_coord.testing.contract import latch, soon, standing
 
 
 def _entry(request_id: str) -> JournalEntry:
@@ -38,3 +42,30 @@ def test_an_answer_is_left_while_another_holder_leaves_one() -> None:
         other.join()
     assert journal.get("mine", 1.0) is not None
     assert journal.get("other-0", 1.0) is not None
+
+
+def test_a_holder_that_is_freed_and_does_not_know_it_yet_ends_nobody() -> None:
+    """It settles after its place is gone, and before it is told that."""
+    space = uuid.uuid4().hex
+    with MemoryLockManager(space=space) as manager, MemoryLockManager(space=space) as other:
+        holder = manager.acquire(latch(), deadline=soon())
+        b, c = in_line(other, "b", "c")
+        (taken,) = takes(holder, 1, 1)
+        ticket = manager.parts.queue.space.find(holder.request.request_id)
+        assert ticket is not None
+        tell = ticket.lost
+
+        def settle_first() -> None:
+            holder.settle([answer(taken.request_id)], [])
+            holder.set_handover_note("late")
+            holder.release()
+            tell()
+
+        ticket.lost = settle_first
+        other.unlock(request_id=holder.request.request_id)
+        lease = b.lease()
+        assert {b.request.request_id, c.request.request_id} == set(standing(manager))
+        assert c.waits
+        assert "" == lease.handover_note
+        lease.release()
+        c.lease().release()

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from commit_coord.clock import SYSTEM_CLOCK
 from commit_coord.errors import ConfigError
+from commit_coord.events import Events
+from commit_coord.locks.event_emitter import LockEventEmitter
+from commit_coord.locks.memory import MemoryLockManager
+from commit_coord.locks.migration.manager import MigratingLockManager
 from commit_coord.protocol.migration import LOCK_EPOCH, LOCK_IMPL, LOCK_PHASE, Phase, State, locks_of
+from commit_coord.testing.contract import latch, soon, standing
 
 
 @pytest.mark.parametrize(
@@ -56,3 +64,30 @@ def test_the_way_goes_through_every_phase_between(start: Phase, target: Phase) -
     between = list(Phase)
     low, high = sorted((between.index(start), between.index(target)))
     assert sorted(way, key=between.index) == between[low : high + 1]
+
+
+@pytest.mark.parametrize("how", ["acquire", "submit"])
+def test_an_error_after_the_locks_are_taken_leaves_none(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also while somebody keeps the error, as a notebook does, and with it the lease."""
+    hms, zookeeper = MemoryLockManager(space=f"hms of {how}"), MemoryLockManager(space=f"zookeeper of {how}")
+    monkeypatch.setattr(hms, "name", "hms")
+    monkeypatch.setattr(zookeeper, "name", "zookeeper")
+
+    def fails(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    sides: Any = SimpleNamespace(
+        hms=hms,
+        zookeeper=zookeeper,
+        in_order=(hms, zookeeper),
+        emitter=LockEventEmitter(Events(), SYSTEM_CLOCK),
+    )
+    writers: Any = SimpleNamespace(appear=lambda: None, latched=fails)
+    manager = MigratingLockManager(
+        sides, state_of=lambda _: State(phase=Phase.BOTH, epoch=1), writers=writers, clock=SYSTEM_CLOCK
+    )
+    monkeypatch.setattr(manager._emitter, "granted", fails)
+    with pytest.raises(RuntimeError, match="new thread") as kept:
+        getattr(manager, how)(latch(), deadline=soon())
+    assert ({}, {}) == (standing(hms), standing(zookeeper))
+    assert kept.value.__traceback__ is not None

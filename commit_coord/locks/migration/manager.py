@@ -132,14 +132,10 @@ class MigratingLockManager(HandoverLockManager):
             while True:
                 lease = self._taking.take(replace(request, offer=""), names, deadline, policy)
                 assert isinstance(lease, MigratingLease)
-                changed = True
-                try:
-                    changed = self.beliefs.have_changed(lease.phases, request)
-                finally:
-                    if changed:
-                        lease.release()
-                if not changed:
-                    return self._granted(lease, started)
+                with _released_on_error(lease):
+                    if not self.beliefs.have_changed(lease.phases, request):
+                        return self._granted(lease, started)
+                lease.release()
 
     def submit(self, request: LockRequest, *, deadline: float) -> HandoverLease | JournalEntry:
         """See :meth:`HandoverLockManager.submit`. The caller asks the lease whether it suits the table."""
@@ -148,9 +144,10 @@ class MigratingLockManager(HandoverLockManager):
             if isinstance(lease, JournalEntry):
                 self._emitter.not_granted(request, started, "carried")
                 return lease
-            for table, phase in lease.phases.items():
-                self.writers.latched(table, phase, (self._clock.now() - started) * 1000)
-            return self._granted(lease, started)
+            with _released_on_error(lease):
+                for table, phase in lease.phases.items():
+                    self.writers.latched(table, phase, (self._clock.now() - started) * 1000)
+                return self._granted(lease, started)
 
     @contextmanager
     def _told(self, request: LockRequest) -> Iterator[float]:
@@ -217,6 +214,16 @@ class MigratingLockManager(HandoverLockManager):
             self._taking.refuse_waiters()
             self.writers.close()
             self._taking.release_all()
+
+
+@contextmanager
+def _released_on_error(lease: MigratingLease) -> Iterator[None]:
+    """Give *lease* back where its caller does not get it: an error that somebody keeps refers to it."""
+    try:
+        yield
+    except BaseException:
+        lease.release()
+        raise
 
 
 def open_manager(

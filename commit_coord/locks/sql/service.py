@@ -9,7 +9,7 @@ from commit_coord.clock import Clock
 from commit_coord.errors import LockServiceUnavailable
 from commit_coord.locks.acquiring import ANSWER_LEASES
 from commit_coord.locks.base import LockSettings
-from commit_coord.locks.keeping import CarryingLease, LeaseService
+from commit_coord.locks.keeping import LeaseService
 from commit_coord.locks.sql import statements as lease_sql
 from commit_coord.locks.sql.journal import remembered
 from commit_coord.locks.sql.requests import SqlRequests, SqlTicket, stored
@@ -68,8 +68,7 @@ class SqlLeases(LeaseService[SqlTicket]):
                 self.remove(SqlTicket(request=request, place=place))
             return
         named = [(stored(resource), mode.letter) for resource, mode in request.locks]
-        lease = ticket.lease
-        done, returned = lease.settled if isinstance(lease, CarryingLease) else ((), ())
+        done, returned = ticket.settled
         requests.remove(
             request.scope,
             request.request_id,

@@ -20,7 +20,7 @@ from commit_coord.clock import Clock
 from commit_coord.errors import LockRefused, LockServiceUnavailable
 from commit_coord.locks.acquiring import ANSWER_LEASES
 from commit_coord.locks.base import BRIEFLY, LockSettings
-from commit_coord.locks.keeping import CarryingLease, LeaseService, Retries
+from commit_coord.locks.keeping import LeaseService, Retries
 from commit_coord.locks.zookeeper.client import Session
 from commit_coord.locks.zookeeper.journal import SPAN_MS, ClientJournal
 from commit_coord.locks.zookeeper.layout import Layout
@@ -180,10 +180,9 @@ class ZooKeeperLeases(LeaseService[ZooKeeperTicket]):
 
     def _answered(self, ticket: ZooKeeperTicket) -> list[Step]:
         """Return the steps that answer the published offers in the journal, and end or return each taken offer."""
-        lease = ticket.lease
-        if not isinstance(lease, CarryingLease) or not ticket.taken:
+        if not ticket.taken:
             return []
-        done, returned = lease.settled
+        done, returned = ticket.settled
         steps = [*self._offers.ending(ticket.taken, [entry.request_id for entry in done])]
         steps += self._offers.returning(ticket.taken, returned)
         answers: list[Step] = []
