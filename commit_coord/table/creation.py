@@ -15,6 +15,7 @@ from pyiceberg.table.update.snapshot import _SnapshotProducer
 from pyiceberg.typedef import EMPTY_DICT
 
 from commit_coord.errors import CommitNotApplied
+from commit_coord.iceberg.arrow_views import without_views
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.iceberg.required import complete
 from commit_coord.iceberg.written import Written
@@ -117,6 +118,7 @@ class CoordinatedCreation(ExactRows, StagingTransaction, CreateTableTransaction)
         snapshot_properties: dict[str, str] = EMPTY_DICT,
     ) -> UpsertResult:
         """Update the rows that match, insert the others."""
+        df = without_views(df)
         complete(df, self.table_metadata.schema().as_struct())
         choice = (join_cols, when_matched_update_all, when_not_matched_insert_all, case_sensitive)
         self._matching = (branch,)
