@@ -64,7 +64,7 @@ def change_columns(statement: AddColumns | ReplaceColumns | ChangeColumn, table:
 def _add(update: UpdateSchema, schema: Schema, columns: Sequence[Column]) -> None:
     _refuse_twice([column.name for column in columns], schema.fields)
     for column in columns:
-        update.add_column(column.name, iceberg_type(column.type), column.comment or None)
+        update.add_column((column.name,), iceberg_type(column.type), column.comment or None)
 
 
 def _replace(update: UpdateSchema, schema: Schema, columns: Sequence[Column]) -> None:
@@ -75,7 +75,7 @@ def _replace(update: UpdateSchema, schema: Schema, columns: Sequence[Column]) ->
             update.delete_column(field.name)
     for column in columns:
         if (known := kept.get(column.name)) is None:
-            update.add_column(column.name, iceberg_type(column.type), column.comment or None)
+            update.add_column((column.name,), iceberg_type(column.type), column.comment or None)
         else:
             _retype(update, known, column)
     names = [kept[column.name].name if column.name in kept else column.name for column in columns]
