@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import count, pairwise
 
 import pyarrow as pa
 import pyarrow.fs
 from pyiceberg.exceptions import ValidationError
 from pyiceberg.io.pyarrow import schema_to_pyarrow
-from pyiceberg.schema import Schema
+from pyiceberg.schema import Schema, index_by_id, index_name_by_id
 from pyiceberg.table import Table
 from pyiceberg.table.update.schema import UpdateSchema
 from pyiceberg.types import IcebergType, NestedField
@@ -97,10 +97,14 @@ def _change(update: UpdateSchema, schema: Schema, statement: ChangeColumn) -> No
 
 
 def _retype(update: UpdateSchema, field: NestedField, column: Column) -> None:
-    """Give a column its new type and comment; without a comment it keeps the one it has."""
-    kind = iceberg_type(column.type)
+    """Give a column its new type and comments; without a comment it, or a field in it, keeps the one it has."""
+    kind = iceberg_type(column.type, count(2))
     same = _arrow_type(kind) == _arrow_type(field.field_type)  # Which ignores the ids of nested fields.
-    update.update_column(field.name, None if same else kind, doc=column.comment or None)
+    update.update_column(field.name, None if same else kind)
+    declared = Schema(NestedField(1, field.name, kind, doc=column.comment or None))
+    fields = index_by_id(declared)
+    for field_id, name in index_name_by_id(declared).items():
+        update.update_column(name, doc=fields[field_id].doc)
 
 
 def _arrow_type(kind: IcebergType) -> pa.DataType:
