@@ -94,7 +94,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--quick", action="store_true", help="small and short: to see that it works")
     parser.add_argument(
-        "--seconds", type=float, help="of a cell: commits, hive, migration 20, rest 120, groups, locks 5, profile 10"
+        "--seconds", type=_seconds, help="of a cell: commits, hive, migration 20, rest 120, groups, locks 5, profile 10"
     )
     parser.add_argument(
         "--writers",
@@ -131,6 +131,13 @@ def _beside(given: argparse.Namespace) -> int:
     (given.results / "beside.md").write_text(beside.render(found))
     _say(beside.render(found))
     return 0
+
+
+def _seconds(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: a number of seconds without a unit, as in 20 or 0.5") from None
 
 
 def _counts(text: str) -> list[int]:

@@ -199,7 +199,9 @@ def _report(error: BaseException, given: Sequence[str]) -> ExitCode:
     elif isinstance(error, _UsageError):
         code, kind = ExitCode.USAGE, "usage"
         text = error.format_message().rstrip(".")  # type: ignore[attr-defined]
-        message = f"{text[:1].lower()}{text[1:]}{'' if text.endswith('?') else ';'} --help shows what there is"
+        unit = getattr(getattr(error, "param", None), "metavar", None)  # such as SECONDS
+        hint = f"expected {unit}; --help" if unit and unit not in text else "--help"
+        message = f"{text[:1].lower()}{text[1:]}{'' if text.endswith('?') else ';'} {hint} shows what there is"
         shown = f"error: {message}"
     else:
         from commit_coord.cli.failures import explain  # it knows the errors of PyIceberg and SQLAlchemy

@@ -29,6 +29,7 @@ match", rows are deleted that do not. Known mistakes, each mended here:
 * ``IN`` tells -0.0 from 0.0 in the rows, ``==`` does not.
 * A partition value that is NULL is compared with ``<``, which Python can't do.
 * Whether all rows of a file match a condition on a field of a struct can't be told by its bounds: it fails for ``!=``.
+* A dot in a name leads into a struct for Arrow, also where it is part of the name of a column or field.
 * A ``uuid`` is bytes in a filter and a ``UUID`` in a partition, which are never equal. Arrow's reader compares none.
 * The year and the month of a day are asked of Python's calendar, which ends within the range of ``date``: one day after
   ``9999-12-31``, to which ``> 9999-12-31`` leads.
@@ -129,6 +130,7 @@ def mend_arrow(mends: Mends, reader: ModuleType) -> None:
     """Have the filters of Arrow rows in *reader*, PyIceberg's module for Arrow, be exact."""
     converter = reader._ConvertToArrowExpression
     mends.wrap(reader, "_task_to_record_batches", _behind_the_reader)
+    mends.wrap(converter, "_get_field_name", _by_its_path)
     for name in ("in", "not_in"):
         mends.wrap(converter, f"visit_{name}", _of_both_zeros)
     for name, compared in _COMPARED.items():
@@ -385,6 +387,16 @@ def _plain(real: Any) -> Any:
 
 
 # Arrow.
+
+
+def _by_its_path(real: Any) -> Any:
+    from commit_coord.iceberg.partitioned_rows import path_to
+
+    def named(self: Any, term: Any) -> Any:
+        path = path_to(self._schema.as_struct(), term.ref().field.field_id) if self._schema is not None else []
+        return tuple(path) or real(self, term)
+
+    return named
 
 
 def _of_both_zeros(real: Any) -> Any:

@@ -70,6 +70,8 @@ _SETTINGS = {
     "spark.sql.caseSensitive": "true",
     # What the names and types in the text of a cast mean.
     "spark.sql.parser.quotedRegexColumnNames": "false",
+    "spark.sql.ansi.enforceReservedKeywords": "false",
+    "spark.sql.variable.substitute": "false",
     "spark.sql.timestampType": "TIMESTAMP_LTZ",
     # The reader of single rows finds columns as the session that runs the query says: by name.
     "spark.sql.parquet.enableVectorizedReader": "true",

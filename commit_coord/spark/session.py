@@ -15,6 +15,7 @@ cache, the listeners and the Spark context; they cost about a millisecond.
 from __future__ import annotations
 
 import re
+import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -97,7 +98,8 @@ class Scratch:
         return found
 
     def _strings(self, values: Sequence[str]) -> Any:
-        return self._jvm("java.util.regex.Pattern").compile("\0").split("\0".join(values))
+        mark = uuid.uuid4().hex  # a name may have any character
+        return self._jvm("java.util.regex.Pattern").compile(mark).split(mark.join(values))
 
     def _jvm(self, name: str) -> Any:
         """Return a class of the JVM; asked for step by step, each package in front of it is another question."""

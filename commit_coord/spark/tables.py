@@ -59,7 +59,7 @@ def resolve(
 
     Raises:
         ConfigError: The catalog is not one of ours: its commits would not be coordinated.
-        CommitNotApplied: The table has a format version that can't be written.
+        CommitNotApplied: It is to be made, of a format version that can't be written.
     """
     if not isinstance(table, Table):
         catalog, identifier = place(spark, table)
@@ -85,7 +85,6 @@ def resolve(
             table=".".join(found.name()),
             catalog=type(found.catalog).__name__,
         )
-    check_version(found.metadata.format_version, found.name())
     return cast("CoordinatedTable", found)
 
 

@@ -22,6 +22,7 @@ from commit_coord.spark.schema import check_fits
 from commit_coord.spark.session import require_classic
 from commit_coord.spark.tables import TableOrName, resolve
 from commit_coord.table.isolation import NOTHING
+from commit_coord.table.writable import refuse_unwritable
 
 if TYPE_CHECKING:
     from commit_coord.table import CoordinatedTable
@@ -104,6 +105,7 @@ def write_table(
         found.refresh()
         return found
     # What refuses comes behind it: whoever repeats what has landed is told so, whatever became of the table.
+    refuse_unwritable(found)
     if mode == "dynamic" and not found.spec().fields:
         raise ConfigError("a table without partitions has none to replace: use mode 'overwrite'", table=found.name())
     sensitive = df.sparkSession.conf.get("spark.sql.caseSensitive") == "true"

@@ -155,15 +155,20 @@ def set_partition_spec(table: CoordinatedTable, partitioned: Sequence[Partitione
     def plan(tx: CoordinatedTransaction) -> None:
         schema, spec = tx.view.schema(), tx.view.spec()
         wanted = [_resolved(part, schema) for part in partitioned]
-        keys = {(source.field_id, str(transform)) for source, transform in wanted}
+        keys = [(source.field_id, str(transform)) for source, transform in wanted]
+        if doubled := [source.name for key, (source, _) in zip(keys, wanted, strict=True) if keys.count(key) > 1]:
+            raise StatementError("duplicate partition field", partition=doubled[0])
         there = {(field.source_id, str(field.transform)): field for field in spec.fields}
-        with tx.update_spec() as update:
-            for key, field in there.items():
-                if key not in keys:
-                    update.remove_field(field.name)
-            for source, transform in wanted:
-                if (source.field_id, str(transform)) not in there:
-                    update.add_field(schema.find_column_name(source.field_id) or source.name, transform)
+        try:
+            with tx.update_spec() as update:
+                for key, field in there.items():
+                    if key not in keys:
+                        update.remove_field(field.name)
+                for source, transform in wanted:
+                    if (source.field_id, str(transform)) not in there:
+                        update.add_field(schema.find_column_name(source.field_id) or source.name, transform)
+        except ValueError as error:
+            raise StatementError(str(error), table=".".join(table.name())) from error
 
     transaction = table.transaction()
     with transaction:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import count, pairwise
 
 import pyarrow as pa
 import pyarrow.fs
 from pyiceberg.exceptions import ValidationError
 from pyiceberg.io.pyarrow import schema_to_pyarrow
-from pyiceberg.schema import Schema
+from pyiceberg.schema import Schema, index_by_id, index_name_by_id
 from pyiceberg.table import Table
 from pyiceberg.table.update.schema import UpdateSchema
 from pyiceberg.types import IcebergType, NestedField
@@ -64,7 +64,7 @@ def change_columns(statement: AddColumns | ReplaceColumns | ChangeColumn, table:
 def _add(update: UpdateSchema, schema: Schema, columns: Sequence[Column]) -> None:
     _refuse_twice([column.name for column in columns], schema.fields)
     for column in columns:
-        update.add_column(column.name, iceberg_type(column.type), column.comment or None)
+        update.add_column((column.name,), iceberg_type(column.type), column.comment or None)
 
 
 def _replace(update: UpdateSchema, schema: Schema, columns: Sequence[Column]) -> None:
@@ -75,7 +75,7 @@ def _replace(update: UpdateSchema, schema: Schema, columns: Sequence[Column]) ->
             update.delete_column(field.name)
     for column in columns:
         if (known := kept.get(column.name)) is None:
-            update.add_column(column.name, iceberg_type(column.type), column.comment or None)
+            update.add_column((column.name,), iceberg_type(column.type), column.comment or None)
         else:
             _retype(update, known, column)
     names = [kept[column.name].name if column.name in kept else column.name for column in columns]
@@ -97,10 +97,14 @@ def _change(update: UpdateSchema, schema: Schema, statement: ChangeColumn) -> No
 
 
 def _retype(update: UpdateSchema, field: NestedField, column: Column) -> None:
-    """Give a column its new type and comment; without a comment it keeps the one it has."""
-    kind = iceberg_type(column.type)
+    """Give a column its new type and comments; without a comment it, or a field in it, keeps the one it has."""
+    kind = iceberg_type(column.type, count(2))
     same = _arrow_type(kind) == _arrow_type(field.field_type)  # Which ignores the ids of nested fields.
-    update.update_column(field.name, None if same else kind, doc=column.comment or None)
+    update.update_column(field.name, None if same else kind)
+    declared = Schema(NestedField(1, field.name, kind, doc=column.comment or None))
+    fields = index_by_id(declared)
+    for field_id, name in index_name_by_id(declared).items():
+        update.update_column(name, doc=fields[field_id].doc)
 
 
 def _arrow_type(kind: IcebergType) -> pa.DataType:

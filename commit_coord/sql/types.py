@@ -83,7 +83,7 @@ def _numbers(written: list[sql.Expr]) -> list[int]:
 
 
 def _comment(field: sql.Expr) -> str | None:
-    return next((constraint.args["kind"].name for constraint in field.args.get("constraints") or ()), None)
+    return next((constraint.args["kind"].name or None for constraint in field.args.get("constraints") or ()), None)
 
 
 _SPELLED: dict[type[iceberg.IcebergType], str] = {

@@ -17,6 +17,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Record
 from pyiceberg.utils.properties import property_as_int
 
+from commit_coord.iceberg.arrow_views import without_views
 from commit_coord.iceberg.partitioned_rows import columns_given, split
 from commit_coord.iceberg.required import complete
 from commit_coord.iceberg.storage import heeded
@@ -51,7 +52,7 @@ def data_files(
     from pyiceberg.io.pyarrow import _dataframe_to_data_files, write_file
 
     metadata = heeded(metadata, io.properties)
-    rows = complete(rows, metadata.schema().as_struct())
+    rows = complete(without_views(rows), metadata.schema().as_struct())
     if not isinstance(rows, pa.Table):
         return _dataframe_to_data_files(metadata, rows, io, write_uuid, counter)
     return write_file(io, metadata, _tasks(metadata, rows, write_uuid or uuid.uuid4(), counter or itertools.count()))

@@ -277,7 +277,12 @@ class CoordinatedTable(PlacedTable):
         # A plain append depends on nothing, so the coordinator may look it up later, under the latch.
         if (mode != "append" or reads is not None or checked) and earlier.has_landed():
             return False
-        tx = self.transaction()
+        try:
+            tx = self.transaction()
+        except CommitNotApplied as error:  # the table can't be written any more
+            if earlier.has_landed(refused=error):
+                return False
+            raise
         try:
             written = tx.files.written(data_files, schema_id)
             if request_id is not None:

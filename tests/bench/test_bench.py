@@ -351,6 +351,12 @@ def test_results_of_other_suites_are_kept(tmp_path: Path, monkeypatch: pytest.Mo
     assert (tmp_path / "locks.png").stat().st_size > 1000
 
 
+def test_seconds_with_a_unit_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        bench.main(["--seconds", "5s"])
+    assert "'5s': a number of seconds without a unit" in capsys.readouterr().err
+
+
 def test_unknown_lock_manager_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         bench.main(["--only", "locks", "--managers", "lease,zookeper"])

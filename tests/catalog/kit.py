@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -188,6 +189,15 @@ def kit(impl: str, uri: str | None = None, **properties: str) -> Iterator[Kit]:
             yield made
         finally:
             made.close()
+
+
+def of_version_three(kit: Kit, table: Table) -> Any:
+    """Return *table* as another engine upgrades it."""
+    path = Path(local(table.metadata_location)).with_name("00009-three.metadata.json")
+    document = json.loads(Path(local(table.metadata_location)).read_text())
+    path.write_text(json.dumps(document | {"format-version": 3, "next-row-id": 1}))
+    kit.catalog.drop_table(table.name())
+    return kit.catalog.register_table(table.name(), f"file://{path}")
 
 
 def coordinated(catalog: Any) -> CoordinatedCatalog:

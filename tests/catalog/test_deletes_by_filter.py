@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg import expressions as E
 from pyiceberg.expressions.parser import parse
+from pyiceberg.transforms import parse_transform
 
 from commit_coord.table.deletion import without_matches
 
@@ -84,3 +85,43 @@ def test_nan_stays_beside_numbers_that_are_deleted(table: Any, row_filter: str) 
         assert math.isnan(left)
     finally:
         table.catalog.drop_table(name)
+
+
+VIEWS = [
+    (pa.string_view(), ["a", None, "c"]),
+    (pa.binary_view(), [b"a", None, b"c"]),
+    (pa.list_(pa.string_view()), [["a"], None, []]),
+    (pa.list_(pa.string_view(), 1), [["a"], None, ["c"]]),
+    (pa.large_list(pa.binary_view()), [[b"a"], None, []]),
+    (pa.map_(pa.string_view(), pa.string_view()), [[("a", "b")], None, []]),
+    (pa.struct([("t", pa.list_(pa.string_view()))]), [{"t": ["a"]}, None, {"t": None}]),
+    (pa.dictionary(pa.int32(), pa.string_view()), ["a", None, "c"]),
+]
+
+
+@pytest.mark.parametrize("kind, values", VIEWS, ids=[str(kind) for kind, _ in VIEWS])
+@pytest.mark.parametrize("streamed", [False, True])
+def test_rows_of_arrow_views_are_deleted_and_replaced(
+    catalog: Any, kind: pa.DataType, values: list[Any], *, streamed: bool
+) -> None:
+    """Arrow filters no views, and its reader makes them again of files that were written of them."""
+    column = pa.array(values).cast(pa.string_view()).dictionary_encode() if pa.types.is_dictionary(kind) else values
+    rows = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "v": pa.array(column, kind)})
+    table = catalog.create_table("db.views", rows.schema)
+    table.append(rows.to_reader() if streamed else rows)
+    table.delete("id == 1")
+    table.overwrite(rows.slice(1, 1), "id == 2")
+    table.upsert(rows, ["id"])
+    assert sorted(table.scan().to_arrow().to_pylist(), key=lambda row: row["id"]) == rows.to_pylist()
+
+
+@pytest.mark.parametrize("transform", ["identity", "bucket[4]", "truncate[1]"])
+def test_rows_of_arrow_views_lie_in_partitions(catalog: Any, transform: str) -> None:
+    rows = pa.table({"v": pa.array(["aa", "b", None], pa.string_view())})
+    table = catalog.create_table("db.views", rows.schema)
+    with table.update_spec() as update:
+        update.add_field("v", parse_transform(transform))
+    table.append(rows)
+    assert table.scan("v == 'aa'").to_arrow()["v"].to_pylist() == ["aa"]
+    table.delete("v == 'aa'")
+    assert sorted(table.scan().to_arrow()["v"].to_pylist(), key=str) == [None, "b"]

@@ -6,10 +6,8 @@ the rows.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -34,7 +32,19 @@ from commit_coord.iceberg.written import Written, digest
 from commit_coord.protocol.commit import NeedsReplan
 from commit_coord.sql import Session
 from commit_coord.table import rewrite_here
-from tests.catalog.kit import NO_MATCH, SCHEMA, Kit, coordinated, files_in, ids, local, orphans, row_ids, rows
+from tests.catalog.kit import (
+    NO_MATCH,
+    SCHEMA,
+    Kit,
+    coordinated,
+    files_in,
+    ids,
+    local,
+    of_version_three,
+    orphans,
+    row_ids,
+    rows,
+)
 
 BY_BUCKET = PartitionSpec(PartitionField(1, 1000, BucketTransform(4), "bucket"))
 MERGING = {"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "2"}
@@ -267,16 +277,6 @@ def test_the_time_of_an_expired_snapshot_has_no_other_one(memory: Kit) -> None:
 # -- what can't be written ---------------------------------------------------------------------------------------
 
 
-def of_version_three(memory: Kit) -> Any:
-    table = memory.table(ids(1))
-    document = json.loads(Path(local(table.metadata_location)).read_text())
-    document |= {"format-version": 3, "next-row-id": 1}
-    path = Path(local(table.metadata_location)).with_name("00009-three.metadata.json")
-    path.write_text(json.dumps(document))
-    memory.catalog.drop_table(table.name())
-    return memory.catalog.register_table(table.name(), f"file://{path}")
-
-
 WRITERS: list[Callable[[Any], object]] = [
     lambda table: table.append(ids(2)),
     lambda table: table.overwrite(ids(2)),
@@ -292,7 +292,7 @@ WRITERS: list[Callable[[Any], object]] = [
 def test_a_table_that_can_only_be_read_is_refused_before_anything_is_done(
     memory: Kit, write: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = of_version_three(memory)
+    table = of_version_three(memory, memory.table(ids(1)))
     assert [1] == row_ids(table)
     before = files_in(table.location())
     monkeypatch.setattr(type(memory.catalog), "lock_change", lambda *_, **__: pytest.fail("a lock was taken"))
@@ -307,7 +307,7 @@ def test_a_table_that_can_only_be_read_is_refused_before_anything_is_done(
 def test_a_statement_on_a_table_that_can_only_be_read_takes_no_lock(
     memory: Kit, statement: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = of_version_three(memory)
+    table = of_version_three(memory, memory.table(ids(1)))
     name = ".".join(table.name())
     monkeypatch.setattr(type(memory.catalog), "lock_change", lambda *_, **__: pytest.fail("a lock was taken"))
     session = Session(coordinated(memory.catalog))

@@ -28,7 +28,7 @@ from commit_coord.coordinator.request_ids import shows_all_since
 from commit_coord.errors import MetastoreUnavailable
 from commit_coord.iceberg.attempt import Beginning
 from commit_coord.iceberg.metadata import sequence_number
-from tests.catalog.kit import NO_MATCH, Kit, files_in, frame, ids, kit, names, orphans, row_ids, rows
+from tests.catalog.kit import NO_MATCH, Kit, files_in, frame, ids, kit, names, of_version_three, orphans, row_ids, rows
 
 BY_S = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "s"))
 ROOT = Path(__file__).parents[2]
@@ -101,6 +101,19 @@ def test_files_that_are_in_the_table_are_not_committed_again(shared: Kit) -> Non
     assert row_ids(shared.again(table)) == [1]
     assert table.commit_files(files, mode="overwrite")
     assert row_ids(shared.again(table)) == [1]
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite", "dynamic"])
+def test_a_request_that_landed_is_not_refused_when_the_table_can_not_be_written_any_more(
+    memory: Kit, mode: Any
+) -> None:
+    table = memory.table(frame((1, "a")), partition_spec=BY_S)
+    files = written(memory, table, frame((2, "b")))
+    assert table.commit_files(files, mode=mode, request_id="R")
+    table = of_version_three(memory, table)
+    assert not table.commit_files(files, mode=mode, request_id="R")
+    with pytest.raises(CommitNotApplied, match="format version"):
+        table.commit_files(files, mode=mode, request_id="another")
 
 
 LOCKS = pytest.mark.parametrize("locks", ["off", "iceberg", "hive"])

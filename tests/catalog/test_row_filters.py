@@ -340,6 +340,24 @@ def test_two_partition_fields_of_one_type_can_be_read_by_every_reader_of_avro(ca
     assert seen.state.of().total() == 1
 
 
+@pytest.mark.parametrize("column", ["a.b", "s.x.y"])
+@pytest.mark.parametrize("added", [False, True])
+def test_a_dot_may_be_part_of_a_name(catalog: Any, tmp_path: Path, column: str, *, added: bool) -> None:
+    """Files of other writers have the names as they are, and so have the rows that a delete looks at."""
+    rows = pa.table({"a.b": pa.array([1, 2, 3], pa.int64()), "s": [{"x.y": 1}, {"x.y": 2}, {"x.y": 3}]})
+    table = catalog.create_table("db.dotted", rows.schema)
+    if added:
+        pq.write_table(rows, tmp_path / "a.parquet")
+        table.add_files([str(tmp_path / "a.parquet")])
+    else:
+        table.append(rows)
+    assert table.scan(E.EqualTo(column, 1)).to_arrow()["a.b"].to_pylist() == [1]
+    assert table.scan(E.NotIn(column, [1, 2])).to_arrow()["a.b"].to_pylist() == [3]
+    table.delete(E.EqualTo(column, 1))
+    table.overwrite(rows.slice(2), E.EqualTo(column, 2))
+    assert table.scan().to_arrow()["a.b"].to_pylist() == [3, 3]
+
+
 class TestAddedFiles:
     """Files of other writers, whose partition PyIceberg takes from their bounds."""
 

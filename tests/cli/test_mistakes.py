@@ -172,6 +172,8 @@ MISTAKES = [
     Mistake("an option without its value", "locks --uri", USAGE, "--uri", "requires an argument"),
     Mistake("a word in place of a number", "commits shop.sales -n many @", USAGE, "'--limit'", "a valid integer"),
     Mistake("a number out of range", "commits shop.sales -n -1 @", USAGE, "'--limit'", "greater than or equal to 0"),
+    Mistake("seconds with a unit", "locks --watch --every 2s @", USAGE, "'--every'", "expected SECONDS"),
+    Mistake("an age with another unit", "orphans shop.sales --older-than 3w @", USAGE, "'3w'", "3d, 12h, 90m and 30s"),
     Mistake("too many arguments", "reap shop.sales @", USAGE, "unexpected extra argument", "--help"),
     Mistake("two catalogs", "locks depot shop.sales @", USAGE, "two catalogs are named", "'depot' and 'shop'"),
     # The catalog.

@@ -458,8 +458,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-request-that-lands-late-looks-stale-to-its-repeat",
         "table/table.py",
-        "            if earlier.has_landed(refused=error):\n",
-        "            if not error:\n",
+        "brought about.\n            if earlier.has_landed(refused=error):\n",
+        "brought about.\n            if not error:\n",
         _REQUESTS + "a_repeat_finds_what_its_own_late_commit_lands_while_it_is_planned_again",
     ),
     Mutant(

@@ -17,7 +17,7 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import IdentityTransform
 from pyspark.sql import SparkSession
 
-from commit_coord.spark import files, read, read_table
+from commit_coord.spark import files, read, read_table, write_table
 from tests.catalog.kit import SCHEMA, frame
 from tests.catalog.row_deletes import add_position_deletes
 
@@ -141,22 +141,32 @@ def test_the_calls_to_the_jvm_grow_neither_with_files_nor_with_columns(
 
 @pytest.mark.parametrize(
     "setting, value",
-    [("spark.sql.parser.quotedRegexColumnNames", "true"), ("spark.sql.timestampType", "TIMESTAMP_NTZ")],
+    [
+        ("spark.sql.parser.quotedRegexColumnNames", "true"),
+        ("spark.sql.timestampType", "TIMESTAMP_NTZ"),
+        ("spark.sql.ansi.enforceReservedKeywords", "true"),
+        ("spark.sql.variable.substitute", "true"),
+    ],
 )
 def test_names_and_types_of_columns_mean_the_same_whatever_the_session_says(
     spark: SparkSession, catalog: Any, setting: str, value: str
 ) -> None:
-    """A name is no pattern, and a time with a zone keeps it, also in a struct."""
+    """A name is no pattern, keyword or variable, and a time with a zone keeps it, also in a struct."""
     noon = pa.array([dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)], pa.timestamp("us", "UTC"))
-    rows = pa.table({"a.*": [1], "a`b": [2], "(c)": noon, "s": pa.StructArray.from_arrays([noon], ["t.*"])})
+    inside = ["t.*", "from", "${spark.app.name}", "a\0b"]
+    columns: dict[str, Any] = {"a.*": [1], "a`b": [2], "(c)": noon, "from": [3], "${spark.app.name}": [4], "\0b\0": [5]}
+    rows = pa.table({**columns, "s": pa.StructArray.from_arrays([noon] * len(inside), inside)})
     table = catalog.create_table("db.names", rows.schema)
     table.append(rows)
     spark.conf.set(setting, value)
     try:
-        df = read_table(spark, table)
-        assert T.TimestampType() == df.schema["(c)"].dataType
-        assert T.StructType([T.StructField("t.*", T.TimestampType())]) == df.schema["s"].dataType
-        assert [(1, 2)] == [(row[0], row[1]) for row in df.collect()]
+        for _ in range(2):
+            df = read_table(spark, table)
+            assert rows.column_names == df.columns
+            assert T.TimestampType() == df.schema["(c)"].dataType
+            assert T.StructType([T.StructField(name, T.TimestampType()) for name in inside]) == df.schema["s"].dataType
+            assert {(1, 2, 3, 4, 5)} == {(row[0], row[1], *row[3:6]) for row in df.collect()}
+            table = write_table(df, table)
     finally:
         spark.conf.unset(setting)
 

@@ -532,6 +532,20 @@ def test_a_request_that_landed_is_answered_by_the_format_whatever_became_of_the_
     assert 1 == table.refresh().scan().to_arrow().num_rows
 
 
+def test_a_request_that_landed_is_answered_when_the_table_can_not_be_written_any_more(
+    spark: SparkSession, catalog: Any
+) -> None:
+    table = made(catalog, id=pa.array([1]))
+    write_table(spark.range(2, 3), table, request_id="r")
+    foreach_batch(table, writer_id="w")(spark.range(3, 4), 0)
+    table = of_version_3(catalog, catalog.load_table("db.t"))
+    write_table(spark.range(2, 3), table, request_id="r")
+    foreach_batch(table, writer_id="w")(spark.range(3, 4), 0)
+    assert [(1,), (2,), (3,)] == rows(read_table(spark, table))
+    with pytest.raises(CommitNotApplied, match="format version"):
+        write_table(spark.range(2, 3), table, request_id="another")
+
+
 @pytest.mark.parametrize("way", ["fast", "arrow"])
 def test_a_row_group_with_a_long_value_is_not_overlooked(spark: SparkSession, catalog: Any, way: str) -> None:
     """Neither writer keeps such a value as a bound of its row group, and Java's not the number of NULLs either."""

@@ -164,10 +164,27 @@ def test_names_of_the_table_and_of_its_alias_are_understood(desk: Desk) -> None:
     assert desk.session.run("UPDATE t y SET y.s = y.s WHERE y.k = 99").rows == [("0 rows of db.t updated",)]
 
 
+def docs(desk: Desk) -> dict[str, str]:
+    """Return the comments of columns and fields of db.commented."""
+    schema = desk.made.catalog.load_table("db.commented").schema()
+    names = schema._lazy_id_to_name
+    return {names[field_id]: field.doc for field_id, field in schema._lazy_id_to_field.items() if field.doc}
+
+
 def test_a_comment_inside_a_struct_is_kept(desk: Desk) -> None:
-    desk.session.run("CREATE TABLE commented (k struct<a: int COMMENT 'first', b: int>)")
-    kind = desk.made.catalog.load_table("db.commented").schema().find_type("k")
-    assert [field.doc for field in kind.fields] == ["first", None]
+    """Whatever marks are in it."""
+    desk.session.run(
+        "CREATE TABLE commented (k struct<a: int COMMENT 'x > y', b: int COMMENT ''> COMMENT '<k', "
+        "m map<string, struct<c: array<int> COMMENT '(<, ', `p>q<`: decimal(3, 2) COMMENT 'it\\'s )'>>)"
+    )
+    known = {"k": "<k", "k.a": "x > y", "m.value.c": "(<, ", "m.value.p>q<": "it's )"}
+    assert docs(desk) == known
+    desk.session.run("ALTER TABLE commented ADD COLUMNS (n array<struct<d: int COMMENT 'a < b'>>, o int)")
+    assert docs(desk) == (known := {**known, "n.element.d": "a < b"})
+    desk.session.run("ALTER TABLE commented CHANGE k k struct<a: int, b: int COMMENT '>'> AFTER m")
+    assert docs(desk) == (known := {**known, "k.b": ">"})
+    desk.session.run("ALTER TABLE commented REPLACE COLUMNS (n array<struct<d: int COMMENT 'new'>> COMMENT 'n')")
+    assert docs(desk) == {"n": "n", "n.element.d": "new"}
     desk.made.catalog.drop_table("db.commented")
 
 

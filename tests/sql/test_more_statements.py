@@ -336,6 +336,10 @@ def test_no_comparison_holds_for_null(shop: Shop, condition: str, found: str) ->
         ("TRUNCATE TABLE t1 PARTITION (z=1)", "no such partition column: column='z'"),
         ("TRUNCATE TABLE t2 PARTITION (p='x', q='soon')", "invalid value for this partition column: column='q'"),
         ("ALTER TABLE t1 SET PARTITION SPEC (z)", "there is no such column: column='z'"),
+        ("ALTER TABLE t1 SET PARTITION SPEC (a, A)", "duplicate partition field: partition='a'"),
+        ("ALTER TABLE t1 SET PARTITION SPEC (p, p)", "duplicate partition field: partition='p'"),
+        ("ALTER TABLE t1 SET PARTITION SPEC (bucket(2, a), bucket(2, a))", "duplicate partition field: partition='a'"),
+        ("ALTER TABLE t1 SET PARTITION SPEC (day(ts), month(ts))", "ts_month conflicts with ts_day: table='db.t1'"),
     ],
 )
 def test_what_can_not_be_done_is_said_and_nothing_is_done(shop: Shop, command: str, expected: str) -> None:

@@ -36,6 +36,7 @@ STATEMENTS = [
     "ALTER TABLE t SET FILEFORMAT ORC",
     "ALTER TABLE t RENAME TO d.t2",
     "ALTER TABLE t ADD COLUMNS (a int comment 'x', b decimal(10,2), c struct<a:int,b:array<string>>)",
+    "ALTER TABLE t ADD COLUMNS (a struct<b: int comment 'c > d', `e<`: int>, f int)",
     "ALTER TABLE t REPLACE COLUMNS (a int)",
     "ALTER TABLE t CHANGE COLUMN a b bigint COMMENT 'c' AFTER z",
     "ALTER TABLE t CHANGE a b map<string,int> FIRST",

@@ -637,6 +637,28 @@ def test_columns_are_changed_by_their_names_in_any_case(shelf: Shelf) -> None:
     assert shelf.rows() == [(1, "a", None)]
 
 
+def test_a_dot_is_part_of_the_name_of_a_new_column(shelf: Shelf) -> None:
+    shelf.run("CREATE TABLE t (k int, s struct<x: int>)")
+    shelf.run("ALTER TABLE t ADD COLUMNS (`a.b` int COMMENT 'dotted', `s.y` struct<`p.q`: int>)")
+    shelf.run("ALTER TABLE t CHANGE `a.b` `a.c` bigint AFTER k")
+    shelf.run("ALTER TABLE t REPLACE COLUMNS (`n.w` string, `a.c` bigint, k int)")
+    assert described(shelf) == [(7, "n.w", "string", None), (4, "a.c", "long", "dotted"), (1, "k", "int", None)]
+    shelf.run("INSERT INTO t (`a.c`, `n.w`) VALUES (1, 'x'), (2, 'y'), (3, 'z')")
+    shelf.run("ALTER TABLE t SET PARTITION SPEC (`n.w`, bucket(2, `a.c`))")
+    shelf.run("UPDATE t SET `n.w` = 'w', `a.c` = 4 WHERE `a.c` = 1 OR t.`n.w` IN ('z')")
+    shelf.run("DELETE FROM t WHERE `n.w` = 'y'")
+    assert shelf.rows() == [("w", 4, None)] * 2
+
+
+@pytest.mark.parametrize("change", ["ADD COLUMNS (`s.x` int)", "CHANGE k `s.x` int"])
+def test_no_column_comes_to_have_the_name_of_a_field(shelf: Shelf, change: str) -> None:
+    shelf.run("CREATE TABLE t (k int, s struct<x: int>)")
+    before = described(shelf)
+    with pytest.raises(StatementError, match=r"s\.x"):
+        shelf.run(f"ALTER TABLE t {change}")
+    assert described(shelf) == before
+
+
 def test_a_column_with_fields_is_kept_as_it_is(shelf: Shelf) -> None:
     shelf.run("CREATE TABLE t (k int, l array<int>, s struct<a: int, b: map<string, int>>)")
     before = described(shelf)

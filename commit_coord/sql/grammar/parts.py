@@ -15,7 +15,7 @@ from commit_coord.iceberg.named_partitions import OPEN, Value
 from commit_coord.iceberg.values import Misfit, fit
 from commit_coord.model import LockMode
 from commit_coord.sql.constants import number
-from commit_coord.sql.grammar.tokens import Dialect, TokenReader
+from commit_coord.sql.grammar.tokens import QUOTED, Dialect, TokenReader
 from commit_coord.sql.statement import Column, Leased, Name, Partition, PartitionedBy
 
 _TRANSFORMS = {
@@ -119,7 +119,8 @@ class PartParser:
         while (token := self._reader.next) is not None and (
             depth > 0 or not any(map(self._reader.sees, (",", ")", ";", "COMMENT", "FIRST", "AFTER")))
         ):
-            depth += token.text.count("(") + token.text.count("<") - token.text.count(")") - token.text.count(">")
+            if token.token_type not in QUOTED:
+                depth += token.text.count("(") + token.text.count("<") - token.text.count(")") - token.text.count(">")
             self._reader.at += 1
         if start is None or self._reader.at == begun:
             raise self._reader.wrong("the type of the column")

@@ -42,6 +42,9 @@ del Dialect.Tokenizer._COMMENTS["{#"]  # of a template language: what was left o
 CONSTANTS = frozenset({TokenType.STRING, TokenType.NUMBER})
 """Words that can't be names."""
 
+QUOTED = frozenset({TokenType.STRING, TokenType.IDENTIFIER})
+"""Words that mean nothing but themselves, whatever marks are in them."""
+
 
 _NO_ITEM = frozenset(
     {
@@ -158,9 +161,7 @@ class TokenReader:
         """Return whether *words* come next."""
         coming = self.tokens[self.at : self.at + len(words)]
         return len(coming) == len(words) and all(
-            token.token_type is not TokenType.IDENTIFIER
-            and token.token_type is not TokenType.STRING
-            and " ".join(token.text.upper().split()) == word
+            token.token_type not in QUOTED and " ".join(token.text.upper().split()) == word
             for token, word in zip(coming, words, strict=True)
         )
 
