@@ -33,9 +33,11 @@ class MaintainedCatalog:
         """Bring back what can be of what was *found*; see :func:`repair.execute`."""
         return repair.execute(self.coordinator, found)
 
-    def forget_lost(self: Maintained, identifier: str | Identifier) -> tuple[Acknowledged, ...]:
-        """Have the lock service forget what was lost of a table, and return what it forgot."""
-        return repair.forget(self.coordinator, self._table_identifier(identifier))
+    def forget_lost(
+        self: Maintained, identifier: str | Identifier, *, dry_run: bool = False
+    ) -> tuple[Acknowledged, ...]:
+        """Have the lock service forget what was lost of a table; return what it forgot, or with *dry_run* would."""
+        return repair.forget(self.coordinator, self._table_identifier(identifier), dry_run=dry_run)
 
     def find_orphans(
         self: Maintained,

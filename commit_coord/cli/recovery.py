@@ -15,6 +15,8 @@ from commit_coord.catalog.repair import LostCommit
 from commit_coord.cli.exit_codes import CommandFailed, ExitCode
 from commit_coord.cli.output import Output, confirmed, duration, moment, table
 from commit_coord.cli.views import short
+from commit_coord.errors import InvalidArguments
+from commit_coord.iceberg.overwrites import Acknowledged
 from commit_coord.model import Resource
 from commit_coord.units import size
 
@@ -53,22 +55,36 @@ def repair_table(
     output.answer({**document, "restored": len(restored)}, *([] if not yes else [shown]), *lines)
 
 
-def forget_lost(output: Output, catalog: CoordinatedCatalog, on: Resource, *, yes: bool) -> None:
-    """Ask, and have the lock service forget what was lost."""
+def forget_lost(output: Output, catalog: CoordinatedCatalog, on: Resource, *, dry_run: bool, yes: bool) -> None:
+    """Show what the lock service remembers as lost, ask, and have it forget that."""
     name = ".".join(on.path)
-    _confirmed(
-        output,
-        Text(f"The record of what was lost of {name} and is not brought back will be deleted."),
-        "Go on?",
-        yes=yes,
-    )
-    forgotten = catalog.forget_lost(name)
-    records = [{"location": one.location, "request_id": one.request_id} for one in forgotten]
+    lost = catalog.forget_lost(name, dry_run=True)
+    if lost and (warning := _forgetting_loses(catalog, name)):
+        output.note(f"warning: {warning}")
+    if lost and not dry_run:
+        question = f"Forget what was lost of {name}?"
+        _confirmed(output, Text("\n".join(f"lost: {one}" for one in lost)), question, yes=yes)
+    forgotten = () if dry_run else catalog.forget_lost(name)
+    document = {"lost": [_note_record(one) for one in lost], "forgotten": [_note_record(one) for one in forgotten]}
     output.answer(
-        {"catalog": catalog.name, "table": name, "forgotten": records},
+        {"catalog": catalog.name, "table": name, "dry_run": dry_run, **document},
+        *(Text(f"would forget {one}") for one in lost if dry_run),
         *(Text(f"forgot {one}") for one in forgotten),
         Text(f"{name}: {len(forgotten)} forgotten"),
     )
+
+
+def _forgetting_loses(catalog: CoordinatedCatalog, name: str) -> str:
+    """Return what of the table *name* should be brought back before it is forgotten, "" if nothing."""
+    try:
+        count = len(catalog.find_lost(name).restorable)
+    except InvalidArguments as error:
+        return f"it is not known what can be brought back: {error}"
+    return f"{count} commits can be brought back first: `commit-coord repair {name}`" if count else ""
+
+
+def _note_record(note: Acknowledged) -> dict[str, Any]:
+    return {"location": note.location, "request_id": note.request_id}
 
 
 def remove_orphans(

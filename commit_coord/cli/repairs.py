@@ -8,6 +8,7 @@ import typer
 
 from commit_coord.cli import recovery
 from commit_coord.cli.catalogs import Choice, opened, table_resource
+from commit_coord.cli.exit_codes import CommandFailed, ExitCode
 from commit_coord.cli.options import CATALOG, PROPERTY, URI, WAREHOUSE, YES
 from commit_coord.cli.output import DEBUG, JSON, Output
 
@@ -18,7 +19,9 @@ def repair(
         list[str],
         typer.Option("--from", help="The last metadata file that was lost; may be repeated.", metavar="LOCATION"),
     ] = [],  # noqa: B006 - typer reads it, nobody changes it
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Restore nothing; show what would be restored.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Change nothing; show what would be restored or forgotten.")
+    ] = False,
     forget: Annotated[
         bool,
         typer.Option("--forget", help="Restore nothing, and delete the notes of lost commits from the lock service."),
@@ -38,10 +41,16 @@ def repair(
     id; it lands once, however often you run this. Overwrites, deletes and schema changes are listed with what to do.
     """
     output = Output(as_json=as_json)
+    if forget and since:
+        raise CommandFailed(
+            "--from names what to restore, and --forget restores nothing: leave one of them out",
+            ExitCode.USAGE,
+            "usage",
+        )
     with opened(Choice(name=name, uri=uri, warehouse=warehouse, properties=properties)) as found:
         resource = table_resource(found, table)
         if forget:
-            recovery.forget_lost(output, found, resource, yes=yes)
+            recovery.forget_lost(output, found, resource, dry_run=dry_run, yes=yes)
         else:
             recovery.repair_table(output, found, resource, since, dry_run=dry_run, yes=yes)
 

@@ -561,6 +561,30 @@ def test_repair_forgets_when_told_so(shell: Shell, catalog: CoordinatedCatalog, 
     assert len(shell.json("repair", "shop.sales", "--dry-run", "--from", overwritten)["lost"]) == 1
 
 
+def test_what_repair_would_forget_is_shown_and_only_a_yes_forgets_it(shell: Shell, overwritten: str) -> None:
+    dry = shell.json("repair", "shop.sales", "--forget", "--dry-run", "--yes")
+    assert ([one["location"] for one in dry["lost"]], dry["forgotten"]) == ([overwritten], [])
+    shown = shell("repair", "shop.sales", "--forget", "--dry-run")
+    assert "would forget request" in shown.stdout
+    assert overwritten in shown.stdout
+    assert "1 commits can be brought back first: `commit-coord repair shop.sales`" in shown.stderr
+    refused = shell("repair", "shop.sales", "--forget", answer="n\n")
+    assert refused.exit_code == ExitCode.REFUSED
+    assert overwritten in refused.stderr
+    assert "leave one of them out" in shell.error("repair", "shop.sales", "--forget", "--from", overwritten, exits=2)
+    assert len(shell.json("repair", "shop.sales", "--dry-run")["lost"]) == 1
+
+
+def test_what_was_lost_can_be_forgotten_when_its_files_are_gone(
+    shell: Shell, catalog: CoordinatedCatalog, overwritten: str
+) -> None:
+    catalog.load_table("shop.sales").append(pa.table({"id": [4]}))
+    Path(overwritten.removeprefix("file://")).unlink()
+    forgotten = shell("repair", "shop.sales", "--forget", "--yes")
+    assert "it is not known what can be brought back: a lost metadata file can't be read" in forgotten.stderr
+    assert f"{overwritten}\nshop.sales: 1 forgotten" in forgotten.stdout
+
+
 def test_orphans_are_listed_and_deleted_when_told_so(shell: Shell, catalog: CoordinatedCatalog) -> None:
     location = catalog.load_table(("shop", "sales")).location().removeprefix("file://")
     orphan = Path(location) / "data" / "left.parquet"
