@@ -23,6 +23,9 @@ Theory of operation
     *older_than_ms* alone has to do, with the waiting in it.
 
     What was overwritten and not repaired yet is referred to, too, as long as the lock service remembers it.
+
+    A file below our location may have become another table's as well (``add_files``, a location that was changed).
+    Only manifests tell, so if there is anything to delete, those of all tables of the catalog are read.
 """
 
 from __future__ import annotations
@@ -153,7 +156,7 @@ def find(
     Raises:
         NoSuchTableError: There is none of that name.
         InvalidArguments: *older_than_ms* is too short; or another table is inside the location, or it is a root; or
-            ``gc.enabled`` is false: other tables may need the files.
+            ``gc.enabled`` is false: other tables may need the files; or the files of another table can't be read.
         LockTimeout: A writer that was at work did not end within ``lock.acquire-timeout-ms``; the message names it.
         Exception: Something that the table refers to can't be read.
     """
@@ -178,7 +181,7 @@ def find(
     return Orphans(
         table=table,
         location=metadata.location,
-        files=tuple(left),
+        files=tuple(_needed_by_no_other(catalog, table, left)),
         looked_at=len(listed),
         young=len(loose) - len(old),
         at_work=len(old) - len(left),
@@ -192,7 +195,8 @@ def delete(catalog: SearchedCatalog, found: Orphans) -> Orphans:
 
     Raises:
         NoSuchTableError: The table is gone, or another one has its name; nothing was deleted.
-        InvalidArguments: ``gc.enabled`` is false by now; nothing was deleted.
+        InvalidArguments: ``gc.enabled`` is false by now, or the files of another table can't be read; nothing was
+            deleted.
         Exception: Something that the table refers to can't be read; nothing was deleted.
     """
     coordinator = catalog.coordinator
@@ -202,7 +206,8 @@ def delete(catalog: SearchedCatalog, found: Orphans) -> Orphans:
     _refuse_shared_files(found.table, metadata)
     io = coordinator.store.file_io(location)
     spared = _referenced(coordinator, found.table)
-    doomed = tuple(one for one in found.files if _key(one.path) not in spared)
+    unneeded = [one for one in found.files if _key(one.path) not in spared]
+    doomed = tuple(_needed_by_no_other(catalog, found.table, unneeded))
     list(ExecutorFactory.get_or_create().map(lambda one: delete_quietly(io, one.path), doomed))
     return replace(found, files=doomed)
 
@@ -386,13 +391,7 @@ def _refuse_shared(catalog: SearchedCatalog, table: Identifier, location: str) -
         raise InvalidArguments(
             "the location of the table is a root directory, where other files may be", location=location
         )
-    for other in _tables(catalog):
-        if other == table:
-            continue
-        try:
-            metadata, _ = catalog.coordinator.load(other)
-        except (NoSuchTableError, NoSuchIcebergTableError):
-            continue  # dropped meanwhile, or none of Iceberg's
+    for other, metadata, _ in _others(catalog, table):
         for path in (metadata.location, *(metadata.properties.get(key, "") for key in _PLACES)):
             if f"{_key(path).rstrip('/')}/".startswith(f"{mine}/"):
                 raise InvalidArguments(
@@ -401,6 +400,41 @@ def _refuse_shared(catalog: SearchedCatalog, table: Identifier, location: str) -
                     other=table_name(other),
                     location=path,
                 )
+
+
+def _needed_by_no_other(catalog: SearchedCatalog, table: Identifier, files: Iterable[Orphan]) -> Iterable[Orphan]:
+    """Return those of *files* to which no table but *table* refers.
+
+    Raises:
+        InvalidArguments: The files of another table can't be read, so it is not known which they are.
+    """
+    left = list(files)
+    for other, metadata, location in _others(catalog, table) if left else ():
+        try:
+            names = _files(catalog.coordinator.store.file_io(location), metadata)
+        except Exception as error:
+            raise InvalidArguments(
+                "the files of another table can't be read, so it is not known whether it needs files of this one, and "
+                "nothing was deleted; try again, and if this stays so, repair or drop the other table",
+                table=table_name(table),
+                other=table_name(other),
+                cause=error,
+            ) from error
+        needed = {_key(name) for name in (*names, location, *(one.metadata_file for one in metadata.metadata_log))}
+        left = [one for one in left if _key(one.path) not in needed]
+    return left
+
+
+def _others(catalog: SearchedCatalog, table: Identifier) -> Iterator[tuple[Identifier, TableMetadata, str]]:
+    """Yield every table of the catalog but *table*, with its metadata and where that is."""
+    for other in _tables(catalog):
+        if other == table:
+            continue
+        try:
+            metadata, location = catalog.coordinator.load(other)
+        except (NoSuchTableError, NoSuchIcebergTableError):
+            continue  # dropped meanwhile, or none of Iceberg's
+        yield other, metadata, location
 
 
 def _tables(catalog: SearchedCatalog) -> Iterator[Identifier]:

@@ -72,7 +72,9 @@ def orphans(
     as_json: JSON = False,
     debug: DEBUG = False,
 ) -> None:
-    """List, and with --delete remove, files below a table's location that no commit refers to.
+    """List, and with --delete remove, files below a table's location that no table of the catalog refers to.
+
+    If there are any, the manifests of all tables of the catalog are read.
 
     Files that a running writer may still publish stay: the command first waits for the writers that hold the commit
     latch or wait for it, and keeps every file that is younger than an operation with locks on the table. A writer
