@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Protocol
 
 from pyiceberg.typedef import Identifier
@@ -45,9 +45,11 @@ class MaintainedCatalog:
         *,
         older_than_ms: int = orphans.OLDER_THAN_MS,
         force: bool = False,
+        dropped: Collection[str] = (),
     ) -> orphans.Orphans:
         """Return the files of a table that no commit refers to and no writer can still publish; see `orphans.find`."""
-        return orphans.find(self, self._table_identifier(identifier), older_than_ms=older_than_ms, force=force)
+        table = self._table_identifier(identifier)
+        return orphans.find(self, table, older_than_ms=older_than_ms, force=force, dropped=dropped)
 
     def delete_orphans(self: Maintained, found: orphans.Orphans) -> orphans.Orphans:
         """Delete what was *found*, but for what was committed since; return what was deleted."""

@@ -26,13 +26,18 @@ Theory of operation
 
     A file below our location may have become another table's as well (``add_files``, a location that was changed).
     Only manifests tell, so if there is anything to delete, those of all tables of the catalog are read.
+
+    Another catalog may have a table in the same folder. Only its metadata files tell, by their ``table-uuid``, so of
+    metadata files that are not ours the beginning is read. A table that was dropped leaves such files, too.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+import zlib
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, Protocol
@@ -76,6 +81,14 @@ _LOOK_AGAIN = 0.2
 
 _PLACES = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
 """Properties that have a table's files written elsewhere than in its location."""
+
+_METADATA = (".metadata.json", ".metadata.json.gz")
+"""How names of metadata files end."""
+
+_UUID = re.compile(rb'"(?:table|view)-uuid"\s*:\s*"([^"]+)"')
+
+_BEGINNING = 4096
+"""Bytes of a metadata file that are read first: every known writer has the id before the long lists."""
 
 _KEPT = re.compile(r"version-hint\.text")
 
@@ -143,7 +156,12 @@ class Orphans:
 
 
 def find(
-    catalog: SearchedCatalog, table: Identifier, *, older_than_ms: int = OLDER_THAN_MS, force: bool = False
+    catalog: SearchedCatalog,
+    table: Identifier,
+    *,
+    older_than_ms: int = OLDER_THAN_MS,
+    force: bool = False,
+    dropped: Collection[str] = (),
 ) -> Orphans:
     """Return the orphans of *table*.
 
@@ -152,11 +170,13 @@ def find(
         table: Which one.
         older_than_ms: How long ago a file must have been written.
         force: Take less than an hour, too.
+        dropped: The UUIDs of tables and views that are in no catalog any more: files of theirs may be orphans.
 
     Raises:
         NoSuchTableError: There is none of that name.
         InvalidArguments: *older_than_ms* is too short; or another table is inside the location, or it is a root; or
-            ``gc.enabled`` is false: other tables may need the files; or the files of another table can't be read.
+            ``gc.enabled`` is false: other tables may need the files; or the files of another table can't be read;
+            or there is a metadata file of a table that is neither this one nor *dropped*.
         LockTimeout: A writer that was at work did not end within ``lock.acquire-timeout-ms``; the message names it.
         Exception: Something that the table refers to can't be read.
     """
@@ -176,6 +196,7 @@ def find(
     began_ms = _at_work_since(catalog, table)
     spared = _referenced(coordinator, table)
     loose = sorted((one for one in listed if _key(one.path) not in spared), key=lambda one: (one.modified_ms, one.path))
+    _refuse_unknown(io, table, {str(metadata.table_uuid), *dropped}, [one.path for one in loose])
     old = [one for one in loose if one.modified_ms < now_ms - older_than_ms]
     left = [one for one in old if began_ms is None or one.modified_ms < began_ms - _SKEW_MS]
     return Orphans(
@@ -400,6 +421,36 @@ def _refuse_shared(catalog: SearchedCatalog, table: Identifier, location: str) -
                     other=table_name(other),
                     location=path,
                 )
+
+
+def _refuse_unknown(io: FileIO, table: Identifier, known: Collection[str], paths: Iterable[str]) -> None:
+    """Refuse a folder with a metadata file of a table or view that is none of the *known* UUIDs.
+
+    Raises:
+        InvalidArguments: There is one among *paths*.
+    """
+    files = [path for path in paths if path.endswith(_METADATA)]
+    for path, uuid in zip(
+        files, ExecutorFactory.get_or_create().map(lambda one: _uuid_in(io, one), files), strict=True
+    ):
+        if uuid is not None and uuid not in known:
+            raise InvalidArguments(
+                "in the location of the table is a metadata file of another table, which may be one of another "
+                "catalog; if that one was dropped, or never came to be, give its UUID as dropped (--dropped)",
+                table=table_name(table),
+                metadata_file=path,
+                uuid=uuid,
+            )
+
+
+def _uuid_in(io: FileIO, path: str) -> str | None:
+    """Return the UUID in the metadata file at *path*; None if it was not written to its end, or is gone."""
+    plain = zlib.decompressobj(31).decompress if ".gz" in path.rpartition("/")[2] else bytes
+    with suppress(FileNotFoundError, zlib.error), io.new_input(path).open() as stream:
+        begun = plain(stream.read(_BEGINNING))
+        found = _UUID.search(begun) or _UUID.search(begun + plain(stream.read()))
+        return found[1].decode() if found else None
+    return None
 
 
 def _needed_by_no_other(catalog: SearchedCatalog, table: Identifier, files: Iterable[Orphan]) -> Iterable[Orphan]:

@@ -94,12 +94,13 @@ def remove_orphans(
     *,
     older_than_ms: int,
     force: bool,
+    dropped: Sequence[str],
     delete: bool,
     yes: bool,
 ) -> None:
     """Show the orphans of a table; if told so, ask and delete them."""
     name = ".".join(on.path)
-    found = catalog.find_orphans(name, older_than_ms=older_than_ms, force=force)
+    found = catalog.find_orphans(name, older_than_ms=older_than_ms, force=force, dropped=dropped)
     document: dict[str, Any] = {
         "catalog": catalog.name,
         "table": name,

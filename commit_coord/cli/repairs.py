@@ -64,6 +64,14 @@ def orphans(
     force: Annotated[
         bool, typer.Option("--force", help="Accept an age below an hour. Files of slower writers would be lost.")
     ] = False,
+    dropped: Annotated[
+        list[str],
+        typer.Option(
+            "--dropped",
+            help="A table that lay in this location and was dropped: files of it may be removed. May be repeated.",
+            metavar="UUID",
+        ),
+    ] = [],  # noqa: B006 - typer reads it, nobody changes it
     yes: YES = False,
     name: CATALOG = None,
     uri: URI = None,
@@ -74,7 +82,8 @@ def orphans(
 ) -> None:
     """List, and with --delete remove, files below a table's location that no table of the catalog refers to.
 
-    If there are any, the manifests of all tables of the catalog are read.
+    If there are any, the manifests of all tables of the catalog are read. If a metadata file of an unknown table lies
+    there, nothing is an orphan: the table may be one of another catalog.
 
     Files that a running writer may still publish stay: the command first waits for the writers that hold the commit
     latch or wait for it, and keeps every file that is younger than an operation with locks on the table. A writer
@@ -86,5 +95,12 @@ def orphans(
     with opened(Choice(name=name, uri=uri, warehouse=warehouse, properties=properties)) as found:
         resource = table_resource(found, table)
         recovery.remove_orphans(
-            output, found, resource, older_than_ms=older_than_ms, force=force, delete=delete, yes=yes
+            output,
+            found,
+            resource,
+            older_than_ms=older_than_ms,
+            force=force,
+            dropped=dropped,
+            delete=delete,
+            yes=yes,
         )

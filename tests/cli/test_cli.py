@@ -602,6 +602,17 @@ def test_orphans_are_listed_and_deleted_when_told_so(shell: Shell, catalog: Coor
     assert shell.json("orphans", "shop.sales", "--delete", "--yes")["deleted"] == 0
 
 
+def test_orphans_of_a_dropped_table_are_listed_when_its_id_is_given(shell: Shell, catalog: CoordinatedCatalog) -> None:
+    old = catalog.load_table("shop.sales")
+    catalog.drop_table("shop.sales")
+    catalog.create_table("shop.sales", old.schema())
+    hurry = ("--older-than", "0s", "--force")
+    refused = shell.json("orphans", "shop.sales", *hurry, exits=2)["error"]["message"]
+    assert f"uuid='{old.metadata.table_uuid}'" in refused
+    listed = shell.json("orphans", "shop.sales", *hurry, "--dropped", str(old.metadata.table_uuid))
+    assert old.metadata_location in [one["path"] for one in listed["orphans"]]
+
+
 # -- config ------------------------------------------------------------------------------------------------
 
 
