@@ -40,6 +40,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from io import BytesIO
+from itertools import compress
+from operator import not_
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
@@ -140,6 +142,7 @@ class Orphans:
         looked_at: Files there are.
         young: Files that nothing refers to and that are too young.
         at_work: Files that nothing refers to and that an operation at work may have written.
+        undeleted: Files that could not be deleted, after a deletion.
     """
 
     table: Identifier
@@ -148,6 +151,7 @@ class Orphans:
     looked_at: int
     young: int = 0
     at_work: int = 0
+    undeleted: tuple[Orphan, ...] = ()
 
     @property
     def size(self) -> int:
@@ -212,7 +216,7 @@ def find(
 def delete(catalog: SearchedCatalog, found: Orphans) -> Orphans:
     """Delete what was *found*, but for what was committed since; return what was deleted.
 
-    A file that can't be deleted is logged and left.
+    A file that can't be deleted is logged and left, as one of ``undeleted``.
 
     Raises:
         NoSuchTableError: The table is gone, or another one has its name; nothing was deleted.
@@ -229,8 +233,8 @@ def delete(catalog: SearchedCatalog, found: Orphans) -> Orphans:
     spared = _referenced(coordinator, found.table)
     unneeded = [one for one in found.files if _key(one.path) not in spared]
     doomed = tuple(_needed_by_no_other(catalog, found.table, unneeded))
-    list(ExecutorFactory.get_or_create().map(lambda one: delete_quietly(io, one.path), doomed))
-    return replace(found, files=doomed)
+    gone = list(ExecutorFactory.get_or_create().map(lambda one: delete_quietly(io, one.path), doomed))
+    return replace(found, files=tuple(compress(doomed, gone)), undeleted=tuple(compress(doomed, map(not_, gone))))
 
 
 # What there is.

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+import typer
 from rich.table import Table
 from rich.text import Text
 
@@ -114,13 +115,26 @@ def remove_orphans(
     spared = f"spared: {found.young:,} younger than {age}, {found.at_work:,} of operations at work"
     if not delete or not found.files:
         files = [_orphan_record(one) for one in found.files]
-        output.answer({**document, "orphans": files, "deleted": 0}, _orphan_table(found), Text(summary), Text(spared))
+        output.answer(
+            {**document, "orphans": files, "deleted": 0, "not_deleted": []},
+            _orphan_table(found),
+            Text(summary),
+            Text(spared),
+        )
         return
     _confirmed(output, _orphan_table(found), f"Delete {len(found.files):,} files ({size(found.size)})?", yes=yes)
     deleted = catalog.delete_orphans(found)
     files = [_orphan_record(one) for one in deleted.files]
     done = f"{name}: deleted {len(deleted.files):,} files ({size(deleted.size)})"
-    output.answer({**document, "orphans": files, "deleted": len(files)}, Text(done), Text(spared))
+    undeleted = [one.path for one in deleted.undeleted]
+    output.answer(
+        {**document, "orphans": files, "deleted": len(files), "not_deleted": undeleted},
+        Text(done),
+        *(Text(f"could not be deleted, see the warning: {path}") for path in undeleted),
+        Text(spared),
+    )
+    if undeleted:
+        raise typer.Exit(ExitCode.FAILED)
 
 
 def age_ms(text: str) -> int:

@@ -19,6 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.types import LongType
 from typer.main import get_command
 from typer.testing import CliRunner
@@ -600,6 +601,29 @@ def test_orphans_are_listed_and_deleted_when_told_so(shell: Shell, catalog: Coor
     assert "deleted 1 files (4 bytes)" in shell("orphans", "shop.sales", "--delete", "--yes").stdout
     assert not orphan.exists()
     assert shell.json("orphans", "shop.sales", "--delete", "--yes")["deleted"] == 0
+
+
+def test_orphans_that_could_not_be_deleted_are_not_counted_and_named(
+    shell: Shell, catalog: CoordinatedCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Path(catalog.load_table("shop.sales").location().removeprefix("file://")) / "data"
+    for name in ("one.parquet", "two.parquet"):
+        folder.joinpath(name).write_bytes(b"four")
+        os.utime(folder / name, (0, 0))
+    delete = PyArrowFileIO.delete
+
+    def refuse_one(io: PyArrowFileIO, location: str) -> None:
+        if location.endswith("one.parquet"):
+            raise PermissionError("Access Denied")
+        delete(io, location)
+
+    monkeypatch.setattr(PyArrowFileIO, "delete", refuse_one)
+    done = shell.json("orphans", "shop.sales", "--delete", "--yes", exits=3)
+    assert (done["deleted"], done["not_deleted"]) == (1, [f"file://{folder}/one.parquet"])
+    again = shell("orphans", "shop.sales", "--delete", "--yes")
+    assert again.exit_code == ExitCode.FAILED
+    assert f"could not be deleted, see the warning: file://{folder}/one.parquet" in again.stdout
+    assert [path.name for path in folder.glob("*o*e.parquet")] == ["one.parquet"]
 
 
 def test_orphans_of_a_dropped_table_are_listed_when_its_id_is_given(shell: Shell, catalog: CoordinatedCatalog) -> None:
