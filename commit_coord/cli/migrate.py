@@ -120,7 +120,6 @@ def start(
     choice = Choice(name=name, uri=uri, warehouse=warehouse, properties=properties)
     with _migration(choice, why) as migration:
         patterns = _patterns(tables, all_)
-        migration.set_defaults(patterns, Phase.BOTH)
         _move(output, migration, patterns, Phase.BOTH, window=None, force=False, wait=wait, back=False)
 
 
@@ -171,7 +170,6 @@ def abort(
     choice = Choice(name=name, uri=uri, warehouse=warehouse, properties=properties)
     with _migration(choice, why) as migration:
         patterns = _patterns(tables, all_)
-        migration.set_defaults(patterns, Phase.HMS)
         _move(output, migration, patterns, Phase.HMS, window=None, force=False, wait=wait)
 
 
@@ -290,7 +288,10 @@ def _move(
 
     until = SYSTEM_CLOCK.now() + wait
     done: dict[str, Moved] = {}
-    left = migration.tables(patterns)
+    migration.tables(patterns)  # before anything is changed: one of them may name no table
+    if target is not Phase.ZOOKEEPER:
+        migration.set_defaults(patterns, target)
+    left = migration.tables(patterns)  # also those that were made before the default was set
     while True:
         seen = _watched(output, migration, window) if window is not None and not force else None
         with _progress(output, len(left)) as progress:

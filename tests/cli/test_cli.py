@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import io
 import json
 import logging
@@ -13,12 +14,14 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.types import LongType
 from typer.main import get_command
@@ -26,6 +29,7 @@ from typer.testing import CliRunner
 
 import commit_coord
 from commit_coord.catalog.base import CoordinatedCatalog
+from commit_coord.catalog.migration import Migration, Moved, Outcome
 from commit_coord.cli import app
 from commit_coord.cli.exit_codes import MEANINGS, ExitCode
 from commit_coord.cli.failures import explain
@@ -39,6 +43,7 @@ from commit_coord.local import HiveMetastore
 from commit_coord.locks.sql.table import SqlLockTable
 from commit_coord.model import LockMode, LockRequest, LockScope, Resource
 from commit_coord.process import this_owner
+from commit_coord.protocol.migration import Phase, State
 from tests import limits
 from tests.processes import Process, until
 from tests.threads import elsewhere
@@ -689,6 +694,55 @@ def test_adopt_locks(shell: Shell, catalog: CoordinatedCatalog) -> None:
     assert "another lock manager" in shell.error("locks", *other, exits=2)
     assert shell.json("config", "--adopt-locks", "--yes", *other)["adopted"] is True
     assert shell.json("locks", *other)["locks"] == []
+
+
+# -- migrate -----------------------------------------------------------------------------------------------
+
+
+class Moving(Migration):
+    """Moves tables of no metastore. Only ``shop.t0`` … ``shop.t19`` are there.
+
+    Args:
+        interrupted: Ctrl-C is typed while the first table is moved.
+    """
+
+    def __init__(self, *, interrupted: bool = False) -> None:
+        self.interrupted = interrupted
+        self.defaults: list[Phase] = []
+        self.moved: list[str] = []
+
+    def tables(self, patterns: Sequence[str]) -> list[tuple[str, ...]]:
+        if "shop.typo" in patterns:
+            raise NoSuchTableError("no Iceberg table is named shop.typo")
+        return [("shop", f"t{number}") for number in range(20)]
+
+    def set_defaults(self, patterns: Sequence[str], phase: Phase) -> None:
+        self.defaults.append(phase)
+
+    def move(self, table: tuple[str, ...], target: Phase, **options: Any) -> Moved:
+        self.moved.append(".".join(table))
+        if self.interrupted and table[-1] == "t0":
+            _thread.interrupt_main()
+        time.sleep(0.2)
+        before, after = State(phase=Phase.HMS, epoch=0), State(phase=target, epoch=1)
+        return Moved(table=".".join(table), before=before, after=after, outcome=Outcome.CHANGED)
+
+
+def moving(monkeypatch: pytest.MonkeyPatch, *, interrupted: bool = False) -> Moving:
+    made = Moving(interrupted=interrupted)
+    monkeypatch.setattr("commit_coord.cli.migrate._migration", lambda *_: nullcontext(made))
+    return made
+
+
+@pytest.mark.parametrize("command", ["start", "abort"])
+def test_migrate_changes_nothing_if_a_pattern_names_no_table(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    made = moving(monkeypatch)
+    assert "no Iceberg table is named shop.typo" in shell.error("migrate", command, "shop", "shop.typo", exits=1)
+    assert (made.defaults, made.moved) == ([], [])
+    assert shell("migrate", command, "shop").exit_code == 0
+    assert made.defaults == [Phase.BOTH if command == "start" else Phase.HMS]
 
 
 # -- bad input ---------------------------------------------------------------------------------------------
