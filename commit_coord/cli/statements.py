@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,11 +12,12 @@ from rich.text import Text
 from commit_coord.cli.catalogs import Choice, opened
 from commit_coord.cli.exit_codes import CommandFailed, ExitCode
 from commit_coord.cli.failures import explain
+from commit_coord.cli.logs import one_line
 from commit_coord.cli.options import CATALOG, PROPERTY, URI, WAREHOUSE
 from commit_coord.cli.output import DEBUG, JSON, Output, table
 
 if TYPE_CHECKING:
-    from commit_coord.sql import Answer
+    from commit_coord.sql import Answer, Session
 
 
 def sql(
@@ -55,12 +57,10 @@ def sql(
             texts = list(statements([statement])) or [statement]
             if as_json and len(texts) > 1:
                 raise CommandFailed("--json takes one statement", ExitCode.USAGE, "usage")
-            for text in texts:
-                _answer(output, session.run(text))
+            _run(output, session, iter(texts))
             return
-        if not sys.stdin.isatty():  # A script: it ends with the first error.
-            for text in statements(sys.stdin):
-                _answer(output, session.run(text))
+        if not sys.stdin.isatty():
+            _run(output, session, statements(sys.stdin))
             return
         from commit_coord.cli.shell import typed
 
@@ -71,6 +71,27 @@ def sql(
                 output.note(explain(error).shown)
             except KeyboardInterrupt:
                 output.note("interrupted")
+
+
+def _run(output: Output, session: Session, texts: Iterator[str]) -> None:
+    """Run a script, which ends with its first error.
+
+    Raises:
+        CommandFailed: Nobody reads its answers any more, and statements are left.
+    """
+    for text in texts:
+        answer = session.run(text)
+        try:
+            _answer(output, answer)
+        except BrokenPipeError:
+            if (left := next(texts, None)) is None:
+                raise
+            raise CommandFailed(
+                f"the output was closed, so the script ended before {one_line(left)!r}; "
+                "send the output to a file to run all of it",
+                ExitCode.FAILED,
+                "input-output",
+            ) from None
 
 
 def _answer(output: Output, answer: Answer) -> None:
