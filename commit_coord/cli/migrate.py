@@ -80,14 +80,12 @@ def plan(
         statuses = migration.statuses(chosen, seen, window_s=window)
         shown = table("table", "phase", "epoch", "next", "writers seen", "held up by", right=("epoch",))
         for one in statuses:
-            step = one.state.phase.toward(Phase.ZOOKEEPER)
             shown.add_row(
                 one.table,
-                Text(one.state.phase, style=views.STYLES[one.state.phase]),
-                str(one.state.epoch),
-                step or "-",
-                views.people(one.sightings),
-                views.people(one.holds_up) if step is Phase.ZOOKEEPER else "",
+                *views.state(one.state),
+                one.next or "-",
+                one.problem or views.people(one.sightings),
+                views.people(one.holds_up) if one.next is Phase.ZOOKEEPER else "",
             )
         document = {
             "lock_requests_per_s": views.rate(seen),
@@ -229,9 +227,14 @@ def verify(
         shown = table("table", "phase", "epoch", "problems", right=("epoch",))
         for one in found:
             problems = Text("; ".join(one.problems), style="red") if one.problems else Text("none", style="green")
-            shown.add_row(one.table, one.state.phase, str(one.state.epoch), problems)
+            shown.add_row(one.table, *views.state(one.state), problems)
         records = [
-            {"table": one.table, "phase": one.state.phase, "epoch": one.state.epoch, "problems": list(one.problems)}
+            {
+                "table": one.table,
+                "phase": one.state and one.state.phase,
+                "epoch": one.state and one.state.epoch,
+                "problems": list(one.problems),
+            }
             for one in found
         ]
         output.answer({"tables": records}, shown)
