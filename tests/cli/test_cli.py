@@ -721,9 +721,9 @@ class Moving(Migration):
 
     def move(self, table: tuple[str, ...], target: Phase, **options: Any) -> Moved:
         self.moved.append(".".join(table))
+        time.sleep(0.2)
         if self.interrupted and table[-1] == "t0":
             _thread.interrupt_main()
-        time.sleep(0.2)
         before, after = State(phase=Phase.HMS, epoch=0), State(phase=target, epoch=1)
         return Moved(table=".".join(table), before=before, after=after, outcome=Outcome.CHANGED)
 
@@ -743,6 +743,16 @@ def test_migrate_changes_nothing_if_a_pattern_names_no_table(
     assert (made.defaults, made.moved) == ([], [])
     assert shell("migrate", command, "shop").exit_code == 0
     assert made.defaults == [Phase.BOTH if command == "start" else Phase.HMS]
+
+
+def test_ctrl_c_ends_a_migration_and_says_which_tables_were_moved(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = moving(monkeypatch, interrupted=True)
+    ended = shell("migrate", "start", "shop")
+    assert ended.exit_code == ExitCode.INTERRUPTED
+    assert 1 <= len(made.moved) <= 8
+    assert f"moved before the interruption: {', '.join(sorted(made.moved))}; repeat the command" in ended.stderr
 
 
 # -- bad input ---------------------------------------------------------------------------------------------

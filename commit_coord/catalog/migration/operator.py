@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import logging
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table.update import SetPropertiesUpdate
@@ -187,18 +187,22 @@ class Migration:
             window_s: How far back a table's history counts.
             force: Go on to ``zookeeper`` even if lock-only writers were seen.
             back: Whether tables that are further on go back; else they stay.
-            on_moved: Told of each, as it ends.
+            on_moved: Told of each, as it ends, in the thread that has moved it.
+
+        Raises:
+            KeyboardInterrupt: The tables whose move had begun were moved first; *on_moved* knows them.
         """
-        done: dict[Identifier, Moved] = {}
-        with ThreadPoolExecutor(_TOGETHER) as pool:
-            running = {
-                pool.submit(self.move, table, target, seen=seen, window_s=window_s, force=force, back=back): table
-                for table in tables
-            }
-            for future in as_completed(running):
-                done[running[future]] = future.result()
-                on_moved(future.result())
-        return [done[table] for table in tables]
+
+        def moved(table: Identifier) -> Moved:
+            one = self.move(table, target, seen=seen, window_s=window_s, force=force, back=back)
+            on_moved(one)
+            return one
+
+        pool = ThreadPoolExecutor(_TOGETHER)
+        try:
+            return list(pool.map(moved, tables))
+        finally:
+            pool.shutdown(cancel_futures=True)
 
     def move(
         self,
