@@ -21,6 +21,7 @@ class ExitCode(IntEnum):
 MEANINGS: dict[ExitCode, str] = {
     ExitCode.OK: "Success.",
     ExitCode.REFUSED: "Refused or not found: no such table, lock or request id; not confirmed; a proof does not hold; "
+    "lost commits have to be made again; "
     "no servers are up, or they are up already.",
     ExitCode.USAGE: "The command line or the configuration is wrong, or the catalog's database can't be opened.",
     ExitCode.FAILED: "A lock was not granted, a commit was refused, a file could not be deleted, the output of a "

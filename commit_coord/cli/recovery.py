@@ -12,7 +12,7 @@ from rich.text import Text
 
 from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.catalog.orphans import Orphan, Orphans
-from commit_coord.catalog.repair import LostCommit
+from commit_coord.catalog.repair import LostCommit, Repair
 from commit_coord.cli.exit_codes import CommandFailed, ExitCode
 from commit_coord.cli.output import Output, confirmed, duration, moment, table
 from commit_coord.cli.views import short
@@ -42,6 +42,7 @@ def repair_table(
     todo = f"{len(found.restorable)} can be brought back, {len(found.by_hand)} have to be done again"
     if dry_run or not found.restorable:
         output.answer({**document, "restored": 0}, shown, Text(todo))
+        _end_if_left(found, dry_run=dry_run)
         return
     _confirmed(output, shown, f"Bring back {len(found.restorable)} commits?", yes=yes)
     restored = catalog.repair(found)
@@ -54,6 +55,13 @@ def repair_table(
             )
         )
     output.answer({**document, "restored": len(restored)}, *([] if not yes else [shown]), *lines)
+    _end_if_left(found, dry_run=dry_run)
+
+
+def _end_if_left(found: Repair, *, dry_run: bool) -> None:
+    """End with a code of its own when commits are left that somebody has to make again."""
+    if found.by_hand and not dry_run:
+        raise typer.Exit(ExitCode.REFUSED)
 
 
 def forget_lost(output: Output, catalog: CoordinatedCatalog, on: Resource, *, dry_run: bool, yes: bool) -> None:

@@ -39,6 +39,7 @@ def repair(
     It finds them by the notes in the lock service (not with `hms` and `none`) and by --from, a location that the error
     in the log names. An append is restored as a commit on the current head, with the same files and the same request
     id; it lands once, however often you run this. Overwrites, deletes and schema changes are listed with what to do.
+    Exit code 1 if there are any, until --forget ends their listing.
     """
     output = Output(as_json=as_json)
     if forget and since:

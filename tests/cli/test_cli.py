@@ -561,6 +561,28 @@ def test_repair_shows_asks_and_brings_back(shell: Shell, catalog: CoordinatedCat
     assert rows_of(catalog) == before + lost["rows"]
 
 
+def test_repair_ends_with_a_code_of_its_own_while_commits_must_be_made_again(
+    shell: Shell, catalog: CoordinatedCatalog
+) -> None:
+    table = catalog.load_table("shop.sales")
+    base = table.metadata_location
+    table.append(pa.table({"id": [4]}))
+    table.delete("id = 1")
+    with sqlite3.connect(shell.folder / "catalog.db") as db:
+        db.execute("UPDATE iceberg_tables SET metadata_location = ? WHERE table_name = 'sales'", (base,))
+    db.close()
+    assert [one["state"] for one in shell.json("repair", "shop.sales", "--dry-run")["lost"]] == [
+        "restorable",
+        "by hand",
+    ]
+    assert shell.json("repair", "shop.sales", "--yes", exits=1)["restored"] == 1
+    again = shell("repair", "shop.sales", "--yes")
+    assert again.exit_code == ExitCode.REFUSED
+    assert "1 have to be done again" in again.stdout
+    assert shell("repair", "shop.sales", "--forget", "--yes").exit_code == 0
+    assert shell("repair", "shop.sales").exit_code == 0
+
+
 def test_repair_forgets_when_told_so(shell: Shell, catalog: CoordinatedCatalog, overwritten: str) -> None:
     assert shell.json("repair", "shop.sales", "--yes", "--forget")["forgotten"][0]["location"] == overwritten
     assert shell.json("repair", "shop.sales", "--dry-run")["lost"] == []
