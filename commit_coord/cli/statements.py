@@ -43,7 +43,8 @@ def sql(
     """Run Hive's statements on the tables and their locks, or open a shell. `commit-coord sql help` lists them.
 
     In a shell and in a pipe, each statement ends with a `;` and may have several lines. A script ends with its first
-    error. On a terminal the answer is a table; in a pipe it is what Hive prints, separated by tabs.
+    error; a last statement without `;` is one, because the script may have been cut off. On a terminal the answer is a
+    table; in a pipe it is what Hive prints, separated by tabs.
     """
     from commit_coord.sql import Session
     from commit_coord.sql.grammar import statements
@@ -60,7 +61,7 @@ def sql(
             _run(output, session, iter(texts))
             return
         if not sys.stdin.isatty():
-            _run(output, session, statements(sys.stdin))
+            _run(output, session, statements(sys.stdin, whole=True))
             return
         from commit_coord.cli.shell import typed
 

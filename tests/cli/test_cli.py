@@ -1058,6 +1058,16 @@ def test_a_script_of_statements_ends_with_the_first_error(shell: Shell) -> None:
     assert "freed" not in result.stdout
 
 
+def test_a_script_that_is_cut_off_within_a_delete_deletes_nothing(shell: Shell, catalog: CoordinatedCatalog) -> None:
+    cut = shell("sql", "-d", "shop", answer="SHOW TABLES;\nDELETE FROM sales\n")
+    assert (2, "sales\n") == (cut.exit_code, cut.stdout)
+    assert "the last statement has no `;`, so the script may have been cut off" in cut.stderr
+    assert rows_of(catalog) == 6
+    assert shell("sql", "-d", "shop", "DELETE FROM sales WHERE id = 1").exit_code == 0
+    assert shell("sql", "-d", "shop", answer="DELETE FROM sales WHERE id = 2; -- done").exit_code == 0
+    assert rows_of(catalog) == 2
+
+
 @pytest.mark.usefixtures("catalog")
 def test_a_malformed_statement_is_told_where(shell: Shell) -> None:
     said = shell.error("sql", "LOCK TABLE sales SHARD", exits=2)
