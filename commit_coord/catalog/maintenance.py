@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Protocol
 
 from pyiceberg.typedef import Identifier
@@ -33,9 +33,11 @@ class MaintainedCatalog:
         """Bring back what can be of what was *found*; see :func:`repair.execute`."""
         return repair.execute(self.coordinator, found)
 
-    def forget_lost(self: Maintained, identifier: str | Identifier) -> tuple[Acknowledged, ...]:
-        """Have the lock service forget what was lost of a table, and return what it forgot."""
-        return repair.forget(self.coordinator, self._table_identifier(identifier))
+    def forget_lost(
+        self: Maintained, identifier: str | Identifier, *, dry_run: bool = False
+    ) -> tuple[Acknowledged, ...]:
+        """Have the lock service forget what was lost of a table; return what it forgot, or with *dry_run* would."""
+        return repair.forget(self.coordinator, self._table_identifier(identifier), dry_run=dry_run)
 
     def find_orphans(
         self: Maintained,
@@ -43,9 +45,11 @@ class MaintainedCatalog:
         *,
         older_than_ms: int = orphans.OLDER_THAN_MS,
         force: bool = False,
+        dropped: Collection[str] = (),
     ) -> orphans.Orphans:
         """Return the files of a table that no commit refers to and no writer can still publish; see `orphans.find`."""
-        return orphans.find(self, self._table_identifier(identifier), older_than_ms=older_than_ms, force=force)
+        table = self._table_identifier(identifier)
+        return orphans.find(self, table, older_than_ms=older_than_ms, force=force, dropped=dropped)
 
     def delete_orphans(self: Maintained, found: orphans.Orphans) -> orphans.Orphans:
         """Delete what was *found*, but for what was committed since; return what was deleted."""

@@ -23,6 +23,12 @@ Theory of operation
     *older_than_ms* alone has to do, with the waiting in it.
 
     What was overwritten and not repaired yet is referred to, too, as long as the lock service remembers it.
+
+    A file below our location may have become another table's as well (``add_files``, a location that was changed).
+    Only manifests tell, so if there is anything to delete, those of all tables of the catalog are read.
+
+    Another catalog may have a table in the same folder. Only its metadata files tell, by their ``table-uuid``, so of
+    metadata files that are not ours the beginning is read. A table that was dropped leaves such files, too.
 """
 
 from __future__ import annotations
@@ -30,9 +36,13 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Iterator
+import zlib
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from io import BytesIO
+from itertools import compress
+from operator import not_
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
@@ -74,6 +84,14 @@ _LOOK_AGAIN = 0.2
 
 _PLACES = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
 """Properties that have a table's files written elsewhere than in its location."""
+
+_METADATA = (".metadata.json", ".metadata.json.gz")
+"""How names of metadata files end."""
+
+_UUID = re.compile(rb'"(?:table|view)-uuid"\s*:\s*"([^"]+)"')
+
+_BEGINNING = 4096
+"""Bytes of a metadata file that are read first: every known writer has the id before the long lists."""
 
 _KEPT = re.compile(r"version-hint\.text")
 
@@ -125,6 +143,7 @@ class Orphans:
         looked_at: Files there are.
         young: Files that nothing refers to and that are too young.
         at_work: Files that nothing refers to and that an operation at work may have written.
+        undeleted: Files that could not be deleted, after a deletion.
     """
 
     table: Identifier
@@ -133,6 +152,7 @@ class Orphans:
     looked_at: int
     young: int = 0
     at_work: int = 0
+    undeleted: tuple[Orphan, ...] = ()
 
     @property
     def size(self) -> int:
@@ -141,7 +161,12 @@ class Orphans:
 
 
 def find(
-    catalog: SearchedCatalog, table: Identifier, *, older_than_ms: int = OLDER_THAN_MS, force: bool = False
+    catalog: SearchedCatalog,
+    table: Identifier,
+    *,
+    older_than_ms: int = OLDER_THAN_MS,
+    force: bool = False,
+    dropped: Collection[str] = (),
 ) -> Orphans:
     """Return the orphans of *table*.
 
@@ -150,11 +175,13 @@ def find(
         table: Which one.
         older_than_ms: How long ago a file must have been written.
         force: Take less than an hour, too.
+        dropped: The UUIDs of tables and views that are in no catalog any more: files of theirs may be orphans.
 
     Raises:
         NoSuchTableError: There is none of that name.
         InvalidArguments: *older_than_ms* is too short; or another table is inside the location, or it is a root; or
-            ``gc.enabled`` is false: other tables may need the files.
+            ``gc.enabled`` is false: other tables may need the files; or the files of another table can't be read;
+            or there is a metadata file of a table that is neither this one nor *dropped*.
         LockTimeout: A writer that was at work did not end within ``lock.acquire-timeout-ms``; the message names it.
         Exception: Something that the table refers to can't be read.
     """
@@ -174,12 +201,13 @@ def find(
     began_ms = _at_work_since(catalog, table)
     spared = _referenced(coordinator, table)
     loose = sorted((one for one in listed if _key(one.path) not in spared), key=lambda one: (one.modified_ms, one.path))
+    _refuse_unknown(io, table, {str(metadata.table_uuid), *dropped}, [one.path for one in loose])
     old = [one for one in loose if one.modified_ms < now_ms - older_than_ms]
     left = [one for one in old if began_ms is None or one.modified_ms < began_ms - _SKEW_MS]
     return Orphans(
         table=table,
         location=metadata.location,
-        files=tuple(left),
+        files=tuple(_needed_by_no_other(catalog, table, left)),
         looked_at=len(listed),
         young=len(loose) - len(old),
         at_work=len(old) - len(left),
@@ -189,11 +217,12 @@ def find(
 def delete(catalog: SearchedCatalog, found: Orphans) -> Orphans:
     """Delete what was *found*, but for what was committed since; return what was deleted.
 
-    A file that can't be deleted is logged and left.
+    A file that can't be deleted is logged and left, as one of ``undeleted``.
 
     Raises:
         NoSuchTableError: The table is gone, or another one has its name; nothing was deleted.
-        InvalidArguments: ``gc.enabled`` is false by now; nothing was deleted.
+        InvalidArguments: ``gc.enabled`` is false by now, or the files of another table can't be read; nothing was
+            deleted.
         Exception: Something that the table refers to can't be read; nothing was deleted.
     """
     coordinator = catalog.coordinator
@@ -203,9 +232,10 @@ def delete(catalog: SearchedCatalog, found: Orphans) -> Orphans:
     _refuse_shared_files(found.table, metadata)
     io = coordinator.store.file_io(location)
     spared = _referenced(coordinator, found.table)
-    doomed = tuple(one for one in found.files if _key(one.path) not in spared)
-    list(ExecutorFactory.get_or_create().map(lambda one: delete_quietly(io, one.path), doomed))
-    return replace(found, files=doomed)
+    unneeded = [one for one in found.files if _key(one.path) not in spared]
+    doomed = tuple(_needed_by_no_other(catalog, found.table, unneeded))
+    gone = list(ExecutorFactory.get_or_create().map(lambda one: delete_quietly(io, one.path), doomed))
+    return replace(found, files=tuple(compress(doomed, gone)), undeleted=tuple(compress(doomed, map(not_, gone))))
 
 
 # What there is.
@@ -390,13 +420,7 @@ def _refuse_shared(catalog: SearchedCatalog, table: Identifier, location: str) -
         raise InvalidArguments(
             "the location of the table is a root directory, where other files may be", location=location
         )
-    for other in _tables(catalog):
-        if other == table:
-            continue
-        try:
-            metadata, _ = catalog.coordinator.load(other)
-        except (NoSuchTableError, NoSuchIcebergTableError):
-            continue  # dropped meanwhile, or none of Iceberg's
+    for other, metadata, _ in _others(catalog, table):
         for path in (metadata.location, *(metadata.properties.get(key, "") for key in _PLACES)):
             if f"{_key(path).rstrip('/')}/".startswith(f"{mine}/"):
                 raise InvalidArguments(
@@ -405,6 +429,71 @@ def _refuse_shared(catalog: SearchedCatalog, table: Identifier, location: str) -
                     other=table_name(other),
                     location=path,
                 )
+
+
+def _refuse_unknown(io: FileIO, table: Identifier, known: Collection[str], paths: Iterable[str]) -> None:
+    """Refuse a folder with a metadata file of a table or view that is none of the *known* UUIDs.
+
+    Raises:
+        InvalidArguments: There is one among *paths*.
+    """
+    files = [path for path in paths if path.endswith(_METADATA)]
+    for path, uuid in zip(
+        files, ExecutorFactory.get_or_create().map(lambda one: _uuid_in(io, one), files), strict=True
+    ):
+        if uuid is not None and uuid not in known:
+            raise InvalidArguments(
+                "in the location of the table is a metadata file of another table, which may be one of another "
+                "catalog; if that one was dropped, or never came to be, give its UUID as dropped (--dropped)",
+                table=table_name(table),
+                metadata_file=path,
+                uuid=uuid,
+            )
+
+
+def _uuid_in(io: FileIO, path: str) -> str | None:
+    """Return the UUID in the metadata file at *path*; None if it was not written to its end, or is gone."""
+    plain = zlib.decompressobj(31).decompress if ".gz" in path.rpartition("/")[2] else bytes
+    with suppress(FileNotFoundError, zlib.error), io.new_input(path).open() as stream:
+        begun = plain(stream.read(_BEGINNING))
+        found = _UUID.search(begun) or _UUID.search(begun + plain(stream.read()))
+        return found[1].decode() if found else None
+    return None
+
+
+def _needed_by_no_other(catalog: SearchedCatalog, table: Identifier, files: Iterable[Orphan]) -> Iterable[Orphan]:
+    """Return those of *files* to which no table but *table* refers.
+
+    Raises:
+        InvalidArguments: The files of another table can't be read, so it is not known which they are.
+    """
+    left = list(files)
+    for other, metadata, location in _others(catalog, table) if left else ():
+        try:
+            names = _files(catalog.coordinator.store.file_io(location), metadata)
+        except Exception as error:
+            raise InvalidArguments(
+                "the files of another table can't be read, so it is not known whether it needs files of this one, and "
+                "nothing was deleted; try again, and if this stays so, repair or drop the other table",
+                table=table_name(table),
+                other=table_name(other),
+                cause=error,
+            ) from error
+        needed = {_key(name) for name in (*names, location, *(one.metadata_file for one in metadata.metadata_log))}
+        left = [one for one in left if _key(one.path) not in needed]
+    return left
+
+
+def _others(catalog: SearchedCatalog, table: Identifier) -> Iterator[tuple[Identifier, TableMetadata, str]]:
+    """Yield every table of the catalog but *table*, with its metadata and where that is."""
+    for other in _tables(catalog):
+        if other == table:
+            continue
+        try:
+            metadata, location = catalog.coordinator.load(other)
+        except (NoSuchTableError, NoSuchIcebergTableError):
+            continue  # dropped meanwhile, or none of Iceberg's
+        yield other, metadata, location
 
 
 def _tables(catalog: SearchedCatalog) -> Iterator[Identifier]:

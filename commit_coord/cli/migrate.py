@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Group
@@ -80,14 +80,12 @@ def plan(
         statuses = migration.statuses(chosen, seen, window_s=window)
         shown = table("table", "phase", "epoch", "next", "writers seen", "held up by", right=("epoch",))
         for one in statuses:
-            step = one.state.phase.toward(Phase.ZOOKEEPER)
             shown.add_row(
                 one.table,
-                Text(one.state.phase, style=views.STYLES[one.state.phase]),
-                str(one.state.epoch),
-                step or "-",
-                views.people(one.sightings),
-                views.people(one.holds_up) if step is Phase.ZOOKEEPER else "",
+                *views.state(one.state),
+                one.next or "-",
+                one.problem or views.people(one.sightings),
+                views.people(one.holds_up) if one.next is Phase.ZOOKEEPER else "",
             )
         document = {
             "lock_requests_per_s": views.rate(seen),
@@ -120,7 +118,6 @@ def start(
     choice = Choice(name=name, uri=uri, warehouse=warehouse, properties=properties)
     with _migration(choice, why) as migration:
         patterns = _patterns(tables, all_)
-        migration.set_defaults(patterns, Phase.BOTH)
         _move(output, migration, patterns, Phase.BOTH, window=None, force=False, wait=wait, back=False)
 
 
@@ -171,7 +168,6 @@ def abort(
     choice = Choice(name=name, uri=uri, warehouse=warehouse, properties=properties)
     with _migration(choice, why) as migration:
         patterns = _patterns(tables, all_)
-        migration.set_defaults(patterns, Phase.HMS)
         _move(output, migration, patterns, Phase.HMS, window=None, force=False, wait=wait)
 
 
@@ -231,9 +227,14 @@ def verify(
         shown = table("table", "phase", "epoch", "problems", right=("epoch",))
         for one in found:
             problems = Text("; ".join(one.problems), style="red") if one.problems else Text("none", style="green")
-            shown.add_row(one.table, one.state.phase, str(one.state.epoch), problems)
+            shown.add_row(one.table, *views.state(one.state), problems)
         records = [
-            {"table": one.table, "phase": one.state.phase, "epoch": one.state.epoch, "problems": list(one.problems)}
+            {
+                "table": one.table,
+                "phase": one.state and one.state.phase,
+                "epoch": one.state and one.state.epoch,
+                "problems": list(one.problems),
+            }
             for one in found
         ]
         output.answer({"tables": records}, shown)
@@ -290,19 +291,22 @@ def _move(
 
     until = SYSTEM_CLOCK.now() + wait
     done: dict[str, Moved] = {}
-    left = migration.tables(patterns)
-    while True:
-        seen = _watched(output, migration, window) if window is not None and not force else None
-        with _progress(output, len(left)) as progress:
-            for one in migration.move_all(
-                left, target, seen=seen, window_s=window or 0.0, force=force, back=back, on_moved=progress
-            ):
-                done[one.table] = one
-        left = [one for one in left if done[".".join(one)].outcome is Outcome.WAITS]
-        if not left or SYSTEM_CLOCK.now() >= until:
-            break
-        output.note(f"{len(left)} of {len(done)} tables wait, such as {'.'.join(left[0])}: trying again")
-        SYSTEM_CLOCK.sleep(_AGAIN)
+    migration.tables(patterns)  # before anything is changed: one of them may name no table
+    if target is not Phase.ZOOKEEPER:
+        migration.set_defaults(patterns, target)
+    left = migration.tables(patterns)  # also those that were made before the default was set
+    with _told_if_interrupted(output, done):
+        while True:
+            seen = _watched(output, migration, window) if window is not None and not force else None
+            with _progress(output, len(left), done) as progress:
+                migration.move_all(
+                    left, target, seen=seen, window_s=window or 0.0, force=force, back=back, on_moved=progress
+                )
+            left = [one for one in left if done[".".join(one)].outcome is Outcome.WAITS]
+            if not left or SYSTEM_CLOCK.now() >= until:
+                break
+            output.note(f"{len(left)} of {len(done)} tables wait, such as {'.'.join(left[0])}: trying again")
+            SYSTEM_CLOCK.sleep(_AGAIN)
     moved = [done[key] for key in sorted(done)]
     good = (Outcome.CHANGED, Outcome.THERE)
     if target is Phase.ZOOKEEPER and all(one.outcome in good for one in moved):
@@ -328,7 +332,19 @@ def _move(
 
 
 @contextmanager
-def _progress(output: Output, total: int) -> Iterator[Any]:
+def _told_if_interrupted(output: Output, done: Mapping[str, Moved]) -> Iterator[None]:
+    """Say at Ctrl-C which tables are *done*: an interrupted command has no other answer."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        changed = sorted(one.table for one in done.values() if one.after != one.before)
+        output.note(f"moved before the interruption: {', '.join(changed) or 'no table'}; repeat the command to go on")
+        raise
+
+
+@contextmanager
+def _progress(output: Output, total: int, done: dict[str, Moved]) -> Iterator[Callable[[Moved], None]]:
+    """Show how many of *total* tables are moved, each of which is put into *done*."""
     columns = (
         TextColumn("moving"),
         BarColumn(),
@@ -338,4 +354,9 @@ def _progress(output: Output, total: int) -> Iterator[Any]:
     )
     with Progress(*columns, console=output.notes, transient=True) as progress:
         task = progress.add_task("moving", total=total, last="")
-        yield lambda one: progress.update(task, advance=1, last=f"{one.table} {one.outcome}")
+
+        def moved(one: Moved) -> None:
+            done[one.table] = one
+            progress.update(task, advance=1, last=f"{one.table} {one.outcome}")
+
+        yield moved

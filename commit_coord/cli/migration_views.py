@@ -40,12 +40,11 @@ def status_table(statuses: Sequence[TableStatus]) -> FittingTable:
         counted = _counted(one)
         shown.add_row(
             one.table,
-            Text(one.state.phase, style=STYLES[one.state.phase]),
-            str(one.state.epoch),
+            *state(one.state),
             str(len(one.writers)),
             ", ".join(f"{phase} {commits}" for phase, (commits, _) in counted.items()),
             ", ".join(f"{phase} {duration(waited / commits)}" for phase, (commits, waited) in counted.items()),
-            people(one.holds_up + [who for who in one.sightings if who.kind == "java"]),
+            one.problem or people(one.holds_up + [who for who in one.sightings if who.kind == "java"]),
         )
     return shown
 
@@ -65,15 +64,20 @@ def counts(statuses: Sequence[TableStatus]) -> Text:
     """Return a bar of how many tables are in which phase."""
     total, bar = len(statuses), Text()
     for phase in Phase:
-        bar.append("█" * round(_BAR * _share(statuses, phase)), style=STYLES[phase])
+        bar.append("█" * round(_BAR * _number(statuses, phase) / (total or 1)), style=STYLES[phase])
     for phase in Phase:
-        number = sum(one.state.phase is phase for one in statuses)
+        number = _number(statuses, phase)
         bar.append(f"  {phase} {number} of {total}", style=STYLES[phase])
     return bar
 
 
-def _share(statuses: Sequence[TableStatus], phase: Phase) -> float:
-    return sum(one.state.phase is phase for one in statuses) / (len(statuses) or 1)
+def _number(statuses: Sequence[TableStatus], phase: Phase) -> int:
+    return sum(one.state is not None and one.state.phase is phase for one in statuses)
+
+
+def state(found: State | None) -> tuple[Text, str]:
+    """Return phase and epoch for a table; ``?`` of what could not be read."""
+    return (Text("?"), "?") if found is None else (Text(found.phase, style=STYLES[found.phase]), str(found.epoch))
 
 
 def people(sightings: Sequence[Sighting]) -> str:
@@ -99,14 +103,15 @@ def _sighting_record(sighting: Sighting) -> dict[str, Any]:
 
 def status_record(status: TableStatus) -> dict[str, Any]:
     """Return where a table is for JSON."""
-    step = status.state.phase.toward(Phase.ZOOKEEPER)
+    held_up_by = status.holds_up if status.next is Phase.ZOOKEEPER else []
     return {
         "table": status.table,
-        "phase": status.state.phase,
-        "epoch": status.state.epoch,
-        "next": step,
+        "phase": status.state and status.state.phase,
+        "epoch": status.state and status.state.epoch,
+        "next": status.next,
+        "problem": status.problem or None,
         "seen": [_sighting_record(one) for one in status.sightings],
-        "held_up_by": [_sighting_record(one) for one in status.holds_up] if step is Phase.ZOOKEEPER else [],
+        "held_up_by": [_sighting_record(one) for one in held_up_by],
         "writers": [
             {
                 "client": writer.client,

@@ -6,15 +6,18 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+import typer
 from rich.table import Table
 from rich.text import Text
 
 from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.catalog.orphans import Orphan, Orphans
-from commit_coord.catalog.repair import LostCommit
+from commit_coord.catalog.repair import LostCommit, Repair
 from commit_coord.cli.exit_codes import CommandFailed, ExitCode
 from commit_coord.cli.output import Output, confirmed, duration, moment, table
 from commit_coord.cli.views import short
+from commit_coord.errors import InvalidArguments
+from commit_coord.iceberg.overwrites import Acknowledged
 from commit_coord.model import Resource
 from commit_coord.units import size
 
@@ -39,6 +42,7 @@ def repair_table(
     todo = f"{len(found.restorable)} can be brought back, {len(found.by_hand)} have to be done again"
     if dry_run or not found.restorable:
         output.answer({**document, "restored": 0}, shown, Text(todo))
+        _end_if_left(found, dry_run=dry_run)
         return
     _confirmed(output, shown, f"Bring back {len(found.restorable)} commits?", yes=yes)
     restored = catalog.repair(found)
@@ -51,24 +55,45 @@ def repair_table(
             )
         )
     output.answer({**document, "restored": len(restored)}, *([] if not yes else [shown]), *lines)
+    _end_if_left(found, dry_run=dry_run)
 
 
-def forget_lost(output: Output, catalog: CoordinatedCatalog, on: Resource, *, yes: bool) -> None:
-    """Ask, and have the lock service forget what was lost."""
+def _end_if_left(found: Repair, *, dry_run: bool) -> None:
+    """End with a code of its own when commits are left that somebody has to make again."""
+    if found.by_hand and not dry_run:
+        raise typer.Exit(ExitCode.REFUSED)
+
+
+def forget_lost(output: Output, catalog: CoordinatedCatalog, on: Resource, *, dry_run: bool, yes: bool) -> None:
+    """Show what the lock service remembers as lost, ask, and have it forget that."""
     name = ".".join(on.path)
-    _confirmed(
-        output,
-        Text(f"The record of what was lost of {name} and is not brought back will be deleted."),
-        "Go on?",
-        yes=yes,
-    )
-    forgotten = catalog.forget_lost(name)
-    records = [{"location": one.location, "request_id": one.request_id} for one in forgotten]
+    lost = catalog.forget_lost(name, dry_run=True)
+    if lost and (warning := _forgetting_loses(catalog, name)):
+        output.note(f"warning: {warning}")
+    if lost and not dry_run:
+        question = f"Forget what was lost of {name}?"
+        _confirmed(output, Text("\n".join(f"lost: {one}" for one in lost)), question, yes=yes)
+    forgotten = () if dry_run else catalog.forget_lost(name)
+    document = {"lost": [_note_record(one) for one in lost], "forgotten": [_note_record(one) for one in forgotten]}
     output.answer(
-        {"catalog": catalog.name, "table": name, "forgotten": records},
+        {"catalog": catalog.name, "table": name, "dry_run": dry_run, **document},
+        *(Text(f"would forget {one}") for one in lost if dry_run),
         *(Text(f"forgot {one}") for one in forgotten),
         Text(f"{name}: {len(forgotten)} forgotten"),
     )
+
+
+def _forgetting_loses(catalog: CoordinatedCatalog, name: str) -> str:
+    """Return what of the table *name* should be brought back before it is forgotten, "" if nothing."""
+    try:
+        count = len(catalog.find_lost(name).restorable)
+    except InvalidArguments as error:
+        return f"it is not known what can be brought back: {error}"
+    return f"{count} commits can be brought back first: `commit-coord repair {name}`" if count else ""
+
+
+def _note_record(note: Acknowledged) -> dict[str, Any]:
+    return {"location": note.location, "request_id": note.request_id}
 
 
 def remove_orphans(
@@ -78,12 +103,13 @@ def remove_orphans(
     *,
     older_than_ms: int,
     force: bool,
+    dropped: Sequence[str],
     delete: bool,
     yes: bool,
 ) -> None:
     """Show the orphans of a table; if told so, ask and delete them."""
     name = ".".join(on.path)
-    found = catalog.find_orphans(name, older_than_ms=older_than_ms, force=force)
+    found = catalog.find_orphans(name, older_than_ms=older_than_ms, force=force, dropped=dropped)
     document: dict[str, Any] = {
         "catalog": catalog.name,
         "table": name,
@@ -97,13 +123,26 @@ def remove_orphans(
     spared = f"spared: {found.young:,} younger than {age}, {found.at_work:,} of operations at work"
     if not delete or not found.files:
         files = [_orphan_record(one) for one in found.files]
-        output.answer({**document, "orphans": files, "deleted": 0}, _orphan_table(found), Text(summary), Text(spared))
+        output.answer(
+            {**document, "orphans": files, "deleted": 0, "not_deleted": []},
+            _orphan_table(found),
+            Text(summary),
+            Text(spared),
+        )
         return
     _confirmed(output, _orphan_table(found), f"Delete {len(found.files):,} files ({size(found.size)})?", yes=yes)
     deleted = catalog.delete_orphans(found)
     files = [_orphan_record(one) for one in deleted.files]
     done = f"{name}: deleted {len(deleted.files):,} files ({size(deleted.size)})"
-    output.answer({**document, "orphans": files, "deleted": len(files)}, Text(done), Text(spared))
+    undeleted = [one.path for one in deleted.undeleted]
+    output.answer(
+        {**document, "orphans": files, "deleted": len(files), "not_deleted": undeleted},
+        Text(done),
+        *(Text(f"could not be deleted, see the warning: {path}") for path in undeleted),
+        Text(spared),
+    )
+    if undeleted:
+        raise typer.Exit(ExitCode.FAILED)
 
 
 def age_ms(text: str) -> int:

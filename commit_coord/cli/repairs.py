@@ -8,6 +8,7 @@ import typer
 
 from commit_coord.cli import recovery
 from commit_coord.cli.catalogs import Choice, opened, table_resource
+from commit_coord.cli.exit_codes import CommandFailed, ExitCode
 from commit_coord.cli.options import CATALOG, PROPERTY, URI, WAREHOUSE, YES
 from commit_coord.cli.output import DEBUG, JSON, Output
 
@@ -18,7 +19,9 @@ def repair(
         list[str],
         typer.Option("--from", help="The last metadata file that was lost; may be repeated.", metavar="LOCATION"),
     ] = [],  # noqa: B006 - typer reads it, nobody changes it
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Restore nothing; show what would be restored.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Change nothing; show what would be restored or forgotten.")
+    ] = False,
     forget: Annotated[
         bool,
         typer.Option("--forget", help="Restore nothing, and delete the notes of lost commits from the lock service."),
@@ -36,12 +39,19 @@ def repair(
     It finds them by the notes in the lock service (not with `hms` and `none`) and by --from, a location that the error
     in the log names. An append is restored as a commit on the current head, with the same files and the same request
     id; it lands once, however often you run this. Overwrites, deletes and schema changes are listed with what to do.
+    Exit code 1 if there are any, until --forget ends their listing.
     """
     output = Output(as_json=as_json)
+    if forget and since:
+        raise CommandFailed(
+            "--from names what to restore, and --forget restores nothing: leave one of them out",
+            ExitCode.USAGE,
+            "usage",
+        )
     with opened(Choice(name=name, uri=uri, warehouse=warehouse, properties=properties)) as found:
         resource = table_resource(found, table)
         if forget:
-            recovery.forget_lost(output, found, resource, yes=yes)
+            recovery.forget_lost(output, found, resource, dry_run=dry_run, yes=yes)
         else:
             recovery.repair_table(output, found, resource, since, dry_run=dry_run, yes=yes)
 
@@ -55,6 +65,14 @@ def orphans(
     force: Annotated[
         bool, typer.Option("--force", help="Accept an age below an hour. Files of slower writers would be lost.")
     ] = False,
+    dropped: Annotated[
+        list[str],
+        typer.Option(
+            "--dropped",
+            help="A table that lay in this location and was dropped: files of it may be removed. May be repeated.",
+            metavar="UUID",
+        ),
+    ] = [],  # noqa: B006 - typer reads it, nobody changes it
     yes: YES = False,
     name: CATALOG = None,
     uri: URI = None,
@@ -63,7 +81,10 @@ def orphans(
     as_json: JSON = False,
     debug: DEBUG = False,
 ) -> None:
-    """List, and with --delete remove, files below a table's location that no commit refers to.
+    """List, and with --delete remove, files below a table's location that no table of the catalog refers to.
+
+    If there are any, the manifests of all tables of the catalog are read. If a metadata file of an unknown table lies
+    there, nothing is an orphan: the table may be one of another catalog.
 
     Files that a running writer may still publish stay: the command first waits for the writers that hold the commit
     latch or wait for it, and keeps every file that is younger than an operation with locks on the table. A writer
@@ -75,5 +96,12 @@ def orphans(
     with opened(Choice(name=name, uri=uri, warehouse=warehouse, properties=properties)) as found:
         resource = table_resource(found, table)
         recovery.remove_orphans(
-            output, found, resource, older_than_ms=older_than_ms, force=force, delete=delete, yes=yes
+            output,
+            found,
+            resource,
+            older_than_ms=older_than_ms,
+            force=force,
+            dropped=dropped,
+            delete=delete,
+            yes=yes,
         )

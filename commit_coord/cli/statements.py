@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,11 +12,12 @@ from rich.text import Text
 from commit_coord.cli.catalogs import Choice, opened
 from commit_coord.cli.exit_codes import CommandFailed, ExitCode
 from commit_coord.cli.failures import explain
+from commit_coord.cli.logs import one_line
 from commit_coord.cli.options import CATALOG, PROPERTY, URI, WAREHOUSE
 from commit_coord.cli.output import DEBUG, JSON, Output, table
 
 if TYPE_CHECKING:
-    from commit_coord.sql import Answer
+    from commit_coord.sql import Answer, Session
 
 
 def sql(
@@ -41,7 +43,8 @@ def sql(
     """Run Hive's statements on the tables and their locks, or open a shell. `commit-coord sql help` lists them.
 
     In a shell and in a pipe, each statement ends with a `;` and may have several lines. A script ends with its first
-    error. On a terminal the answer is a table; in a pipe it is what Hive prints, separated by tabs.
+    error; a last statement without `;` is one, because the script may have been cut off. On a terminal the answer is a
+    table; in a pipe it is what Hive prints, separated by tabs.
     """
     from commit_coord.sql import Session
     from commit_coord.sql.grammar import statements
@@ -55,12 +58,10 @@ def sql(
             texts = list(statements([statement])) or [statement]
             if as_json and len(texts) > 1:
                 raise CommandFailed("--json takes one statement", ExitCode.USAGE, "usage")
-            for text in texts:
-                _answer(output, session.run(text))
+            _run(output, session, iter(texts))
             return
-        if not sys.stdin.isatty():  # A script: it ends with the first error.
-            for text in statements(sys.stdin):
-                _answer(output, session.run(text))
+        if not sys.stdin.isatty():
+            _run(output, session, statements(sys.stdin, whole=True))
             return
         from commit_coord.cli.shell import typed
 
@@ -71,6 +72,27 @@ def sql(
                 output.note(explain(error).shown)
             except KeyboardInterrupt:
                 output.note("interrupted")
+
+
+def _run(output: Output, session: Session, texts: Iterator[str]) -> None:
+    """Run a script, which ends with its first error.
+
+    Raises:
+        CommandFailed: Nobody reads its answers any more, and statements are left.
+    """
+    for text in texts:
+        answer = session.run(text)
+        try:
+            _answer(output, answer)
+        except BrokenPipeError:
+            if (left := next(texts, None)) is None:
+                raise
+            raise CommandFailed(
+                f"the output was closed, so the script ended before {one_line(left)!r}; "
+                "send the output to a file to run all of it",
+                ExitCode.FAILED,
+                "input-output",
+            ) from None
 
 
 def _answer(output: Output, answer: Answer) -> None:

@@ -152,8 +152,8 @@ def published(metadata: TableMetadata, location: str, snapshot_ids: tuple[int, .
     return Committed(metadata=at, location=location, snapshot_ids=snapshot_ids)
 
 
-def delete_quietly(io: FileIO, path: str) -> None:
-    """Delete a file that no table refers to. If this fails, the file stays as an orphan, which does no harm."""
+def delete_quietly(io: FileIO, path: str) -> bool:
+    """Delete a file that no table refers to, and return whether it is gone: as an orphan it does no harm."""
     with suppress(FileNotFoundError):
         try:
             io.delete(path)
@@ -162,3 +162,5 @@ def delete_quietly(io: FileIO, path: str) -> None:
         except Exception as error:  # noqa: BLE001 - an error of any store
             # Without a traceback: it would hide the error that made the file useless, which is often the same.
             logger.warning("an unused file could not be deleted: %s: %s", path, error)
+            return False
+    return True

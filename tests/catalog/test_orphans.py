@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 
+import commit_coord
 from commit_coord.catalog import orphans
 from commit_coord.catalog.orphans import AT_LEAST_MS, _key
 from commit_coord.errors import InvalidArguments, LockTimeout
 from commit_coord.model import LockEntry, LockMode, Resource
-from tests.catalog.kit import Kit, coordinated, files_in, files_of, ids, kit, local, names, row_ids
+from tests.catalog.kit import Kit, coordinated, files_in, files_of, ids, kit, local, names, row_ids, rows
 from tests.processes import until
 
 DAYS_AGO = time.time() - 5 * 86_400
@@ -192,7 +193,78 @@ def test_a_short_age_and_a_shared_location_are_refused(made: Kit) -> None:
     assert refused.value.details["other"] == ".".join(inside.name())
     assert found(made, inside) == set()
     made.catalog.drop_table(inside.name())
+    assert found(made, table, dropped=[str(inside.metadata.table_uuid)]) == set()
+
+
+def test_files_that_another_table_of_the_catalog_refers_to_are_no_orphans(made: Kit) -> None:
+    """Not if it refers to them in an old snapshot alone, nor if it takes one between the look and the deletion."""
+    table, other, late = made.table(ids(1), ids(2)), made.table(), made.table()
+    taken = sorted(path for path in files_in(table.location()) if path.endswith(".parquet"))
+    other.add_files([f"file://{path}" for path in taken])
+    other.overwrite(ids(3))
+    table.overwrite(ids(4))
+    table.append(ids(5))
+    expired = [one.snapshot_id for one in table.snapshots()[:-1]]
+    table.maintenance.expire_snapshots().by_ids(expired).commit()
+    lost = [left(table, "data/lost.parquet"), left(table, "data/late.parquet")]
+    for path in lost:
+        Path(path).write_bytes(Path(taken[0]).read_bytes())
+    aged(table)
+    catalog = coordinated(made.catalog)
+    seen = catalog.find_orphans(table.name())
+    assert {local(one.path) for one in seen.files} & {*taken, *lost} == set(lost)
+    late.add_files([f"file://{lost[1]}"])
+    deleted = catalog.delete_orphans(seen)
+    assert len(seen.files) - 1 == len(deleted.files)
+    assert len(row_ids(made.again(late))) == 1
+    first = other.snapshots()[0].snapshot_id
+    assert sorted(row[0] for row in rows(made.again(other), snapshot_id=first)) == [1, 2]
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip"])
+def test_the_files_of_a_table_of_another_catalog_are_no_orphans(made: Kit, codec: str) -> None:
+    """Two catalogs in one database have a table of one name in one folder."""
+    table = aged(made.table(ids(1)))
+    options = {"warehouse": made.warehouse, "lock-impl": made.impl}
+    neighbour: Any = commit_coord.load_catalog(f"{made.name}-2", uri=f"coord+{made.uri}", **options)
+    neighbour.create_namespace_if_not_exists(made.namespace)
+    codecs = {"write.metadata.compression-codec": codec}
+    theirs = neighbour.create_table(table.name(), table.schema(), properties=codecs, location=table.location())
+    theirs.append(ids(2))
+    aged(table)
+    uuid = str(theirs.metadata.table_uuid)
+    with pytest.raises(InvalidArguments, match="metadata file of another table.*--dropped") as refused:
+        found(made, table)
+    assert refused.value.details["uuid"] == uuid
+    neighbour.drop_table(theirs.name())
+    neighbour.close()
+    assert len(found(made, table, dropped=[uuid])) == 5
+    torn = left(table, "metadata/1.gz.metadata.json"), left(table, "metadata/2.metadata.json", b"{")
+    assert set(torn) < found(made, table, dropped=[uuid])
+    coordinated(made.catalog).delete_orphans(coordinated(made.catalog).find_orphans(table.name(), dropped=[uuid]))
     assert found(made, table) == set()
+    assert row_ids(made.again(table)) == [1]
+
+
+def test_a_long_property_before_the_id_hides_no_table(made: Kit) -> None:
+    table = made.table()
+    left(table, "metadata/x.metadata.json", b'{"a": "%s", "table-uuid": "another"}' % (b"x" * 9_000))
+    with pytest.raises(InvalidArguments, match="metadata file of another table"):
+        found(made, table)
+
+
+def test_nothing_is_an_orphan_while_the_files_of_another_table_are_not_known(made: Kit) -> None:
+    table, other = aged(made.table(ids(1))), made.table(ids(2))
+    assert found(made, table) == set()
+    left(table, "data/x.parquet")
+    path = Path(local(next(iter(other.current_snapshot().manifests(other.io))).manifest_path))
+    content = path.read_bytes()
+    path.unlink()
+    with pytest.raises(InvalidArguments, match="files of another table can't be read.*repair or drop") as refused:
+        found(made, table)
+    assert refused.value.details["other"] == ".".join(other.name())
+    path.write_bytes(content)
+    assert len(found(made, table)) == 1
 
 
 def test_what_lies_elsewhere_by_a_link_is_left_alone(made: Kit, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import io
 import json
 import logging
@@ -13,18 +14,22 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.types import LongType
 from typer.main import get_command
 from typer.testing import CliRunner
 
 import commit_coord
 from commit_coord.catalog.base import CoordinatedCatalog
+from commit_coord.catalog.migration import Migration, Moved, Outcome
 from commit_coord.cli import app
 from commit_coord.cli.exit_codes import MEANINGS, ExitCode
 from commit_coord.cli.failures import explain
@@ -38,6 +43,7 @@ from commit_coord.local import HiveMetastore
 from commit_coord.locks.sql.table import SqlLockTable
 from commit_coord.model import LockMode, LockRequest, LockScope, Resource
 from commit_coord.process import this_owner
+from commit_coord.protocol.migration import Phase, State
 from tests import limits
 from tests.processes import Process, until
 from tests.threads import elsewhere
@@ -555,10 +561,56 @@ def test_repair_shows_asks_and_brings_back(shell: Shell, catalog: CoordinatedCat
     assert rows_of(catalog) == before + lost["rows"]
 
 
+def test_repair_ends_with_a_code_of_its_own_while_commits_must_be_made_again(
+    shell: Shell, catalog: CoordinatedCatalog
+) -> None:
+    table = catalog.load_table("shop.sales")
+    base = table.metadata_location
+    table.append(pa.table({"id": [4]}))
+    table.delete("id = 1")
+    with sqlite3.connect(shell.folder / "catalog.db") as db:
+        db.execute("UPDATE iceberg_tables SET metadata_location = ? WHERE table_name = 'sales'", (base,))
+    db.close()
+    assert [one["state"] for one in shell.json("repair", "shop.sales", "--dry-run")["lost"]] == [
+        "restorable",
+        "by hand",
+    ]
+    assert shell.json("repair", "shop.sales", "--yes", exits=1)["restored"] == 1
+    again = shell("repair", "shop.sales", "--yes")
+    assert again.exit_code == ExitCode.REFUSED
+    assert "1 have to be done again" in again.stdout
+    assert shell("repair", "shop.sales", "--forget", "--yes").exit_code == 0
+    assert shell("repair", "shop.sales").exit_code == 0
+
+
 def test_repair_forgets_when_told_so(shell: Shell, catalog: CoordinatedCatalog, overwritten: str) -> None:
     assert shell.json("repair", "shop.sales", "--yes", "--forget")["forgotten"][0]["location"] == overwritten
     assert shell.json("repair", "shop.sales", "--dry-run")["lost"] == []
     assert len(shell.json("repair", "shop.sales", "--dry-run", "--from", overwritten)["lost"]) == 1
+
+
+def test_what_repair_would_forget_is_shown_and_only_a_yes_forgets_it(shell: Shell, overwritten: str) -> None:
+    dry = shell.json("repair", "shop.sales", "--forget", "--dry-run", "--yes")
+    assert ([one["location"] for one in dry["lost"]], dry["forgotten"]) == ([overwritten], [])
+    shown = shell("repair", "shop.sales", "--forget", "--dry-run")
+    assert "would forget request" in shown.stdout
+    assert overwritten in shown.stdout
+    assert "1 commits can be brought back first: `commit-coord repair shop.sales`" in shown.stderr
+    refused = shell("repair", "shop.sales", "--forget", answer="n\n")
+    assert refused.exit_code == ExitCode.REFUSED
+    assert overwritten in refused.stderr
+    assert "leave one of them out" in shell.error("repair", "shop.sales", "--forget", "--from", overwritten, exits=2)
+    assert len(shell.json("repair", "shop.sales", "--dry-run")["lost"]) == 1
+
+
+def test_what_was_lost_can_be_forgotten_when_its_files_are_gone(
+    shell: Shell, catalog: CoordinatedCatalog, overwritten: str
+) -> None:
+    catalog.load_table("shop.sales").append(pa.table({"id": [4]}))
+    Path(overwritten.removeprefix("file://")).unlink()
+    forgotten = shell("repair", "shop.sales", "--forget", "--yes")
+    assert "it is not known what can be brought back: a lost metadata file can't be read" in forgotten.stderr
+    assert f"{overwritten}\nshop.sales: 1 forgotten" in forgotten.stdout
 
 
 def test_orphans_are_listed_and_deleted_when_told_so(shell: Shell, catalog: CoordinatedCatalog) -> None:
@@ -576,6 +628,40 @@ def test_orphans_are_listed_and_deleted_when_told_so(shell: Shell, catalog: Coor
     assert "deleted 1 files (4 bytes)" in shell("orphans", "shop.sales", "--delete", "--yes").stdout
     assert not orphan.exists()
     assert shell.json("orphans", "shop.sales", "--delete", "--yes")["deleted"] == 0
+
+
+def test_orphans_that_could_not_be_deleted_are_not_counted_and_named(
+    shell: Shell, catalog: CoordinatedCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Path(catalog.load_table("shop.sales").location().removeprefix("file://")) / "data"
+    for name in ("one.parquet", "two.parquet"):
+        folder.joinpath(name).write_bytes(b"four")
+        os.utime(folder / name, (0, 0))
+    delete = PyArrowFileIO.delete
+
+    def refuse_one(io: PyArrowFileIO, location: str) -> None:
+        if location.endswith("one.parquet"):
+            raise PermissionError("Access Denied")
+        delete(io, location)
+
+    monkeypatch.setattr(PyArrowFileIO, "delete", refuse_one)
+    done = shell.json("orphans", "shop.sales", "--delete", "--yes", exits=3)
+    assert (done["deleted"], done["not_deleted"]) == (1, [f"file://{folder}/one.parquet"])
+    again = shell("orphans", "shop.sales", "--delete", "--yes")
+    assert again.exit_code == ExitCode.FAILED
+    assert f"could not be deleted, see the warning: file://{folder}/one.parquet" in again.stdout
+    assert [path.name for path in folder.glob("*o*e.parquet")] == ["one.parquet"]
+
+
+def test_orphans_of_a_dropped_table_are_listed_when_its_id_is_given(shell: Shell, catalog: CoordinatedCatalog) -> None:
+    old = catalog.load_table("shop.sales")
+    catalog.drop_table("shop.sales")
+    catalog.create_table("shop.sales", old.schema())
+    hurry = ("--older-than", "0s", "--force")
+    refused = shell.json("orphans", "shop.sales", *hurry, exits=2)["error"]["message"]
+    assert f"uuid='{old.metadata.table_uuid}'" in refused
+    listed = shell.json("orphans", "shop.sales", *hurry, "--dropped", str(old.metadata.table_uuid))
+    assert old.metadata_location in [one["path"] for one in listed["orphans"]]
 
 
 # -- config ------------------------------------------------------------------------------------------------
@@ -630,6 +716,65 @@ def test_adopt_locks(shell: Shell, catalog: CoordinatedCatalog) -> None:
     assert "another lock manager" in shell.error("locks", *other, exits=2)
     assert shell.json("config", "--adopt-locks", "--yes", *other)["adopted"] is True
     assert shell.json("locks", *other)["locks"] == []
+
+
+# -- migrate -----------------------------------------------------------------------------------------------
+
+
+class Moving(Migration):
+    """Moves tables of no metastore. Only ``shop.t0`` … ``shop.t19`` are there.
+
+    Args:
+        interrupted: Ctrl-C is typed while the first table is moved.
+    """
+
+    def __init__(self, *, interrupted: bool = False) -> None:
+        self.interrupted = interrupted
+        self.defaults: list[Phase] = []
+        self.moved: list[str] = []
+
+    def tables(self, patterns: Sequence[str]) -> list[tuple[str, ...]]:
+        if "shop.typo" in patterns:
+            raise NoSuchTableError("no Iceberg table is named shop.typo")
+        return [("shop", f"t{number}") for number in range(20)]
+
+    def set_defaults(self, patterns: Sequence[str], phase: Phase) -> None:
+        self.defaults.append(phase)
+
+    def move(self, table: tuple[str, ...], target: Phase, **options: Any) -> Moved:
+        self.moved.append(".".join(table))
+        time.sleep(0.2)
+        if self.interrupted and table[-1] == "t0":
+            _thread.interrupt_main()
+        before, after = State(phase=Phase.HMS, epoch=0), State(phase=target, epoch=1)
+        return Moved(table=".".join(table), before=before, after=after, outcome=Outcome.CHANGED)
+
+
+def moving(monkeypatch: pytest.MonkeyPatch, *, interrupted: bool = False) -> Moving:
+    made = Moving(interrupted=interrupted)
+    monkeypatch.setattr("commit_coord.cli.migrate._migration", lambda *_: nullcontext(made))
+    return made
+
+
+@pytest.mark.parametrize("command", ["start", "abort"])
+def test_migrate_changes_nothing_if_a_pattern_names_no_table(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    made = moving(monkeypatch)
+    assert "no Iceberg table is named shop.typo" in shell.error("migrate", command, "shop", "shop.typo", exits=1)
+    assert (made.defaults, made.moved) == ([], [])
+    assert shell("migrate", command, "shop").exit_code == 0
+    assert made.defaults == [Phase.BOTH if command == "start" else Phase.HMS]
+
+
+def test_ctrl_c_ends_a_migration_and_says_which_tables_were_moved(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = moving(monkeypatch, interrupted=True)
+    ended = shell("migrate", "start", "shop")
+    assert ended.exit_code == ExitCode.INTERRUPTED
+    assert 1 <= len(made.moved) <= 8
+    assert f"moved before the interruption: {', '.join(sorted(made.moved))}; repeat the command" in ended.stderr
 
 
 # -- bad input ---------------------------------------------------------------------------------------------
@@ -911,6 +1056,16 @@ def test_a_script_of_statements_ends_with_the_first_error(shell: Shell) -> None:
     assert 2 == result.exit_code
     assert "shop@sales\tSHARED\n" in result.stdout
     assert "freed" not in result.stdout
+
+
+def test_a_script_that_is_cut_off_within_a_delete_deletes_nothing(shell: Shell, catalog: CoordinatedCatalog) -> None:
+    cut = shell("sql", "-d", "shop", answer="SHOW TABLES;\nDELETE FROM sales\n")
+    assert (2, "sales\n") == (cut.exit_code, cut.stdout)
+    assert "the last statement has no `;`, so the script may have been cut off" in cut.stderr
+    assert rows_of(catalog) == 6
+    assert shell("sql", "-d", "shop", "DELETE FROM sales WHERE id = 1").exit_code == 0
+    assert shell("sql", "-d", "shop", answer="DELETE FROM sales WHERE id = 2; -- done").exit_code == 0
+    assert rows_of(catalog) == 2
 
 
 @pytest.mark.usefixtures("catalog")

@@ -403,6 +403,18 @@ def test_a_reader_that_has_seen_enough_is_no_error(place: Place, line: str) -> N
     assert (0, "") == (ended.returncode, ended.stderr)
 
 
+@pytest.mark.parametrize("given", ["printf '{script}' | {{command}}", "{{command}} '{script}'"])
+def test_a_script_whose_output_is_closed_says_what_did_not_run(place: Place, given: str) -> None:
+    script = "SELECT * FROM shop.sales; SHOW LOCKS; INSERT INTO shop.sales VALUES (77);"
+    ended = run(place, "sql @", f"set -o pipefail; {given.format(script=script)} | true")
+    assert FAILED == ended.returncode
+    assert ended.stderr.startswith("error: the output was closed, so the script ended before 'SHOW LOCKS;'; send the")
+    assert 1 == ended.stderr.count("\n")
+    assert "77" not in run(place, 'sql @ "SELECT * FROM shop.sales"').stdout
+    last = run(place, "sql @", "set -o pipefail; echo 'SELECT * FROM shop.sales;' | {command} | true")
+    assert (0, "") == (last.returncode, last.stderr)
+
+
 @pytest.mark.parametrize("line", ["locks shop", "unlock shop.sales", "config", "pyiceberg list"])
 @pytest.mark.parametrize(
     "text, reason",

@@ -258,6 +258,32 @@ def test_the_phase_of_a_table_that_cannot_be_read_is_not_guessed(world: World) -
     assert (told.exit_code, answer["before"], answer["after"]) == (3, None, None)
 
 
+def test_a_table_that_cannot_be_read_hides_no_other(world: World) -> None:
+    for name in ("a", "b"):
+        world.catalog.create_table((world.db, name), SCHEMA)
+    Path(urlsplit(world.catalog.load_table((world.db, "a")).metadata_location).path).unlink()
+    given = {**world.properties}
+    options = ["--uri", given.pop("uri"), *(word for key, value in given.items() for word in ("-p", f"{key}={value}"))]
+
+    def run(*words: str, code: int) -> Any:
+        told = CliRunner().invoke(app, ["migrate", *words, world.db, *options])
+        assert told.exit_code == code, told.output
+        assert "it can't be read: FileNotFoundError" in told.stdout
+        told = CliRunner().invoke(app, ["migrate", *words, world.db, *options, "--json"])
+        assert told.exit_code == code, told.output
+        return json.loads(told.stdout.splitlines()[-1])["tables"]
+
+    for words in (("plan", "--window", "0"), ("status", "--watch", "--times", "2")):
+        bad, good = run(*words, code=0)
+        assert (bad["phase"], bad["next"], good["phase"], good["problem"]) == (None, None, "hms", None)
+        assert "look whether it was dropped" in bad["problem"]
+    bad, good = run("verify", code=1)
+    assert (bad["phase"], len(bad["problems"]), good["phase"], good["problems"]) == (None, 1, "hms", [])
+    with pytest.raises(FileNotFoundError):  # else it would seem that nobody holds its move up
+        operator = world.operator()
+        operator.status((world.db, "a"), operator.watch(0), window_s=1)
+
+
 def test_it_needs_a_metastore_and_both_services(world: World) -> None:
     with pytest.raises(ConfigError, match="the catalog is not on one"):
         commit_coord.load_catalog("t", **{"uri": "sqlite:///x.db", "lock-impl": MIGRATING, "lock.uri": "127.0.0.1:1"})

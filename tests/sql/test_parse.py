@@ -176,6 +176,15 @@ def test_statements_of_several_lines_end_with_semicolons(text: str, expected: li
     assert expected == list(statements(text.splitlines()))
 
 
+@pytest.mark.parametrize("end", ["DELETE FROM t", "DELETE FROM t -- WHERE a = 1;", "DELETE FROM t WHERE a = 'x;"])
+def test_a_script_that_was_cut_off_is_refused_at_its_end(end: str) -> None:
+    script = statements(["SELECT 1;\n", end], whole=True)
+    assert "SELECT 1;" == next(script)
+    with pytest.raises(StatementError, match="the last statement has no `;`"):
+        next(script)
+    assert ["SELECT 1;", "SELECT 2;"] == list(statements(["SELECT 1; SELECT 2;\n", "-- the end"], whole=True))
+
+
 def test_a_statement_is_given_out_before_the_next_one_is_read() -> None:
     typed = iter(["SELECT\n", "1;\n", "SELECT 2;\n"])
     assert "SELECT\n1;" == next(statements(typed))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import logging
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table.update import SetPropertiesUpdate
@@ -21,6 +21,7 @@ from commit_coord.errors import CommitConflict, CommitCoordError, CommitStateUnk
 from commit_coord.events import PhaseChange
 from commit_coord.hms.probe import CompareAndSet
 from commit_coord.iceberg.attempt import Attempt, table_name
+from commit_coord.locks.migration.writers import Writer
 from commit_coord.model import LockScope, Resource
 from commit_coord.process import SYSTEM_HOST, Host
 from commit_coord.protocol.migration import LOCK_EPOCH, LOCK_IMPL, LOCK_PHASE, MIGRATING, Phase, State
@@ -100,28 +101,38 @@ class Migration:
 
     def status(self, table: Identifier, seen: Seen, *, window_s: float) -> TableStatus:
         """Return the status of *table*, with who committed to it in the last *window_s* seconds."""
-        return self.statuses([table], seen, window_s=window_s)[0]
+        return self._status(table, seen, self._locks.writers.all(), window_s)
 
     def statuses(self, tables: Sequence[Identifier], seen: Seen, *, window_s: float) -> list[TableStatus]:
-        """Return the status of each of *tables*."""
+        """Return the status of each of *tables*; of one that can't be read, the reason."""
         registry = self._locks.writers.all()
-        since_ms = self._clock.wall_ms() - round(window_s * 1000)
         found = []
         for table in tables:
-            name = table_name(table)
-            metadata, _ = self._catalog.coordinator.load(table)
-            found.append(
-                TableStatus(
-                    table=name,
-                    state=State.of(metadata.properties),
-                    sightings=seen.at(name, committed(metadata, name, since_ms=since_ms)),
-                    writers=[writer for writer in registry if name in writer.tables],
-                )
-            )
+            try:
+                found.append(self._status(table, seen, registry, window_s))
+            except Exception as error:  # noqa: BLE001 - one table must not hide the others
+                found.append(TableStatus(table=table_name(table), state=None, problem=_unreadable(error)))
         return found
 
+    def _status(self, table: Identifier, seen: Seen, registry: Sequence[Writer], window_s: float) -> TableStatus:
+        name = table_name(table)
+        since_ms = self._clock.wall_ms() - round(window_s * 1000)
+        metadata, _ = self._catalog.coordinator.load(table)
+        return TableStatus(
+            table=name,
+            state=State.of(metadata.properties),
+            sightings=seen.at(name, committed(metadata, name, since_ms=since_ms)),
+            writers=[writer for writer in registry if name in writer.tables],
+        )
+
     def verify(self, table: Identifier) -> Verified:
-        """Return whether *table* is as its phase asks for."""
+        """Return whether *table* is as its phase asks for; that it can't be read is a problem of it."""
+        try:
+            return self._verified(table)
+        except Exception as error:  # noqa: BLE001 - one table must not hide the others
+            return Verified(table=table_name(table), state=None, problems=[_unreadable(error)])
+
+    def _verified(self, table: Identifier) -> Verified:
         metadata, location = self._catalog.coordinator.load(table)
         properties, state = metadata.properties, State.of(metadata.properties)
         shown = self._catalog.metastore.get_table(*table).parameters
@@ -176,18 +187,22 @@ class Migration:
             window_s: How far back a table's history counts.
             force: Go on to ``zookeeper`` even if lock-only writers were seen.
             back: Whether tables that are further on go back; else they stay.
-            on_moved: Told of each, as it ends.
+            on_moved: Told of each, as it ends, in the thread that has moved it.
+
+        Raises:
+            KeyboardInterrupt: The tables whose move had begun were moved first; *on_moved* knows them.
         """
-        done: dict[Identifier, Moved] = {}
-        with ThreadPoolExecutor(_TOGETHER) as pool:
-            running = {
-                pool.submit(self.move, table, target, seen=seen, window_s=window_s, force=force, back=back): table
-                for table in tables
-            }
-            for future in as_completed(running):
-                done[running[future]] = future.result()
-                on_moved(future.result())
-        return [done[table] for table in tables]
+
+        def moved(table: Identifier) -> Moved:
+            one = self.move(table, target, seen=seen, window_s=window_s, force=force, back=back)
+            on_moved(one)
+            return one
+
+        pool = ThreadPoolExecutor(_TOGETHER)
+        try:
+            return list(pool.map(moved, tables))
+        finally:
+            pool.shutdown(cancel_futures=True)
 
     def move(
         self,
@@ -319,6 +334,10 @@ class Migration:
         for database in {one for pattern in whole for one in fnmatch.filter(databases, pattern)}:
             if self._catalog.phases.of_new(database) is not phase:
                 self._catalog.update_namespace_properties(database, updates={LOCK_PHASE: phase.value})
+
+
+def _unreadable(error: Exception) -> str:
+    return f"it can't be read: {type(error).__name__}: {error}; look whether it was dropped, and restore its metadata"
 
 
 def _is_whole(pattern: str) -> bool:

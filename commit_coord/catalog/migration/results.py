@@ -56,15 +56,22 @@ class TableStatus:
 
     Args:
         table: ``db.table``.
-        state: Phase and epoch.
+        state: Phase and epoch; None where the table could not be read.
         sightings: The writers that were seen.
         writers: The registered writers that have written to it.
+        problem: Why it could not be read, and what to do.
     """
 
     table: str
-    state: State
-    sightings: Sequence[Sighting]
-    writers: Sequence[Writer]
+    state: State | None
+    sightings: Sequence[Sighting] = ()
+    writers: Sequence[Writer] = ()
+    problem: str = ""
+
+    @property
+    def next(self) -> Phase | None:
+        """The next phase on the way to ``zookeeper``; None if there is none, or it is not known."""
+        return None if self.state is None else self.state.phase.toward(Phase.ZOOKEEPER)
 
     @property
     def holds_up(self) -> list[Sighting]:
@@ -78,10 +85,10 @@ class Verified:
 
     Args:
         table: ``db.table``.
-        state: Phase and epoch.
+        state: Phase and epoch; None where the table could not be read.
         problems: What is not, in words, each with what to do.
     """
 
     table: str
-    state: State
+    state: State | None
     problems: Sequence[str]

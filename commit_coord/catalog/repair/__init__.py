@@ -98,14 +98,14 @@ def execute(coordinator: Coordinator, repair: Repair) -> list[LostCommit]:
     return repair.restorable
 
 
-def forget(coordinator: Coordinator, table: Identifier) -> tuple[Acknowledged, ...]:
-    """Have the lock service forget what was lost of *table*; return what it forgot."""
+def forget(coordinator: Coordinator, table: Identifier, *, dry_run: bool = False) -> tuple[Acknowledged, ...]:
+    """Have the lock service forget what was lost of *table*; return what it forgot, or with *dry_run* would forget."""
     with coordinator.latch(table, statement="forget lost commits") as latch:
         if not latch.handover_note:
             return ()
         _, location = coordinator.load(table)
         head = Note.parse(latch.handover_note).head
         lost = coordinator.overwrites.look_back(table, location, latch.handover_note).lost
-        if lost:
+        if lost and not dry_run:
             latch.set_handover_note(Note(head=None if head in lost else head).to_text())
         return lost

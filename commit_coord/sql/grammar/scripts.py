@@ -8,8 +8,16 @@ from commit_coord.errors import StatementError
 from commit_coord.sql.grammar.tokens import semicolons, tokenize
 
 
-def statements(lines: Iterable[str]) -> Iterator[str]:
-    """Yield each statement in *lines* as soon as its ``;`` is read, and at the end what has none."""
+def statements(lines: Iterable[str], *, whole: bool = False) -> Iterator[str]:
+    """Yield each statement in *lines* as soon as its ``;`` is read, and at the end what has none.
+
+    Args:
+        lines: A script, or what was typed.
+        whole: Refuse what has none: where a script was cut off, ``DELETE FROM t WHERE …`` may be ``DELETE FROM t``.
+
+    Raises:
+        StatementError: The last statement has none.
+    """
     begun = ""
     for line in lines:
         begun += line if line.endswith("\n") else f"{line}\n"
@@ -17,6 +25,13 @@ def statements(lines: Iterable[str]) -> Iterator[str]:
             *ended, begun = split(begun)
             yield from filter(says_something, ended)
     if says_something(begun):
+        if whole:
+            raise StatementError(
+                "the last statement has no `;`, so the script may have been cut off, and it was not run; add the `;`, "
+                "or close the quote or comment before it",
+                position="end",
+                statement=begun,
+            )
         yield begun.strip()
 
 

@@ -97,6 +97,8 @@ class Doing:
     slots: dict[str, Written] = field(default_factory=dict)
     between: Callable[[], None] = lambda: None
     """Called behind the first call of a transaction."""
+    dropped: set[str] = field(default_factory=set)
+    """The UUIDs of the tables that lay in the same place."""
 
     def __call__(self, operation: Single, table: Table) -> None:
         """Do *operation* on *table*, as its client sees it."""
@@ -125,7 +127,9 @@ class Doing:
                 ours.compact()
             case Orphans():
                 keeper: Any = table.catalog
-                keeper.delete_orphans(keeper.find_orphans(table.name(), older_than_ms=0, force=True))
+                keeper.delete_orphans(
+                    keeper.find_orphans(table.name(), older_than_ms=0, force=True, dropped=self.dropped)
+                )
             case DeletePositions(where=where, apart=apart):
                 self._delete_positions(table, where, apart=apart)
             case UpdateRows() | SetProperty() | Upgrade():

@@ -210,6 +210,7 @@ class Run:
         catalog, name = self.clients.catalogs[client], (NAMESPACE, self.name)
         old = catalog.load_table(name)
         (catalog.purge_table if purge else catalog.drop_table)(name)
+        self.doing.dropped.add(str(old.metadata.table_uuid))
         self.handles[client] = catalog.create_table(
             name,
             old.schema(),
