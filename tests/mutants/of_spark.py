@@ -80,9 +80,30 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "spark-stream-mark-without-its-commit",
         "spark/streams.py",
-        '        raise CommitNotApplied(\n            "nothing was written: the table has later',
-        '        return True\n        raise CommitNotApplied(\n            "nothing was written: the table has later',
+        "        raise CommitNotApplied(\n            _OLDER if",
+        "        return True\n        raise CommitNotApplied(\n            _OLDER if",
         f"{_ROWS}test_a_mark_without_its_commit_is_an_error",
+    ),
+    Mutant(
+        "spark-stream-batch-before-the-last-one",
+        "spark/streams.py",
+        "        if int(last) == self.number and self._is_last(table, query)",
+        "        if self._is_last(table, query)",
+        f"{_ROWS}test_a_mark_without_its_commit_is_an_error",
+    ),
+    Mutant(
+        "spark-stream-batch-planned-anew",
+        "spark/streams.py",
+        ' and planned in ("", self.planned):\n',
+        ":\n",
+        f"{_ROWS}test_a_checkpoint_of_a_backup_drops_no_row_silently_and_repeats_none[foreachBatch]",
+    ),
+    Mutant(
+        "spark-partitions-of-negative-zero",
+        "spark/transforms.py",
+        "    results = [canonical(function(value), result) for value in stored]\n",
+        "    results = [function(value) for value in stored]\n",
+        "tests/spark/test_transforms.py::test_a_task_files_rows_in_the_partitions_of_every_other_writer",
     ),
     Mutant(
         "spark-lists-without-offsets",
