@@ -718,6 +718,26 @@ def test_the_data_source_overwrites_only_what_was_there_when_it_was_planned(
     assert [(9,)] == rows(read_table(spark, table.refresh()))
 
 
+@pytest.mark.parametrize(
+    "key, value",
+    [
+        ("parquet__summary__metadata__level", "ALL"),
+        (
+            "spark__sql__sources__commitProtocolClass",
+            "org.apache.spark.sql.execution.streaming.ManifestFileCommitProtocol",
+        ),
+    ],
+)
+def test_only_files_of_rows_are_committed_whatever_the_session_says(
+    spark: SparkSession, catalog: Any, key: str, value: str
+) -> None:
+    """Parquet's summary counts the rows of all files, and a commit protocol may leave files of attempts that failed."""
+    with settings(spark, **{key: value}):
+        table = write_table(spark.range(5).coalesce(1), (catalog, "db.t"), create=True)
+    assert [5] == [task.file.record_count for task in table.refresh().scan().plan_files()]
+    assert set() == orphans(table)
+
+
 # -- streams --------------------------------------------------------------------------------------------------------
 
 
