@@ -99,6 +99,13 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{_ROWS}test_a_checkpoint_of_a_backup_drops_no_row_silently_and_repeats_none[foreachBatch]",
     ),
     Mutant(
+        "spark-summaries-are-files-of-rows",
+        "spark/files.py",
+        'return name.startswith(".") or (name.startswith("_") and "=" not in name)',
+        'return name.startswith((".", "_temporary", "_SUCCESS"))',
+        f"{_ROWS}test_only_files_of_rows_are_committed_whatever_the_session_says[parquet__summary__metadata__level-ALL]",
+    ),
+    Mutant(
         "spark-partitions-of-negative-zero",
         "spark/transforms.py",
         "    results = [canonical(function(value), result) for value in stored]\n",
