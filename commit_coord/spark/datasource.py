@@ -13,7 +13,8 @@ import logging
 import pickle
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +58,7 @@ from commit_coord.spark.publish import drop_repeated, publish
 from commit_coord.spark.read import plan, travel
 from commit_coord.spark.registered import RegisteredDataSource
 from commit_coord.spark.schema import SchemaMismatch, bare_schema, check_fits
+from commit_coord.spark.session import planned_at
 from commit_coord.spark.streams import QUERY_ID, Batch
 from commit_coord.table.isolation import NO_SNAPSHOT, NOTHING
 from commit_coord.table.operation_locks import Held
@@ -90,7 +92,7 @@ def register(spark: SparkSession) -> None:
     global _holder  # noqa: PLW0603 - one holder a driver
     context = spark.sparkContext
     if _holder is None or not _holder.alive:
-        _holder = Holder(lambda: context._jsc is None, _plan)
+        _holder = Holder(lambda: context._jsc is None, partial(_plan, spark))
     address, found = _holder.address, catalog_settings(spark.conf.getAll)
 
     class Registered(RegisteredDataSource):
@@ -107,9 +109,16 @@ if register.__doc__ is not None:  # python -OO
 
 
 def _plan(
-    address: Address, step: str, options: Mapping[str, str], settings: Mapping[str, str], arguments: tuple[Any, ...]
+    spark: SparkSession,
+    address: Address,
+    step: str,
+    options: Mapping[str, str],
+    settings: Mapping[str, str],
+    arguments: tuple[Any, ...],
 ) -> Answer:
     """Do one step for a worker; see :data:`commit_coord.spark.holder.Planner`."""
+    if step == "planned":
+        return Answer(planned_at(spark, *arguments))
     given = dict(options)
     if step == "partitions":
         given = given or _options_in(arguments[0])
@@ -543,15 +552,17 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Publish one batch, or delete its files when it was published before."""
+        files = _files(messages)
         try:
             _, table = self._given.open(**{"operation-locks": "off"})
-            for target, batch in self._jobs(messages, batchId):
+            for target, job in self._jobs(messages, batchId):
+                batch = replace(job, planned=self._planned(job))
                 if batch.done(table):
                     drop_repeated(table, target, batch.request_id)
-                else:
+                elif files:
                     _publish(
                         table,
-                        _files(messages),
+                        files,
                         target,
                         branch=self._given.get("branch") or MAIN_BRANCH,
                         snapshot_properties=batch.summary,
@@ -569,8 +580,14 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
         finally:
             _unlock(self._holder, _stream_claim(self._writer_id))
 
+    def _planned(self, batch: Batch) -> str:
+        """Ask the driver when Spark planned *batch*; without a driver nobody knows."""
+        if self._holder is None or not batch.query_id:
+            return ""
+        return str(self._holder.plan("planned", {}, {}, batch.query_id, batch.number))
+
     def _jobs(self, messages: Sequence[WriterCommitMessage | None], number: int) -> list[tuple[Target, Batch]]:
-        """Return the one job that *messages* come from; none when no task had an answer or a row."""
+        """Return the one job that *messages* come from; none when no task had an answer."""
         name = self._given.get("writer-id")
         former = self._given.get("checkpointlocation") if name is None else ""
         found = {
@@ -583,7 +600,7 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
         }
         if any(not batch.writer_id for _, batch in found.values()):
             raise ConfigError("the stream has no name, and no streaming query with an id runs it", key="writer-id")
-        return list(found.values()) if _files(messages) else []
+        return list(found.values())
 
 
 def _files(messages: Sequence[WriterCommitMessage | None]) -> list[DataFile]:
@@ -604,7 +621,8 @@ def _abandon(given: Options, target: Target, request: str) -> None:
     """
     try:
         _, table = given.open()
-        landed = table.find_commit(request) is not None
+        if landed := table.find_commit(request) is not None:
+            drop_repeated(table, target, request)
         begun = target.io.new_input(f"{target.folder}/{_MARK}").exists()
     except Exception:
         logger.exception("the outcome of request %s is not known; its files are kept", request)

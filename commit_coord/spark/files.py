@@ -140,18 +140,18 @@ def written_files(target: Target) -> list[DataFile]:
         found_metrics = sound_bounds(statistics.to_serialized_dict(), target.schema)
         return target.data_file(f"{target.folder}/{relative}", info.size, partition, found_metrics)
 
-    # Names that start with '_' or '.' are Spark's own, among them what task attempts left that were not committed.
-    rows = [
-        info
-        for info in listed
-        if info.is_file and not any(p.startswith(("_temporary", "_SUCCESS", ".")) for p in _below(info, root))
-    ]
+    rows = [info for info in listed if info.is_file and not any(map(_hidden, _below(info, root)))]
     with ThreadPoolExecutor(_READERS, "commit-coord-footers") as pool:
         result = list(pool.map(read, rows))
     for info, data_file in zip(rows, result, strict=True):
         if data_file is None:
             filesystem.delete_file(info.path)
     return [data_file for data_file in result if data_file is not None]
+
+
+def _hidden(name: str) -> bool:
+    """Return whether *name* is none of rows, by Spark's rule: what attempts left that failed, summaries of Parquet."""
+    return name.startswith(".") or (name.startswith("_") and "=" not in name)
 
 
 def _below(info: pafs.FileInfo, root: str) -> list[str]:

@@ -21,6 +21,11 @@ SETTINGS = {
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
     "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
     "spark.sql.legacy.allowEmptySchemaWrite": "false",
+    # The files that are there once the job was committed are its files: no attempt that failed has left one.
+    "spark.sql.sources.commitProtocolClass": (
+        "org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol"
+    ),
+    "spark.sql.parquet.output.committer.class": "org.apache.parquet.hadoop.ParquetOutputCommitter",
     # A few open files spare the sort by partition; a task with more partitions sorts.
     "spark.sql.maxConcurrentOutputFileWriters": "10",
 }

@@ -151,6 +151,21 @@ def counted(df: DataFrame, rows: int) -> DataFrame:
     return made
 
 
+def planned_at(spark: SparkSession, query_id: str, batch: int) -> str:
+    """Return when Spark planned a *batch* of a query that runs, in milliseconds; empty when that is not known.
+
+    The checkpoint has it beside the offsets of the batch. A batch that is repeated has the same; a batch that is
+    planned anew, because the checkpoint has lost its offsets, may have other rows, and has a later one.
+    """
+    jvm: Any = spark._jvm
+    queries = spark._jsparkSession.sharedState().activeStreamingQueries()
+    query = queries.get(jvm.java.util.UUID.fromString(query_id))
+    entry = query.offsetLog().get(batch) if query is not None else None
+    if entry is None or entry.isEmpty() or entry.get().metadata().isEmpty():
+        return ""
+    return str(entry.get().metadata().get().batchTimestampMs())
+
+
 def hadoop_uris(spark: SparkSession, paths: Sequence[str]) -> dict[str, str]:
     """Map each of *paths* to how ``_metadata.file_path`` shows it: qualified, percent-encoded."""
     jvm: Any = spark._jvm

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 
 from commit_coord.errors import CommitNotApplied, ConfigError
 from commit_coord.iceberg.attempt import request_uuid
+from commit_coord.spark.session import planned_at
 from commit_coord.spark.tables import TableOrName, resolve
 from commit_coord.spark.write import write_table
 
@@ -25,6 +26,16 @@ WRITER_PROPERTY = "commit-coord.stream."
 QUERY_ID = "sql.streaming.queryId"
 """Property that Spark gives to the jobs of a streaming query."""
 
+_OLDER = (
+    "nothing was written: the checkpoint is older than the table, which has this batch with other rows or has later "
+    "batches. Go on with the newest checkpoint; if it is lost, delete the rows of these batches from the table, and "
+    "give the stream another writer id"
+)
+_ANOTHER = (
+    "nothing was written: the table has later batches of this stream or batches of another checkpoint, and "
+    "this batch is not known to have landed. If the stream has a new checkpoint, give it another writer id"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
@@ -36,12 +47,14 @@ class Batch:
             another one; empty when no query runs.
         number: Counts from 0 in each checkpoint.
         former_id: How older versions named the stream, where that was not *writer_id*.
+        planned: When Spark planned it (:func:`~commit_coord.spark.session.planned_at`); empty when that is not known.
     """
 
     writer_id: str
     query_id: str
     number: int
     former_id: str = ""
+    planned: str = ""
 
     @property
     def request_id(self) -> str:
@@ -56,14 +69,15 @@ class Batch:
     @property
     def properties(self) -> dict[str, str]:
         """The mark: a table property that outlives the snapshot."""
-        return {f"{WRITER_PROPERTY}{self.writer_id}": f"{self.number} {self.query_id}".strip()}
+        return {f"{WRITER_PROPERTY}{self.writer_id}": f"{self.number} {self.query_id} {self.planned}".strip()}
 
     def done(self, table: CoordinatedTable) -> bool:
         """Say whether *table* has this batch. Spark repeats a batch when it does not know that it was committed.
 
         Raises:
-            CommitNotApplied: The mark says so, and it is not certain. The rows may be others than those that were
-                written under this number, so they are neither dropped nor written twice.
+            CommitNotApplied: The table has later batches, or a batch of this number that was planned at another time:
+                the checkpoint was deleted, or comes from a backup. The rows may be others than those that were written
+                under this number, so they are neither dropped nor written twice.
         """
         mark = table.properties.get(f"{WRITER_PROPERTY}{self.writer_id}")
         former = table.properties.get(f"{WRITER_PROPERTY}{self.former_id}") if self.former_id else None
@@ -71,17 +85,14 @@ class Batch:
             mark = former  # of another number it is no replay: Spark repeats the last batch alone
         if mark is None:
             return table.find_commit(self.request_id) is not None
-        last, _, query = mark.partition(" ")
+        last, query, planned = [*mark.split(), "", ""][:3]
         # A mark without a query is of an older version, or no query ran. A checkpoint that starts anew starts with 0.
         if query in ("", self.query_id) and int(last) < self.number:
             return False
-        if int(last) == self.number and self._is_last(table, query):
-            return True
-        if table.find_commit(self.request_id) is not None:
+        if int(last) == self.number and self._is_last(table, query) and planned in ("", self.planned):
             return True
         raise CommitNotApplied(
-            "nothing was written: the table has later batches of this stream or batches of another checkpoint, and "
-            "this batch is not known to have landed. If the stream has a new checkpoint, give it another writer id",
+            _OLDER if query and query == self.query_id else _ANOTHER,
             writer_id=self.writer_id,
             batch=self.number,
             query=self.query_id or None,
@@ -90,6 +101,8 @@ class Batch:
 
     def _is_last(self, table: CoordinatedTable, query: str) -> bool:
         """Return whether the mark that *query* left with this number is known to be of this batch."""
+        if table.find_commit(self.request_id) is not None:
+            return True
         if known := query or (self.query_id if self.writer_id == self.query_id else ""):
             return known == self.query_id
         # 0 is also the first batch after the checkpoint was deleted, and an older version named both alike.
@@ -121,7 +134,8 @@ def foreach_batch(
         found = resolve(
             df.sparkSession, table, source, given.pop("partition_by", ()), given.pop("properties", None) or {}
         )
-        batch = Batch(name, query or "", batch_id)
+        planned = planned_at(df.sparkSession, query, batch_id) if query else ""
+        batch = Batch(name, query or "", batch_id, planned=planned)
         if batch.done(found):
             logger.info("batch %d of %s was written before", batch_id, name)
             return

@@ -27,6 +27,7 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.functions import arrow_udf
 
 from commit_coord.iceberg.partitioned_rows import canonical
+from commit_coord.iceberg.values import floor
 from commit_coord.spark.schema import SchemaMismatch, child, file_schema, spark_type
 
 FOLDER = "__commit_coord_p"
@@ -43,6 +44,8 @@ _PLAIN = r"\A[A-Za-z0-9_-]{0,80}\z"
 
 _LONGEST = 80
 """Bytes whose hexadecimal digits fit into a folder name with the name of the column: the limit is 255."""
+
+_BEYOND = "a partition value is out of range once it is truncated: no filter would find the row"
 
 
 def partition_column(field: PartitionField, kind: I.IcebergType, column: Column) -> Column:
@@ -114,8 +117,7 @@ def _truncated(width: int, kind: I.IcebergType, column: Column) -> Column:
 def _in_range(column: Column, result: Column) -> Column:
     """Return *result*, which is no more than *column*. A session that is not ANSI's lets it run over, or be NULL."""
     beyond = column.isNotNull() & (result.isNull() | (result > column))
-    message = "a partition value is out of range once it is truncated: no filter would find the row"
-    return F.when(beyond, F.raise_error(F.lit(message))).otherwise(result)
+    return F.when(beyond, F.raise_error(F.lit(_BEYOND))).otherwise(result)
 
 
 def _time(transform: X.Transform[Any, Any], kind: I.IcebergType, column: Column) -> Column:
@@ -154,11 +156,19 @@ def transform_distinct(
     """Apply *transform* once to each distinct value.
 
     Returns:
-        For each of *values* a place in the list of results, null for null; and the results as Iceberg stores them.
+        For each of *values* a place in the list of results, null for null; and the results as partitions have them.
+
+    Raises:
+        SchemaMismatch: A whole number is out of range once it is truncated.
     """
     encoded = values.dictionary_encode()
-    function = transform.transform(kind)
-    results = [function(_to_partition_representation(kind, item)) for item in encoded.dictionary.to_pylist()]
+    function, result = transform.transform(kind), transform.result_type(kind)
+    stored = (_to_partition_representation(kind, item) for item in encoded.dictionary.to_pylist())
+    results = [canonical(function(value), result) for value in stored]
+    if isinstance(transform, X.TruncateTransform) and isinstance(kind, I.IntegerType | I.LongType):
+        for value in results:
+            if floor(value, kind)[0] is None:
+                raise SchemaMismatch(_BEYOND, value=value, type=kind)
     return encoded.indices, results
 
 

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+from commit_coord import load_catalog
+from commit_coord.table.data_files import data_files
 from commit_coord.testing.rows.findings import ALONE
 from commit_coord.testing.rows.many import Rig, draw_and_run, outcome, run_again
 from commit_coord.testing.rows.printed import loads
+from commit_coord.testing.rows.read.metadata import faults
+from commit_coord.testing.rows.read.observed import Files, Observed
 from tests.limits import some
 
 HERE = Path(__file__).parent
@@ -48,6 +54,23 @@ def test_a_program_that_was_printed_does_the_same_again(rig: Rig) -> None:
     program, found = draw_and_run(rig, 1, Counter())
     assert program == loads(str(program))
     assert str(found) == str(run_again(rig, program))
+
+
+@pytest.mark.parametrize("zero", [0.0, -0.0])
+def test_a_partition_of_negative_zero_is_found(tmp_path: Path, zero: float) -> None:
+    """One partition, 0.0, holds zeros of both signs; readers overlook rows in another one."""
+    rows = pa.table({"x": [0.0, -0.0, math.nan]})
+    with closing(load_catalog("judged", uri=f"coord+sqlite:///{tmp_path}/c.db", warehouse=f"file://{tmp_path}")) as db:
+        db.create_namespace("db")
+        table = db.create_table("db.t", rows.schema)
+        with table.update_spec() as spec:
+            spec.add_identity("x")
+        files = list(data_files(table.metadata, rows, table.io))
+        for file in files:
+            file.partition[0] = zero if file.partition[0] == 0 else math.nan
+        table.commit_files(files)
+        found = list(faults(Observed(table.metadata_location, Files()), None))
+    assert (["a file lies in x=-0.0, and has a row of 0.0"] if math.copysign(1, zero) < 0 else []) == found
 
 
 @pytest.mark.timeout(300)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import math
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from decimal import Decimal
@@ -731,6 +732,26 @@ def test_the_data_source_overwrites_only_what_was_there_when_it_was_planned(
     assert [(9,)] == rows(read_table(spark, table.refresh()))
 
 
+@pytest.mark.parametrize(
+    "key, value",
+    [
+        ("parquet__summary__metadata__level", "ALL"),
+        (
+            "spark__sql__sources__commitProtocolClass",
+            "org.apache.spark.sql.execution.streaming.ManifestFileCommitProtocol",
+        ),
+    ],
+)
+def test_only_files_of_rows_are_committed_whatever_the_session_says(
+    spark: SparkSession, catalog: Any, key: str, value: str
+) -> None:
+    """Parquet's summary counts the rows of all files, and a commit protocol may leave files of attempts that failed."""
+    with settings(spark, **{key: value}):
+        table = write_table(spark.range(5).coalesce(1), (catalog, "db.t"), create=True)
+    assert [5] == [task.file.record_count for task in table.refresh().scan().plan_files()]
+    assert set() == orphans(table)
+
+
 # -- streams --------------------------------------------------------------------------------------------------------
 
 
@@ -766,6 +787,73 @@ def test_a_checkpoint_that_was_deleted_drops_no_batch_silently(
     assert set() == orphans(table)
 
 
+@pytest.mark.parametrize("way", ["foreachBatch", "format"])
+def test_a_checkpoint_of_a_backup_drops_no_row_silently_and_repeats_none(
+    spark: SparkSession, catalog: Any, given: dict[str, str], tmp_path: Path, way: str
+) -> None:
+    """Spark plans the batches that the backup has not anew, with all files that are there by then."""
+    table = write_table(spark.range(0), (catalog, "db.t"), create=True)
+    checkpoint, name = tmp_path / "checkpoint", "me"
+
+    def start(stream: Any) -> Any:
+        if way == "foreachBatch":
+            return stream.foreachBatch(foreach_batch((catalog, "db.t"), writer_id=name))
+        return stream.format("commit_coord").options(**given, **{"writer-id": name})
+
+    def run(backup: Path | None = None) -> None:
+        if backup is not None:
+            shutil.rmtree(checkpoint)
+            shutil.copytree(backup, checkpoint)
+        streamed(spark, tmp_path / "in", checkpoint, start)
+
+    def arrive(number: int) -> None:
+        spark.range(number, number + 1).coalesce(1).write.mode("append").parquet(str(tmp_path / "in"))
+
+    for batch in range(3):
+        arrive(batch)
+        run()
+        shutil.copytree(checkpoint, tmp_path / f"backup {batch}")
+    arrive(3)
+    for batch in (0, 1):
+        with pytest.raises(Exception, match="older than the table"):
+            run(tmp_path / f"backup {batch}")
+        assert [(0,), (1,), (2,)] == rows(read_table(spark, table.refresh()))
+    assert set() == orphans(table)
+    # The offsets of the last batch are there, and Spark does not know that it has landed: this batch it repeats.
+    for note in (tmp_path / "backup 2" / "commits").glob("*2*"):
+        note.unlink()
+    run(tmp_path / "backup 2")
+    assert [(0,), (1,), (2,), (3,)] == rows(read_table(spark, table.refresh()))
+    # What the error says to do.
+    table.delete("id > 0")
+    name = "me, from the backup"
+    run(tmp_path / "backup 0")
+    assert [(0,), (1,), (2,), (3,)] == rows(read_table(spark, table.refresh()))
+    assert set() == orphans(table)
+
+
+def test_a_batch_of_no_row_is_refused_as_one_with_rows(
+    spark: SparkSession, catalog: Any, given: dict[str, str]
+) -> None:
+    """The rows of the next ones would count as new once the numbers have passed those in the table."""
+    table = write_table(spark.range(0), (catalog, "db.t"), create=True)
+    options = ds.Options({**given, "writer-id": "me"})
+
+    def commit(number: int, count: int) -> None:
+        writer = ds.TableStreamWriter(options, None, "me", Target.of(table), ["id"])
+        message = writer.write(iter(spark.range(count).coalesce(1).toArrow().to_batches()))
+        message.query_id = "q"
+        writer.commit([message], number)
+
+    commit(0, 3)
+    commit(1, 0)
+    commit(2, 3)
+    with pytest.raises(CommitNotApplied, match="older than the table"):
+        commit(1, 0)
+    commit(3, 0)
+    assert 6 == read_table(spark, table.refresh()).count()
+
+
 def test_a_mark_without_its_commit_is_an_error(spark: SparkSession, catalog: Any) -> None:
     """Outside of a streaming query nothing says whose batch it is but its commit."""
     table = write_table(spark.range(0), (catalog, "db.t"), create=True)
@@ -775,6 +863,9 @@ def test_a_mark_without_its_commit_is_an_error(spark: SparkSession, catalog: Any
     assert 3 == read_table(spark, table.refresh()).count()
     with pytest.raises(CommitNotApplied, match="writer id"):
         write(spark.range(3), 0)
+    write(spark.range(3), 2)
+    with pytest.raises(CommitNotApplied, match="writer id"):
+        write(spark.range(9), 1)
 
 
 def landed_by_an_older_version(spark: SparkSession, table: Any, name: str, number: int) -> None:
@@ -823,7 +914,7 @@ def test_a_stream_without_a_name_goes_on_after_an_upgrade(
     options = ds.Options({**given, "checkpointlocation": "/checkpoint"})
     for number, expected in ((5, 3), (0, 6), (1, 9), (6, 12), (6, 12)):
         target = Target.of(table)
-        query = "q" if number > 4 else "after the checkpoint was deleted"
+        query = "q" if number > 4 else "after-the-checkpoint-was-deleted"
         writer = ds.TableStreamWriter(options, None, "/checkpoint", target, ["id"])
         message = writer.write(iter(spark.range(3).coalesce(1).toArrow().to_batches()))
         message.query_id = query

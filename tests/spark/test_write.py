@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -334,7 +335,8 @@ def test_a_replayed_batch_lands_once(spark: SparkSession, catalog: Any, stream_i
     assert ids(spark, table) == [0, 1, 2]
     prefix = "commit-coord.stream."
     ((writer, mark),) = [(key, value) for key, value in table.properties.items() if key.startswith(prefix)]
-    assert mark == f"0 {writer.removeprefix(prefix)}", "the batch and its query, which names the stream too"
+    planned = json.loads((tmp_path / "checkpoint" / "offsets" / "0").read_text().splitlines()[1])["batchTimestampMs"]
+    assert mark == f"0 {writer.removeprefix(prefix)} {planned}", "its number, its query, and when"
     spark.range(5, 7).coalesce(1).write.mode("append").parquet(str(stream_input))
     run()
     assert ids(spark, table) == [0, 1, 2, 5, 6]

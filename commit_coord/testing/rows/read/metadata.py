@@ -285,12 +285,13 @@ def _partition(now: Observed, live: Live, rows: list[Row]) -> Iterator[str]:
 
 
 def _same_partition(wanted: Any, found: Any) -> bool:
+    """Return whether a row of *wanted* lies in the partition *found*: zeros of both signs lie in 0.0, NaN in NaN."""
     if isinstance(found, date) and not isinstance(found, datetime) and isinstance(wanted, int):
         found = (found - EPOCH).days
     if isinstance(found, datetime) and isinstance(wanted, datetime):
         return micros(found) == micros(wanted)
-    if isinstance(found, float) and isinstance(wanted, float) and math.isnan(found):
-        return math.isnan(wanted)
+    if isinstance(found, float) and isinstance(wanted, float):
+        return repr(wanted + 0.0) == repr(found)  # -0.0 + 0.0 is 0.0
     if isinstance(wanted, UUID) and isinstance(found, bytes):
         return wanted.bytes == found
     return bool(wanted == found)
