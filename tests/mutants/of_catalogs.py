@@ -164,8 +164,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-property-is-true-or-an-error",
         "coordinator/outcome.py",
-        '    if payload.base is None or asked.strip().lower() != "true":\n',
-        '    if payload.base is None or not {"true": True, "false": False}[asked]:\n',
+        'payload.base is None or asked.strip().lower() != "true" or',
+        'payload.base is None or not {"true": True, "false": False}[asked] or',
         _AFTER + "a_property_that_is_neither_true_nor_false_fails_no_commit_that_has_landed[sqlite-enabled]",
     ),
     Mutant(
