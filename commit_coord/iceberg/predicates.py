@@ -23,7 +23,8 @@ match", rows are deleted that do not. Known mistakes, each mended here:
   of ``n < 3000000000`` would take every NULL in a column of ``int``. In a set it counts as the column's greatest
   number.
 * A number between two that a column of ``int``, ``long`` or ``decimal`` can have is rounded or cut: ``n == 5.5`` finds
-  6, and ``n < 4.5`` leaves out 4.
+  6, and ``n < 4.5`` leaves out 4. So is a time within a day for a ``date``, and one between two microseconds for a
+  ``time``, which also loses its offset.
 * A required field of a struct is never NULL to it, also where the struct is: a delete of ``s.x IS NOT NULL`` would take
   every row.
 * ``IN`` tells -0.0 from 0.0 in the rows, ``==`` does not.
@@ -80,6 +81,7 @@ from pyiceberg.expressions import (
 from pyiceberg.expressions.literals import (
     AboveMax,
     BelowMin,
+    DateLiteral,
     DecimalLiteral,
     DoubleLiteral,
     FloatAboveMax,
@@ -87,6 +89,7 @@ from pyiceberg.expressions.literals import (
     FloatLiteral,
     LongLiteral,
     StringLiteral,
+    TimestampLiteral,
 )
 from pyiceberg.expressions.visitors import (
     ROWS_MIGHT_NOT_MATCH,
@@ -97,7 +100,17 @@ from pyiceberg.expressions.visitors import (
     visit,
 )
 from pyiceberg.schema import Schema
-from pyiceberg.types import DecimalType, DoubleType, FloatType, IntegerType, LongType, StructType, UUIDType
+from pyiceberg.types import (
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    StructType,
+    TimeType,
+    UUIDType,
+)
 from pyiceberg.utils import datetime as calendar
 
 from commit_coord.iceberg.mends import Mends
@@ -261,7 +274,7 @@ def _not_of_null(real: Any) -> Any:
         if (exact := _floor(self.literal, kind)) is not None:
             number, is_below = exact
             operator = _ABOVE.get(type(self), type(self)) if is_below else type(self)
-            if operator is None:  # no row has a number between two of the column's
+            if operator is None:  # no row has a value between two of the column's
                 unequal = isinstance(self, NotEqualTo)
                 return NotNull(term=self.term).bind(schema, case_sensitive) if unequal else AlwaysFalse()
             self = operator(self.term, literal=number)
@@ -282,14 +295,25 @@ _ABOVE: dict[type, Any] = {
     EqualTo: None,
     NotEqualTo: None,
 }
-"""What a comparison with a number that no row can have is with the next smaller one that rows can have."""
+"""What a comparison with a value that no row can have is with the next smaller one that rows can have."""
 
 
 def _floor(literal: Any, kind: Any) -> tuple[Any, bool] | None:
-    """Return the greatest number of *kind* that is not above *literal*, and whether it is below.
+    """Return the greatest value of *kind* that is not above *literal*, and whether it is below.
 
-    None: *kind* is no exact number, or *literal* is none, or *kind* has no such number.
+    None: PyIceberg converts *literal* exactly, or refuses it, or *kind* has no such value.
+
+    Raises:
+        ValueError: *literal* is a time of day with an offset, which *kind* has not.
     """
+    match literal, kind:
+        case TimestampLiteral(), DateType():
+            days, rest = divmod(literal.value, _DAY_MICROS)
+            return DateLiteral(days), rest > 0
+        case StringLiteral(), TimeType() if (written := _TIME.fullmatch(literal.value)) is not None:
+            if written["offset"]:
+                raise ValueError(f"Could not convert {literal.value} into a {kind}: it has an offset")
+            return literal.to(kind), bool(int(written["finer"] or 0))
     if not isinstance(kind, IntegerType | LongType | DecimalType):
         return None
     match literal:
@@ -307,6 +331,8 @@ def _floor(literal: Any, kind: Any) -> tuple[Any, bool] | None:
     return (DecimalLiteral(found) if isinstance(kind, DecimalType) else LongLiteral(found)), is_below > 0
 
 
+_DAY_MICROS = 86_400_000_000
+_TIME = re.compile(r"[\d:]+([.,]\d{1,6}(?P<finer>\d*))?(?P<offset>[Zz+-].*)?", re.ASCII)
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,4})?", re.IGNORECASE | re.ASCII)
 
 

@@ -30,6 +30,7 @@ from pyiceberg.types import (
     NestedField,
     StringType,
     StructType,
+    TimeType,
     UUIDType,
 )
 
@@ -578,3 +579,41 @@ def test_numbers_between_those_of_a_column_are_compared_exactly(catalog: Any, ki
     ):
         table.delete(text)
         assert left == table.refresh().scan().to_arrow().num_rows, text
+
+
+@pytest.mark.filterwarnings(f"ignore:{NO_MATCH}")
+@pytest.mark.parametrize("transform", [None, "identity", "month", "bucket[4]"])
+def test_a_time_within_a_day_is_compared_with_days_exactly(catalog: Any, transform: str | None) -> None:
+    days = [dt.date.fromordinal(n) for n in (1, 719162, 719163, 737484, 737485, 3652059)]
+    table = made(catalog, DateType(), *days[:3], transform=transform and parse_transform(transform))
+    table.append(pa.concat_tables([arrow(DateType(), day) for day in [*days[3:], None]]))
+    times = [dt.time(), dt.time(0, 0, 0, 1), dt.time(12), dt.time(23, 59, 59, 999_999)]
+    for at in (dt.datetime.combine(day, time) for day in days for time in times):
+        for name, holds in _HOLDS.items():
+            expected = [day for day in days if holds(dt.datetime.combine(day, dt.time()), at)]
+            assert sorted(table.scan(_CLASSES[name]("x", at)).to_arrow()["x"].to_pylist()) == expected, (name, at)
+        members = {days[1]} | ({at.date()} if at.time() == dt.time() else set())
+        among_them = E.In("x", {at, days[1]})
+        assert set(table.scan(among_them).to_arrow()["x"].to_pylist()) == members
+        assert set(table.scan(Not(among_them)).to_arrow()["x"].to_pylist()) == {*days} - members
+    table.delete(E.EqualTo("x", dt.datetime.combine(days[2], dt.time(12))))
+    assert len(days) + 1 == table.scan().count()
+    table.delete(E.LessThan("x", dt.datetime.combine(days[2], dt.time(12))))
+    assert set(days[3:]) | {None} == set(table.scan().to_arrow()["x"].to_pylist())
+
+
+@pytest.mark.filterwarnings(f"ignore:{NO_MATCH}")
+def test_a_text_for_a_time_of_day_is_compared_exactly_and_has_no_offset(catalog: Any) -> None:
+    have = [dt.time(0), dt.time(12, 30, 0, 123_456), dt.time(12, 30, 0, 123_457), dt.time(23, 59, 59, 999_999)]
+    table = made(catalog, TimeType(), *have)
+    for text in ("00:00:00", "00:00:00.0000001", "12:30:00.123456", "12:30:00.1234560", "12:30:00.1234569", "12:30"):
+        digits = text.partition(".")[2]
+        exact = (dt.time.fromisoformat(text).replace(microsecond=int(f"{digits:0<6}"[:6])), int(digits[6:] or 0) > 0)
+        for name, holds in _HOLDS.items():
+            expected = [time for time in have if holds((time, False), exact)]
+            assert sorted(table.scan(_CLASSES[name]("x", text)).to_arrow()["x"].to_pylist()) == expected, (name, text)
+    for text in ("12:30:00+02:00", "12:30:00Z", "12:30:00.5-01:00"):
+        for condition in (E.EqualTo("x", text), E.In("x", {text, "00:00:00"})):
+            with pytest.raises(ValueError, match="offset"):
+                table.delete(condition)
+    assert len(have) == table.scan().count()

@@ -347,6 +347,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "test_null_does_not_land_in_a_column_that_the_transaction_that_makes_its_table_makes_required",
     ),
     Mutant(
+        "a-time-within-a-day-is-the-day",
+        "iceberg/predicates.py",
+        "return DateLiteral(days), rest > 0",
+        "return DateLiteral(days), False",
+        "tests/catalog/test_row_filters.py::test_a_time_within_a_day_is_compared_with_days_exactly",
+    ),
+    Mutant(
         "the-two-zeros-are-two-keys",
         "table/matching.py",
         "(rows[key].to_pylist() for key in keys)",

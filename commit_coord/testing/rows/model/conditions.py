@@ -238,7 +238,7 @@ def _constant(value: Any, kind: IcebergType, column: str) -> Value:
         case int(), DateType() | TimeType() | TimestampType() | TimestamptzType():
             return _counted(value, kind)
         case dt.datetime(), DateType():
-            return value.date()
+            return value.date() if value.time() == dt.time() else _WithinADay(value.date())
         case dt.datetime(), TimestampType() | TimestamptzType():
             return canonical(value, kind)
         case dt.date(), DateType() if not isinstance(value, dt.datetime):
@@ -265,6 +265,21 @@ class _Beyond:
 
     def __lt__(self, value: Value) -> bool:
         return not self.after
+
+    __ge__, __le__ = __gt__, __lt__
+
+
+@dataclass(frozen=True)
+class _WithinADay:
+    """What lies between *day* and the next one."""
+
+    day: dt.date
+
+    def __gt__(self, value: Value) -> bool:
+        return bool(value <= self.day)
+
+    def __lt__(self, value: Value) -> bool:
+        return bool(value > self.day)
 
     __ge__, __le__ = __gt__, __lt__
 
