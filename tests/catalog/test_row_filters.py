@@ -593,7 +593,7 @@ def test_a_time_within_a_day_is_compared_with_days_exactly(catalog: Any, transfo
             expected = [day for day in days if holds(dt.datetime.combine(day, dt.time()), at)]
             assert sorted(table.scan(_CLASSES[name]("x", at)).to_arrow()["x"].to_pylist()) == expected, (name, at)
         members = {days[1]} | ({at.date()} if at.time() == dt.time() else set())
-        among_them = E.In("x", {at, days[1]})
+        among_them = E.In("x", {at, dt.datetime.combine(days[1], dt.time())})
         assert set(table.scan(among_them).to_arrow()["x"].to_pylist()) == members
         assert set(table.scan(Not(among_them)).to_arrow()["x"].to_pylist()) == {*days} - members
     table.delete(E.EqualTo("x", dt.datetime.combine(days[2], dt.time(12))))
