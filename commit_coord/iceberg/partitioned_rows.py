@@ -26,7 +26,7 @@ from pyiceberg.typedef import Record, TableVersion
 from pyiceberg.types import BinaryType, FloatType, IcebergType, StructType
 from pyiceberg.utils.config import Config
 
-from commit_coord.iceberg.arrow_views import without_views
+from commit_coord.iceberg.plain_rows import plain
 from commit_coord.iceberg.written import Said
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def _sources(rows: pa.Table, spec: PartitionSpec, schema: Schema) -> pa.Table:
     if not ids:
         return rows.select([])
     wanted = prune_columns(schema, ids, select_full_types=False)
-    rows = without_views(rows)
+    rows = plain(rows, schema.as_struct())
     given = columns_given(rows.schema, schema)
     batches = [_to_requested_schema(wanted, given, batch, _downcast()) for batch in rows.to_batches()]
     return pa.Table.from_batches(batches, None if batches else schema_to_pyarrow(wanted, include_field_ids=False))

@@ -13,8 +13,8 @@ from pyiceberg.table.update.snapshot import _SnapshotProducer
 from pyiceberg.typedef import EMPTY_DICT
 
 from commit_coord.errors import CommitNotApplied
-from commit_coord.iceberg.arrow_views import without_views
 from commit_coord.iceberg.attempt import table_name
+from commit_coord.iceberg.plain_rows import plain
 from commit_coord.iceberg.required import complete
 from commit_coord.iceberg.written import Written
 from commit_coord.model import Resource
@@ -87,7 +87,7 @@ class CoordinatedCreation(ExactRows, StagingTransaction, CreateTableTransaction)
 
     def upsert(self, df: pa.Table, *args: Any, **kwargs: Any) -> UpsertResult:
         """Update the rows that match, insert the others."""
-        df = without_views(df)
+        df = plain(df, self.table_metadata.schema().as_struct())
         complete(df, self.table_metadata.schema().as_struct())
         with self.whole():
             return super().upsert(df, *args, **kwargs)

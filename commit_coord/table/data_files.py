@@ -17,8 +17,8 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Record
 from pyiceberg.utils.properties import property_as_int
 
-from commit_coord.iceberg.arrow_views import without_views
 from commit_coord.iceberg.partitioned_rows import columns_given, split
+from commit_coord.iceberg.plain_rows import plain
 from commit_coord.iceberg.required import complete
 from commit_coord.iceberg.storage import heeded
 from commit_coord.iceberg.written import partition_schema
@@ -52,7 +52,8 @@ def data_files(
     from pyiceberg.io.pyarrow import _dataframe_to_data_files, write_file
 
     metadata = heeded(metadata, io.properties)
-    rows = complete(without_views(rows), metadata.schema().as_struct())
+    columns = metadata.schema().as_struct()
+    rows = complete(plain(rows, columns), columns)
     if not isinstance(rows, pa.Table):
         return _dataframe_to_data_files(metadata, rows, io, write_uuid, counter)
     return write_file(io, metadata, _tasks(metadata, rows, write_uuid or uuid.uuid4(), counter or itertools.count()))

@@ -20,8 +20,8 @@ from pyiceberg.table.update.statistics import UpdateStatistics
 from pyiceberg.typedef import EMPTY_DICT
 
 from commit_coord.errors import NoSuchProperty
-from commit_coord.iceberg.arrow_views import without_views
 from commit_coord.iceberg.attempt import table_name
+from commit_coord.iceberg.plain_rows import plain
 from commit_coord.iceberg.required import complete
 from commit_coord.protocol.hierarchy import Operation as Operates
 from commit_coord.table import partition_filters
@@ -159,7 +159,7 @@ class CoordinatedTransaction(PlannedTransaction):
         """Update the rows that match, insert the others. What is inserted depends on what was found."""
         self._lock_operation(Operates.MERGE)
         self.dependencies.names_columns(case_sensitive=case_sensitive)
-        df = without_views(df)
+        df = plain(df, self.table_metadata.schema().as_struct())
         complete(df, self.table_metadata.schema().as_struct())
         self.draft.note(reads=True, computes=True)
         choice = (join_cols, when_matched_update_all, when_not_matched_insert_all, case_sensitive)
