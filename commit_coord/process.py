@@ -99,10 +99,21 @@ def boottime_ahead_ms() -> int:
         OSError: It can't be read; see :func:`boot`.
     """
     with suppress(FileNotFoundError):  # macOS, and Linux before 5.6, have no time namespaces
-        for line in Path("/proc/self/timens_offsets").read_text().splitlines():
-            name, seconds, nanoseconds = line.split()
-            if name in ("boottime", str(_CLOCK_BOOTTIME)):  # Linux 5.6 says the number
-                return int(seconds) * 1000 + int(nanoseconds) // 1_000_000
+        own, of_children = (Path(f"/proc/self/ns/{name}").stat().st_ino for name in ("time", "time_for_children"))
+        if own == _FIRST_TIME_NAMESPACE:
+            return 0
+        if own != of_children:
+            raise OSError("the offset of this time namespace can't be read, only that of the next one")
+        return boottime_offset_ms(Path("/proc/self/timens_offsets").read_text())
+    return 0
+
+
+def boottime_offset_ms(offsets: str) -> int:
+    """Return the offset of CLOCK_BOOTTIME in the text of ``/proc/PID/timens_offsets``."""
+    for line in offsets.splitlines():
+        name, seconds, nanoseconds = line.split()
+        if name in ("boottime", str(_CLOCK_BOOTTIME)):  # Linux 5.6 says the number
+            return int(seconds) * 1000 + int(nanoseconds) // 1_000_000
     return 0
 
 

@@ -321,7 +321,7 @@ class CoordinatedCatalog(CommittingCatalog, ViewedCatalog, StoringCatalog, Maint
     def purge_table(self, identifier: str | Identifier, *, expected: str | None = None) -> None:
         """Drop the table and delete its files, each manifest read once (PyIceberg reads it for every snapshot).
 
-        A file that is missing is passed over; what only it names stays.
+        A file that can't be read is passed over; what only it names stays.
 
         Args:
             identifier: The table.

@@ -38,7 +38,7 @@ import posixpath
 import re
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from io import BytesIO
 from itertools import compress
@@ -231,9 +231,9 @@ def delete(catalog: SearchedCatalog, found: Orphans) -> Orphans:
         raise NoSuchTableError(f"{table_name(found.table)} has another location now: {metadata.location}")
     _refuse_shared_files(found.table, metadata)
     io = coordinator.store.file_io(location)
-    spared = _referenced(coordinator, found.table)
-    unneeded = [one for one in found.files if _key(one.path) not in spared]
-    doomed = tuple(_needed_by_no_other(catalog, found.table, unneeded))
+    unneeded = _needed_by_no_other(catalog, found.table, found.files)
+    spared = _referenced(coordinator, found.table)  # read last: to read the other tables may take minutes
+    doomed = tuple(one for one in unneeded if _key(one.path) not in spared)
     gone = list(ExecutorFactory.get_or_create().map(lambda one: delete_quietly(io, one.path), doomed))
     return replace(found, files=tuple(compress(doomed, gone)), undeleted=tuple(compress(doomed, map(not_, gone))))
 
@@ -388,7 +388,7 @@ def _key(location: str) -> str:
     path = location if location.startswith("/") else urlsplit(location).path if "://" in location else _opaque(location)
     if location.startswith(("/", "file:/")):
         path = os.path.realpath(path)
-    return re.sub("/{2,}", "/", posixpath.normpath(path))
+    return re.sub("/{2,}", "/", posixpath.normpath(path)) if path else ""
 
 
 def _opaque(location: str) -> str:
@@ -413,7 +413,7 @@ def _refuse_shared(catalog: SearchedCatalog, table: Identifier, location: str) -
     """Refuse a location that other tables' files lie in.
 
     Raises:
-        InvalidArguments: It is one, or a root.
+        InvalidArguments: It is one, or a root; or another table can't be read.
     """
     mine = _key(location).rstrip("/")
     if not mine.strip("/") and not location.startswith(("s3", "gs", "abfs", "wasb", "oss")):
@@ -469,31 +469,52 @@ def _needed_by_no_other(catalog: SearchedCatalog, table: Identifier, files: Iter
     """
     left = list(files)
     for other, metadata, location in _others(catalog, table) if left else ():
-        try:
+        with _readable(table, other):
             names = _files(catalog.coordinator.store.file_io(location), metadata)
-        except Exception as error:
-            raise InvalidArguments(
-                "the files of another table can't be read, so it is not known whether it needs files of this one, and "
-                "nothing was deleted; try again, and if this stays so, repair or drop the other table",
-                table=table_name(table),
-                other=table_name(other),
-                cause=error,
-            ) from error
         needed = {_key(name) for name in (*names, location, *(one.metadata_file for one in metadata.metadata_log))}
         left = [one for one in left if _key(one.path) not in needed]
+        if not left:
+            break
     return left
 
 
 def _others(catalog: SearchedCatalog, table: Identifier) -> Iterator[tuple[Identifier, TableMetadata, str]]:
-    """Yield every table of the catalog but *table*, with its metadata and where that is."""
+    """Yield every table of the catalog but *table*, with its metadata and where that is.
+
+    Raises:
+        InvalidArguments: One can't be read.
+    """
     for other in _tables(catalog):
         if other == table:
             continue
         try:
-            metadata, location = catalog.coordinator.load(other)
+            with _readable(table, other):
+                metadata, location = catalog.coordinator.load(other)
         except (NoSuchTableError, NoSuchIcebergTableError):
             continue  # dropped meanwhile, or none of Iceberg's
         yield other, metadata, location
+
+
+@contextmanager
+def _readable(table: Identifier, other: Identifier) -> Iterator[None]:
+    """Read *other* in the block.
+
+    Raises:
+        NoSuchTableError, NoSuchIcebergTableError: It is none.
+        InvalidArguments: It can't be read.
+    """
+    try:
+        yield
+    except (NoSuchTableError, NoSuchIcebergTableError):
+        raise
+    except Exception as error:
+        raise InvalidArguments(
+            "the files of another table can't be read, so it is not known whether it needs files of this one, and "
+            "nothing was deleted; try again, and if this stays so, repair or drop the other table",
+            table=table_name(table),
+            other=table_name(other),
+            cause=error,
+        ) from error
 
 
 def _tables(catalog: SearchedCatalog) -> Iterator[Identifier]:

@@ -212,7 +212,7 @@ def _report(error: BaseException, given: Sequence[str]) -> ExitCode:
             from commit_coord.cli.views import lock_record
 
             done["freed"] = [lock_record(entry) for entry in failure.freed]
-    if _is_broken(sys.stdout):
+    if sys.stdout is not None and _is_broken(sys.stdout):
         _lose_output()
         if isinstance(error, BrokenPipeError):
             return ExitCode.OK

@@ -39,7 +39,7 @@ def repair(
     It finds them by the notes in the lock service (not with `hms` and `none`) and by --from, a location that the error
     in the log names. An append is restored as a commit on the current head, with the same files and the same request
     id; it lands once, however often you run this. Overwrites, deletes and schema changes are listed with what to do.
-    Exit code 1 if there are any, until --forget ends their listing.
+    Exit code 1 while such commits are listed; --forget ends that.
     """
     output = Output(as_json=as_json)
     if forget and since:
@@ -84,7 +84,7 @@ def orphans(
     """List, and with --delete remove, files below a table's location that no table of the catalog refers to.
 
     If there are any, the manifests of all tables of the catalog are read. If a metadata file of an unknown table lies
-    there, nothing is an orphan: the table may be one of another catalog.
+    there, the command refuses: the table may be one of another catalog.
 
     Files that a running writer may still publish stay: the command first waits for the writers that hold the commit
     latch or wait for it, and keeps every file that is younger than an operation with locks on the table. A writer

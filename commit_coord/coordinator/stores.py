@@ -153,7 +153,7 @@ def published(metadata: TableMetadata, location: str, snapshot_ids: tuple[int, .
 
 
 def delete_quietly(io: FileIO, path: str) -> bool:
-    """Delete a file that no table refers to, and return whether it is gone: as an orphan it does no harm."""
+    """Delete a file that no table refers to. Return whether it is gone; if not, it stays as an orphan: no harm."""
     with suppress(FileNotFoundError):
         try:
             io.delete(path)

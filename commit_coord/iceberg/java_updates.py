@@ -164,7 +164,7 @@ def _removing_what_is_there(updates: Iterable[TableUpdate], head: TableMetadata)
 
 def _taken(wanted: Iterable[T], there: set[T]) -> list[T]:
     """Take *wanted* out of *there*, and return what of it was there."""
-    found = [each for each in wanted if each in there]
+    found = [each for each in dict.fromkeys(wanted) if each in there]
     there.difference_update(found)
     return found
 

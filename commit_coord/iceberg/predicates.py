@@ -419,8 +419,10 @@ def _by_its_path(real: Any) -> Any:
     from commit_coord.iceberg.partitioned_rows import path_to
 
     def named(self: Any, term: Any) -> Any:
-        path = path_to(self._schema.as_struct(), term.ref().field.field_id) if self._schema is not None else []
-        return tuple(path) or real(self, term)
+        name = real(self, term)
+        if isinstance(name, str):  # it has no dot
+            return name
+        return tuple(path_to(self._schema.as_struct(), term.ref().field.field_id)) or name
 
     return named
 

@@ -76,8 +76,7 @@ class Heartbeat(Extension):
             self._start_over()
         self._paused = True
         with self._lock:
-            # The thread ends as soon as its event is not this one any more: also if nobody waits for that,
-            # because the wait is interrupted.
+            # The thread ends as soon as its event is not this one any more, even if the join below is interrupted.
             thread, wake = self._thread, self._wake
             self._thread, self._wake = None, threading.Event()
         wake.set()

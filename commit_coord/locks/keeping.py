@@ -6,8 +6,8 @@ Theory of operation
     renews all tickets of a client together, and does again what failed.
 
     A ticket is forgotten only when the service has forgotten it. So an interrupt at any line of a release leaves a
-    ticket whose lease is RELEASED or nobody's: the heartbeat finds it, and to release again does the rest too. What a
-    release has to tell is in the ticket, which outlives the lease.
+    ticket whose lease is RELEASED or was dropped. The heartbeat finds it and releases it again. What a release has to
+    tell is in the ticket, which outlives the lease.
 
 Forks
     A forked child neither holds, extends nor releases what its parent holds: it finds another pid and leaves all as it
@@ -343,7 +343,7 @@ class Keeper(Generic[TicketT]):
         lease = ticket.lease
         assert lease is not None
         # 1. A process forks.   2. The parent releases, and somebody else is granted.   3. The child asks: it has a copy
-        # of the lease, of which nobody tells it, and may not renew either what the parent is about to give up.
+        # of the lease, and nobody tells it of the release. It must not renew the lease either: it is the parent's.
         if not self.observe(ticket, LeaseEvent.TICK):
             raise LockLost("the lease belongs to the process that acquired it", locks=ticket.request)
         lease._raise_if_over()
@@ -380,7 +380,7 @@ class Keeper(Generic[TicketT]):
                 self.observe(ticket, LeaseEvent.MISSED, silence)
         for ticket in list(self._tickets.values()):
             lease = ticket.lease
-            # Over, and still here: who ended it was interrupted.
+            # The lease has ended and its ticket is still here: the thread that ended it was interrupted.
             if ticket.is_dropped or (lease is not None and lease._state in (LeaseState.RELEASED, LeaseState.LOST)):
                 self._tickets.unreleased[ticket] = None
                 self._tickets.pop(ticket.request.request_id, None)

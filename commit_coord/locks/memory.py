@@ -82,11 +82,14 @@ class MemoryLease(HandoverLease):
 
     def release(self) -> None:
         """Release the locks and wake the requests that are granted now."""
+        changed = False
         try:
-            if self._transition(LeaseState.RELEASED):
+            if changed := self._change(LeaseState.RELEASED, ""):
                 self._settle(self._ticket, *self._settled, self._next_note)
         finally:
             self._space.remove(self._ticket)
+        if changed:
+            self._tell(LeaseState.RELEASED)
 
 
 class MemoryLeases:

@@ -135,7 +135,7 @@ class Space:
         """Pass on what *holder* leaves, if it still has its place.
 
         Args:
-            holder: Which releases.
+            holder: The ticket that is released.
             done: Requests to end; their answers are there already.
             returned: Requests to leave to their owners.
             note: For the next holder; None leaves the one that is there.
@@ -210,6 +210,9 @@ class Space:
             self._watchers.setdefault(blocker, set()).add(ticket.place)
 
     def _settle(self, holder: Ticket, done: Sequence[str], returned: Sequence[str], note: str | None) -> None:
+        for request_id in returned:
+            if ticket := self._tickets.get(request_id):
+                ticket.taken = False
         # 1. A takes the offer of B, and carries it out.   2. A is freed by force, and not told yet; B is granted.
         # 3. A settles. If that ended B's request, a third one would be granted beside B.
         if self._tickets.get(holder.request.request_id) is not holder:
@@ -218,9 +221,6 @@ class Space:
             if ticket := self._tickets.get(request_id):
                 self._remove(ticket)
                 ticket.turn.set()
-        for request_id in returned:
-            if ticket := self._tickets.get(request_id):
-                ticket.taken = False
         if note is not None and holder.request.table is not None:
             self._keep_note(holder.request.table, note)
 

@@ -150,7 +150,7 @@ def written_files(target: Target) -> list[DataFile]:
 
 
 def _hidden(name: str) -> bool:
-    """Return whether *name* is none of rows, by Spark's rule: what attempts left that failed, summaries of Parquet."""
+    """Return whether Spark ignores files of this name: files of failed attempts, summaries of Parquet."""
     return name.startswith(".") or (name.startswith("_") and "=" not in name)
 
 

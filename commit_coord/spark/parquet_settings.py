@@ -21,7 +21,7 @@ SETTINGS = {
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
     "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
     "spark.sql.legacy.allowEmptySchemaWrite": "false",
-    # The files that are there once the job was committed are its files: no attempt that failed has left one.
+    # With these, a failed attempt leaves no file after the job has been committed.
     "spark.sql.sources.commitProtocolClass": (
         "org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol"
     ),

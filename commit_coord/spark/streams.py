@@ -92,7 +92,7 @@ class Batch:
         if int(last) == self.number and self._is_last(table, query) and planned in ("", self.planned):
             return True
         raise CommitNotApplied(
-            _OLDER if query and query == self.query_id else _ANOTHER,
+            _OLDER if query and query == self.query_id and self.planned else _ANOTHER,
             writer_id=self.writer_id,
             batch=self.number,
             query=self.query_id or None,

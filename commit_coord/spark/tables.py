@@ -59,7 +59,7 @@ def resolve(
 
     Raises:
         ConfigError: The catalog is not one of ours: its commits would not be coordinated.
-        CommitNotApplied: It is to be made, of a format version that can't be written.
+        CommitNotApplied: The table would be made with a format version that can't be written.
     """
     if not isinstance(table, Table):
         catalog, identifier = place(spark, table)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 
 from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.config import OperationLocks
@@ -37,6 +37,8 @@ from commit_coord.sql.statement import (
     Unlock,
 )
 from commit_coord.table import Rewriter, rewrite_here
+
+logger = logging.getLogger(__name__)
 
 
 class Session:
@@ -149,8 +151,12 @@ class Session:
             raise  # It left nothing.
         except BaseException:
             # 1. The lock is granted.   2. Ctrl-C, on the way to us.   3. Nobody knows of it, and it has no end.
-            with suppress(LockError):
+            try:
                 self.catalog.locks.unlock(request_id=request.request_id)
+            except LockError:
+                logger.warning(
+                    "a lock was perhaps granted and stays: unlock request %s", request.request_id, exc_info=True
+                )
             raise
         ends = "UNLOCK, or until this process ends," if self.catalog.locks.guarantees.reach == "process" else "UNLOCK"
         return show.message(f"locked until {ends}: {request}".replace(",:", ":"))

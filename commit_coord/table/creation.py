@@ -14,8 +14,6 @@ from pyiceberg.typedef import EMPTY_DICT
 
 from commit_coord.errors import CommitNotApplied
 from commit_coord.iceberg.attempt import table_name
-from commit_coord.iceberg.plain_rows import plain
-from commit_coord.iceberg.required import complete
 from commit_coord.iceberg.written import Written
 from commit_coord.model import Resource
 from commit_coord.protocol.hierarchy import Operation
@@ -29,7 +27,7 @@ from commit_coord.table.ports import catalog_of
 from commit_coord.table.staged import Draft, StagingTransaction
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    pass
 
 
 class CoordinatedCreation(ExactRows, StagingTransaction, CreateTableTransaction):
@@ -85,12 +83,10 @@ class CoordinatedCreation(ExactRows, StagingTransaction, CreateTableTransaction)
         with self.whole():
             super().delete(*args, **kwargs)
 
-    def upsert(self, df: pa.Table, *args: Any, **kwargs: Any) -> UpsertResult:
+    def upsert(self, *args: Any, **kwargs: Any) -> UpsertResult:
         """Update the rows that match, insert the others."""
-        df = plain(df, self.table_metadata.schema().as_struct())
-        complete(df, self.table_metadata.schema().as_struct())
         with self.whole():
-            return super().upsert(df, *args, **kwargs)
+            return super().upsert(*args, **kwargs)
 
     def pend(self, producer: PureAppend) -> None:
         """Take the append of *producer*."""

@@ -54,7 +54,13 @@ class EarlierCommit:
             raise self._unknown("an earlier commit with this request id may still land", refused) from refused
         # 1. An earlier commit lands; its answer is lost.   2. Its table is renamed.   3. We are refused: the name is
         # free, or another table's. The files are in use. (Without a journal nobody can tell.)
-        if any(catalog_of(table).coordinator.remembers(self._id, table.metadata.table_uuid) for table in self._tables):
+        try:
+            has_moved = any(
+                catalog_of(table).coordinator.remembers(self._id, table.metadata.table_uuid) for table in self._tables
+            )
+        except Exception as error:  # noqa: BLE001 - whatever it is, nothing is known
+            raise self._unknown("it is not known whether an earlier commit with this id landed", error) from refused
+        if has_moved:
             raise self._unknown("an earlier one did, and its table was renamed or dropped since", refused) from refused
         return False
 

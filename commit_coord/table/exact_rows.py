@@ -15,6 +15,8 @@ from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update.snapshot import UpdateSnapshot, _FastAppendFiles
 from pyiceberg.typedef import EMPTY_DICT, Record
 
+from commit_coord.iceberg.plain_rows import plain
+from commit_coord.iceberg.required import complete
 from commit_coord.iceberg.written import mark
 from commit_coord.table import matching, partition_filters
 from commit_coord.table.append import CoordinatedUpdateSnapshot
@@ -111,6 +113,8 @@ class ExactRows(Transaction):
         from pyiceberg.table.upsert_util import create_match_filter
 
         metadata = seen_from(self.table_metadata, branch)
+        columns = metadata.schema().as_struct()
+        df = complete(plain(df, columns), columns)
         keys = sorted(metadata.schema().identifier_field_names()) if join_cols is None else join_cols
         if not keys:
             raise ValueError("Join columns could not be found, please set identifier-field-ids or pass in explicitly.")

@@ -38,6 +38,13 @@ def keys_of(rows: pa.Table, keys: Sequence[str]) -> list[Key]:
     return list(zip(*(rows[key].to_pylist() for key in keys), strict=True))
 
 
+def _keys_as_in(found: pa.Table, rows: pa.Table, keys: Sequence[str]) -> list[Key]:
+    """Return the key of each of *rows* with the types that *found* has: a UUID may be given as its bytes."""
+    import pyarrow as pa
+
+    return keys_of(rows.select(keys).cast(pa.schema([found.schema.field(key) for key in keys])), keys)
+
+
 def changed(rows: pa.Table, found: pa.Table, keys: Sequence[str]) -> pa.Table:
     """Return those of *rows* that differ from the row of the table that has their key.
 
@@ -50,7 +57,7 @@ def changed(rows: pa.Table, found: pa.Table, keys: Sequence[str]) -> pa.Table:
         ValueError: The table holds a key twice, or *rows* lack one of its columns.
     """
     in_table = number_of_each(found, keys, "Target table has duplicate rows, aborting upsert")
-    pairs = [(given, in_table[key]) for given, key in enumerate(keys_of(rows, keys)) if key in in_table]
+    pairs = [(given, in_table[key]) for given, key in enumerate(_keys_as_in(found, rows, keys)) if key in in_table]
     if not pairs:
         return rows.slice(0, 0)
     if lacking := [name for name in found.column_names if name not in rows.column_names]:
@@ -71,7 +78,7 @@ def changed(rows: pa.Table, found: pa.Table, keys: Sequence[str]) -> pa.Table:
 def new(rows: pa.Table, found: pa.Table, keys: Sequence[str]) -> pa.Table:
     """Return those of *rows* whose key no row of *found* has."""
     there = set(keys_of(found, keys))
-    return _take(rows, (number for number, key in enumerate(keys_of(rows, keys)) if key not in there))
+    return _take(rows, (number for number, key in enumerate(_keys_as_in(found, rows, keys)) if key not in there))
 
 
 def _take(rows: pa.Table, numbers: Iterable[int]) -> pa.Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from traceback import walk_tb
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -89,8 +90,8 @@ class CatalogTransaction:
     ) -> bool:
         """Commit; or, if the block failed, abandon the changes. Do nothing if the transaction is already over.
 
-        A call in the block that is refused ends the block without an error if an earlier commit with the same request
-        id has landed.
+        A call of the transaction that is refused ends the block without an error if an earlier commit with the same
+        request id has landed.
         """
         if self._over:
             return False
@@ -99,7 +100,7 @@ class CatalogTransaction:
             return False
         self._over = True
         self._abandon()
-        return isinstance(excinst, REFUSALS) and self._has_landed(excinst)
+        return isinstance(excinst, REFUSALS) and _is_of_a_call(exctb) and self._has_landed(excinst)
 
     def commit_transaction(self) -> None:
         """Land the staged changes of all tables.
@@ -154,3 +155,8 @@ class CatalogTransaction:
     def _refuse_if_over(self) -> None:
         if self._over:
             raise ValueError("the transaction is over; begin another one")
+
+
+def _is_of_a_call(traceback: TracebackType | None) -> bool:
+    """Return whether an error of a block comes out of this package: others are the caller's own."""
+    return any(frame.f_globals.get("__name__", "").startswith("commit_coord.") for frame, _ in walk_tb(traceback))

@@ -21,8 +21,6 @@ from pyiceberg.typedef import EMPTY_DICT
 
 from commit_coord.errors import NoSuchProperty
 from commit_coord.iceberg.attempt import table_name
-from commit_coord.iceberg.plain_rows import plain
-from commit_coord.iceberg.required import complete
 from commit_coord.protocol.hierarchy import Operation as Operates
 from commit_coord.table import partition_filters
 from commit_coord.table.append import CoordinatedUpdateSnapshot
@@ -159,8 +157,6 @@ class CoordinatedTransaction(PlannedTransaction):
         """Update the rows that match, insert the others. What is inserted depends on what was found."""
         self._lock_operation(Operates.MERGE)
         self.dependencies.names_columns(case_sensitive=case_sensitive)
-        df = plain(df, self.table_metadata.schema().as_struct())
-        complete(df, self.table_metadata.schema().as_struct())
         self.draft.note(reads=True, computes=True)
         choice = (join_cols, when_matched_update_all, when_not_matched_insert_all, case_sensitive)
         return super().upsert(df, *choice, branch, snapshot_properties)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pyiceberg.utils.concurrent import ExecutorFactory
 
-from tests.catalog.kit import SCHEMA, ids, local
+from commit_coord.coordinator import outcome
+from tests.catalog.kit import SCHEMA, ids
 from tests.coordinator.test_groups import open_catalog
 
 DELETE = "write.metadata.delete-after-commit.enabled"
@@ -56,12 +57,17 @@ def test_a_table_that_decides_about_its_metadata_files_is_not_warned_of(
     assert [] == warnings(caplog)
 
 
-def test_metadata_files_that_may_be_another_tables_are_kept(catalog: Any) -> None:
+def test_metadata_files_that_may_be_another_tables_are_kept(catalog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    deletions: list[Any] = []
+    pool = SimpleNamespace(submit=lambda *call: deletions.append(call))
+    monkeypatch.setattr(outcome, "ExecutorFactory", SimpleNamespace(get_or_create=lambda: pool))
     shared = {DELETE: "true", "write.metadata.previous-versions-max": "1", "gc.enabled": "false"}
     table = catalog.create_table("db.t", SCHEMA, properties=shared)
     table.append(ids(1))
     copied = catalog.register_table("db.copied", table.metadata_location)
     for number in range(2, 6):
         copied.append(ids(number))
-    ExecutorFactory.get_or_create().submit(lambda: None).result()
-    assert Path(local(table.metadata_location)).exists()
+    assert [] == deletions
+    copied.transaction().set_properties({"gc.enabled": "true"}).commit_transaction()
+    copied.append(ids(6))
+    assert deletions

@@ -253,15 +253,17 @@ def test_a_long_property_before_the_id_hides_no_table(made: Kit) -> None:
         found(made, table)
 
 
-def test_nothing_is_an_orphan_while_the_files_of_another_table_are_not_known(made: Kit) -> None:
+@pytest.mark.parametrize("missing", ["manifest", "metadata"])
+def test_nothing_is_an_orphan_while_the_files_of_another_table_are_not_known(made: Kit, missing: str) -> None:
     table, other = aged(made.table(ids(1))), made.table(ids(2))
     assert found(made, table) == set()
     left(table, "data/x.parquet")
-    path = Path(local(next(iter(other.current_snapshot().manifests(other.io))).manifest_path))
+    manifest = next(iter(other.current_snapshot().manifests(other.io)))
+    path = Path(local(manifest.manifest_path if missing == "manifest" else other.metadata_location))
     content = path.read_bytes()
     path.unlink()
     with pytest.raises(InvalidArguments, match="files of another table can't be read.*repair or drop") as refused:
-        found(made, table)
+        coordinated(made.open()).find_orphans(table.name())
     assert refused.value.details["other"] == ".".join(other.name())
     path.write_bytes(content)
     assert len(found(made, table)) == 1

@@ -349,13 +349,14 @@ def test_a_repeat_is_a_success_when_the_first_lands_while_it_is_planned_again(mo
         assert [[2, 5], [1, 9]] == shown(made, *pair)
 
 
+@pytest.mark.parametrize("error", [KeyError("mine"), ValueError("mine"), NoSuchTableError("mine")], ids=repr)
 def test_an_error_of_the_callers_own_goes_out_of_the_block_and_a_first_refusal_too(
-    store: Kit, pair: tuple[Any, Any]
+    store: Kit, pair: tuple[Any, Any], error: Exception
 ) -> None:
     append_to_both(store, pair, 2, "monday")
-    with pytest.raises(KeyError, match="mine"), store.catalog.transaction("monday") as tx:
+    with pytest.raises(type(error), match="mine"), store.catalog.transaction("monday") as tx:
         tx.table(pair[0].name()).append(ids(2))
-        raise KeyError("mine")
+        raise error
     with pytest.raises(StaleRead), store.catalog.transaction("tuesday") as tx:
         tx.table(pair[0]).overwrite(ids(3), "id = 1", read_at=0)
     assert [[1, 2], [1, 2]] == shown(store, *pair)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import random
+import uuid
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyiceberg.schema import Schema
-from pyiceberg.types import DoubleType, FloatType, LongType, NestedField, StringType
+from pyiceberg.types import DoubleType, FloatType, LongType, NestedField, StringType, UUIDType
 
 from tests.catalog.kit import Kit, names, orphans
 
@@ -72,6 +73,21 @@ def test_a_key_that_is_given_or_found_twice_is_refused(memory: Kit) -> None:
         with pytest.raises(ValueError, match="Target table has duplicate rows"):
             table.upsert(pa.table({"k": [two[0]], "v": [1]}), ["k"])
         assert sorted(table.scan().to_arrow()["v"].to_pylist()) == [0, 1]
+
+
+def test_a_key_may_be_given_in_another_type_that_its_column_takes(memory: Kit) -> None:
+    """A UUID as its bytes, a text as a large one, a small number for a great one."""
+    given = uuid.UUID(int=7)
+    for kind, first, arrow in (
+        (UUIDType(), given.bytes, pa.binary(16)),
+        (StringType(), "a", pa.large_string()),
+        (LongType(), 5, pa.int32()),
+        (LongType(), 5, pa.uint32()),
+    ):
+        table = memory.table(schema=Schema(NestedField(1, "k", kind), NestedField(2, "v", LongType())))
+        for value in (1, 2):
+            table.upsert(pa.table({"k": pa.array([first], arrow), "v": [value]}), ["k"])
+        assert [2] == table.scan().to_arrow()["v"].to_pylist()
 
 
 def test_rows_without_a_column_are_added_but_replace_no_row_that_has_it(memory: Kit) -> None:

@@ -33,6 +33,7 @@ from commit_coord.locks.sql import statements as lease_sql
 from commit_coord.locks.sql.manager import LeaseLockManager
 from commit_coord.locks.sql.postgres import PostgresConnection, postgres_text
 from commit_coord.model import LeaseState, LockMode, LockRequest, LockState, Resource
+from commit_coord.process import boottime_offset_ms
 from commit_coord.testing.carrying import Submitter, answer, in_line, offering
 from commit_coord.testing.contract import (
     TABLE,
@@ -250,7 +251,7 @@ def test_a_client_that_can_not_name_its_clock_is_refused(tmp_path: Path) -> None
 
 def test_a_holder_is_alive_in_every_time_namespace(tmp_path: Path) -> None:
     """Containers that share a file may count from different boot times, as after they were moved from other hosts."""
-    in_another = ["unshare", "--user", "--map-root-user", "--time", "--boottime", "100000"]
+    in_another = ["unshare", "--user", "--map-root-user", "--time", "--fork", "--boottime", "100000"]
     try:
         subprocess.run([*in_another, "true"], check=True, capture_output=True, timeout=limits.PATIENCE)
     except (OSError, subprocess.CalledProcessError) as error:
@@ -263,9 +264,11 @@ def test_a_holder_is_alive_in_every_time_namespace(tmp_path: Path) -> None:
 def test_of_two_threads_that_fork_each_releases_what_it_has_locked() -> None:
     """The second one waits until the first one has forked, and locks what that one is releasing."""
     sqlite._before_fork()
-    elsewhere(sqlite._after_fork)
-    assert sqlite._OPENING.locked(), "another thread has forked, not this one"
-    sqlite._after_fork()
+    try:
+        elsewhere(sqlite._after_fork)
+        assert sqlite._OPENING.locked(), "another thread has forked, not this one"
+    finally:
+        sqlite._after_fork()
     assert not sqlite._OPENING.locked()
 
 
@@ -285,6 +288,28 @@ def test_steps_that_landed_are_no_failure_when_nobody_can_be_woken(on_postgres: 
     with pytest.raises(Interrupted):
         connection.run([(remove, own)], then=[failing])
     assert not standing(manager)
+
+
+@pytest.mark.postgres
+def test_locks_are_given_back_when_nobody_can_be_woken(on_postgres: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As while PostgreSQL's queue of notifications is full: for hours. A waiter looks again without one."""
+    fails = "SELECT 1 / (length(:mode) - 1) WHERE :scope <> '' AND :resource <> '' AND :place > 0"
+    monkeypatch.setattr(lease_sql, "WAKE", fails)
+    manager, other = on_postgres.open(), Resource.table(("db", "other"))
+    held, forced = manager.acquire(latch(), deadline=soon()), manager.acquire(latch(other), deadline=soon())
+    (waiting,) = in_line(on_postgres.open(), "a")
+    held.release()
+    waiting.lease().release()
+    assert manager.unlock(request_id=forced.request.request_id)
+    assert not any(isinstance(event, LockReleaseFailed) for event in on_postgres.seen)
+    assert not standing(manager)
+
+
+def test_the_offset_of_a_time_namespace_is_read() -> None:
+    told = "monotonic           0         0\nboottime      -100000 500000000\n"
+    assert boottime_offset_ms(told) == -99_999_500
+    assert boottime_offset_ms("1 5 0\n7 3 0\n") == 3_000, "Linux 5.6 says numbers"
+    assert boottime_offset_ms("") == 0
 
 
 @pytest.mark.postgres

@@ -17,7 +17,14 @@ from commit_coord.catalog.metastore.hive_table import TABLE_TYPE
 from commit_coord.catalog.metastore.phases import OperationsHold
 from commit_coord.catalog.migration.results import Moved, Outcome, TableStatus, Verified
 from commit_coord.catalog.migration.sightings import Seen, Sighting, committed, watch
-from commit_coord.errors import CommitConflict, CommitCoordError, CommitStateUnknown, ConfigError
+from commit_coord.errors import (
+    CommitConflict,
+    CommitCoordError,
+    CommitStateUnknown,
+    ConfigError,
+    LockError,
+    MetastoreUnavailable,
+)
 from commit_coord.events import PhaseChange
 from commit_coord.hms.probe import CompareAndSet
 from commit_coord.iceberg.attempt import Attempt, table_name
@@ -110,6 +117,8 @@ class Migration:
         for table in tables:
             try:
                 found.append(self._status(table, seen, registry, window_s))
+            except (LockError, MetastoreUnavailable):
+                raise  # of each table the same would be said
             except Exception as error:  # noqa: BLE001 - one table must not hide the others
                 found.append(TableStatus(table=table_name(table), state=None, problem=_unreadable(error)))
         return found
@@ -129,6 +138,8 @@ class Migration:
         """Return whether *table* is as its phase asks for; that it can't be read is a problem of it."""
         try:
             return self._verified(table)
+        except (LockError, MetastoreUnavailable):
+            raise  # of each table the same would be said
         except Exception as error:  # noqa: BLE001 - one table must not hide the others
             return Verified(table=table_name(table), state=None, problems=[_unreadable(error)])
 

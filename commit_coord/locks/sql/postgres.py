@@ -192,12 +192,13 @@ class PostgresConnection(Connection):
         import psycopg
 
         with self._lock, self._translated():
-            db = self._open()
+            db, sent = self._open(), False
             try:
                 cursor = psycopg.ClientCursor(db)
                 # The server sends the notifications of *waking* with the commit.
                 before, calls, after = ([self._call(cursor, *step) for step in some] for some in (waking, steps, then))
                 before = ["BEGIN", *([] if durable else ["SET LOCAL synchronous_commit = off"]), *before]
+                sent = True
                 cursor.execute("; ".join([*before, *calls, "COMMIT", *after]).encode())
                 for _ in before:
                     cursor.nextset()
@@ -205,7 +206,7 @@ class PostgresConnection(Connection):
             except BaseException as error:
                 # 1. COMMIT is done.   2. *then* fails, for instance because the queue of notifications is full.
                 # The server tells of the failure alone, and not whether it came before COMMIT.
-                unknown = isinstance(error, psycopg.DatabaseError) and bool(then) and _is_idle(db)
+                unknown = sent and isinstance(error, psycopg.DatabaseError) and bool(then) and _is_idle(db)
                 self._roll_back(db, error)
                 if unknown:
                     raise Interrupted("the lock database failed", url=self._store.shown, reason=error) from error

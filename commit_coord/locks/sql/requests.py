@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
+from commit_coord.locks.base import Interrupted
 from commit_coord.locks.blockers import Blocker
 from commit_coord.locks.keeping import Retries, Ticket
 from commit_coord.locks.sql import statements as lease_sql
 from commit_coord.locks.sql.store import Rows, Step, Store, id_list
 from commit_coord.model import Generation, LockEntry, LockMode, LockRequest, LockScope, LockState, Owner, Resource
+
+logger = logging.getLogger(__name__)
 
 _LONGEST = 1_500
 """Characters of a resource that are stored as they are: its key also has the name of the catalog."""
@@ -154,19 +158,26 @@ class SqlRequests:
             named = [(resource, mode) for resource, mode in connection.ask(lease_sql.LOCKS_OF, request)]
         lock = {"scope": self.scope(scope), "place": place}
         first: list[Step] = [(lease_sql.LOCK_REQUESTS, {"ids": id_list(locking)})] if locking else []
-        results = connection.run(
-            [
-                *first,
-                *leaving,
-                *settling,
-                (lease_sql.REMOVE, {**request, "forced": int(forced), "clock": self.store.clock_name}),
-                (lease_sql.REMOVE_LOCKS, request),
-                (lease_sql.REMOVE_OFFER, request),
-            ],
-            then=[(lease_sql.WAKE, {**lock, "resource": resource, "mode": mode}) for resource, mode in named],
-            waking=waking,
-            durable=durable,
-        )
+        try:
+            results = connection.run(
+                [
+                    *first,
+                    *leaving,
+                    *settling,
+                    (lease_sql.REMOVE, {**request, "forced": int(forced), "clock": self.store.clock_name}),
+                    (lease_sql.REMOVE_LOCKS, request),
+                    (lease_sql.REMOVE_OFFER, request),
+                ],
+                then=[(lease_sql.WAKE, {**lock, "resource": resource, "mode": mode}) for resource, mode in named],
+                waking=waking,
+                durable=durable,
+            )
+        except Interrupted as error:
+            if not named or connection.ask(lease_sql.LOCKS_OF, request):
+                raise
+            # The server may have no room for notifications for hours. Waiters look again without one.
+            logger.warning("request %s was removed, and its waiters were perhaps not woken: %s", request_id, error)
+            return True
         return bool(results[len(first) + len(leaving) + len(settling)])
 
 

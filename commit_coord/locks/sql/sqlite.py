@@ -79,7 +79,7 @@ class SqliteStore(Store):
             self.clock_name, self._ahead_ms = boot(), boottime_ahead_ms()
         except OSError as error:
             raise LockServiceUnavailable(
-                "it can't be told by which clock the lock database counts",
+                "the name of this boot of the machine can't be read, so leases can't be timed",
                 url=self.shown,
                 reason=error,
                 needed="a /proc that can be read, and a free file descriptor",

@@ -50,7 +50,7 @@ class Part:
     marks: dict[Resource, int] = field(default_factory=dict)
     """The node versions of resources that have a mark, read before their locks were listed."""
     withdrawn: bool = False
-    """Whether this client deletes it, or has, to wait apart."""
+    """Whether this client has begun to delete its nodes, to wait apart."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

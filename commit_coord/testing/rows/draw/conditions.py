@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 from dataclasses import replace
 from decimal import Decimal
@@ -15,10 +16,10 @@ from commit_coord.testing.rows.model.conditions import Always, And, Compare, In,
 from commit_coord.testing.rows.model.state import State
 
 
-def where(dice: Dice, state: State, depth: int = 1) -> Where:
-    """Return a condition on the columns of *state*."""
+def where(dice: Dice, state: State, depth: int = 1, *, between: bool = False) -> Where:
+    """Return a condition on the columns of *state*; with *between* also with what lies between two of their values."""
     if depth and dice.chance(20):
-        left, right = where(dice, state, depth - 1), where(dice, state, depth - 1)
+        left, right = (where(dice, state, depth - 1, between=between) for _ in range(2))
         if isinstance(left, Always) or isinstance(right, Always):
             return left
         return And(left, right) if dice.chance(50) else Or(left, right)
@@ -36,7 +37,8 @@ def where(dice: Dice, state: State, depth: int = 1) -> Where:
     if dice.chance(15):
         pool = [v for v in POOLS[str(kind)] if not isinstance(v, float) or not math.isnan(v)]
         return In(name, tuple(dice.some(pool, 2, 3)))
-    compared = dice.one(_BETWEEN[str(kind)]) if str(kind) in _BETWEEN and dice.chance(25) else dice.value(str(kind))
+    others = (*_BEYOND.get(str(kind), ()), *(_BETWEEN.get(str(kind), ()) if between else ()))
+    compared = dice.one(others) if others and dice.chance(25) else dice.value(str(kind))
     if isinstance(compared, float) and math.isnan(compared):
         return NotNull(name)
     ops = ("==",) if isinstance(kind, BooleanType) else ("==", "==", "<", "<=", ">", ">=")
@@ -45,7 +47,7 @@ def where(dice: Dice, state: State, depth: int = 1) -> Where:
     return Compare(name, dice.one(ops), compared)
 
 
-_BETWEEN: dict[str, tuple[Any, ...]] = {
+_BEYOND: dict[str, tuple[Any, ...]] = {
     "int": (2**40, -(2**40)),
     "long": (2**40, -(2**40)),
     "double": (1e-300, -1e-300, 1.5000000001, -2.2500000001, 1e300, -1e300),
@@ -53,6 +55,23 @@ _BETWEEN: dict[str, tuple[Any, ...]] = {
     "decimal(18, 2)": (Decimal("12345678.00"), Decimal("-12345678.00")),
 }
 """Constants that a column, or its files from before it was promoted, can't have."""
+
+_BETWEEN: dict[str, tuple[Any, ...]] = {
+    "int": (Decimal("0.5"), Decimal("-1.5")),
+    "long": (Decimal("0.5"), Decimal("3.25"), Decimal("-0.0001")),
+    "decimal(9, 2)": (Decimal("1.255"), Decimal("-0.001")),
+    "decimal(18, 2)": (Decimal("456.775"), Decimal("0.0000001")),
+    "date": tuple(
+        dt.datetime.combine(day, time)
+        for day in (dt.date(1970, 1, 1), dt.date(1969, 12, 31), dt.date(2024, 2, 29))
+        for time in (dt.time(), dt.time(12), dt.time(23, 59, 59, 999_999))
+    ),
+    "timestamptz": tuple(
+        dt.datetime(2024, 2, 29, 12, 0, 0, 1, dt.UTC).astimezone(dt.timezone(dt.timedelta(hours=hours)))
+        for hours in (2, -11)
+    ),
+}
+"""Constants between two that a column can have. PyIceberg's own client and other engines round some of them."""
 
 
 def simple_where(dice: Dice, state: State) -> Where:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -140,17 +141,18 @@ def _branch(dice: Dice, base: State) -> str:
 
 
 def _overwrite(dice: Dice, client: str, base: State, view: View) -> Single:
-    condition = where(dice, base) if dice.chance(60) else Always()
+    condition = where(dice, base, between=client != "s") if dice.chance(60) else Always()
     made = rows(dice, base, 0 if dice.chance(25) else 1)
     return Overwrite(client, made, condition, _branch(dice, base), client != "s" and dice.chance(20))
 
 
 def _delete(dice: Dice, client: str, base: State, view: View) -> Single:
-    return Delete(client, where(dice, base), _branch(dice, base))
+    return Delete(client, where(dice, base, between=client != "s"), _branch(dice, base))
 
 
 def _upsert(dice: Dice, client: str, base: State, view: View) -> Single | None:
-    there = [f for f in base.fields.fields if f.field_type.is_primitive and str(f.field_type) not in _NO_KEYS]
+    no_keys = _NO_KEYS if client != "s" else _NO_KEYS | _ZEROS
+    there = [f for f in base.fields.fields if f.field_type.is_primitive and str(f.field_type) not in no_keys]
     if not there:
         return None
     keys = dice.some(there, 1, 2)
@@ -158,11 +160,19 @@ def _upsert(dice: Dice, client: str, base: State, view: View) -> Single | None:
     for row in rows(dice, base, 1):
         full = {**row, **{f.name: value(dice, f.field_type) for f in keys if row.get(f.name) is None}}
         made[tuple(full[f.name] for f in keys)] = full
-    return Upsert(client, tuple(made.values()), tuple(f.name for f in keys))
+    given = [row for key, row in made.items() if not any(map(_is_nan, key))]  # NaN is no key
+    return Upsert(client, tuple(given), tuple(f.name for f in keys))
 
 
-_NO_KEYS = {"float", "double", "uuid"}
-"""Types by which PyIceberg joins no rows: it says so, or Arrow does."""
+def _is_nan(key: Any) -> bool:
+    return isinstance(key, float) and math.isnan(key)
+
+
+_NO_KEYS = {"uuid"}
+"""Types by which no rows are found: Arrow says so."""
+
+_ZEROS = {"float", "double"}
+"""Types by whose zeros PyIceberg's own upsert loses rows."""
 
 
 def _dynamic(dice: Dice, client: str, base: State, view: View) -> Single | None:
@@ -196,7 +206,7 @@ def _sets(dice: Dice, base: State, kinds: set[str] | None = None) -> tuple[tuple
 
 
 def _update_rows(dice: Dice, client: str, base: State, view: View) -> Single:
-    return UpdateRows(client, where(dice, base), _sets(dice, base), _branch(dice, base))
+    return UpdateRows(client, where(dice, base, between=client != "s"), _sets(dice, base), _branch(dice, base))
 
 
 def _compact(dice: Dice, client: str, base: State, view: View) -> Single:

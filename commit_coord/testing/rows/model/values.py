@@ -55,7 +55,8 @@ def canonical(value: Any, kind: IcebergType) -> Value:
         case DoubleType():
             return _float(value)
         case TimestampType() | TimestamptzType():  # as Arrow casts one to the other
-            return value.replace(tzinfo=dt.UTC if isinstance(kind, TimestamptzType) else None)
+            moment = value if value.tzinfo is None else value.astimezone(dt.UTC)
+            return moment.replace(tzinfo=dt.UTC if isinstance(kind, TimestamptzType) else None)
     return value
 
 
