@@ -216,6 +216,13 @@ MUTANTS: tuple[Mutant, ...] = (
         _ASKED + "a_commit_of_kafka_connect_without_a_latch_is_unknown",
     ),
     Mutant(
+        "a-request-is-forgotten-with-the-name-of-its-table",
+        "catalog/sent_before.py",
+        "self.request_id is not None and self.coordinator.remembers(self.request_id, self.table_uuid)",
+        "False",
+        _ASKED + "a_commit_that_landed_before_its_table_was_renamed_is_not_refused",
+    ),
+    Mutant(
         "a-column-id-is-given-twice-where-nothing-moved",
         "iceberg/rebase.py",
         "    if given := _taken_ids(attempt, head):\n",

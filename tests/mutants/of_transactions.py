@@ -116,6 +116,50 @@ MUTANTS: tuple[Mutant, ...] = (
         _ISOLATION + "rows_are_read_with_the_columns_that_the_table_has_now",
     ),
     Mutant(
+        "a-repeat-of-several-tables-is-stale",
+        "table/several.py",
+        "return isinstance(excinst, REFUSALS) and _is_of_a_call(exctb) and self._has_landed(excinst)",
+        "return False",
+        "tests/catalog/test_several_tables.py::test_a_repeat_that_its_own_first_landing_would_refuse_is_a_success",
+    ),
+    Mutant(
+        "a-repeat-of-several-tables-that-is-planned-again-is-stale",
+        "table/several.py",
+        "give_up(part, error)\n            if isinstance(error, REFUSALS) and",
+        "give_up(part, error)\n            if not parts and",
+        "tests/catalog/test_several_tables.py::"
+        "test_a_repeat_is_a_success_when_the_first_lands_while_it_is_planned_again",
+    ),
+    Mutant(
+        "an-error-of-the-callers-own-is-lost",
+        "table/several.py",
+        " and _is_of_a_call(exctb)",
+        "",
+        "tests/catalog/test_several_tables.py::"
+        "test_an_error_of_the_callers_own_goes_out_of_the_block_and_a_first_refusal_too",
+    ),
+    Mutant(
+        "an-outage-proves-that-no-earlier-try-lands",
+        "table/earlier_commit.py",
+        "if not isinstance(refused, REFUSALS) or isinstance(refused, CommitLockFailed):",
+        "if isinstance(refused, CommitLockFailed):",
+        _REQUESTS + "a_repeat_that_fails_before_it_is_sent_promises_nothing",
+    ),
+    Mutant(
+        "a-commit-is-forgotten-with-the-name-of-its-table",
+        "table/earlier_commit.py",
+        "        if has_moved:\n",
+        "        if not self._tables:\n",
+        _REQUESTS + "a_repeat_after_the_table_was_renamed_keeps_the_files",
+    ),
+    Mutant(
+        "two-spellings-are-two-files",
+        "table/written_files.py",
+        "len({canonical(data_file.file_path) for",
+        "len({data_file.file_path for",
+        "tests/catalog/test_bad_input.py::test_a_file_of_the_table_is_not_added_again_by_another_spelling",
+    ),
+    Mutant(
         "rows-added-since-an-older-read-are-replaced",
         "table/dependencies.py",
         "if basis.has_moved or _head_of(draft.table.metadata, branch) != read.snapshot_id:",
