@@ -208,12 +208,13 @@ class FarDoing:
     def __init__(self, files: Files) -> None:
         self.files = files
         self.slots: dict[str, Written] = {}
+        self.dropped: set[str] = set()
         self.between: Callable[[], None] = lambda: None  # a client that is far is raced at its commits alone
 
     def __call__(self, operation: Single, table: Handle) -> None:
         """Do *operation* on *table*, as its client sees it."""
         written = self.slots[operation.slot] if isinstance(operation, CommitFiles) else None
-        error, about, foreign, slot = table.catalog.ask("do", operation, table.key, written)
+        error, about, foreign, slot = table.catalog.ask("do", operation, table.key, written, self.dropped)
         table.told(about)
         self.files.rows.update(foreign)
         if isinstance(operation, WriteFiles) and error is None:
@@ -271,9 +272,9 @@ class _Serving:
     def drop(self, key: tuple[str, str]) -> None:
         self._catalog.drop_table(key)
 
-    def do(self, operation: Single, key: tuple[str, str], written: Written | None) -> Any:
+    def do(self, operation: Single, key: tuple[str, str], written: Written | None, dropped: set[str]) -> Any:
         table = self._catalog.load_table(key) if is_fresh(operation) else self._tables[key]
-        doing = Doing(self._folder, Files())
+        doing = Doing(self._folder, Files(), dropped=dropped)
         if isinstance(operation, CommitFiles) and written is not None:
             doing.slots[operation.slot] = written
         error: Exception | None = None

@@ -209,8 +209,8 @@ class Run:
     def _recreate(self, client: str, *, purge: bool) -> None:
         catalog, name = self.clients.catalogs[client], (NAMESPACE, self.name)
         old = catalog.load_table(name)
+        self.doing.dropped.add(self._seen().raw["table-uuid"])
         (catalog.purge_table if purge else catalog.drop_table)(name)
-        self.doing.dropped.add(str(old.metadata.table_uuid))
         self.handles[client] = catalog.create_table(
             name,
             old.schema(),

@@ -127,8 +127,14 @@ class SimulatedConnection(SqliteConnection):
 
     def ask(self, text: str, values: Mapping[str, Any]) -> Rows:
         """See :meth:`Connection.ask`."""
-        work = super().ask
-        rows: Rows = self._send_to(lambda: work(text, values))
+        ask, reads = super().ask, text.split(maxsplit=1)[0] == "SELECT"
+
+        def work() -> Rows:
+            if not reads:  # On PostgreSQL its commit also flushes what was not durable before.
+                self._simulated.database.begins(durable=True)
+            return ask(text, values)
+
+        rows: Rows = self._send_to(work)
         return rows
 
     def _send_to(self, work: Callable[[], Any]) -> Any:
