@@ -11,6 +11,14 @@ import orjson
 from pydantic import TypeAdapter
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table.snapshots import (
+    ADDED_DATA_FILES,
+    ADDED_DELETE_FILES,
+    ADDED_EQUALITY_DELETE_FILES,
+    ADDED_EQUALITY_DELETES,
+    ADDED_FILE_SIZE,
+    ADDED_POSITION_DELETE_FILES,
+    ADDED_POSITION_DELETES,
+    ADDED_RECORDS,
     CHANGED_PARTITION_COUNT_PROP,
     CHANGED_PARTITION_PREFIX,
     PARTITION_SUMMARY_PROP,
@@ -236,6 +244,16 @@ class Attempt:
         )
 
 
+_COUNTS = {
+    ADDED_DATA_FILES,
+    ADDED_DELETE_FILES,
+    ADDED_EQUALITY_DELETE_FILES,
+    ADDED_EQUALITY_DELETES,
+    ADDED_FILE_SIZE,
+    ADDED_POSITION_DELETE_FILES,
+    ADDED_POSITION_DELETES,
+    ADDED_RECORDS,
+}
 _UNSUMMED = (CHANGED_PARTITION_COUNT_PROP, CHANGED_PARTITION_PREFIX, PARTITION_SUMMARY_PROP)
 """Of a summary what is known of each append alone: two may have changed the same partition."""
 
@@ -280,7 +298,7 @@ def _of_snapshot(merge: Merge, snapshot_id: int) -> Merge:
 
 def _divided(summary: dict[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     """Return what *summary* counts as added, and what else it says."""
-    counts = {key: value for key, value in summary.items() if key.startswith("added-") and value.isdigit()}
+    counts = {key: value for key, value in summary.items() if key in _COUNTS and value.isdigit()}
     return counts, {k: v for k, v in summary.items() if k not in counts and not k.startswith(_UNSUMMED)}
 
 

@@ -238,7 +238,9 @@ def drop_ref(statement: DropRef, table: Table) -> Answer:
 def expire_snapshots(statement: ExpireSnapshots, table: Table) -> Answer:
     """Forget snapshots; heads of branches and tagged ones stay. Files stay too: PyIceberg deletes none."""
     protected = {ref.snapshot_id for ref in table.metadata.refs.values()}
-    newest_first = sorted(table.metadata.snapshots, key=lambda snapshot: snapshot.sequence_number or 0, reverse=True)
+    # Those of format version 1 have no sequence numbers, and are in the order in which they were added.
+    added = sorted(table.metadata.snapshots, key=lambda snapshot: snapshot.sequence_number or 0)
+    newest_first = added[::-1]
     known = {snapshot.snapshot_id for snapshot in newest_first}
     if unknown := [number for number in statement.snapshots if number not in known]:
         raise StatementError("the table has no such snapshot", snapshot=unknown[0], table=".".join(table.name()))

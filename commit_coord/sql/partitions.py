@@ -127,7 +127,7 @@ def _parquet_files(location: str) -> list[str]:
         found = filesystem.get_file_info(pa.fs.FileSelector(path, recursive=True))
     except OSError as error:
         raise StatementError("the location can't be listed", location=location, reason=error) from error
-    files = [info.path for info in found if info.is_file and info.path.endswith(".parquet")]
+    files = [info.path for info in found if info.is_file]  # whatever their suffix: Hive's have none
     return [before + file for file in files if not _hidden(file[len(path.rstrip("/")) :])]
 
 

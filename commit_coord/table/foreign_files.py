@@ -24,6 +24,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import NestedField
 
 from commit_coord.errors import CommitNotApplied
+from commit_coord.iceberg.bounds import sound_bounds
 from commit_coord.iceberg.partitioned_rows import path_to, split
 from commit_coord.iceberg.partitions import partition_key
 
@@ -37,15 +38,20 @@ def foreign_files(metadata: TableMetadata, io: FileIO, paths: Iterable[str]) -> 
     The columns that the spec is computed from are read, batch by batch, so memory stays bounded.
 
     Raises:
-        ValueError: The columns or field ids of a file do not fit the table, or its rows do not lie in one partition.
+        ValueError: A file is none of Parquet, its columns or field ids do not fit the table, or its rows do not lie in
+            one partition.
     """
     # Loaded when it is needed: Arrow starts threads, and takes long.
     import pyarrow.parquet as pq
+    from pyarrow import ArrowInvalid
 
     for path in paths:
         location = io.new_input(path)
         with location.open() as stream:
-            parquet = pq.ParquetFile(stream)
+            try:
+                parquet = pq.ParquetFile(stream)
+            except ArrowInvalid as error:
+                raise ValueError(f"{path} is no Parquet file: {error}") from error
             metrics = _metrics(parquet.metadata, path, metadata)  # first: the columns must fit
             yield DataFile.from_args(
                 content=DataFileContent.DATA,
@@ -82,11 +88,12 @@ def _metrics(footer: pq.FileMetaData, path: str, metadata: TableMetadata) -> dic
         # Metrics are taken by name, rows are read by id.
         if (name := named.find_column_name(field_id)) != schema.find_column_name(field_id):
             raise ValueError(f"in {path}, column {name!r} ({field.field_type}) has the field id of a different column")
-    return data_file_statistics_from_parquet_metadata(
+    statistics = data_file_statistics_from_parquet_metadata(
         parquet_metadata=footer,
         stats_columns=compute_statistics_plan(schema, metadata.properties),
         parquet_column_mapping=parquet_path_to_id_mapping(schema),
-    ).to_serialized_dict()
+    )
+    return sound_bounds(statistics.to_serialized_dict(), schema)
 
 
 def _partition_of(parquet: pq.ParquetFile, path: str, metadata: TableMetadata) -> Record:

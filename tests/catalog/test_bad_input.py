@@ -22,12 +22,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.conversions import from_bytes
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.update.snapshot import ManageSnapshots
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import IntegerType, ListType, LongType, MapType, NestedField, StringType, StructType
+from pyiceberg.types import DoubleType, IntegerType, ListType, LongType, MapType, NestedField, StringType, StructType
 
 import commit_coord
 from commit_coord import (
@@ -43,6 +44,7 @@ from commit_coord import (
 from commit_coord.clock import SystemClock
 from commit_coord.model import LockMode, Resource
 from commit_coord.table.live_files import canonical
+from commit_coord.testing.rows.read import readers
 from tests import limits
 from tests.catalog.kit import NO_MATCH, SCHEMA, Kit, files_in, frame, ids, kit, names, orphans, row_ids, rows
 
@@ -833,3 +835,14 @@ def test_a_number_without_a_sign_is_written_if_its_column_has_it(
         with pytest.raises(ValueError, match="not in range"):
             table.append(rows_of(beyond))
     assert [made(most), None] == table.scan().to_arrow()["x"].to_pylist()
+
+
+def test_bounds_of_files_that_others_wrote_leave_out_no_zero(memory: Kit) -> None:
+    """DuckDB writes -0.0 as the upper bound of -0.0, and Iceberg Java orders it before 0.0."""
+    table = memory.table(schema=Schema(NestedField(1, "f", DoubleType())))
+    path = f"{memory.folder}/zeros.parquet"
+    readers.query_duckdb(f"COPY (SELECT -0.0::DOUBLE AS f) TO '{path}'")
+    table.add_files([path])
+    (file,) = [task.file for task in table.scan().plan_files()]
+    bounds = [str(from_bytes(DoubleType(), bound[1])) for bound in (file.lower_bounds, file.upper_bounds)]
+    assert ["-0.0", "0.0"] == bounds

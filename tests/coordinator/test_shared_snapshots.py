@@ -16,6 +16,7 @@ from commit_coord.cli import main
 from commit_coord.config import COALESCE
 from commit_coord.coordinator import groups
 from commit_coord.iceberg import manifest_list
+from commit_coord.iceberg.attempt import Append, Attempt, together
 from commit_coord.iceberg.rebase import REQUEST_ID
 from commit_coord.locks.memory import MemoryLease
 from commit_coord.model import Offer, Resource
@@ -227,3 +228,26 @@ def test_a_carried_request_whose_holder_was_gone_keeps_its_files(catalog: Any, m
     assert landed is True
     assert [0, 1, 2] == ids(catalog)
     assert [1, 2] == [len(found) for found in request_ids(catalog)]
+
+
+def test_what_writers_say_of_their_appends_is_not_added_up() -> None:
+    """But for Iceberg's own counts. Appends of which different things are said have a snapshot each."""
+
+    def append(summary: dict[str, str]) -> Attempt:
+        brought = Append(snapshot_id=1, branch="main", manifests=(), schema_id=0, inherits=True, summary=summary)
+        return Attempt(
+            request_id=str(uuid.uuid4()),
+            table=TABLE,
+            table_uuid="",
+            base_location="",
+            requirements=(),
+            updates=(),
+            append=brought,
+        )
+
+    first, second = (append({"added-records": "1", "added-at-hour": "17"}) for _ in range(2))
+    both = together(first, second)
+    assert both is not None
+    assert both.append is not None
+    assert {"added-records": "2", "added-at-hour": "17"} == both.append.summary
+    assert together(first, append({"added-records": "1", "added-at-hour": "18"})) is None

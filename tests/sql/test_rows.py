@@ -972,6 +972,35 @@ def test_a_location_is_registered_once(shelf: Shelf) -> None:
     assert len(table.refresh().metadata.snapshots) == 1
 
 
+def test_files_of_a_location_are_registered_whatever_their_suffix(shelf: Shelf) -> None:
+    """Hive's have none. Hidden ones are not committed, or no rows."""
+    shelf.table(NestedField(1, "k", LongType()), NestedField(2, "p", StringType()), by="p")
+    folder = shelf.made.folder / "of hive"
+    folder.mkdir()
+    for number, name in enumerate(["000000_0", "a.parq", "A.PARQUET", "_SUCCESS", ".a.parq.crc"]):
+        pq.write_table(pa.table({"k": [number], "p": ["a"]}), folder / name)
+    shelf.run(f"ALTER TABLE t ADD PARTITION (p='a') LOCATION '{folder}'")
+    assert shelf.rows() == [(0, "a"), (1, "a"), (2, "a")]
+    (folder / "notes.txt").write_text("no rows")
+    with pytest.raises(StatementError, match="notes.txt"):
+        shelf.run(f"ALTER TABLE t ADD IF NOT EXISTS PARTITION (p='a') LOCATION '{folder}'")
+
+
+@pytest.mark.parametrize("version", ["1", "2"])
+def test_the_newest_snapshots_are_kept(shelf: Shelf, version: str) -> None:
+    """Those of format version 1 have no sequence numbers; an upgrade leaves them so."""
+    shelf.run(f"CREATE TABLE old (k bigint) TBLPROPERTIES ('format-version'='{version}')")
+    for number in range(3):
+        shelf.run(f"INSERT INTO old VALUES ({number})")
+    table: Any = shelf.load("old")
+    with table.transaction() as tx:
+        tx.upgrade_table_version(2)
+    shelf.run("INSERT INTO old VALUES (3)")
+    newest = [snapshot.snapshot_id for snapshot in table.refresh().metadata.snapshots][-3:]
+    shelf.run("ALTER TABLE old EXECUTE EXPIRE_SNAPSHOTS RETAIN LAST 3")
+    assert newest == [snapshot.snapshot_id for snapshot in table.refresh().metadata.snapshots]
+
+
 def test_a_file_of_the_table_is_not_registered_again_by_another_name(shelf: Shelf) -> None:
     shelf.run("CREATE TABLE own (k bigint, p string) PARTITIONED BY (p)")
     shelf.run("INSERT INTO own VALUES (1, 'a'), (2, 'b')")
