@@ -7,8 +7,8 @@ The rules, in the order in which they are asked:
 3. What it writes depends on data that it read: planned again by its owner.
 4. A requirement fails: planned again where snapshots, schemas or specs are added (their ids and parents must be
    chosen anew), refused otherwise.
-5. A new column, schema or partition spec has an id that was given to another one: planned again, or refused where the
-   head has not moved.
+5. A new column has an id that was given to another one: planned again, or refused where the head has not moved. So is,
+   where it has moved, what adds a schema or a partition spec with such an id.
 6. A property that it changes was changed to something else meanwhile: refused.
 7. It is of a stream that has already committed the same checkpoint: refused.
 8. Everything else follows: pure appends, changes that touch other things.
@@ -129,8 +129,11 @@ def rebase(
         except CommitFailedException as error:
             replannable = isinstance_any(attempt.updates, AddSchemaUpdate, AddPartitionSpecUpdate, AddSnapshotUpdate)
             return NeedsReplan(reason=str(error)) if moved and replannable else Conflict(reason=str(error))
-    if given := _taken_ids(attempt, head):
+    if taken := _taken_column_ids(attempt, head):
+        given = f"the column ids {taken} were given to other columns since the schema was read"
         return NeedsReplan(reason=given) if moved else Conflict(reason=given)
+    if moved and (reason := _taken_id(attempt, head)):
+        return NeedsReplan(reason=reason)
     if moved:
         if isinstance_any(attempt.updates, AddSortOrderUpdate) and not attempt.requirements:
             return Conflict(reason="another commit changed the table after its sort order was read")
@@ -218,13 +221,11 @@ def snapshots_and_branches(updates: Sequence[TableUpdate]) -> list[tuple[Snapsho
     return found[::-1]
 
 
-def _taken_ids(attempt: Attempt, head: TableMetadata) -> str | None:
-    """Return which ids of what *attempt* adds *head* gave to something else; None if none.
+def _taken_id(attempt: Attempt, head: TableMetadata) -> str | None:
+    """Return which id of a schema or spec that *attempt* adds *head* gave to something else; None if none.
 
     PyIceberg takes two schemas or specs of one id, and then the first one for what was added.
     """
-    if columns := _taken_column_ids(attempt, head):
-        return f"the column ids {columns} were given to other columns since the schema was read"
     schemas = {schema.schema_id: schema for schema in head.schemas}
     specs = {spec.spec_id for spec in head.partition_specs}
     for update in attempt.updates:

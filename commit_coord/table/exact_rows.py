@@ -120,10 +120,10 @@ class ExactRows(Transaction):
             raise ValueError("Join columns could not be found, please set identifier-field-ids or pass in explicitly.")
         if not when_matched_update_all and not when_not_matched_insert_all:
             raise ValueError("no upsert options selected...exiting")
+        with_their_keys = create_match_filter(df, keys)  # first: it refuses types that are no keys
         matching.number_of_each(
             df, keys, "Duplicate rows found in source dataset based on the key columns. No upsert executed"
         )
-        with_their_keys = create_match_filter(df, keys)
         found = DataScan(metadata, self._table.io, with_their_keys, case_sensitive=case_sensitive).to_arrow()
         changed = matching.changed(df, found, keys) if when_matched_update_all else df.slice(0, 0)
         new = matching.new(df, found, keys) if when_not_matched_insert_all else df.slice(0, 0)

@@ -77,8 +77,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "column-ids-that-were-taken",
         "iceberg/rebase.py",
-        "    if columns := _taken_column_ids(attempt, head):\n",
-        "    if columns := []:\n",
+        "    if taken := _taken_column_ids(attempt, head):\n",
+        "    if taken := []:\n",
         f"{_EVOLVED}test_a_new_column_does_not_show_what_a_dropped_one_held",
     ),
     Mutant(

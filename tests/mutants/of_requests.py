@@ -225,8 +225,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-column-id-is-given-twice-where-nothing-moved",
         "iceberg/rebase.py",
-        "    if given := _taken_ids(attempt, head):\n",
-        "    if moved and (given := _taken_ids(attempt, head)):\n",
+        "    if taken := _taken_column_ids(attempt, head):\n",
+        "    if moved and (taken := _taken_column_ids(attempt, head)):\n",
         _ASKED + "a_new_column_gets_no_id_that_another_one_had",
     ),
     Mutant(
