@@ -203,6 +203,25 @@ def test_repair_at_once_needs_no_commit_in_between(made: Kit) -> None:
     assert note_of(coordinated(made.catalog), table).lost == ()
 
 
+def test_what_is_lost_while_somebody_is_asked_is_not_forgotten(made: Kit) -> None:
+    table, lost = overwritten(made)
+    catalog = coordinated(made.catalog)
+    found = catalog.find_lost(table.name())
+    shown = [one.location for one in catalog.forget_lost(table.name(), dry_run=True)]
+    assert shown == [lost[0][0]]
+    later = made.again(table)
+    base = later.metadata_location
+    later.append(ids(3))
+    put(made, table, base)
+    made.stock.load_table(table.name()).append(ids(101))
+    for forgetting in (catalog.repair, lambda found: catalog.forget_lost(table.name(), found.looked_at)):
+        forgetting(found)
+        assert [one.location for one in note_of(catalog, table).lost] == [later.metadata_location]
+    catalog.repair(catalog.find_lost(table.name()))
+    assert row_ids(made.again(table)) == [1, 2, 3, 100, 101]
+    assert note_of(catalog, table).lost == ()
+
+
 def test_what_was_restored_and_expired_is_not_added_again(made: Kit) -> None:
     table, lost = overwritten(made)
     catalog = made.catalog

@@ -55,11 +55,13 @@ class Repair:
         table: Namespace and name.
         commits: Oldest first.
         remembered: How many commits the lock service says were lost.
+        looked_at: The metadata files that were lost when it was made.
     """
 
     table: Identifier
     commits: tuple[LostCommit, ...]
     remembered: int = 0
+    looked_at: frozenset[str] = frozenset()
 
     @property
     def restorable(self) -> list[LostCommit]:
