@@ -31,6 +31,7 @@ from commit_coord.catalog.repair.content import (
     request_id_of,
     schema_id_of,
 )
+from commit_coord.coordinator.request_ids import named_in
 from commit_coord.errors import InvalidArguments
 from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg import metadata as fast_metadata
@@ -54,6 +55,7 @@ class LostHistories:
         self._location = location
         self._io: FileIO = coordinator.store.file_io(location)
         self._history = set(self._readable(location))
+        self._published = set(map(named_in, self._history))
 
     def _readable(self, location: str) -> Iterator[str]:
         try:
@@ -156,6 +158,16 @@ class LostHistories:
         yield from reversed(judged)
 
     def _is_there(self, commit: LostCommit) -> bool:
+        """Return whether the present history has *commit*, also under the name of a metadata file alone.
+
+        1. A repair brings back *m2*.   2. Its rows are deleted, or compacted.
+        3. Its snapshot expires: no snapshot and no live file shows that it was brought back.
+
+        The metadata file of 1 has the request id in its name, and it is in the history: that reaches back to where the
+        lost one parts from it, or :meth:`lost_behind` has refused.
+        """
+        if _restoring_id(commit) in self._published:
+            return True
         if any(self._head.snapshot_by_id(snapshot_id) is not None for snapshot_id in commit.snapshot_ids):
             return True
         snapshots: fast_metadata.LazyModels[Snapshot] = self._head.__dict__["snapshots"]
@@ -205,7 +217,7 @@ class LostHistories:
         dropped = (REQUEST_ID, GENERATION)
         summary = {key: value for key, value in said.items() if key not in dropped and not key.startswith("total-")}
         return Attempt(
-            request_id=commit.request_id or request_uuid(f"snapshot {snapshot.snapshot_id}"),
+            request_id=_restoring_id(commit),
             table=self._table,
             table_uuid=str(self._head.table_uuid),
             base_location=self._location,
@@ -248,3 +260,8 @@ class LostHistories:
                         )
                     )
             yield writer.to_manifest_file()
+
+
+def _restoring_id(commit: LostCommit) -> str:
+    """Return the request id under which *commit* is brought back."""
+    return commit.request_id or request_uuid(f"snapshot {commit.snapshot_ids[0]}")
