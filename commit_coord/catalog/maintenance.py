@@ -34,10 +34,16 @@ class MaintainedCatalog:
         return repair.execute(self.coordinator, found)
 
     def forget_lost(
-        self: Maintained, identifier: str | Identifier, *, dry_run: bool = False
+        self: Maintained, identifier: str | Identifier, only: Collection[str] | None = None, *, dry_run: bool = False
     ) -> tuple[Acknowledged, ...]:
-        """Have the lock service forget what was lost of a table; return what it forgot, or with *dry_run* would."""
-        return repair.forget(self.coordinator, self._table_identifier(identifier), dry_run=dry_run)
+        """Have the lock service forget what was lost of a table; return what it forgot, or with *dry_run* would.
+
+        Args:
+            identifier: The table.
+            only: The metadata files to forget, as an earlier call returned their locations; None: all.
+            dry_run: Forget nothing.
+        """
+        return repair.forget(self.coordinator, self._table_identifier(identifier), only, dry_run=dry_run)
 
     def find_orphans(
         self: Maintained,

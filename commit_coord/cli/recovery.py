@@ -73,7 +73,7 @@ def forget_lost(output: Output, catalog: CoordinatedCatalog, on: Resource, *, dr
     if lost and not dry_run:
         question = f"Forget what was lost of {name}?"
         _confirmed(output, Text("\n".join(f"lost: {one}" for one in lost)), question, yes=yes)
-    forgotten = () if dry_run else catalog.forget_lost(name)
+    forgotten = () if dry_run else catalog.forget_lost(name, [one.location for one in lost])
     document = {"lost": [_note_record(one) for one in lost], "forgotten": [_note_record(one) for one in forgotten]}
     output.answer(
         {"catalog": catalog.name, "table": name, "dry_run": dry_run, **document},

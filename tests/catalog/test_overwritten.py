@@ -203,6 +203,25 @@ def test_repair_at_once_needs_no_commit_in_between(made: Kit) -> None:
     assert note_of(coordinated(made.catalog), table).lost == ()
 
 
+def test_what_is_lost_while_somebody_is_asked_is_not_forgotten(made: Kit) -> None:
+    table, lost = overwritten(made)
+    catalog = coordinated(made.catalog)
+    found = catalog.find_lost(table.name())
+    shown = [one.location for one in catalog.forget_lost(table.name(), dry_run=True)]
+    assert shown == [lost[0][0]]
+    later = made.again(table)
+    base = later.metadata_location
+    later.append(ids(3))
+    put(made, table, base)
+    made.stock.load_table(table.name()).append(ids(101))
+    for forgetting in (catalog.repair, lambda found: catalog.forget_lost(table.name(), found.looked_at)):
+        forgetting(found)
+        assert [one.location for one in note_of(catalog, table).lost] == [later.metadata_location]
+    catalog.repair(catalog.find_lost(table.name()))
+    assert row_ids(made.again(table)) == [1, 2, 3, 100, 101]
+    assert note_of(catalog, table).lost == ()
+
+
 def test_what_was_restored_and_expired_is_not_added_again(made: Kit) -> None:
     table, lost = overwritten(made)
     catalog = made.catalog
@@ -212,6 +231,48 @@ def test_what_was_restored_and_expired_is_not_added_again(made: Kit) -> None:
     mended.maintenance.expire_snapshots().by_id(lost[0][1].snapshot_id).commit()
     again = catalog.find_lost(table.name(), since=[lost[0][0]])
     assert [one.restored for one in again.commits] == [True]
+
+
+@pytest.mark.parametrize("then", ["delete", "compaction"])
+@pytest.mark.parametrize("writer", ["ours", "stock"])
+def test_what_was_restored_and_is_in_no_file_any_more_is_not_added_again(made: Kit, then: str, writer: str) -> None:
+    table = made.table(ids(1))
+    base = table.metadata_location
+    catalog = made.catalog if writer == "ours" else made.stock
+    catalog.load_table(table.name()).append(ids(2))
+    lost = made.again(table).metadata_location
+    put(made, table, base)
+    made.again(table).append(ids(100))
+    made.catalog.repair(made.catalog.find_lost(table.name(), since=[lost]))
+    mended = made.again(table)
+    assert row_ids(mended) == [1, 2, 100]
+    if then == "delete":
+        mended.delete("id = 2")
+    else:
+        mended.overwrite(mended.scan().to_arrow())
+    left = row_ids(made.again(table))
+    mended = made.again(table)
+    past = [one.snapshot_id for one in mended.snapshots() if one != mended.current_snapshot()]
+    mended.maintenance.expire_snapshots().by_ids(past).commit()
+    again = made.catalog.find_lost(table.name(), since=[lost])
+    assert [one.restored for one in again.commits] == [True]
+    made.catalog.repair(again)
+    assert row_ids(made.again(table)) == left
+
+
+def test_a_history_that_may_have_brought_it_back_and_does_not_reach_back_is_refused(made: Kit) -> None:
+    table, lost = overwritten(made)
+    made.catalog.repair(made.catalog.find_lost(table.name()))
+    with made.again(table).transaction() as tx:
+        tx.set_properties(
+            {"write.metadata.previous-versions-max": "1", "write.metadata.delete-after-commit.enabled": "true"}
+        )
+    for number in range(3):
+        made.again(table).append(ids(200 + number))
+    other = coordinated(made.open())  # made.catalog has what is deleted in its cache
+    with pytest.raises(InvalidArguments, match="no common version"):
+        other.find_lost(table.name(), since=[lost[0][0]])
+    other.close()
 
 
 def test_what_read_the_table_or_is_no_data_is_left_to_people(made: Kit) -> None:

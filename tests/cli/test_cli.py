@@ -590,6 +590,24 @@ def test_repair_forgets_when_told_so(shell: Shell, catalog: CoordinatedCatalog, 
     assert len(shell.json("repair", "shop.sales", "--dry-run", "--from", overwritten)["lost"]) == 1
 
 
+def test_repair_forgets_what_it_has_shown(
+    shell: Shell, catalog: CoordinatedCatalog, overwritten: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def confirmed(_: str) -> bool:
+        table = catalog.load_table(("shop", "sales"))
+        base = table.metadata_location
+        table.append(table.scan().to_arrow())
+        with sqlite3.connect(shell.folder / "catalog.db") as db:
+            db.execute("UPDATE iceberg_tables SET metadata_location = ? WHERE table_name = 'sales'", (base,))
+        db.close()
+        return True
+
+    monkeypatch.setattr("commit_coord.cli.recovery.confirmed", confirmed)
+    assert overwritten in shell("repair", "shop.sales", "--forget").stdout
+    (left,) = shell.json("repair", "shop.sales", "--forget", "--dry-run")["lost"]
+    assert left["location"] != overwritten
+
+
 def test_what_repair_would_forget_is_shown_and_only_a_yes_forgets_it(shell: Shell, overwritten: str) -> None:
     dry = shell.json("repair", "shop.sales", "--forget", "--dry-run", "--yes")
     assert ([one["location"] for one in dry["lost"]], dry["forgotten"]) == ([overwritten], [])

@@ -251,3 +251,37 @@ def test_what_writers_say_of_their_appends_is_not_added_up() -> None:
     assert both.append is not None
     assert {"added-records": "2", "added-at-hour": "17"} == both.append.summary
     assert together(first, append({"added-records": "1", "added-at-hour": "18"})) is None
+
+
+def overwritten(catalog: Any) -> list[str]:
+    """Return the request ids of rows 1, 2 and 3, which share a snapshot that somebody has overwritten."""
+    in_line(catalog, *(appending(value) for value in range(1, 4)))
+    shared = request_ids(catalog)[-1]
+    assert len(shared) == 3
+    base = catalog.load_table("db.t").metadata.metadata_log[-1].metadata_file
+    with catalog.engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE iceberg_tables SET metadata_location = ?", (base,))
+    return shared
+
+
+def test_a_shared_snapshot_that_was_overwritten_is_brought_back_once(catalog: Any) -> None:
+    shared = overwritten(catalog)
+    found = catalog.find_lost("db.t")
+    for _ in range(2):
+        catalog.repair(found)
+        assert [0, 1, 2, 3] == ids(catalog)
+    table = catalog.load_table("db.t")
+    assert all(table.find_commit(one).snapshot_ids == found.commits[0].snapshot_ids for one in shared)
+    table.delete("id = 2")
+    table.maintenance.expire_snapshots().by_ids([one.snapshot_id for one in table.snapshots()[:-1]]).commit()
+    (again,) = catalog.find_lost("db.t", since=[found.commits[0].location]).commits
+    assert again.restored
+
+
+def test_a_shared_snapshot_of_which_a_request_was_repeated_is_left_to_people(catalog: Any) -> None:
+    shared = overwritten(catalog)
+    with catalog.transaction(shared[1]) as tx:
+        tx.table("db.t").append(number(2))
+    (lost,) = catalog.find_lost("db.t").commits
+    assert "has landed again" in lost.advice
+    assert not lost.restorable

@@ -25,7 +25,7 @@ Theory of operation
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 from pyiceberg.typedef import Identifier
@@ -78,11 +78,18 @@ def find(coordinator: Coordinator, table: Identifier, since: Iterable[str] = ())
         for lost, commits in histories.lost_behind(path, asked=path in given):
             found.setdefault(lost, commits)
     ordered = sorted((commit for commits in found.values() for commit in commits), key=lambda one: one.at_ms)
-    return Repair(table=table, commits=(*histories.judged(ordered), *overlooked), remembered=len(note.lost))
+    return Repair(
+        table=table,
+        commits=(*histories.judged(ordered), *overlooked),
+        remembered=len(note.lost),
+        looked_at=frozenset([*found, *(lost.location for lost in note.lost)]),
+    )
 
 
 def execute(coordinator: Coordinator, repair: Repair) -> list[LostCommit]:
-    """Bring back what can be; if nothing else was lost, have the lock service forget it. Return what was brought back.
+    """Bring back what can be; if nothing else was found, have the lock service forget it. Return what was brought back.
+
+    What was overwritten after *repair* was made is not forgotten.
 
     Guarantee: on return each of ``repair.restorable`` is in the table, once, also when others repair it too; on any
     error some of them are. It may be called again.
@@ -94,18 +101,27 @@ def execute(coordinator: Coordinator, repair: Repair) -> list[LostCommit]:
         assert commit.prepare is not None
         coordinator.commit([commit.prepare()], is_repair=True)
     if not repair.by_hand:
-        forget(coordinator, repair.table)
+        forget(coordinator, repair.table, repair.looked_at)
     return repair.restorable
 
 
-def forget(coordinator: Coordinator, table: Identifier, *, dry_run: bool = False) -> tuple[Acknowledged, ...]:
-    """Have the lock service forget what was lost of *table*; return what it forgot, or with *dry_run* would forget."""
+def forget(
+    coordinator: Coordinator, table: Identifier, only: Collection[str] | None = None, *, dry_run: bool = False
+) -> tuple[Acknowledged, ...]:
+    """Have the lock service forget what was lost of *table*; return what it forgot, or with *dry_run* would forget.
+
+    Without *only*, the metadata files that its caller has seen, this could happen:
+
+    1. A finds that *m2* was lost, and asks somebody.   2. *m4* is overwritten, too: the note names both.
+    3. A is told to go on, and empties the note: nobody finds *m4* any more, and ``orphans`` deletes its files.
+    """
     with coordinator.latch(table, statement="forget lost commits") as latch:
         if not latch.handover_note:
             return ()
         _, location = coordinator.load(table)
         head = Note.parse(latch.handover_note).head
         lost = coordinator.overwrites.look_back(table, location, latch.handover_note).lost
-        if lost and not dry_run:
-            latch.set_handover_note(Note(head=None if head in lost else head).to_text())
-        return lost
+        kept = tuple(one for one in lost if only is not None and one.location not in only)
+        if kept != lost and not dry_run:
+            latch.set_handover_note(Note(head=None if head in lost else head, lost=kept).to_text())
+        return tuple(one for one in lost if one not in kept)

@@ -19,7 +19,8 @@ class LostCommit:
 
     Args:
         location: The metadata file that published it.
-        request_id: The attempt; "" of a writer that is not ours.
+        request_id: The attempt; several, with commas between them, if they share a snapshot; "" of a writer that is not
+            ours.
         snapshot_ids: What it added.
         operation: What its snapshots say, or ``metadata``.
         at_ms: When, by its writer's clock.
@@ -55,11 +56,13 @@ class Repair:
         table: Namespace and name.
         commits: Oldest first.
         remembered: How many commits the lock service says were lost.
+        looked_at: The metadata files that were lost when it was made.
     """
 
     table: Identifier
     commits: tuple[LostCommit, ...]
     remembered: int = 0
+    looked_at: frozenset[str] = frozenset()
 
     @property
     def restorable(self) -> list[LostCommit]:

@@ -31,6 +31,7 @@ from commit_coord.catalog.repair.content import (
     request_id_of,
     schema_id_of,
 )
+from commit_coord.coordinator.request_ids import named_in
 from commit_coord.errors import InvalidArguments
 from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg import metadata as fast_metadata
@@ -54,6 +55,7 @@ class LostHistories:
         self._location = location
         self._io: FileIO = coordinator.store.file_io(location)
         self._history = set(self._readable(location))
+        self._published = set(map(named_in, self._history))
 
     def _readable(self, location: str) -> Iterator[str]:
         try:
@@ -156,10 +158,20 @@ class LostHistories:
         yield from reversed(judged)
 
     def _is_there(self, commit: LostCommit) -> bool:
-        if any(self._head.snapshot_by_id(snapshot_id) is not None for snapshot_id in commit.snapshot_ids):
-            return True
+        """Return whether the present history has *commit*, also under the name of a metadata file alone.
+
+        1. A repair brings back *m2*.   2. Its rows are deleted, or compacted.
+        3. Its snapshot expires: no snapshot and no live file shows that it was brought back.
+
+        The metadata file of 1 has the request id in its name, and it is in the history: that reaches back to where the
+        lost one parts from it, or :meth:`lost_behind` has refused.
+        """
+        there = any(self._head.snapshot_by_id(snapshot_id) is not None for snapshot_id in commit.snapshot_ids)
+        return there or self._has_landed(_restoring_id(commit))
+
+    def _has_landed(self, request_id: str) -> bool:
         snapshots: fast_metadata.LazyModels[Snapshot] = self._head.__dict__["snapshots"]
-        return bool(commit.request_id) and any(snapshots.ids_with_summary(REQUEST_ID, commit.request_id))
+        return request_id in self._published or any(snapshots.ids_with_summary(REQUEST_ID, request_id))
 
     def _live(self) -> set[str]:
         """Return the data files of the present branches."""
@@ -189,6 +201,8 @@ class LostHistories:
         for spec_id in {manifest.partition_spec_id for manifest in content.manifests}:
             if specs.get(spec_id) != own[spec_id]:
                 return f"partition spec {spec_id} of its files is lost too: change it again, and write the rows again"
+        if any(map(self._has_landed, _request_ids(commit))):
+            return "one of the requests that share it has landed again: write the rows of the others again"
         if not branches_of(after, snapshots[0]):
             return "it is on no branch: stage it again"
         there = ExecutorFactory.get_or_create().map(
@@ -205,7 +219,8 @@ class LostHistories:
         dropped = (REQUEST_ID, GENERATION)
         summary = {key: value for key, value in said.items() if key not in dropped and not key.startswith("total-")}
         return Attempt(
-            request_id=commit.request_id or request_uuid(f"snapshot {snapshot.snapshot_id}"),
+            request_id=_restoring_id(commit),
+            joined=tuple(one for one in _request_ids(commit) if one != _restoring_id(commit)),
             table=self._table,
             table_uuid=str(self._head.table_uuid),
             base_location=self._location,
@@ -248,3 +263,13 @@ class LostHistories:
                         )
                     )
             yield writer.to_manifest_file()
+
+
+def _restoring_id(commit: LostCommit) -> str:
+    """Return the request id under which *commit* is brought back: its own, if it has one and no others share it."""
+    return request_uuid(commit.request_id or f"snapshot {commit.snapshot_ids[0]}")
+
+
+def _request_ids(commit: LostCommit) -> list[str]:
+    """Return the request ids of *commit*: several if they share its snapshot, none of a writer that is not ours."""
+    return [one for one in commit.request_id.split(",") if one]
