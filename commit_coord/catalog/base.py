@@ -142,7 +142,7 @@ class CoordinatedCatalog(CommittingCatalog, ViewedCatalog, StoringCatalog, Maint
         with self.operating(Operation.CREATE_TABLE, table), self._latch(table, statement="create table"):
             self._refuse_existing_table(table)
             self._writing.file = None
-            given = self._properties(table, {}, properties, changes_phase=False)
+            given = self._properties(table, None, properties, changes_phase=False)
             # PyIceberg would import and call the classes; the table gets these properties when it is written.
             self._writing.classes = foreign_classes(given, self.properties)
             heeded = {key: value for key, value in given.items() if key not in self._writing.classes}
