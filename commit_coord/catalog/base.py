@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any, Self, cast
 
 from pyiceberg.catalog import MetastoreCatalog
@@ -137,23 +136,30 @@ class CoordinatedCatalog(CommittingCatalog, ViewedCatalog, StoringCatalog, Maint
 
         Raises:
             TableAlreadyExistsError: There is one; nothing was written.
+            CommitStateUnknown: It is not known whether the table was created; its metadata file is kept.
         """
         table = self._table_identifier(identifier, NoSuchNamespaceError)
         with self.operating(Operation.CREATE_TABLE, table), self._latch(table, statement="create table"):
             self._refuse_existing_table(table)
             self._writing.file = None
-            given = self._properties(table, {}, properties, changes_phase=False)
+            given = self._properties(table, None, properties, changes_phase=False)
             # PyIceberg would import and call the classes; the table gets these properties when it is written.
             self._writing.classes = foreign_classes(given, self.properties)
             heeded = {key: value for key, value in given.items() if key not in self._writing.classes}
             try:
-                made = super().create_table(identifier, schema, location, partition_spec, sort_order, heeded)  # type: ignore[safe-super]
+                made = self._create(identifier, schema, location, partition_spec, sort_order, heeded)
                 return cast(CoordinatedTable, made)
             except CommitStateUnknown:
                 raise  # The table may have the file.
             except Exception:
-                self._delete_unless_created(table)
+                # Whatever can land is sent by _create alone, which forgets the file unless it is proven not to land.
+                if self._writing.file is not None:
+                    delete_quietly(*self._writing.file)
                 raise
+
+    def _create(self, identifier: str | Identifier, *given: Any) -> Any:
+        """Create a table as PyIceberg does, and forget its metadata file as soon as a table may have it."""
+        return super().create_table(identifier, *given)  # type: ignore[safe-super]
 
     def create_table_if_not_exists(
         self,
@@ -260,19 +266,14 @@ class CoordinatedCatalog(CommittingCatalog, ViewedCatalog, StoringCatalog, Maint
             raise TableAlreadyExistsError(f"Table {table_name(table)} already exists")
 
     def _write_metadata(self, metadata: TableMetadata, io: FileIO, metadata_path: str) -> None:  # type: ignore[override]
-        """Write the metadata of a new table, and remember where for the case that the table can't be created."""
+        """Write the metadata of a new table, and remember where for the case that the table is proven not to be."""
         self._writing.file = (io, metadata_path)
         whole = metadata.model_copy(update={"properties": {**metadata.properties, **self._writing.classes}})
         super()._write_metadata(whole, io, metadata_path)
 
-    def _delete_unless_created(self, table: Identifier) -> None:
-        """Delete the metadata file that was written for *table*, if it is certain that no table has it."""
-        if self._writing.file is None:
-            return
-        io, path = self._writing.file
-        with suppress(Exception):  # whether it was created is not known, so the file stays
-            if self.coordinator.store.pointer(table) != path:
-                delete_quietly(io, path)
+    def _keep_metadata(self) -> None:
+        """Forget the metadata file that was written for a new table, since the table has it by now, or may have it."""
+        self._writing.file = None
 
     def _resolve_table_location(self, location: str | None, database_name: str, table_name: str) -> str:
         """Return where the table goes.

@@ -207,7 +207,7 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
         return self._writers.wait(table, location, lease)
 
     def _properties(
-        self, table: tuple[str, ...], before: Mapping[str, str], after: Mapping[str, Any], *, changes_phase: bool
+        self, table: tuple[str, ...], before: Mapping[str, str] | None, after: Mapping[str, Any], *, changes_phase: bool
     ) -> dict[str, Any]:
         """See :meth:`CoordinatedCatalog._properties`: a table declares the lock manager that its writers use."""
         return self._writer_properties.prepare(table, before, after, changes_phase=changes_phase)

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from pyiceberg.catalog import PropertiesUpdateSummary
 from pyiceberg.catalog.sql import IcebergNamespaceProperties, SqlCatalog
-from pyiceberg.exceptions import NamespaceAlreadyExistsError, TableAlreadyExistsError
+from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchNamespaceError, TableAlreadyExistsError
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 from sqlalchemy import Connection, Engine, event, make_url, text
 from sqlalchemy.exc import (
@@ -33,13 +33,14 @@ from commit_coord.catalog.sql_changes import send_once
 from commit_coord.catalog.sql_views import SqlViews
 from commit_coord.config import Configuration, Settings, configure
 from commit_coord.coordinator import Swap
-from commit_coord.errors import ConfigError
+from commit_coord.errors import CommitStateUnknown, ConfigError
 from commit_coord.extras import install
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.locks.hive_lease import not_live
 from commit_coord.locks.sql.postgres import noticing_silence
 from commit_coord.protocol.backoff import Backoff, next_wait
 from commit_coord.protocol.commit import SwapResult
+from commit_coord.table import CoordinatedTable
 
 logger = logging.getLogger(__name__)
 
@@ -169,6 +170,40 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlCatalog):
             with suppress(IntegrityError):  # another client was faster
                 super().update_namespace_properties(namespace, updates=_MARK)
         return super().update_namespace_properties(namespace, removed, updates)
+
+    def _create(self, identifier: str | Identifier, *given: Any) -> CoordinatedTable:
+        """See :meth:`CoordinatedCatalog._create`; the row is sent once, as a swap is.
+
+        1. We send COMMIT, and the connection breaks.   2. We find no table of the name: PostgreSQL still waits for its
+        standby, or the table is there and another client renames it.   3. The table is there.   So what is seen after a
+        lost reply proves that the table was created, and never that it was not.
+        """
+        table = self._table_identifier(identifier, NoSuchNamespaceError)
+        if not self.namespace_exists(table[:-1]):
+            raise NoSuchNamespaceError(f"Namespace does not exist: {table_name(table[:-1])}")
+        staged = self.stage_table(identifier, *given)
+        location = staged.metadata_location
+        self._write_metadata(staged.metadata, staged.io, location)
+        result = self.swap(table, None, location)
+        if result is SwapResult.MOVED:
+            raise TableAlreadyExistsError(f"Table {table_name(table)} already exists")
+        self._keep_metadata()
+        if result is SwapResult.LOST_REPLY and not self._is_seen(table, location):
+            raise CommitStateUnknown(
+                "it is not known whether the table was created; its metadata file is kept; look for the table first",
+                table=table_name(table),
+                location=location,
+            )
+        made = self.coordinator.read(location).model_copy(deep=True)  # it may have got another name by now
+        return CoordinatedTable(table, made, location, staged.io, self)
+
+    def _is_seen(self, table: Identifier, location: str) -> bool:
+        """Return whether *table* is seen to have its metadata at *location*."""
+        try:
+            return self.pointer(table) == location
+        except SQLAlchemyError:
+            logger.warning("the pointer of %s could not be read", table_name(table), exc_info=True)
+            return False
 
     # The pointer store.
 

@@ -29,17 +29,17 @@ class StoringCatalog:
         self, table: tuple[str, ...], head: TableMetadata | None, made: TableMetadata, *, changes_phase: bool
     ) -> TableMetadata:
         """Return *made* as it may follow *head*; see :class:`~commit_coord.coordinator.PointerStore`."""
-        before = head.properties if head is not None else {}
+        before = head.properties if head is not None else None
         properties = self._properties(table, before, made.properties, changes_phase=changes_phase)
         return made if properties == made.properties else made.model_copy(update={"properties": properties})
 
     def _properties(
-        self, table: tuple[str, ...], before: Mapping[str, str], after: Mapping[str, Any], *, changes_phase: bool
+        self, table: tuple[str, ...], before: Mapping[str, str] | None, after: Mapping[str, Any], *, changes_phase: bool
     ) -> dict[str, Any]:
         """Return the properties *after* with what *table* says of its writers; here, of all tables, nothing.
 
         Raises:
-            ConfigError: By what it said *before*, this catalog must not write to it.
+            ConfigError: By what it said *before*, None of a new table, this catalog must not write to it.
         """
         return dict(after)
 

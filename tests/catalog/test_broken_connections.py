@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection
+from sqlalchemy import Connection, event, text
 from sqlalchemy.exc import OperationalError
 
 from commit_coord import CommitStateUnknown
@@ -112,6 +112,15 @@ def appends_to_two_tables(store: Kit) -> Change:
     return both, is_there
 
 
+def creation_of_a_table(store: Kit) -> Change:
+    name = store.identifier()
+
+    def is_there() -> bool:
+        return store.catalog.table_exists(name) and row_ids(store.catalog.load_table(name)) == []
+
+    return lambda: store.catalog.create_table(name, SCHEMA), is_there
+
+
 def creation_of_a_view(store: Kit) -> Change:
     name = store.identifier()
 
@@ -146,6 +155,7 @@ def drop_of_a_view(store: Kit) -> Change:
 CHANGES = [
     append,
     appends_to_two_tables,
+    creation_of_a_table,
     creation_of_a_view,
     replacement_of_a_view,
     rename_of_a_view,
@@ -197,3 +207,46 @@ def test_no_broken_connection_misjudges_a_change(
                 wrong.append(f"{number}: {seen}: {said!r}: {there}")
     assert steps > 5
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("then", ["it lands later", "another client renames the table", "another client has the name"])
+def test_a_creation_whose_reply_was_lost_keeps_the_metadata_file(memory: Kit, then: str) -> None:
+    """As when PostgreSQL waits for a standby: the connection is cut, and what it committed is visible afterwards."""
+    name, engine = memory.identifier(), memory.catalog.engine
+    before = files_in(memory.folder)
+
+    def lose(connection: Connection) -> None:
+        driver: Any = connection.connection.dbapi_connection
+        if then == "it lands later":
+            driver.rollback()
+        else:
+            driver.commit()
+            memory.stock.rename_table(name, renamed)
+        if then == "another client has the name":
+            memory.stock.create_table(name, SCHEMA, location=f"{memory.warehouse}/theirs")
+        raise OperationalError("COMMIT", None, ConnectionError("server closed the connection unexpectedly"))
+
+    renamed = memory.identifier()
+    event.listen(engine, "commit", lose, once=True)
+    with pytest.raises(CommitStateUnknown, match="the table was created; its metadata file is kept"):
+        memory.catalog.create_table(name, SCHEMA)
+    if then == "it lands later":
+        (left,) = (path for path in files_in(memory.folder) - before if path.endswith(".metadata.json"))
+        insert = "INSERT INTO iceberg_tables (catalog_name, table_namespace, table_name, metadata_location)"
+        with engine.begin() as connection:
+            values = {"catalog": memory.name, "db": name[0], "table": renamed[1], "location": f"file://{left}"}
+            connection.execute(text(f"{insert} VALUES (:catalog, :db, :table, :location)"), values)
+    assert row_ids(memory.catalog.load_table(renamed)) == []
+
+
+def test_a_table_that_is_renamed_before_its_creator_has_it_keeps_its_file(memory: Kit) -> None:
+    name, renamed, engine = memory.identifier(), memory.identifier(), memory.catalog.engine
+
+    def rename(connection: Connection) -> None:
+        connection.connection.dbapi_connection.commit()  # type: ignore[union-attr]
+        memory.stock.rename_table(name, renamed)
+
+    event.listen(engine, "commit", rename, once=True)
+    made = memory.catalog.create_table(name, SCHEMA)
+    assert made.metadata_location == memory.catalog.load_table(renamed).metadata_location
+    assert row_ids(memory.catalog.load_table(renamed)) == []

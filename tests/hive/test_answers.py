@@ -14,7 +14,7 @@ import copy
 import itertools
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -45,6 +45,7 @@ from tests.coordinator.test_lost_replies import NoWaiting
 from tests.proof.sim.metastore import LockTable
 
 URIS = "thrift://one:9083,thrift://two:9083"
+PURGE = "external.table.purge"
 CHANGES = {"create_table", "alter_table_with_environment_context"}
 
 
@@ -331,3 +332,12 @@ def test_no_answer_of_a_metastore_misjudges_a_change(world: World, make: Making)
     assert is_there(world.reader)
     found = [wrong for faults in plans(calls) if (wrong := misjudged(world, make, faults)) is not None]
     assert not found, f"{len(found)} wrong, such as\n" + "\n\n".join(found[:3])
+
+
+@pytest.mark.parametrize("names", [("gc.enabled", PURGE), (PURGE, "gc.enabled")], ids=" then ".join)
+def test_what_iceberg_must_keep_is_not_shown_to_hive_as_what_it_may_purge(world: World, names: Sequence[str]) -> None:
+    said = {"gc.enabled": "false", PURGE: "true"}
+    with closing(world.open()) as catalog:
+        catalog.create_table(("db", "kept"), SCHEMA, properties={name: said[name] for name in names})
+        shown = catalog.metastore.get_table("db", "kept").parameters
+    assert (shown[PURGE], "gc.enabled" in shown) == ("false", False)

@@ -1,4 +1,4 @@
-"""Renames in a metastore that loses the reply, and carries the alter out at any time after that."""
+"""Renames and creations in a metastore that loses the reply, and carries the change out at any time after that."""
 
 from __future__ import annotations
 
@@ -15,7 +15,15 @@ from commit_coord.catalog.metastore.administration import Administration
 from commit_coord.catalog.metastore.hive_table import ICEBERG_VIEW, METADATA_LOCATION, TABLE_TYPE, VIRTUAL_VIEW
 from commit_coord.catalog.metastore.pointers import Pointers
 from commit_coord.catalog.metastore.views import ViewPointers
-from commit_coord.hms.connection import InvalidOperation, LostReply, NoSuchObject
+from commit_coord.hms.connection import (
+    AlreadyExists,
+    InvalidObject,
+    InvalidOperation,
+    LostReply,
+    MetaError,
+    NoSuchObject,
+    NotSent,
+)
 from commit_coord.hms.probe import CompareAndSet
 
 OLD, NEW = ("db", "t"), ("db", "u")
@@ -69,14 +77,18 @@ def named(name: tuple[str, str], kind: str, location: str) -> Any:
     return SimpleNamespace(dbName=name[0], tableName=name[1], tableType=table_type, parameters=parameters)
 
 
-def rename(metastore: Metastore, kind: str) -> None:
-    """Rename OLD to NEW."""
+def administration(metastore: Any, kind: str) -> Administration:
+    """Return what changes the tables, or the views, of *metastore*."""
     clock: Any = SimpleNamespace(sleep=lambda seconds: None, random=lambda: 0.5)
-    client: Any = metastore
     able = SimpleNamespace(server="s", compare_and_set=CompareAndSet.HONOURED)
     servers: Any = SimpleNamespace(capabilities=lambda: able)
     properties: Any = SimpleNamespace(refuse_others=lambda table, parameters: None)
-    Administration(client, KINDS[kind][2](client, clock), servers, properties, clock).rename(OLD, NEW)
+    return Administration(metastore, KINDS[kind][2](metastore, clock), servers, properties, clock)
+
+
+def rename(metastore: Metastore, kind: str) -> None:
+    """Rename OLD to NEW."""
+    administration(metastore, kind).rename(OLD, NEW)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -134,3 +146,44 @@ def test_a_rename_to_a_name_that_others_take_meanwhile_is_refused(kind: str) -> 
 def test_a_table_that_is_not_there_is_not_renamed() -> None:
     with pytest.raises(NoSuchTableError):
         rename(Metastore(0), "table")
+
+
+REFUSALS: list[Exception] = [
+    InvalidOperation(message="refused"),
+    InvalidObject(message="refused"),
+    MetaError(message="refused"),
+    NotSent("refused"),
+    RuntimeError("a bug of the client"),
+]
+
+
+@pytest.mark.parametrize("refusal", REFUSALS, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("databases", [["db"], []], ids=["database there", "database gone"])
+def test_a_creation_in_doubt_stays_in_doubt_whatever_its_repeat_is_answered(
+    refusal: Exception, databases: list[str]
+) -> None:
+    """The first call is still under way, and its table may come with the metadata file at any time."""
+    metastore, answers = Metastore(0), itertools.chain([LostReply("no answer")], itertools.repeat(refusal))
+    metastore.create_table = lambda new: _raise(next(answers))  # type: ignore[attr-defined]
+    metastore.get_all_databases = lambda: databases  # type: ignore[method-assign]
+    with pytest.raises(CommitStateUnknown, match="was created; its metadata file is kept"):
+        administration(metastore, "table").create(named(NEW, "table", "mine"), "mine")
+
+
+@pytest.mark.parametrize("reply", [LostReply("no answer"), AlreadyExists(message="u")], ids=["lost", "refused"])
+def test_a_name_that_another_table_has_proves_nothing_of_a_creation_whose_reply_was_lost(reply: Exception) -> None:
+    """It landed, the table was renamed, and another one has its name. Only a refusal of the first call is proof."""
+    metastore = Metastore(0)
+
+    def create(new: Any) -> None:
+        metastore.tables[NEW] = named(NEW, "table", "theirs")
+        raise reply
+
+    metastore.create_table = create  # type: ignore[attr-defined]
+    expected = CommitStateUnknown if isinstance(reply, LostReply) else TableAlreadyExistsError
+    with pytest.raises(expected):
+        administration(metastore, "table").create(named(NEW, "table", "mine"), "mine")
+
+
+def _raise(error: Exception) -> None:
+    raise error

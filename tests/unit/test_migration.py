@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from itertools import pairwise
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from commit_coord.catalog.metastore.phases import PhaseChanges
+from commit_coord.catalog.metastore.properties import WriterProperties
 from commit_coord.clock import SYSTEM_CLOCK
 from commit_coord.errors import ConfigError
 from commit_coord.events import Events
 from commit_coord.locks.event_emitter import LockEventEmitter
 from commit_coord.locks.memory import MemoryLockManager
 from commit_coord.locks.migration.manager import MigratingLockManager
-from commit_coord.protocol.migration import LOCK_EPOCH, LOCK_IMPL, LOCK_PHASE, Phase, State, locks_of
+from commit_coord.protocol.migration import LOCK_EPOCH, LOCK_IMPL, LOCK_PHASE, MIGRATING, Phase, State, locks_of
 from commit_coord.testing.contract import latch, soon, standing
 
 
@@ -29,6 +31,17 @@ from commit_coord.testing.contract import latch, soon, standing
 )
 def test_a_table_says_where_it_is(properties: dict[str, str], state: State) -> None:
     assert State.of(properties) == state
+
+
+def test_a_table_without_properties_is_no_new_table() -> None:
+    """A new table gets the phase of its database; of one that is there, operation locks may be held elsewhere."""
+    phases: Any = SimpleNamespace(of_new=lambda database: Phase.ZOOKEEPER)
+    servers: Any = SimpleNamespace(compare_and_set=lambda: True)
+    changes = PhaseChanges(phases, servers, cast("Any", object()))
+    writers = WriterProperties(MIGRATING, changes, servers, cast("Any", None))
+    made = writers.prepare(("db", "t"), {}, {"a": "1"}, changes_phase=False)
+    assert (State.of(made).phase, made[LOCK_IMPL]) == (Phase.HMS, "hms")
+    assert State.of(writers.prepare(("db", "t"), None, {}, changes_phase=False)).phase is Phase.ZOOKEEPER
 
 
 def test_a_phase_of_a_later_version_is_refused_and_not_guessed() -> None:

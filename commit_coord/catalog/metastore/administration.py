@@ -13,7 +13,7 @@ from commit_coord.catalog.metastore.pointers import AGAIN, MODIFIED, Pointers
 from commit_coord.catalog.metastore.properties import WriterProperties
 from commit_coord.catalog.metastore.servers import Servers
 from commit_coord.clock import Clock
-from commit_coord.errors import CommitStateUnknown, MetastoreUnavailable
+from commit_coord.errors import CommitStateUnknown
 from commit_coord.hms.calls import FailedOver
 from commit_coord.hms.client import MetastoreClient
 from commit_coord.hms.connection import InvalidOperation, LostReply, MetaError, NoSuchObject, ServerFailed
@@ -60,16 +60,16 @@ class Administration:
         table, in_doubt = (new.dbName, new.tableName), False
         for check in range(_TRIES):
             try:
-                if self._pointers.create(new, location) is SwapResult.SWAPPED:
-                    return
-                in_doubt = True
-                if (pointer := self._pointers.location(table)) is not None:
-                    if pointer == location:
-                        return
+                result = self._pointers.create(new, location, taken=SwapResult.MOVED)
+                if result is SwapResult.MOVED and not in_doubt:
                     raise TableAlreadyExistsError(f"Table {table_name(table)} already exists")
-            except (MetastoreUnavailable, MetaError, ServerFailed):
-                # 1. We send the creation, and its reply is lost.   2. The next call fails.   3. The metastore carries
-                # the creation out.   So a failure is one only before anything is in doubt.
+                in_doubt = True
+                if result is SwapResult.SWAPPED or self._pointers.location(table) == location:
+                    return
+            except Exception:
+                # 1. We send the creation, and its reply is lost.   2. The next call fails or is refused: the database
+                # is dropped.   3. The metastore carries the creation out, or it has, and the table has another name or
+                # another pointer by now.   So an error is one only before anything is in doubt.
                 if not in_doubt:
                     raise
                 logger.warning("it is not known yet whether %s was created", table_name(table), exc_info=True)

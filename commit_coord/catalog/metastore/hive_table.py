@@ -88,7 +88,10 @@ def parameters(
     made = dict(found or {})
     for key in (base.properties.keys() - metadata.properties.keys()) if base is not None else ():
         made.pop(_HMS_NAMES.get(key, key), None)
-    made |= {_HMS_NAMES.get(k, k): str(v) for k, v in metadata.properties.items() if k.lower() != OWNER}
+    made |= {key: str(value) for key, value in metadata.properties.items() if key.lower() != OWNER}
+    for key in metadata.properties.keys() & _HMS_NAMES.keys():
+        # Also over a property that has Hive's name itself: what Iceberg must keep, Hive must not purge.
+        made[_HMS_NAMES[key]] = made.pop(key)
     made |= {
         "EXTERNAL": "TRUE",
         TABLE_TYPE: "ICEBERG",

@@ -66,13 +66,13 @@ class PhaseChanges:
         self._phases, self._servers, self._locks = phases, servers, locks
 
     def checked(
-        self, table: Identifier, before: Mapping[str, str], after: Mapping[str, Any], *, changes_phase: bool
+        self, table: Identifier, before: Mapping[str, str] | None, after: Mapping[str, Any], *, changes_phase: bool
     ) -> dict[str, Any]:
         """Return the properties *after*, of a new table in its database's phase; asked under the latch.
 
         Args:
             table: Whose.
-            before: The head's; empty for a new table.
+            before: The head's; None for a new table.
             after: What a commit is about to publish.
             changes_phase: Whether that commit may change the phase.
 
@@ -80,7 +80,7 @@ class PhaseChanges:
             ConfigError: The properties change the phase outside of a migration, or it can't be changed now.
             OperationsHold: Operations hold locks that writers in the new phase would not check.
         """
-        if not before:
+        if before is None:
             phase = self._phases.of_new(table[0]) if self._locks is not None else Phase.HMS
             return {**after, **(State(phase=phase, epoch=0).changed_to(phase) if phase is not Phase.HMS else {})}
         if all(before.get(key) == after.get(key) for key in (LOCK_PHASE, LOCK_EPOCH)):

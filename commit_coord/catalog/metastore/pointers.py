@@ -156,8 +156,13 @@ class Pointers:
             logger.warning("the pointer of %s could not be read", table_name(table), exc_info=True)
             return False
 
-    def create(self, new: Any, location: str) -> SwapResult:
+    def create(self, new: Any, location: str, *, taken: SwapResult = SwapResult.LOST_REPLY) -> SwapResult:
         """Send the creation of the table *new* with the pointer *location*, and say what its answer proves.
+
+        Args:
+            new: The table.
+            location: Its pointer.
+            taken: What is returned if the answer is that the name is taken, and another table is seen to have it.
 
         Raises:
             NotSent: Nothing was sent.
@@ -179,7 +184,9 @@ class Pointers:
                 raise
             except AlreadyExists:
                 try:
-                    return SwapResult.SWAPPED if self.location(table) == location else SwapResult.LOST_REPLY
+                    if (seen := self.location(table)) == location:
+                        return SwapResult.SWAPPED
+                    return taken if seen is not None and not refusals else SwapResult.LOST_REPLY
                 except (MetastoreUnavailable, MetaError, ServerFailed):
                     logger.warning("the pointer of %s could not be read", table_name(table), exc_info=True)
                     return SwapResult.LOST_REPLY

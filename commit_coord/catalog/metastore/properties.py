@@ -35,13 +35,13 @@ class WriterProperties:
         return State.of(properties).phase.lock_impl if self._lock_impl == MIGRATING else self._lock_impl
 
     def prepare(
-        self, table: Identifier, before: Mapping[str, str], after: Mapping[str, Any], *, changes_phase: bool
+        self, table: Identifier, before: Mapping[str, str] | None, after: Mapping[str, Any], *, changes_phase: bool
     ) -> dict[str, Any]:
         """Return the properties *after* with the lock manager that *table*'s writers use; see ``declarations``.
 
         Args:
             table: Whose.
-            before: The head's; empty for a new table.
+            before: The head's; None for a new table.
             after: What a commit is about to publish.
             changes_phase: Whether that commit may change the phase.
 
@@ -51,14 +51,14 @@ class WriterProperties:
         after = self._changes.checked(table, before, after, changes_phase=changes_phase)
         try:
             return declarations.prepare_properties(
-                before,
+                before or {},
                 after,
                 table=table_name(table),
-                impl=self.lock_impl(before or after),
+                impl=self.lock_impl(after if before is None else before),
                 compares=self._servers.compare_and_set,
             )
         except ConfigError:
-            if before.get(LOCK_IMPL) in COMMON_LOCK:
+            if before is not None and before.get(LOCK_IMPL) in COMMON_LOCK:
                 self._guards.remove(
                     table
                 )  # the process that handed the table back may have been killed before it did so

@@ -41,6 +41,9 @@ class MetastoreTables(HiveCatalog):
         database, table = folded(*Catalog.identifier_to_database_and_table(identifier, err))
         return database, table
 
+    def _keep_metadata(self) -> None:
+        """See :class:`~commit_coord.catalog.base.CoordinatedCatalog`, which a subclass is."""
+
     def _convert_hive_into_iceberg(self, table: Any) -> Table:
         return self.load_table((table.dbName, table.tableName))
 
@@ -52,6 +55,7 @@ class MetastoreTables(HiveCatalog):
         """Create a table that PyIceberg's code made up; see :meth:`Administration.create`."""
         location = hive_table.parameters[METADATA_LOCATION]
         self.administration.create(hive_table, location)
+        self._keep_metadata()
         self.guards.stand_for_new((hive_table.dbName, hive_table.tableName), location)
 
     def rename_table(self, from_identifier: str | Identifier, to_identifier: str | Identifier) -> Table:
