@@ -305,13 +305,26 @@ class CoordinatedCatalog(CommittingCatalog, ViewedCatalog, StoringCatalog, Maint
             super().drop_table(identifier)  # type: ignore[safe-super]
             _take_note(latch)
 
-    def rename_table(self, from_identifier: str | Identifier, to_identifier: str | Identifier) -> CoordinatedTable:
-        """Rename the table when nobody works on it: X on the old name, then the latches of both names."""
+    def rename_table(
+        self, from_identifier: str | Identifier, to_identifier: str | Identifier, *, expected: str | None = None
+    ) -> CoordinatedTable:
+        """Rename the table when nobody works on it: X on the old name, then the latches of both names.
+
+        Args:
+            from_identifier: The table.
+            to_identifier: Its new name.
+            expected: As for :meth:`drop_table`.
+
+        Raises:
+            NoSuchTableError: As for :meth:`drop_table`.
+            TableAlreadyExistsError: A table or a view has the new name.
+        """
         old, new = self._table_identifier(from_identifier), self._table_identifier(to_identifier)
         if old == new:
             raise TableAlreadyExistsError(f"Table {'.'.join(new)} already exists")
         renaming = self.operating(Operation.RENAME, old, f"rename to {'.'.join(new)}")
         with renaming, self._latch(old, new, statement="rename"):
+            refuse_another(self.coordinator, old, expected)
             if self.view_exists(new):
                 raise TableAlreadyExistsError(
                     f"Cannot rename {table_name(old)} to {table_name(new)}. View already exists"

@@ -169,11 +169,18 @@ class ViewedCatalog(LockingCatalog, NamedCatalog):
         with self.operating(Operation.DROP_TABLE, view, "drop view"), self._latch(view, statement="drop view"):
             self._views.drop(view)
 
-    def rename_view(self, from_identifier: str | Identifier, to_identifier: str | Identifier) -> None:
+    def rename_view(
+        self, from_identifier: str | Identifier, to_identifier: str | Identifier, *, expected: str | None = None
+    ) -> None:
         """Give the view another name.
 
+        Args:
+            from_identifier: The view.
+            to_identifier: Its new name.
+            expected: Its UUID, or its metadata location if nobody can read its metadata; None renames any view.
+
         Raises:
-            NoSuchViewError: No view has the old name.
+            NoSuchViewError: No view has the old name, or another view than *expected* has it by now.
             NoSuchNamespaceError: The namespace of the new name does not exist.
             ViewAlreadyExistsError: A view or a table has the new name.
             CommitStateUnknown: It is not known whether the view was renamed.
@@ -187,6 +194,7 @@ class ViewedCatalog(LockingCatalog, NamedCatalog):
             raise ViewAlreadyExistsError(f"{renaming}. View already exists")
         operation = self.operating(Operation.RENAME, old, f"rename to {table_name(new)}")
         with operation, self._latch(old, new, statement="rename"):
+            self._refuse_another_view(old, expected)
             if self._views.find(new) is not None:
                 raise ViewAlreadyExistsError(f"{renaming}. View already exists")
             if self._is_table(new):
@@ -218,6 +226,15 @@ class ViewedCatalog(LockingCatalog, NamedCatalog):
             raise ViewAlreadyExistsError(f"View already exists: {table_name(view)}")
         if self._is_table(view):
             raise ViewAlreadyExistsError(f"Table with same name already exists: {table_name(view)}")
+
+    def _refuse_another_view(self, view: Identifier, expected: str | None) -> None:
+        if expected is None or self.view_location(view) == expected:
+            return
+        if str(self.load_view(view).metadata.view_uuid) != expected:
+            raise NoSuchViewError(
+                f"View does not exist: {table_name(view)} was dropped or renamed, and another view has its name; "
+                "nothing was done"
+            )
 
     def _is_table(self, name: Identifier) -> bool:
         try:

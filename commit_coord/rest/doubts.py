@@ -124,14 +124,12 @@ def _table_gone(warehouse: Warehouse, request: Request, before: Seen, now: Seen)
 
 def _renamed_tables(warehouse: Warehouse, request: Request) -> Seen:
     wanted = request.parsed(RenameTable)
-    return {
-        "source": _uuid(warehouse, wanted.source.identifier),
-        "destination": _uuid(warehouse, wanted.destination.identifier),
-    }
+    source, destination = wanted.source.identifier, wanted.destination.identifier
+    return {**_state(warehouse, source), "destination": _uuid(warehouse, destination)}
 
 
 def _renamed(warehouse: Warehouse, request: Request, before: Seen, now: Seen) -> Answer | None:
-    return NO_CONTENT if before["source"] and now["destination"] == before["source"] else None
+    return NO_CONTENT if before["there"] and now["destination"] == before["there"] else None
 
 
 def _registered_table(warehouse: Warehouse, request: Request) -> Seen:
@@ -256,19 +254,8 @@ def _view_made(warehouse: Warehouse, request: Request, before: Seen, now: Seen) 
 
 def _renamed_views(warehouse: Warehouse, request: Request) -> Seen:
     wanted = request.parsed(RenameTable)
-    return {
-        "source": _view_uuid(warehouse, wanted.source.identifier),
-        "destination": _view_uuid(warehouse, wanted.destination.identifier),
-    }
-
-
-def _view_uuid(warehouse: Warehouse, view: Identifier) -> str | None:
-    try:
-        return str(warehouse.catalog.load_view(view).metadata.view_uuid)
-    except NoSuchViewError:
-        return None
-    except Exception:  # noqa: BLE001 - its metadata file is missing or damaged; such a view can still be renamed
-        return _UNREADABLE
+    source, destination = wanted.source.identifier, wanted.destination.identifier
+    return {**views.state(warehouse, source), "destination": views.state(warehouse, destination)["there"]}
 
 
 def _view_location(warehouse: Warehouse, view: Identifier) -> str | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pyiceberg.exceptions import ViewAlreadyExistsError
+from collections.abc import Mapping
+
+from pyiceberg.exceptions import NoSuchViewError, ViewAlreadyExistsError
 from pyiceberg.typedef import Identifier
 
 from commit_coord.iceberg import view_metadata
@@ -73,9 +75,14 @@ def drop_view(warehouse: Warehouse, request: Request) -> Answer:
 
 
 def rename_view(warehouse: Warehouse, request: Request) -> Answer:
-    """Give a view another name, which may be in another namespace."""
+    """Give a view another name, which may be in another namespace; never one that was created since it was seen."""
     wanted = request.parsed(RenameTable)
-    warehouse.catalog.rename_view(wanted.source.identifier, wanted.destination.identifier)
+    source = wanted.source.identifier
+    seen = request.found or state(warehouse, source)
+    if seen["location"] is None:
+        raise NoSuchViewError(f"View does not exist: {shown(source)}")
+    expected = seen["there"] or seen["location"]
+    warehouse.catalog.rename_view(source, wanted.destination.identifier, expected=expected)
     return NO_CONTENT
 
 
@@ -88,6 +95,18 @@ def register_view(warehouse: Warehouse, request: Request) -> Answer:
     made = warehouse.catalog.register_view(view, wanted.metadata_location)
     with carried_out(view):
         return _loaded(warehouse, view, request).of(view, made.metadata.view_uuid, is_view=True)
+
+
+def state(warehouse: Warehouse, view: Identifier) -> Mapping[str, str | None]:
+    """Return the UUID and the location of *view*, None if it does not exist; the UUID is "" if it is unreadable."""
+    try:
+        location = warehouse.catalog.view_location(view)
+    except NoSuchViewError:
+        return {"there": None, "location": None}
+    try:
+        return {"there": str(warehouse.catalog.load_view(view).metadata.view_uuid), "location": location}
+    except Exception:  # noqa: BLE001 - its metadata file is missing or damaged; such a view can still be renamed
+        return {"there": "", "location": location}
 
 
 def refuse_creation(warehouse: Warehouse, table: Identifier) -> None:

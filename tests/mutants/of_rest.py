@@ -162,6 +162,20 @@ MUTANTS: tuple[Mutant, ...] = (
         _KEYS + "a_drop_that_was_paused_spares_a_table_that_was_created_since",
     ),
     Mutant(
+        "a-repeated-rename-renames-a-later-table",
+        "catalog/base.py",
+        "            refuse_another(self.coordinator, old, expected)\n",
+        "",
+        _KEYS + "a_repeated_rename_spares_what_has_the_old_name_since[memory-table]",
+    ),
+    Mutant(
+        "a-repeated-rename-renames-a-later-view",
+        "catalog/views.py",
+        "            self._refuse_another_view(old, expected)\n",
+        "",
+        _KEYS + "a_repeated_rename_spares_what_has_the_old_name_since[memory-view]",
+    ),
+    Mutant(
         "a-paused-purge-purges-a-later-table",
         "catalog/base.py",
         "            refuse_another(self.coordinator, name, expected)\n",

@@ -17,7 +17,12 @@ from typing import Any
 
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
-from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.exceptions import (
+    NamespaceAlreadyExistsError,
+    NoSuchTableError,
+    NoSuchViewError,
+    TableAlreadyExistsError,
+)
 from pyiceberg.table import Transaction
 from pyiceberg.table.update import SetPropertiesUpdate
 
@@ -821,6 +826,71 @@ def test_a_view_that_was_renamed_and_changed_since_is_not_missing(warehouse: War
     assert 204 == keys.answer(views.rename_view, warehouse, request).status
     catalog.commit_view(("db", "w"), (), (SetPropertiesUpdate(updates={"a": "1"}),))
     assert 204 == keys.answer(views.rename_view, warehouse, request).status
+
+
+def _make(catalog: Any, kind: str, name: str) -> str:
+    """Create a table or view in db; return its UUID."""
+    if kind == "view":
+        return str(catalog.create_view(("db", name), SCHEMA, SELECT).metadata.view_uuid)
+    return str(catalog.create_table(("db", name), SCHEMA).metadata.table_uuid)
+
+
+def _uuids(catalog: Any, kind: str) -> dict[str, str]:
+    """Return the tables or views in db: the UUID of each name."""
+    if kind == "view":
+        return {name[1]: str(catalog.load_view(name).metadata.view_uuid) for name in catalog.list_views("db")}
+    return {name[1]: str(catalog.load_table(name).metadata.table_uuid) for name in catalog.list_tables("db")}
+
+
+_RENAMES: dict[str, Handler] = {"table": tables.rename_table, "view": views.rename_view}
+RENAMED = pytest.mark.parametrize("kind", _RENAMES)
+
+
+def _rename(old: str = "t", new: str = "u") -> Request:
+    ends = [{"namespace": ["db"], "name": name} for name in (old, new)]
+    return asks("POST", {"source": ends[0], "destination": ends[1]})
+
+
+@pytest.mark.usefixtures("killed")
+@RENAMED
+def test_a_repeated_rename_spares_what_has_the_old_name_since(warehouse: Warehouse, kind: str) -> None:
+    """1. t is renamed to u, and the reply is lost.  2. u is renamed to w.  3. A new t is made.  4. The repeat comes."""
+    catalog, keys, request = warehouse.catalog, Idempotency(), _rename()
+    moved = _make(catalog, kind, "t")
+    assert 204 == keys.answer(_RENAMES[kind], warehouse, request).status
+    getattr(catalog, f"rename_{kind}")(("db", "u"), ("db", "w"))
+    made = _make(catalog, kind, "t")
+    with pytest.raises((NoSuchTableError, NoSuchViewError)):
+        keys.answer(_RENAMES[kind], warehouse, request)
+    assert {"t": made, "w": moved} == _uuids(catalog, kind)
+
+
+@RENAMED
+def test_a_rename_that_was_paused_spares_what_was_created_since(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    catalog, operating = warehouse.catalog, warehouse.catalog.operating
+    _make(catalog, kind, "t")
+    made = []
+
+    def pause(*_: Any) -> None:
+        monkeypatch.setattr(catalog, "operating", operating)
+        getattr(catalog, f"drop_{kind}")(("db", "t"))
+        made.append(_make(catalog, kind, "t"))
+
+    monkeypatch.setattr(catalog, "operating", both(pause, operating))
+    with pytest.raises((NoSuchTableError, NoSuchViewError)):
+        _RENAMES[kind](warehouse, replace(_rename(), headers={}))
+    assert {"t": made[0]} == _uuids(catalog, kind)
+
+
+def test_a_view_whose_metadata_cannot_be_read_can_be_renamed(warehouse: Warehouse) -> None:
+    catalog = warehouse.catalog
+    for number, headers in enumerate(({}, {"idempotency-key": new_key()})):
+        _make(catalog, "view", "t")
+        Path(catalog.view_location(("db", "t")).removeprefix("file://")).unlink()
+        request = replace(_rename(new=f"u{number}"), headers=headers)
+        assert 204 == Idempotency().answer(views.rename_view, warehouse, request).status
 
 
 def test_every_route_that_commits_is_known_as_one() -> None:
