@@ -214,7 +214,12 @@ class CoordinatedCatalog(CommittingCatalog, ViewedCatalog, StoringCatalog, Maint
         )
 
     def register_table(
-        self, identifier: str | Identifier, metadata_location: str, overwrite: bool = False
+        self,
+        identifier: str | Identifier,
+        metadata_location: str,
+        overwrite: bool = False,
+        *,
+        expected: str | None = None,
     ) -> CoordinatedTable:
         """Register the table whose metadata file is at *metadata_location*, under its latch.
 
@@ -222,11 +227,13 @@ class CoordinatedCatalog(CommittingCatalog, ViewedCatalog, StoringCatalog, Maint
             identifier: The table.
             metadata_location: The metadata file.
             overwrite: Replace an existing table of this name. The files of the old table stay.
+            expected: Where the metadata of this table is, in the state that is replaced; None replaces any state.
 
         Raises:
             TableAlreadyExistsError: There is a table of this name, and *overwrite* is false; or there is a view.
             FileNotFoundError: The file does not exist; nothing was registered.
-            CommitFailedException: The table was not replaced: a writer that takes no latch changed it at the same time.
+            CommitFailedException: The table was not replaced: it is not as *expected*, or a writer that takes no latch
+                changed it at the same time.
             CommitStateUnknown: It is not known whether the table was replaced.
         """
         table = self._table_identifier(identifier)
@@ -237,6 +244,8 @@ class CoordinatedCatalog(CommittingCatalog, ViewedCatalog, StoringCatalog, Maint
                 self._refuse_existing_table(table)
             store = self.coordinator.store
             pointer = store.pointer(table)
+            if expected not in (None, pointer):
+                raise _changed(table)
             self.coordinator.read(metadata_location)
             if pointer is None:
                 return cast(CoordinatedTable, super().register_table(identifier, metadata_location))  # type: ignore[safe-super]
@@ -244,7 +253,7 @@ class CoordinatedCatalog(CommittingCatalog, ViewedCatalog, StoringCatalog, Maint
             self.coordinator.overwrites.forget(table)
             match store.swap(table, pointer, metadata_location):
                 case SwapResult.MOVED:
-                    raise CommitFailedException(f"Table {table_name(table)} was changed by another writer")
+                    raise _changed(table)
                 case SwapResult.LOST_REPLY if store.pointer(table) != metadata_location:
                     raise CommitStateUnknown(
                         "it is not known whether the table was registered; load it before you repeat the call",
@@ -416,6 +425,10 @@ class CoordinatedCatalog(CommittingCatalog, ViewedCatalog, StoringCatalog, Maint
 
 def _opened_anew(cls: type[CoordinatedCatalog], name: str, given: Mapping[str, str]) -> CoordinatedCatalog:
     return cls(name, **given)
+
+
+def _changed(table: Identifier) -> CommitFailedException:
+    return CommitFailedException(f"Table {table_name(table)} was changed by another writer")
 
 
 def _take_note(latch: HandoverLease) -> None:

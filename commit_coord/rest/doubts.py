@@ -56,11 +56,14 @@ class Doubt:
         settle: Returns the answer, given the state when the request began and the state now; None if the request was
             not carried out, or if the states do not show it.
         guesses: Whether the change of another client may look like that of the request. Then only a repeat is settled.
+        fades: Whether later changes may hide that of the request. Then the outcome of a repeat that finds another state
+            is unknown, and it is not refused.
     """
 
     look: Callable[[Warehouse, Request], Seen]
     settle: Callable[[Warehouse, Request, Seen, Seen], Answer | None]
     guesses: bool = False
+    fades: bool = False
 
 
 # Namespaces.
@@ -133,19 +136,35 @@ def _renamed(warehouse: Warehouse, request: Request, before: Seen, now: Seen) ->
 
 
 def _registered_table(warehouse: Warehouse, request: Request) -> Seen:
-    return {"location": _location(warehouse, (*request.namespace, request.parsed(RegisterTable).name))}
+    """Return where the table is, and which of its metadata files follows the one that is registered.
+
+    A rollback registers a file that the table's history has already. Then the next commit gives it another follower.
+    """
+    wanted = request.parsed(RegisterTable)
+    location = _location(warehouse, (*request.namespace, wanted.name))
+    return {"location": location, "next": location and _follower(warehouse, location, wanted.metadata_location)}
+
+
+def _follower(warehouse: Warehouse, location: str, file: str) -> str | None:
+    """Return what follows *file* in the history of the table at *location*; None if nothing does, or nobody knows."""
+    try:
+        log = warehouse.catalog.coordinator.read(location).metadata_log
+    except Exception:  # noqa: BLE001 - missing or damaged; the table can still be replaced
+        return None
+    files = [*(entry.metadata_file for entry in log), location]
+    return files[files.index(file) + 1] if file in files[:-1] else None
 
 
 def _registered(warehouse: Warehouse, request: Request, before: Seen, now: Seen) -> Answer | None:
     location, wanted = now["location"], request.parsed(RegisterTable).metadata_location
     if location in (None, before["location"]):
         return None
+    if location != wanted and now["next"] in (None, before["next"]):
+        return None
     table = (*request.namespace, request.parsed(RegisterTable).name)
     with carried_out(table):
-        found = warehouse.catalog.coordinator.read(location)
-        if wanted != location and wanted not in (entry.metadata_file for entry in found.metadata_log):
-            return None
-        return warehouse.answers.load(location, request).of(table, found.table_uuid)
+        uuid = warehouse.catalog.coordinator.read(location).table_uuid
+        return warehouse.answers.load(location, request).of(table, uuid)
 
 
 def _location(warehouse: Warehouse, table: Identifier) -> str | None:
@@ -271,7 +290,7 @@ DOUBTS: Mapping[Handler, Doubt] = {
     tables.create_table: Doubt(_new_table, _table_made),
     tables.drop_table: Doubt(_old_table, _table_gone),
     tables.rename_table: Doubt(_renamed_tables, _renamed),
-    tables.register_table: Doubt(_registered_table, _registered),
+    tables.register_table: Doubt(_registered_table, _registered, fades=True),
     views.create_view: Doubt(_new_view, _view_made, guesses=True),
     views.register_view: Doubt(_new_view, _view_made, guesses=True),
     views.drop_view: Doubt(_old_view, _gone),

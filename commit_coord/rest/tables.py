@@ -125,16 +125,21 @@ def rename_table(warehouse: Warehouse, request: Request) -> Answer:
 
 
 def register_table(warehouse: Warehouse, request: Request) -> Answer:
-    """Register the table of an existing metadata file."""
+    """Register the table of an existing metadata file.
+
+    With a key, it replaces only the state that the first copy of the request has found: a later commit stays.
+    """
     wanted = request.parsed(RegisterTable)
     table = (*request.namespace, wanted.name)
+    expected = request.found.get("location")
+    overwrite = wanted.overwrite and (expected is not None or not request.found)
     require_namespace(warehouse.catalog, request.namespace)
-    if wanted.overwrite:
+    if overwrite:
         refuse_view(warehouse, table)
     else:
         refuse_existing(warehouse, table)
     refuse_classes(warehouse, warehouse.catalog.coordinator.read(wanted.metadata_location).properties)
-    made = warehouse.catalog.register_table(table, wanted.metadata_location, wanted.overwrite)
+    made = warehouse.catalog.register_table(table, wanted.metadata_location, overwrite, expected=expected)
     with carried_out(table):
         return warehouse.answers.load(made.metadata_location, request).of(table, made.metadata.table_uuid)
 

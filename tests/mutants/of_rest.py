@@ -248,9 +248,30 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "an-overwrite-is-registered-twice",
         "rest/doubts.py",
-        "if wanted != location and wanted not in (entry.metadata_file for entry in found.metadata_log):",
-        "if wanted != location:",
+        'if location != wanted and now["next"] in (None, before["next"]):',
+        "if location != wanted:",
         _KEYS + "a_table_is_registered_once[not kept]",
+    ),
+    Mutant(
+        "a-rollback-is-taken-for-done",
+        "rest/doubts.py",
+        'now["next"] in (None, before["next"])',
+        'now["next"] is None',
+        _KEYS + "a_repeated_overwrite_of_a_table_loses_no_later_commit",
+    ),
+    Mutant(
+        "a-repeated-overwrite-replaces-later-commits",
+        "catalog/base.py",
+        "            if expected not in (None, pointer):\n",
+        "            if False:\n",
+        _KEYS + "a_repeated_overwrite_of_a_table_loses_no_later_commit",
+    ),
+    Mutant(
+        "a-repeat-of-an-overwrite-is-refused",
+        "rest/idempotency.py",
+        "            if found is not None and doubt.fades and seen != before:\n",
+        "            if False:\n",
+        _KEYS + "a_repeated_registration_that_finds_another_table_is_unknown",
     ),
     Mutant(
         "what-time-heals-is-answered-again",

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import (
+    CommitFailedException,
     NamespaceAlreadyExistsError,
     NoSuchTableError,
     NoSuchViewError,
@@ -572,6 +573,15 @@ def _then(first: Callable[..., Any], second: Callable[..., Any]) -> Callable[...
     return called
 
 
+def raises(error: Exception) -> Callable[..., Any]:
+    """Return a function that raises *error*."""
+
+    def called(*_: Any, **__: Any) -> Any:
+        raise error
+
+    return called
+
+
 def _carry_out(handler: Handler, warehouse: Warehouse, request: Request, *_: Any) -> None:
     handler(warehouse, request)
 
@@ -891,6 +901,89 @@ def test_a_view_whose_metadata_cannot_be_read_can_be_renamed(warehouse: Warehous
         Path(catalog.view_location(("db", "t")).removeprefix("file://")).unlink()
         request = replace(_rename(new=f"u{number}"), headers=headers)
         assert 204 == Idempotency().answer(views.rename_view, warehouse, request).status
+
+
+def _commits(catalog: Any, *keys: str) -> list[str]:
+    """Set properties of db.t, each in a commit of its own; return where its metadata has been."""
+    places = []
+    for key in keys:
+        with catalog.load_table(("db", "t")).transaction() as transaction:
+            transaction.set_properties({key: "1"})
+        places.append(catalog.metadata_location(("db", "t")))
+    return places
+
+
+@pytest.mark.parametrize("seed", range(32))
+def test_a_repeated_overwrite_of_a_table_loses_no_later_commit(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """The first copy registers an older, newer or foreign file, or fails before that; then others commit, or none."""
+    chance, catalog, keys = random.Random(seed), warehouse.catalog, Idempotency()
+    first = catalog.create_table(("db", "t"), SCHEMA).metadata_location
+    limit = {"write.metadata.previous-versions-max": chance.choice(["1", "2", "100"])}
+    with catalog.load_table(("db", "t")).transaction() as transaction:
+        transaction.set_properties(limit)
+    places = [catalog.metadata_location(("db", "t")), *_commits(catalog, "a", "b", "c")]
+    foreign = catalog.create_table(("db", "other"), SCHEMA, properties=limit).metadata_location
+    base = chance.choice([places[-1], places[1]])
+    catalog.register_table(("db", "t"), base, overwrite=True)
+    wanted = chance.choice([each for each in (first, *places, foreign) if each != base])
+    document = {"name": "t", "metadata-location": wanted, "overwrite": True}
+    request, landed, register = asks("POST", document, namespace="db"), chance.random() < 0.5, catalog.register_table
+
+    def killed(*arguments: Any, **options: Any) -> Any:
+        if landed:
+            register(*arguments, **options)
+        raise LockTimeout("killed")
+
+    with monkeypatch.context() as patched, pytest.raises(LockTimeout):
+        patched.setattr(catalog, "register_table", killed)
+        keys.answer(tables.register_table, warehouse, request)
+    later = [f"later{number}" for number in range(chance.choice([0, 0, 1, 2, 4]))]
+    _commits(catalog, *later)
+    before = catalog.metadata_location(("db", "t"))
+    listed = [entry.metadata_file for entry in catalog.load_table(("db", "t")).metadata.metadata_log]
+    try:
+        keys.answer(tables.register_table, warehouse, request)
+    except CommitStateUnknown:
+        assert before == catalog.metadata_location(("db", "t"))
+        assert later
+        assert not landed or wanted not in listed, "it can be told"
+    else:
+        assert landed or not later, "nothing was done"
+        assert catalog.metadata_location(("db", "t")) == (before if landed else wanted)
+        assert later == sorted(catalog.load_table(("db", "t")).properties.keys() & set(later))
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_repeated_registration_that_finds_another_table_is_unknown(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, overwrite: bool
+) -> None:
+    catalog, keys = warehouse.catalog, Idempotency()
+    location = catalog.create_table(("db", "u"), SCHEMA).metadata_location
+    document = {"name": "t", "metadata-location": location, "overwrite": overwrite}
+    request = asks("POST", document, namespace="db")
+    with monkeypatch.context() as patched, pytest.raises(LockTimeout):
+        patched.setattr(catalog, "register_table", raises(LockTimeout("busy")))
+        keys.answer(tables.register_table, warehouse, request)
+    made = catalog.create_table(("db", "t"), SCHEMA).metadata_location
+    with pytest.raises(CommitStateUnknown):
+        keys.answer(tables.register_table, warehouse, request)
+    assert made == catalog.metadata_location(("db", "t"))
+
+
+def test_a_registration_with_a_key_replaces_only_what_it_has_seen(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its server is paused after the look, and another one carries the repeat out."""
+    catalog = warehouse.catalog
+    first = catalog.create_table(("db", "t"), SCHEMA).metadata_location
+    _commits(catalog, "a")
+    request = asks("POST", {"name": "t", "metadata-location": first, "overwrite": True}, namespace="db")
+    monkeypatch.setattr(Answered, "begin", both(Answered.begin, lambda *_: _commits(catalog, "later")))
+    with pytest.raises(CommitFailedException):
+        Idempotency().answer(tables.register_table, warehouse, request)
+    assert "later" in catalog.load_table(("db", "t")).properties
 
 
 def test_every_route_that_commits_is_known_as_one() -> None:
