@@ -176,6 +176,13 @@ MUTANTS: tuple[Mutant, ...] = (
         _KEYS + "a_repeated_rename_spares_what_has_the_old_name_since[memory-view]",
     ),
     Mutant(
+        "integers-are-taken-in-any-form",
+        "rest/fields.py",
+        "not (type(given) is int and -(2**63) <= given < 2**63)",
+        "not given",
+        "tests/rest/test_fields.py::test_an_integer_is_one_that_java_can_read",
+    ),
+    Mutant(
         "a-paused-purge-purges-a-later-table",
         "catalog/base.py",
         "            refuse_another(self.coordinator, name, expected)\n",

@@ -161,6 +161,89 @@ def test_the_keys_of_a_map_are_the_clients_own() -> None:
     assert "string" in _parsed(wire.CreateNamespace, {"namespace": ["a"], "properties": {"a": None}})
 
 
+_SNAPSHOT = {
+    "snapshot-id": 1,
+    "sequence-number": 1,
+    "timestamp-ms": 1,
+    "manifest-list": "file:///none",
+    "schema-id": 0,
+    "summary": {"operation": "append"},
+}
+_STATISTICS = {
+    "snapshot-id": 1,
+    "statistics-path": "file:///none",
+    "file-size-in-bytes": 1,
+    "file-footer-size-in-bytes": 1,
+    "blob-metadata": [{"type": "a", "snapshot-id": 1, "sequence-number": 1, "fields": [1]}],
+}
+_WITH_INTEGERS: list[dict[str, Any]] = [
+    {"action": "add-snapshot", "snapshot": {**_SNAPSHOT, "parent-snapshot-id": 1, "first-row-id": 1, "added-rows": 1}},
+    {
+        "action": "set-snapshot-ref",
+        "ref-name": "main",
+        "type": "branch",
+        "snapshot-id": 1,
+        "max-ref-age-ms": 1,
+        "max-snapshot-age-ms": 1,
+        "min-snapshots-to-keep": 1,
+    },
+    {"action": "remove-snapshots", "snapshot-ids": [1, 2]},
+    {"action": "set-statistics", "statistics": _STATISTICS},
+    {"action": "remove-statistics", "snapshot-id": 1},
+    {
+        "action": "set-partition-statistics",
+        "partition-statistics": {"snapshot-id": 1, "statistics-path": "file:///none", "file-size-in-bytes": 1},
+    },
+]
+
+
+def _with_each_integer(document: Any, value: Any) -> Iterator[Any]:
+    """Yield *document* as often as it has integers, each time with *value* instead of another one of them."""
+    if isinstance(document, int):
+        yield value
+    elif isinstance(document, dict | list):
+        for key, below in document.items() if isinstance(document, dict) else enumerate(document):
+            for changed in _with_each_integer(below, value):
+                copy = document.copy()
+                copy[key] = changed
+                yield copy
+
+
+def _commit(**document: Any) -> Request:
+    return Request(method="POST", path="/", body=json.dumps({"updates": [], **document}).encode())
+
+
+@pytest.mark.parametrize("update", _WITH_INTEGERS, ids=lambda update: str(update["action"]))
+def test_an_integer_is_one_that_java_can_read(update: dict[str, Any]) -> None:
+    for right in (2**63 - 1, 7):
+        for changed in _with_each_integer(update, right):
+            (parsed,) = wire.read_commit(_commit(updates=[changed])).updates
+            assert str(right) in parsed.model_dump_json()
+    for wrong in (2**63, -(2**63) - 1, 1.0, 9007199254740993.0, True, "7"):
+        for changed in _with_each_integer(update, wrong):
+            with pytest.raises(MalformedRequest):
+                wire.read_commit(_commit(updates=[changed]))
+
+
+def test_the_integer_that_is_none_is_named() -> None:
+    update = {"action": "add-snapshot", "snapshot": {**_SNAPSHOT, "snapshot-id": 1.0}}
+    with pytest.raises(MalformedRequest, match=r"updates\.0\.snapshot\.snapshot-id: .* 64 bits"):
+        wire.read_commit(_commit(updates=[update]))
+    requirement = {"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": 9007199254740993.0}
+    with pytest.raises(MalformedRequest, match=r"requirements\.0\.snapshot-id: .* 64 bits"):
+        wire.read_commit(_commit(requirements=[requirement]))
+    change = {"identifier": {"namespace": ["a"], "name": "t"}, "requirements": [requirement], "updates": []}
+    with pytest.raises(MalformedRequest, match=r"table-changes\.0\.requirements\.0\.snapshot-id"):
+        wire.read_transaction(_commit(**{"table-changes": [change]}))
+
+
+@pytest.mark.parametrize("value", [5, True, 1.5, None, [], {}], ids=repr)
+def test_a_summary_has_strings_only(value: Any) -> None:
+    update = {"action": "add-snapshot", "snapshot": {**_SNAPSHOT, "summary": {"operation": "append", "n": value}}}
+    with pytest.raises(MalformedRequest, match="strings"):
+        wire.read_commit(_commit(updates=[update]))
+
+
 def test_a_body_that_is_no_json_is_malformed() -> None:
     for body in (b"", b"{", b"\xff", b'{"table-changes": NaN}', b"[" * 50_000, b"null", b"[]"):
         with pytest.raises(MalformedRequest):
