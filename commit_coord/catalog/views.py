@@ -40,6 +40,8 @@ class ViewedCatalog(LockingCatalog, NamedCatalog):
         view_version: ViewVersion,
         location: str | None = None,
         properties: dict[str, str] = EMPTY_DICT,
+        *,
+        view_uuid: str | None = None,
     ) -> View:
         """Create a view.
 
@@ -49,6 +51,7 @@ class ViewedCatalog(LockingCatalog, NamedCatalog):
             view_version: Its queries; this method sets the schema id.
             location: The folder of its files; None: the default folder in the warehouse.
             properties: Its properties.
+            view_uuid: Its UUID; None makes one up.
 
         Raises:
             NoSuchNamespaceError: The namespace does not exist.
@@ -62,7 +65,7 @@ class ViewedCatalog(LockingCatalog, NamedCatalog):
         self._require_namespace(view)
         place = self._resolve_table_location(location, table_name(view[:-1]), view[-1])  # type: ignore[attr-defined]
         now_ms = self.coordinator.clock.wall_ms()
-        new = view_metadata.created(columns, view_version, place, properties, now_ms)
+        new = view_metadata.created(columns, view_version, place, properties, now_ms, view_uuid)
 
         def made(head: ViewMetadata | None) -> ViewMetadata:
             self._refuse_existing(view, head)

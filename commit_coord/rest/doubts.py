@@ -36,6 +36,7 @@ from commit_coord.rest.wire import (
     CreateTable,
     Named,
     RegisterTable,
+    RegisterView,
     RenameTable,
     Request,
     changed_tables,
@@ -250,8 +251,8 @@ def refuse_other_tables(before: Seen, now: Seen, key: str, *, may_be_new: bool) 
             )
 
 
-# Views. The state is the location of the metadata, and of a renamed view the UUID. Each change moves the location, so
-# a view that was created again looks like one that was changed.
+# Views. The state of one that is dropped is the location of its metadata. Each change moves the location, so a view
+# that was created again looks like one that was changed.
 
 
 def _old_view(warehouse: Warehouse, request: Request) -> Seen:
@@ -259,16 +260,25 @@ def _old_view(warehouse: Warehouse, request: Request) -> Seen:
 
 
 def _new_view(warehouse: Warehouse, request: Request) -> Seen:
-    return {"there": _view_location(warehouse, (*request.namespace, request.parsed(Named).name))}
+    return views.state(warehouse, (*request.namespace, request.parsed(Named).name))
 
 
 def _view_made(warehouse: Warehouse, request: Request, before: Seen, now: Seen) -> Answer | None:
-    if before["there"] is not None or now["there"] is None:
+    if now["there"] != request.idempotency_key:
+        return None  # a view that a request with a key creates has the key as its UUID
+    return _with_view(warehouse, request, now)
+
+
+def _view_registered(warehouse: Warehouse, request: Request, before: Seen, now: Seen) -> Answer | None:
+    if before["location"] is not None or now["location"] != request.parsed(RegisterView).metadata_location:
         return None
+    return _with_view(warehouse, request, now)
+
+
+def _with_view(warehouse: Warehouse, request: Request, now: Seen) -> Answer:
     view = (*request.namespace, request.parsed(Named).name)
     with carried_out(view):
-        made = warehouse.catalog.load_view(view)
-        return warehouse.answers.load(now["there"], request).of(view, made.metadata.view_uuid, is_view=True)
+        return warehouse.answers.load(now["location"], request).of(view, now["there"], is_view=True)
 
 
 def _renamed_views(warehouse: Warehouse, request: Request) -> Seen:
@@ -291,8 +301,8 @@ DOUBTS: Mapping[Handler, Doubt] = {
     tables.drop_table: Doubt(_old_table, _table_gone),
     tables.rename_table: Doubt(_renamed_tables, _renamed),
     tables.register_table: Doubt(_registered_table, _registered, fades=True),
-    views.create_view: Doubt(_new_view, _view_made, guesses=True),
-    views.register_view: Doubt(_new_view, _view_made, guesses=True),
+    views.create_view: Doubt(_new_view, _view_made),
+    views.register_view: Doubt(_new_view, _view_registered, guesses=True, fades=True),
     views.drop_view: Doubt(_old_view, _gone),
     views.rename_view: Doubt(_renamed_views, _renamed),
 }

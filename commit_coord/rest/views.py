@@ -44,7 +44,14 @@ def create_view(warehouse: Warehouse, request: Request) -> Answer:
     wanted = request.parsed(CreateView)
     view = (*request.namespace, wanted.name)
     require_namespace(warehouse.catalog, request.namespace)
-    made = warehouse.catalog.create_view(view, wanted.schema_, wanted.view_version, wanted.location, wanted.properties)
+    made = warehouse.catalog.create_view(
+        view,
+        wanted.schema_,
+        wanted.view_version,
+        wanted.location,
+        wanted.properties,
+        view_uuid=request.idempotency_key,  # by which the server recognizes the view if the request is sent again
+    )
     with carried_out(view):
         return _loaded(warehouse, view, request).of(view, made.metadata.view_uuid, is_view=True)
 

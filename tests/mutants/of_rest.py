@@ -176,6 +176,20 @@ MUTANTS: tuple[Mutant, ...] = (
         _KEYS + "a_repeated_rename_spares_what_has_the_old_name_since[memory-view]",
     ),
     Mutant(
+        "a-repeat-is-answered-with-another-view",
+        "rest/doubts.py",
+        '    if now["there"] != request.idempotency_key:\n        return None  # a view',
+        '    if now["there"] is None:\n        return None  # a view',
+        _KEYS + "a_repeat_is_not_answered_with_the_view_of_another_client[memory-create_view]",
+    ),
+    Mutant(
+        "a-repeat-is-answered-with-another-registered-view",
+        "rest/doubts.py",
+        ' or now["location"] != request.parsed(RegisterView).metadata_location:',
+        ' or now["location"] is None:',
+        _KEYS + "a_repeat_is_not_answered_with_the_view_of_another_client[memory-register_view]",
+    ),
+    Mutant(
         "integers-are-taken-in-any-form",
         "rest/fields.py",
         "not (type(given) is int and -(2**63) <= given < 2**63)",

@@ -23,6 +23,7 @@ from pyiceberg.exceptions import (
     NoSuchTableError,
     NoSuchViewError,
     TableAlreadyExistsError,
+    ViewAlreadyExistsError,
 )
 from pyiceberg.table import Transaction
 from pyiceberg.table.update import SetPropertiesUpdate
@@ -901,6 +902,61 @@ def test_a_view_whose_metadata_cannot_be_read_can_be_renamed(warehouse: Warehous
         Path(catalog.view_location(("db", "t")).removeprefix("file://")).unlink()
         request = replace(_rename(new=f"u{number}"), headers=headers)
         assert 204 == Idempotency().answer(views.rename_view, warehouse, request).status
+
+
+def _new_view(warehouse: Warehouse, endpoint: str) -> tuple[Handler, Request]:
+    """Return a request that makes the view db.v."""
+    if endpoint == "create_view":
+        return views.create_view, asks(
+            "POST", {"name": "v", "schema": SCHEMA_JSON, "view-version": _VERSION}, namespace="db"
+        )
+    warehouse.catalog.create_view(("db", "v"), SCHEMA, SELECT)
+    location = warehouse.catalog.view_location(("db", "v"))
+    warehouse.catalog.drop_view(("db", "v"))
+    return views.register_view, asks("POST", {"name": "v", "metadata-location": location}, namespace="db")
+
+
+NEW_VIEWS = pytest.mark.parametrize("endpoint", ["create_view", "register_view"])
+
+
+@NEW_VIEWS
+def test_a_repeat_is_not_answered_with_the_view_of_another_client(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, endpoint: str
+) -> None:
+    catalog, keys = warehouse.catalog, Idempotency()
+    handler, request = _new_view(warehouse, endpoint)
+    with monkeypatch.context() as patched, pytest.raises(LockTimeout):
+        patched.setattr(catalog, endpoint, raises(LockTimeout("busy")))
+        keys.answer(handler, warehouse, request)
+    made = catalog.create_view(("db", "v"), SCHEMA, SELECT)
+    with pytest.raises(ViewAlreadyExistsError if endpoint == "create_view" else CommitStateUnknown):
+        keys.answer(handler, warehouse, request)
+    assert made.metadata == catalog.load_view(("db", "v")).metadata
+
+
+@NEW_VIEWS
+@pytest.mark.parametrize("happened", ["nothing", "changed", "got no lock"])
+def test_a_repeat_is_answered_with_its_own_view(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, endpoint: str, happened: str
+) -> None:
+    catalog, keys = warehouse.catalog, Idempotency()
+    handler, request = _new_view(warehouse, endpoint)
+    with monkeypatch.context() as patched:
+        patched.setattr(Answered, "end", lambda *_: None)
+        if happened == "got no lock":
+            patched.setattr(catalog, endpoint, raises(LockTimeout("busy")))
+            with pytest.raises(LockTimeout):
+                keys.answer(handler, warehouse, request)
+        else:
+            assert 200 == keys.answer(handler, warehouse, request).status
+    if happened == "changed":
+        catalog.commit_view(("db", "v"), (), (SetPropertiesUpdate(updates={"a": "1"}),))
+    if (endpoint, happened) == ("register_view", "changed"):
+        with pytest.raises(CommitStateUnknown):
+            keys.answer(handler, warehouse, request)
+        return
+    again = keys.answer(handler, warehouse, request)
+    assert (200, catalog.view_location(("db", "v"))) == (again.status, json.loads(again.body)["metadata-location"])
 
 
 def _commits(catalog: Any, *keys: str) -> list[str]:
