@@ -31,6 +31,7 @@ from commit_coord.rest.wire import (
     Request,
     json_answer,
     read_commit,
+    read_creation,
     table_names,
 )
 from commit_coord.table import CoordinatedCreation
@@ -47,7 +48,7 @@ def list_tables(warehouse: Warehouse, request: Request) -> Answer:
 
 def create_table(warehouse: Warehouse, request: Request) -> Answer:
     """Create a table; or, for a staged creation, answer with the metadata that the client creates it with."""
-    wanted = request.parsed(CreateTable)
+    wanted = read_creation(request, CreateTable)
     table = (*request.namespace, wanted.name)
     require_namespace(warehouse.catalog, request.namespace)
     refuse_existing(warehouse, table)

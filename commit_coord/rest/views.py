@@ -21,6 +21,7 @@ from commit_coord.rest.wire import (
     Request,
     UnsupportedRequest,
     json_answer,
+    read_creation,
     read_view_commit,
     table_names,
 )
@@ -41,7 +42,7 @@ def list_views(warehouse: Warehouse, request: Request) -> Answer:
 def create_view(warehouse: Warehouse, request: Request) -> Answer:
     """Create a view."""
     _require_views(warehouse)
-    wanted = request.parsed(CreateView)
+    wanted = read_creation(request, CreateView)
     view = (*request.namespace, wanted.name)
     require_namespace(warehouse.catalog, request.namespace)
     made = warehouse.catalog.create_view(

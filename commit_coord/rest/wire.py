@@ -343,6 +343,22 @@ class RegisterView(IcebergBaseModel):
     metadata_location: str = Field(alias="metadata-location")
 
 
+def read_creation(request: Request, model: type[M]) -> M:
+    """Return the table or view that *request* creates.
+
+    Raises:
+        MalformedRequest: The body is not such a request.
+        UnsupportedRequest: A part of it, such as the schema, has a field that the models do not know and would drop.
+    """
+    wanted = request.parsed(model)
+    given, kept = fields.read(request.body), wanted.model_dump(mode="json")
+    for part in sorted(given.keys() & kept.keys()):
+        _refuse_inexact(given[part], kept[part], part)
+        for lost in _lost(given[part], kept[part]):
+            raise UnsupportedRequest(f"this server does not know the field {part}.{lost}")
+    return wanted
+
+
 class CommitView(IcebergBaseModel):
     """``CommitViewRequest``. The path names the view."""
 

@@ -190,6 +190,13 @@ MUTANTS: tuple[Mutant, ...] = (
         _KEYS + "a_repeat_is_not_answered_with_the_view_of_another_client[memory-register_view]",
     ),
     Mutant(
+        "a-creation-drops-fields",
+        "rest/wire.py",
+        "        for lost in _lost(given[part], kept[part]):\n",
+        "        for lost in ():\n",
+        "tests/rest/test_fields.py::test_a_creation_with_a_field_that_is_not_known_is_refused",
+    ),
+    Mutant(
         "integers-are-taken-in-any-form",
         "rest/fields.py",
         "not (type(given) is int and -(2**63) <= given < 2**63)",

@@ -288,6 +288,80 @@ def test_a_transaction_by_another_name_is_malformed(server: Server, document: An
     assert (400, "BadRequestException") == server.ask("POST", "/v1/shop/transactions/commit", document).error[:2]
 
 
+def _with_a_field_more(document: Any) -> Iterator[tuple[str, Any]]:
+    """Yield *document* as often as there are objects in it, each time with one more field in one; and where that is."""
+    pairs: Any = document.items() if isinstance(document, dict) else ()
+    for key, value in enumerate(document) if isinstance(document, list) else pairs:
+        more = [("frobnicate", {**value, "frobnicate": 1})] if isinstance(value, dict) and key not in MAPS else []
+        for where, changed in (*more, *_with_a_field_more(value)):
+            copy = document.copy()
+            copy[key] = changed
+            yield f"{key}.{where}", copy
+
+
+_CREATIONS: dict[str, Any] = {
+    "tables": {
+        "name": "t",
+        "schema": {
+            "type": "struct",
+            "schema-id": 0,
+            "fields": [
+                {"id": 1, "name": "a", "type": "long", "required": False},
+                {
+                    "id": 2,
+                    "name": "b",
+                    "type": {"type": "list", "element-id": 3, "element": "long", "element-required": False},
+                    "required": False,
+                },
+            ],
+        },
+        "partition-spec": {
+            "spec-id": 0,
+            "fields": [{"source-id": 1, "field-id": 1000, "name": "a", "transform": "identity"}],
+        },
+        "write-order": {
+            "order-id": 1,
+            "fields": [{"source-id": 1, "transform": "identity", "direction": "asc", "null-order": "nulls-first"}],
+        },
+        "properties": {"a": "1"},
+    },
+    "views": {
+        "name": "v",
+        "schema": {
+            "type": "struct",
+            "schema-id": 0,
+            "fields": [{"id": 1, "name": "a", "type": "long", "required": False}],
+        },
+        "view-version": {
+            "version-id": 1,
+            "timestamp-ms": 1,
+            "schema-id": 0,
+            "summary": {"a": "1"},
+            "default-namespace": ["db"],
+            "representations": [{"type": "sql", "sql": "select 1", "dialect": "spark"}],
+        },
+        "properties": {"a": "1"},
+    },
+}
+
+
+@pytest.mark.parametrize("kind", _CREATIONS)
+def test_a_creation_with_a_field_that_is_not_known_is_refused(
+    server: Server, named: Callable[[str], str], kind: str
+) -> None:
+    path, wanted = f"/v1/shop/namespaces/db/{kind}", {**_CREATIONS[kind], "name": named("made")}
+    cases = list(_with_a_field_more(wanted))
+    assert len(cases) >= 4
+    for where, document in cases:
+        status, kind_of_error, message = server.ask("POST", path, document).error
+        assert (406, "UnsupportedOperationException") == (status, kind_of_error), where
+        assert where in message
+    for wrong in ("7", 7.0, 2**63):
+        schema = {**wanted["schema"], "fields": [{**wanted["schema"]["fields"][0], "id": wrong}]}
+        assert 400 == server.ask("POST", path, {**wanted, "schema": schema}).status
+    assert 200 == server.ask("POST", path, wanted).status
+
+
 def test_a_field_of_a_commit_by_another_name_is_unknown(server: Server, named: Callable[[str], str]) -> None:
     name = ("db", named("t"))
     server.client().create_table(name, SCHEMA)
