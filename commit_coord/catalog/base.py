@@ -220,7 +220,12 @@ class CoordinatedCatalog(CommittingCatalog, ViewedCatalog, StoringCatalog, Maint
         )
 
     def register_table(
-        self, identifier: str | Identifier, metadata_location: str, overwrite: bool = False
+        self,
+        identifier: str | Identifier,
+        metadata_location: str,
+        overwrite: bool = False,
+        *,
+        expected: str | None = None,
     ) -> CoordinatedTable:
         """Register the table whose metadata file is at *metadata_location*, under its latch.
 
@@ -228,11 +233,13 @@ class CoordinatedCatalog(CommittingCatalog, ViewedCatalog, StoringCatalog, Maint
             identifier: The table.
             metadata_location: The metadata file.
             overwrite: Replace an existing table of this name. The files of the old table stay.
+            expected: Where the metadata of this table is, in the state that is replaced; None replaces any state.
 
         Raises:
             TableAlreadyExistsError: There is a table of this name, and *overwrite* is false; or there is a view.
             FileNotFoundError: The file does not exist; nothing was registered.
-            CommitFailedException: The table was not replaced: a writer that takes no latch changed it at the same time.
+            CommitFailedException: The table was not replaced: it is not as *expected*, or a writer that takes no latch
+                changed it at the same time.
             CommitStateUnknown: It is not known whether the table was replaced.
         """
         table = self._table_identifier(identifier)
@@ -243,6 +250,8 @@ class CoordinatedCatalog(CommittingCatalog, ViewedCatalog, StoringCatalog, Maint
                 self._refuse_existing_table(table)
             store = self.coordinator.store
             pointer = store.pointer(table)
+            if expected not in (None, pointer):
+                raise _changed(table)
             self.coordinator.read(metadata_location)
             if pointer is None:
                 return cast(CoordinatedTable, super().register_table(identifier, metadata_location))  # type: ignore[safe-super]
@@ -250,7 +259,7 @@ class CoordinatedCatalog(CommittingCatalog, ViewedCatalog, StoringCatalog, Maint
             self.coordinator.overwrites.forget(table)
             match store.swap(table, pointer, metadata_location):
                 case SwapResult.MOVED:
-                    raise CommitFailedException(f"Table {table_name(table)} was changed by another writer")
+                    raise _changed(table)
                 case SwapResult.LOST_REPLY if store.pointer(table) != metadata_location:
                     raise CommitStateUnknown(
                         "it is not known whether the table was registered; load it before you repeat the call",
@@ -306,13 +315,26 @@ class CoordinatedCatalog(CommittingCatalog, ViewedCatalog, StoringCatalog, Maint
             super().drop_table(identifier)  # type: ignore[safe-super]
             _take_note(latch)
 
-    def rename_table(self, from_identifier: str | Identifier, to_identifier: str | Identifier) -> CoordinatedTable:
-        """Rename the table when nobody works on it: X on the old name, then the latches of both names."""
+    def rename_table(
+        self, from_identifier: str | Identifier, to_identifier: str | Identifier, *, expected: str | None = None
+    ) -> CoordinatedTable:
+        """Rename the table when nobody works on it: X on the old name, then the latches of both names.
+
+        Args:
+            from_identifier: The table.
+            to_identifier: Its new name.
+            expected: As for :meth:`drop_table`.
+
+        Raises:
+            NoSuchTableError: As for :meth:`drop_table`.
+            TableAlreadyExistsError: A table or a view has the new name.
+        """
         old, new = self._table_identifier(from_identifier), self._table_identifier(to_identifier)
         if old == new:
             raise TableAlreadyExistsError(f"Table {'.'.join(new)} already exists")
         renaming = self.operating(Operation.RENAME, old, f"rename to {'.'.join(new)}")
         with renaming, self._latch(old, new, statement="rename"):
+            refuse_another(self.coordinator, old, expected)
             if self.view_exists(new):
                 raise TableAlreadyExistsError(
                     f"Cannot rename {table_name(old)} to {table_name(new)}. View already exists"
@@ -407,6 +429,10 @@ class CoordinatedCatalog(CommittingCatalog, ViewedCatalog, StoringCatalog, Maint
 
 def _opened_anew(cls: type[CoordinatedCatalog], name: str, given: Mapping[str, str]) -> CoordinatedCatalog:
     return cls(name, **given)
+
+
+def _changed(table: Identifier) -> CommitFailedException:
+    return CommitFailedException(f"Table {table_name(table)} was changed by another writer")
 
 
 def _take_note(latch: HandoverLease) -> None:

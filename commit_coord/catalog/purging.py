@@ -67,7 +67,8 @@ def refuse_another(coordinator: Coordinator, table: Identifier, expected: str | 
         return
     if str(coordinator.load(table)[0].table_uuid) != expected:
         raise NoSuchTableError(
-            f"Table does not exist: {table_name(table)} was dropped, and another table has its name; nothing was done"
+            f"Table does not exist: {table_name(table)} was dropped or renamed, and another table has its name; "
+            "nothing was done"
         )
 
 

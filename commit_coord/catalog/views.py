@@ -40,6 +40,8 @@ class ViewedCatalog(LockingCatalog, NamedCatalog):
         view_version: ViewVersion,
         location: str | None = None,
         properties: dict[str, str] = EMPTY_DICT,
+        *,
+        view_uuid: str | None = None,
     ) -> View:
         """Create a view.
 
@@ -49,6 +51,7 @@ class ViewedCatalog(LockingCatalog, NamedCatalog):
             view_version: Its queries; this method sets the schema id.
             location: The folder of its files; None: the default folder in the warehouse.
             properties: Its properties.
+            view_uuid: Its UUID; None makes one up.
 
         Raises:
             NoSuchNamespaceError: The namespace does not exist.
@@ -62,7 +65,7 @@ class ViewedCatalog(LockingCatalog, NamedCatalog):
         self._require_namespace(view)
         place = self._resolve_table_location(location, table_name(view[:-1]), view[-1])  # type: ignore[attr-defined]
         now_ms = self.coordinator.clock.wall_ms()
-        new = view_metadata.created(columns, view_version, place, properties, now_ms)
+        new = view_metadata.created(columns, view_version, place, properties, now_ms, view_uuid)
 
         def made(head: ViewMetadata | None) -> ViewMetadata:
             self._refuse_existing(view, head)
@@ -169,11 +172,18 @@ class ViewedCatalog(LockingCatalog, NamedCatalog):
         with self.operating(Operation.DROP_TABLE, view, "drop view"), self._latch(view, statement="drop view"):
             self._views.drop(view)
 
-    def rename_view(self, from_identifier: str | Identifier, to_identifier: str | Identifier) -> None:
+    def rename_view(
+        self, from_identifier: str | Identifier, to_identifier: str | Identifier, *, expected: str | None = None
+    ) -> None:
         """Give the view another name.
 
+        Args:
+            from_identifier: The view.
+            to_identifier: Its new name.
+            expected: Its UUID, or its metadata location if nobody can read its metadata; None renames any view.
+
         Raises:
-            NoSuchViewError: No view has the old name.
+            NoSuchViewError: No view has the old name, or another view than *expected* has it by now.
             NoSuchNamespaceError: The namespace of the new name does not exist.
             ViewAlreadyExistsError: A view or a table has the new name.
             CommitStateUnknown: It is not known whether the view was renamed.
@@ -187,6 +197,7 @@ class ViewedCatalog(LockingCatalog, NamedCatalog):
             raise ViewAlreadyExistsError(f"{renaming}. View already exists")
         operation = self.operating(Operation.RENAME, old, f"rename to {table_name(new)}")
         with operation, self._latch(old, new, statement="rename"):
+            self._refuse_another_view(old, expected)
             if self._views.find(new) is not None:
                 raise ViewAlreadyExistsError(f"{renaming}. View already exists")
             if self._is_table(new):
@@ -218,6 +229,15 @@ class ViewedCatalog(LockingCatalog, NamedCatalog):
             raise ViewAlreadyExistsError(f"View already exists: {table_name(view)}")
         if self._is_table(view):
             raise ViewAlreadyExistsError(f"Table with same name already exists: {table_name(view)}")
+
+    def _refuse_another_view(self, view: Identifier, expected: str | None) -> None:
+        if expected is None or self.view_location(view) == expected:
+            return
+        if str(self.load_view(view).metadata.view_uuid) != expected:
+            raise NoSuchViewError(
+                f"View does not exist: {table_name(view)} was dropped or renamed, and another view has its name; "
+                "nothing was done"
+            )
 
     def _is_table(self, name: Identifier) -> bool:
         try:

@@ -99,7 +99,12 @@ class SameView(IcebergBaseModel):
 
 
 def created(
-    schema: Schema, version: ViewVersion, location: str, properties: dict[str, str], now_ms: int
+    schema: Schema,
+    version: ViewVersion,
+    location: str,
+    properties: dict[str, str],
+    now_ms: int,
+    view_uuid: str | None = None,
 ) -> ViewMetadata:
     """Return the metadata of a new view.
 
@@ -109,12 +114,13 @@ def created(
         location: The folder of its files.
         properties: Of the view.
         now_ms: The time.
+        view_uuid: Its UUID; None makes one up.
 
     Raises:
         InvalidView: It has no query, or several for one dialect; or a property makes no sense.
     """
     empty = ViewMetadata.model_construct(
-        view_uuid=str(uuid.uuid4()),
+        view_uuid=view_uuid or str(uuid.uuid4()),
         format_version=_FORMAT_VERSION,
         location=location,
         schemas=[],

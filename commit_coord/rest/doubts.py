@@ -36,6 +36,7 @@ from commit_coord.rest.wire import (
     CreateTable,
     Named,
     RegisterTable,
+    RegisterView,
     RenameTable,
     Request,
     changed_tables,
@@ -56,11 +57,14 @@ class Doubt:
         settle: Returns the answer, given the state when the request began and the state now; None if the request was
             not carried out, or if the states do not show it.
         guesses: Whether the change of another client may look like that of the request. Then only a repeat is settled.
+        fades: Whether later changes may hide that of the request. Then the outcome of a repeat that finds another state
+            is unknown, and it is not refused.
     """
 
     look: Callable[[Warehouse, Request], Seen]
     settle: Callable[[Warehouse, Request, Seen, Seen], Answer | None]
     guesses: bool = False
+    fades: bool = False
 
 
 # Namespaces.
@@ -124,30 +128,44 @@ def _table_gone(warehouse: Warehouse, request: Request, before: Seen, now: Seen)
 
 def _renamed_tables(warehouse: Warehouse, request: Request) -> Seen:
     wanted = request.parsed(RenameTable)
-    return {
-        "source": _uuid(warehouse, wanted.source.identifier),
-        "destination": _uuid(warehouse, wanted.destination.identifier),
-    }
+    source, destination = wanted.source.identifier, wanted.destination.identifier
+    return {**_state(warehouse, source), "destination": _uuid(warehouse, destination)}
 
 
 def _renamed(warehouse: Warehouse, request: Request, before: Seen, now: Seen) -> Answer | None:
-    return NO_CONTENT if before["source"] and now["destination"] == before["source"] else None
+    return NO_CONTENT if before["there"] and now["destination"] == before["there"] else None
 
 
 def _registered_table(warehouse: Warehouse, request: Request) -> Seen:
-    return {"location": _location(warehouse, (*request.namespace, request.parsed(RegisterTable).name))}
+    """Return where the table is, and which of its metadata files follows the one that is registered.
+
+    A rollback registers a file that the table's history has already. Then the next commit gives it another follower.
+    """
+    wanted = request.parsed(RegisterTable)
+    location = _location(warehouse, (*request.namespace, wanted.name))
+    return {"location": location, "next": location and _follower(warehouse, location, wanted.metadata_location)}
+
+
+def _follower(warehouse: Warehouse, location: str, file: str) -> str | None:
+    """Return what follows *file* in the history of the table at *location*; None if nothing does, or nobody knows."""
+    try:
+        log = warehouse.catalog.coordinator.read(location).metadata_log
+    except Exception:  # noqa: BLE001 - missing or damaged; the table can still be replaced
+        return None
+    files = [*(entry.metadata_file for entry in log), location]
+    return files[files.index(file) + 1] if file in files[:-1] else None
 
 
 def _registered(warehouse: Warehouse, request: Request, before: Seen, now: Seen) -> Answer | None:
     location, wanted = now["location"], request.parsed(RegisterTable).metadata_location
     if location in (None, before["location"]):
         return None
+    if location != wanted and now["next"] in (None, before["next"]):
+        return None
     table = (*request.namespace, request.parsed(RegisterTable).name)
     with carried_out(table):
-        found = warehouse.catalog.coordinator.read(location)
-        if wanted != location and wanted not in (entry.metadata_file for entry in found.metadata_log):
-            return None
-        return warehouse.answers.load(location, request).of(table, found.table_uuid)
+        uuid = warehouse.catalog.coordinator.read(location).table_uuid
+        return warehouse.answers.load(location, request).of(table, uuid)
 
 
 def _location(warehouse: Warehouse, table: Identifier) -> str | None:
@@ -233,8 +251,8 @@ def refuse_other_tables(before: Seen, now: Seen, key: str, *, may_be_new: bool) 
             )
 
 
-# Views. The state is the location of the metadata, and of a renamed view the UUID. Each change moves the location, so
-# a view that was created again looks like one that was changed.
+# Views. The state of one that is dropped is the location of its metadata. Each change moves the location, so a view
+# that was created again looks like one that was changed.
 
 
 def _old_view(warehouse: Warehouse, request: Request) -> Seen:
@@ -242,33 +260,31 @@ def _old_view(warehouse: Warehouse, request: Request) -> Seen:
 
 
 def _new_view(warehouse: Warehouse, request: Request) -> Seen:
-    return {"there": _view_location(warehouse, (*request.namespace, request.parsed(Named).name))}
+    return views.state(warehouse, (*request.namespace, request.parsed(Named).name))
 
 
 def _view_made(warehouse: Warehouse, request: Request, before: Seen, now: Seen) -> Answer | None:
-    if before["there"] is not None or now["there"] is None:
+    if now["there"] != request.idempotency_key:
+        return None  # a view that a request with a key creates has the key as its UUID
+    return _with_view(warehouse, request, now)
+
+
+def _view_registered(warehouse: Warehouse, request: Request, before: Seen, now: Seen) -> Answer | None:
+    if before["location"] is not None or now["location"] != request.parsed(RegisterView).metadata_location:
         return None
+    return _with_view(warehouse, request, now)
+
+
+def _with_view(warehouse: Warehouse, request: Request, now: Seen) -> Answer:
     view = (*request.namespace, request.parsed(Named).name)
     with carried_out(view):
-        made = warehouse.catalog.load_view(view)
-        return warehouse.answers.load(now["there"], request).of(view, made.metadata.view_uuid, is_view=True)
+        return warehouse.answers.load(now["location"], request).of(view, now["there"], is_view=True)
 
 
 def _renamed_views(warehouse: Warehouse, request: Request) -> Seen:
     wanted = request.parsed(RenameTable)
-    return {
-        "source": _view_uuid(warehouse, wanted.source.identifier),
-        "destination": _view_uuid(warehouse, wanted.destination.identifier),
-    }
-
-
-def _view_uuid(warehouse: Warehouse, view: Identifier) -> str | None:
-    try:
-        return str(warehouse.catalog.load_view(view).metadata.view_uuid)
-    except NoSuchViewError:
-        return None
-    except Exception:  # noqa: BLE001 - its metadata file is missing or damaged; such a view can still be renamed
-        return _UNREADABLE
+    source, destination = wanted.source.identifier, wanted.destination.identifier
+    return {**views.state(warehouse, source), "destination": views.state(warehouse, destination)["there"]}
 
 
 def _view_location(warehouse: Warehouse, view: Identifier) -> str | None:
@@ -284,9 +300,9 @@ DOUBTS: Mapping[Handler, Doubt] = {
     tables.create_table: Doubt(_new_table, _table_made),
     tables.drop_table: Doubt(_old_table, _table_gone),
     tables.rename_table: Doubt(_renamed_tables, _renamed),
-    tables.register_table: Doubt(_registered_table, _registered),
-    views.create_view: Doubt(_new_view, _view_made, guesses=True),
-    views.register_view: Doubt(_new_view, _view_made, guesses=True),
+    tables.register_table: Doubt(_registered_table, _registered, fades=True),
+    views.create_view: Doubt(_new_view, _view_made),
+    views.register_view: Doubt(_new_view, _view_registered, guesses=True, fades=True),
     views.drop_view: Doubt(_old_view, _gone),
     views.rename_view: Doubt(_renamed_views, _renamed),
 }

@@ -7,6 +7,7 @@ that is not there. PyIceberg's models refuse it. They also take a field by the n
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from pydantic_core import from_json
@@ -53,9 +54,32 @@ def unbound_spec(spec: Any) -> Any:
     return {**spec, "fields": fields}
 
 
+def inexact(given: Any, kept: Any, path: str) -> Iterator[str]:
+    """Yield the paths of what is no integer of 64 bits in *given*, below *path*, although it is an integer in *kept*.
+
+    PyIceberg's models take 9007199254740993.0, true and "7" for integers, the first one for another integer.
+    """
+    if isinstance(given, dict) and isinstance(kept, dict):
+        for key in given.keys() & kept.keys():
+            yield from inexact(given[key], kept[key], f"{path}.{key}")
+    elif isinstance(given, list) and isinstance(kept, list):
+        for number, (one, other) in enumerate(zip(given, kept, strict=False)):
+            yield from inexact(one, other, f"{path}.{number}")
+    elif type(kept) is int and given is not None and not (type(given) is int and -(2**63) <= given < 2**63):
+        yield path
+
+
 def as_models_take_it(update: Any) -> Any:
-    """Return *update* of a table with what PyIceberg's models would refuse in a form that they take."""
+    """Return *update* of a table with what PyIceberg's models would refuse in a form that they take.
+
+    Raises:
+        ValueError: It has a summary that no other client can read.
+    """
     match update:
+        case {"action": "add-snapshot", "snapshot": {"summary": dict(summary)}}:
+            if not all(isinstance(value, str) for value in summary.values()):
+                raise ValueError("the values of a summary must be strings")
+            return update
         case {"action": "add-schema", "schema": schema}:
             return {**update, "schema": with_variants(schema)}
         case {"action": "add-spec", "spec": spec}:

@@ -93,7 +93,14 @@ class Gate:
 
     def sees(self, caller: Caller, warehouse: Warehouse) -> Callable[[Identifier], bool]:
         """Return a function that tells whether *caller* may know that a namespace exists."""
-        return lambda namespace: caller.grants.allow(self.place(warehouse, namespace), Access.SEE)
+
+        def seen(namespace: Identifier) -> bool:
+            try:
+                return caller.grants.allow(self.place(warehouse, namespace), Access.SEE)
+            except Forbidden:
+                return False  # nobody reaches it
+
+        return seen
 
     def allows(self, caller: Caller, warehouse: Warehouse, namespace: Identifier, access: Access) -> bool:
         """Return whether *caller* has *access* to *namespace*; ``()`` is the whole catalog, with all namespaces."""

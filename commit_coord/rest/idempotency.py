@@ -230,10 +230,17 @@ def _settled_or_carried_out(
             # 3. Our own change is refused because of it: the table exists already, or does not exist any more.
             if not is_final(refused) or (found is None and doubt.guesses):
                 raise
-            late = doubt.settle(warehouse, request, before, doubt.look(warehouse, request))
-            if late is None:
-                raise
-            return late
+            seen = doubt.look(warehouse, request)
+            late = doubt.settle(warehouse, request, before, seen)
+            if late is not None:
+                return late
+            if found is not None and doubt.fades and seen != before:
+                raise CommitStateUnknown(
+                    "the request was begun before, and what it names has changed since; so it is not known whether it "
+                    "was carried out: look for its effect before you send it with another Idempotency-Key",
+                    request_id=key,
+                ) from refused
+            raise
 
     return _carried_out(answered, key, settled_if_refused, warehouse, request)
 

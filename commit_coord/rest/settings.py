@@ -23,6 +23,11 @@ def _in_folder(path: Path, info: ValidationInfo) -> Path:
     return Path((info.context or {}).get("folder", ".")) / path
 
 
+def _log(text: str, info: ValidationInfo) -> str:
+    """Return *text*: the path of a file, ``-`` or ""."""
+    return text if text in ("", "-") else str(_in_folder(Path(text), info))
+
+
 def _keys(text: str, info: ValidationInfo) -> str:
     """Return *text*: a URL whose answers cannot be changed on the network, or the path of a file."""
     address = urlsplit(text)
@@ -217,7 +222,7 @@ class Serving(_Section):
     threads: Positive = 32
     keep_alive_ms: Positive = 75_000
     stop_timeout_ms: Positive = 20_000
-    access_log: str = ""
+    access_log: Annotated[str, AfterValidator(_log)] = ""
     allow_plain_http: bool = False
     rest: bool = True
     properties: Mapping[str, str] = Field(default_factory=dict)

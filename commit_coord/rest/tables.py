@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import uuid
+from collections.abc import Mapping
+from typing import Any
 
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.typedef import Identifier
@@ -29,6 +31,7 @@ from commit_coord.rest.wire import (
     Request,
     json_answer,
     read_commit,
+    read_creation,
     table_names,
 )
 from commit_coord.table import CoordinatedCreation
@@ -45,7 +48,7 @@ def list_tables(warehouse: Warehouse, request: Request) -> Answer:
 
 def create_table(warehouse: Warehouse, request: Request) -> Answer:
     """Create a table; or, for a staged creation, answer with the metadata that the client creates it with."""
-    wanted = request.parsed(CreateTable)
+    wanted = read_creation(request, CreateTable)
     table = (*request.namespace, wanted.name)
     require_namespace(warehouse.catalog, request.namespace)
     refuse_existing(warehouse, table)
@@ -102,7 +105,7 @@ def commit_table(warehouse: Warehouse, request: Request) -> Answer:
 
 def drop_table(warehouse: Warehouse, request: Request) -> Answer:
     """Drop a table, and delete its files if the client asks for that; never one that was created since it was seen."""
-    seen = _seen(warehouse, request)
+    seen = _seen(warehouse, request.table, request.found)
     if request.purges:
         warehouse.catalog.purge_table(request.table, expected=seen)
     else:
@@ -111,28 +114,33 @@ def drop_table(warehouse: Warehouse, request: Request) -> Answer:
 
 
 def rename_table(warehouse: Warehouse, request: Request) -> Answer:
-    """Give a table another name, which may be in another namespace."""
+    """Give a table another name, which may be in another namespace; never one that was created since it was seen."""
     wanted = request.parsed(RenameTable)
     source, destination = wanted.source.identifier, wanted.destination.identifier
-    warehouse.catalog.metadata_location(source)
+    seen = _seen(warehouse, source, request.found)
     require_namespace(warehouse.catalog, wanted.destination.namespace)
     if not warehouse.catalog.view_exists(destination):  # the catalog refuses that case itself, in Java's words
         refuse_existing(warehouse, destination)
-    warehouse.catalog.rename_table(source, destination)
+    warehouse.catalog.rename_table(source, destination, expected=seen)
     return NO_CONTENT
 
 
 def register_table(warehouse: Warehouse, request: Request) -> Answer:
-    """Register the table of an existing metadata file."""
+    """Register the table of an existing metadata file.
+
+    With a key, it replaces only the state that the first copy of the request has found: a later commit stays.
+    """
     wanted = request.parsed(RegisterTable)
     table = (*request.namespace, wanted.name)
+    expected = request.found.get("location")
+    overwrite = wanted.overwrite and (expected is not None or not request.found)
     require_namespace(warehouse.catalog, request.namespace)
-    if wanted.overwrite:
+    if overwrite:
         refuse_view(warehouse, table)
     else:
         refuse_existing(warehouse, table)
     refuse_classes(warehouse, warehouse.catalog.coordinator.read(wanted.metadata_location).properties)
-    made = warehouse.catalog.register_table(table, wanted.metadata_location, wanted.overwrite)
+    made = warehouse.catalog.register_table(table, wanted.metadata_location, overwrite, expected=expected)
     with carried_out(table):
         return warehouse.answers.load(made.metadata_location, request).of(table, made.metadata.table_uuid)
 
@@ -157,22 +165,22 @@ def refuse_existing(warehouse: Warehouse, table: Identifier) -> None:
     raise TableAlreadyExistsError(f"Table already exists: {shown(table)}")
 
 
-def _seen(warehouse: Warehouse, request: Request) -> str:
-    """Return the UUID of the table that the request, or its first copy, has found; its location if it is unreadable.
+def _seen(warehouse: Warehouse, table: Identifier, found: Mapping[str, Any]) -> str:
+    """Return the UUID of *table*; its location if it is unreadable. *found* is what the first copy of a request found.
 
     Raises:
         NoSuchTableError: It has found no table.
     """
-    if request.found:
-        location = request.found.get("location")
+    if found:
+        location = found.get("location")
         if location is None:
-            raise NoSuchTableError(f"Table does not exist: {shown(request.table)}")
-        return str(request.found["there"] or location)
-    location = warehouse.catalog.metadata_location(request.table)
+            raise NoSuchTableError(f"Table does not exist: {shown(table)}")
+        return str(found["there"] or location)
+    location = warehouse.catalog.metadata_location(table)
     try:
         return str(warehouse.catalog.coordinator.read(location).table_uuid)
     except Exception:
-        logger.info("the metadata of a table that is dropped cannot be read: %s", location, exc_info=True)
+        logger.info("the metadata of a table that is dropped or renamed cannot be read: %s", location, exc_info=True)
         return location
 
 

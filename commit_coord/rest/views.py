@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pyiceberg.exceptions import ViewAlreadyExistsError
+from collections.abc import Mapping
+
+from pyiceberg.exceptions import NoSuchViewError, ViewAlreadyExistsError
 from pyiceberg.typedef import Identifier
 
 from commit_coord.iceberg import view_metadata
@@ -19,6 +21,7 @@ from commit_coord.rest.wire import (
     Request,
     UnsupportedRequest,
     json_answer,
+    read_creation,
     read_view_commit,
     table_names,
 )
@@ -39,10 +42,17 @@ def list_views(warehouse: Warehouse, request: Request) -> Answer:
 def create_view(warehouse: Warehouse, request: Request) -> Answer:
     """Create a view."""
     _require_views(warehouse)
-    wanted = request.parsed(CreateView)
+    wanted = read_creation(request, CreateView)
     view = (*request.namespace, wanted.name)
     require_namespace(warehouse.catalog, request.namespace)
-    made = warehouse.catalog.create_view(view, wanted.schema_, wanted.view_version, wanted.location, wanted.properties)
+    made = warehouse.catalog.create_view(
+        view,
+        wanted.schema_,
+        wanted.view_version,
+        wanted.location,
+        wanted.properties,
+        view_uuid=request.idempotency_key,  # by which the server recognizes the view if the request is sent again
+    )
     with carried_out(view):
         return _loaded(warehouse, view, request).of(view, made.metadata.view_uuid, is_view=True)
 
@@ -73,9 +83,14 @@ def drop_view(warehouse: Warehouse, request: Request) -> Answer:
 
 
 def rename_view(warehouse: Warehouse, request: Request) -> Answer:
-    """Give a view another name, which may be in another namespace."""
+    """Give a view another name, which may be in another namespace; never one that was created since it was seen."""
     wanted = request.parsed(RenameTable)
-    warehouse.catalog.rename_view(wanted.source.identifier, wanted.destination.identifier)
+    source = wanted.source.identifier
+    seen = request.found or state(warehouse, source)
+    if seen["location"] is None:
+        raise NoSuchViewError(f"View does not exist: {shown(source)}")
+    expected = seen["there"] or seen["location"]
+    warehouse.catalog.rename_view(source, wanted.destination.identifier, expected=expected)
     return NO_CONTENT
 
 
@@ -88,6 +103,18 @@ def register_view(warehouse: Warehouse, request: Request) -> Answer:
     made = warehouse.catalog.register_view(view, wanted.metadata_location)
     with carried_out(view):
         return _loaded(warehouse, view, request).of(view, made.metadata.view_uuid, is_view=True)
+
+
+def state(warehouse: Warehouse, view: Identifier) -> Mapping[str, str | None]:
+    """Return the UUID and the location of *view*, None if it does not exist; the UUID is "" if it is unreadable."""
+    try:
+        location = warehouse.catalog.view_location(view)
+    except NoSuchViewError:
+        return {"there": None, "location": None}
+    try:
+        return {"there": str(warehouse.catalog.load_view(view).metadata.view_uuid), "location": location}
+    except Exception:  # noqa: BLE001 - its metadata file is missing or damaged; such a view can still be renamed
+        return {"there": "", "location": location}
 
 
 def refuse_creation(warehouse: Warehouse, table: Identifier) -> None:

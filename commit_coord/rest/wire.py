@@ -263,25 +263,45 @@ def read_commit(request: Request) -> CommitTable:
     """Return the commit that *request* asks for.
 
     Raises:
-        MalformedRequest: The body is not a commit.
+        MalformedRequest: The body is not a commit, or has a number that is no integer where one is needed.
         UnsupportedRequest: The commit has a field that PyIceberg's models do not know. They would silently drop it,
             for example the key of an encrypted snapshot.
     """
     commit = request.parsed(CommitTable)
-    refuse_lost(fields.read(request.body).get("updates") or [], commit.updates)
+    _refuse_misread(fields.read(request.body), commit)
     return commit
+
+
+def _refuse_misread(given: Mapping[str, Any], commit: CommitTable, where: str = "") -> None:
+    """Return if *commit* says what *given* says, the JSON from which it was parsed.
+
+    Raises:
+        MalformedRequest: A number is no integer where one is needed.
+        UnsupportedRequest: A field is missing.
+    """
+    refuse_lost(given.get("updates") or [], commit.updates, f"{where}updates")
+    requirements = [requirement.model_dump(mode="json") for requirement in commit.requirements]
+    _refuse_inexact(given.get("requirements") or [], requirements, f"{where}requirements")
 
 
 def refuse_lost(given: Sequence[Any], updates: Sequence[IcebergBaseModel], where: str = "updates") -> None:
     """Return if *updates* contain every field of *given*, the JSON from which they were parsed.
 
     Raises:
+        MalformedRequest: A number is no integer where one is needed.
         UnsupportedRequest: A field is missing.
     """
     for number, (update, parsed) in enumerate(zip(given, updates, strict=True)):
-        for lost in _lost(update, parsed.model_dump(mode="json")):
+        kept = parsed.model_dump(mode="json")
+        _refuse_inexact(update, kept, f"{where}.{number}")
+        for lost in _lost(update, kept):
             if (update.get("action"), lost) not in _SAID_TWICE:
                 raise UnsupportedRequest(f"this server does not know the field {where}.{number}.{lost}")
+
+
+def _refuse_inexact(given: Any, kept: Any, where: str) -> None:
+    for path in fields.inexact(given, kept, where):
+        raise MalformedRequest(f"Malformed request: {path}: it must be an integer of 64 bits, written as one")
 
 
 def _lost(given: Any, kept: Any) -> Iterator[str]:
@@ -321,6 +341,22 @@ class RegisterView(IcebergBaseModel):
 
     name: str
     metadata_location: str = Field(alias="metadata-location")
+
+
+def read_creation(request: Request, model: type[M]) -> M:
+    """Return the table or view that *request* creates.
+
+    Raises:
+        MalformedRequest: The body is not such a request.
+        UnsupportedRequest: A part of it, such as the schema, has a field that the models do not know and would drop.
+    """
+    wanted = request.parsed(model)
+    given, kept = fields.read(request.body), wanted.model_dump(mode="json")
+    for part in sorted(given.keys() & kept.keys()):
+        _refuse_inexact(given[part], kept[part], part)
+        for lost in _lost(given[part], kept[part]):
+            raise UnsupportedRequest(f"this server does not know the field {part}.{lost}")
+    return wanted
 
 
 class CommitView(IcebergBaseModel):
@@ -380,7 +416,7 @@ def read_transaction(request: Request) -> CommitTransaction:
     commit = request.parsed(CommitTransaction)
     given = fields.read(request.body)["table-changes"]
     for number, (one, change) in enumerate(zip(given, commit.table_changes, strict=True)):
-        refuse_lost(one.get("updates") or [], change.updates, f"table-changes.{number}.updates")
+        _refuse_misread(one, change, f"table-changes.{number}.")
     return commit
 
 

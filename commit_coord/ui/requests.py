@@ -99,7 +99,7 @@ def fate(place: Place, recent: Recent, look: Look, text: str, table: Identifier 
     of_lock = [commit for request_id, commit in named if _begins(request_id, text)]
     commits = list(dict.fromkeys(filter(None, of_lock)))
     wanted = commits[0] if commits else text
-    ended = [one for one in recent.find(wanted) if len(text) >= SHORT and _reads_table(place, one.table)]
+    ended = [one for one in recent.find(wanted) if len(text) >= SHORT and _reads_tables(place, one.table)]
     search = _searched(place, wanted, table or (_latched(locks, audits) if commits else None))
     return Fate(
         locks=locks,
@@ -129,14 +129,15 @@ def _is_beside(commit: str, text: str) -> bool:
     return bool(commit) and len(text) >= SHORT and (commit.startswith(text) or text.startswith(commit))
 
 
-def _reads_table(place: Place, table: str) -> bool:
-    return place.reads(Resource.table(table.split(".")))
+def _reads_tables(place: Place, tables: str) -> bool:
+    """Return whether the visitor may read all of *tables*: a commit to several ones names them with commas between."""
+    return all(place.reads(Resource.table(table.split("."))) for table in tables.split(", "))
 
 
 def _searched(place: Place, text: str, table: Identifier | None) -> _Search:
     """Search the journal for the commit *text*, and then the tables."""
     entry = place.catalog.locks.recall(request_uuid(text))
-    if entry is not None and _reads_table(place, entry.table):
+    if entry is not None and _reads_tables(place, entry.table):
         return _Search(landed=entry)
     until = SYSTEM_CLOCK.now() + _SEARCH_S
     search = _Search(complete=table is not None or place.reads_all)

@@ -6,12 +6,14 @@ import hashlib
 import json
 import random
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import commit_coord
 from commit_coord.rest import Serving
 from commit_coord.rest.access import EVERYTHING, Access, Forbidden, Grants
 from commit_coord.rest.gate import Gate
@@ -363,6 +365,17 @@ def test_lists_leave_out_what_a_client_may_not_know_of(server: InProcess, tmp_pa
     assert [["a"]] == server.ask("GET", "/v1/shop/namespaces", token="few").json["namespaces"]
     page = server.ask("GET", "/v1/shop/namespaces?parent=a&pageToken=&pageSize=1", token="few").json
     assert [["a", "b"]] == page["namespaces"]
+
+
+def test_a_namespace_that_nobody_may_reach_is_left_out_of_lists(server: InProcess, tmp_path: Path) -> None:
+    secret = {"token-sha256": hashlib.sha256(b"all").hexdigest(), "grants": {"shop": "administer"}}
+    (tmp_path / "clients.toml").write_text(_toml({"all": secret}))
+    with closing(commit_coord.load_catalog("shop")) as catalog:
+        catalog.create_namespace("@made_elsewhere")
+        catalog.create_namespace("ours")
+    listed = server.ask("GET", "/v1/shop/namespaces", token="all")
+    assert (200, [["ours"]]) == (listed.status, listed.json["namespaces"])
+    assert 403 == server.ask("GET", "/v1/shop/namespaces/@made_elsewhere", token="all").status
 
 
 # -- what refusals say, and where they are recorded ---------------------------------------------------------------

@@ -161,6 +161,89 @@ def test_the_keys_of_a_map_are_the_clients_own() -> None:
     assert "string" in _parsed(wire.CreateNamespace, {"namespace": ["a"], "properties": {"a": None}})
 
 
+_SNAPSHOT = {
+    "snapshot-id": 1,
+    "sequence-number": 1,
+    "timestamp-ms": 1,
+    "manifest-list": "file:///none",
+    "schema-id": 0,
+    "summary": {"operation": "append"},
+}
+_STATISTICS = {
+    "snapshot-id": 1,
+    "statistics-path": "file:///none",
+    "file-size-in-bytes": 1,
+    "file-footer-size-in-bytes": 1,
+    "blob-metadata": [{"type": "a", "snapshot-id": 1, "sequence-number": 1, "fields": [1]}],
+}
+_WITH_INTEGERS: list[dict[str, Any]] = [
+    {"action": "add-snapshot", "snapshot": {**_SNAPSHOT, "parent-snapshot-id": 1, "first-row-id": 1, "added-rows": 1}},
+    {
+        "action": "set-snapshot-ref",
+        "ref-name": "main",
+        "type": "branch",
+        "snapshot-id": 1,
+        "max-ref-age-ms": 1,
+        "max-snapshot-age-ms": 1,
+        "min-snapshots-to-keep": 1,
+    },
+    {"action": "remove-snapshots", "snapshot-ids": [1, 2]},
+    {"action": "set-statistics", "statistics": _STATISTICS},
+    {"action": "remove-statistics", "snapshot-id": 1},
+    {
+        "action": "set-partition-statistics",
+        "partition-statistics": {"snapshot-id": 1, "statistics-path": "file:///none", "file-size-in-bytes": 1},
+    },
+]
+
+
+def _with_each_integer(document: Any, value: Any) -> Iterator[Any]:
+    """Yield *document* as often as it has integers, each time with *value* instead of another one of them."""
+    if isinstance(document, int):
+        yield value
+    elif isinstance(document, dict | list):
+        for key, below in document.items() if isinstance(document, dict) else enumerate(document):
+            for changed in _with_each_integer(below, value):
+                copy = document.copy()
+                copy[key] = changed
+                yield copy
+
+
+def _commit(**document: Any) -> Request:
+    return Request(method="POST", path="/", body=json.dumps({"updates": [], **document}).encode())
+
+
+@pytest.mark.parametrize("update", _WITH_INTEGERS, ids=lambda update: str(update["action"]))
+def test_an_integer_is_one_that_java_can_read(update: dict[str, Any]) -> None:
+    for right in (2**63 - 1, 7):
+        for changed in _with_each_integer(update, right):
+            (parsed,) = wire.read_commit(_commit(updates=[changed])).updates
+            assert str(right) in parsed.model_dump_json()
+    for wrong in (2**63, -(2**63) - 1, 1.0, 9007199254740993.0, True, "7"):
+        for changed in _with_each_integer(update, wrong):
+            with pytest.raises(MalformedRequest):
+                wire.read_commit(_commit(updates=[changed]))
+
+
+def test_the_integer_that_is_none_is_named() -> None:
+    update = {"action": "add-snapshot", "snapshot": {**_SNAPSHOT, "snapshot-id": 1.0}}
+    with pytest.raises(MalformedRequest, match=r"updates\.0\.snapshot\.snapshot-id: .* 64 bits"):
+        wire.read_commit(_commit(updates=[update]))
+    requirement = {"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": 9007199254740993.0}
+    with pytest.raises(MalformedRequest, match=r"requirements\.0\.snapshot-id: .* 64 bits"):
+        wire.read_commit(_commit(requirements=[requirement]))
+    change = {"identifier": {"namespace": ["a"], "name": "t"}, "requirements": [requirement], "updates": []}
+    with pytest.raises(MalformedRequest, match=r"table-changes\.0\.requirements\.0\.snapshot-id"):
+        wire.read_transaction(_commit(**{"table-changes": [change]}))
+
+
+@pytest.mark.parametrize("value", [5, True, 1.5, None, [], {}], ids=repr)
+def test_a_summary_has_strings_only(value: Any) -> None:
+    update = {"action": "add-snapshot", "snapshot": {**_SNAPSHOT, "summary": {"operation": "append", "n": value}}}
+    with pytest.raises(MalformedRequest, match="strings"):
+        wire.read_commit(_commit(updates=[update]))
+
+
 def test_a_body_that_is_no_json_is_malformed() -> None:
     for body in (b"", b"{", b"\xff", b'{"table-changes": NaN}', b"[" * 50_000, b"null", b"[]"):
         with pytest.raises(MalformedRequest):
@@ -203,6 +286,80 @@ def test_what_iceberg_go_sends_for_an_empty_map_or_list_is_taken(server: Server,
 )
 def test_a_transaction_by_another_name_is_malformed(server: Server, document: Any) -> None:
     assert (400, "BadRequestException") == server.ask("POST", "/v1/shop/transactions/commit", document).error[:2]
+
+
+def _with_a_field_more(document: Any) -> Iterator[tuple[str, Any]]:
+    """Yield *document* as often as there are objects in it, each time with one more field in one; and where that is."""
+    pairs: Any = document.items() if isinstance(document, dict) else ()
+    for key, value in enumerate(document) if isinstance(document, list) else pairs:
+        more = [("frobnicate", {**value, "frobnicate": 1})] if isinstance(value, dict) and key not in MAPS else []
+        for where, changed in (*more, *_with_a_field_more(value)):
+            copy = document.copy()
+            copy[key] = changed
+            yield f"{key}.{where}", copy
+
+
+_CREATIONS: dict[str, Any] = {
+    "tables": {
+        "name": "t",
+        "schema": {
+            "type": "struct",
+            "schema-id": 0,
+            "fields": [
+                {"id": 1, "name": "a", "type": "long", "required": False},
+                {
+                    "id": 2,
+                    "name": "b",
+                    "type": {"type": "list", "element-id": 3, "element": "long", "element-required": False},
+                    "required": False,
+                },
+            ],
+        },
+        "partition-spec": {
+            "spec-id": 0,
+            "fields": [{"source-id": 1, "field-id": 1000, "name": "a", "transform": "identity"}],
+        },
+        "write-order": {
+            "order-id": 1,
+            "fields": [{"source-id": 1, "transform": "identity", "direction": "asc", "null-order": "nulls-first"}],
+        },
+        "properties": {"a": "1"},
+    },
+    "views": {
+        "name": "v",
+        "schema": {
+            "type": "struct",
+            "schema-id": 0,
+            "fields": [{"id": 1, "name": "a", "type": "long", "required": False}],
+        },
+        "view-version": {
+            "version-id": 1,
+            "timestamp-ms": 1,
+            "schema-id": 0,
+            "summary": {"a": "1"},
+            "default-namespace": ["db"],
+            "representations": [{"type": "sql", "sql": "select 1", "dialect": "spark"}],
+        },
+        "properties": {"a": "1"},
+    },
+}
+
+
+@pytest.mark.parametrize("kind", _CREATIONS)
+def test_a_creation_with_a_field_that_is_not_known_is_refused(
+    server: Server, named: Callable[[str], str], kind: str
+) -> None:
+    path, wanted = f"/v1/shop/namespaces/db/{kind}", {**_CREATIONS[kind], "name": named("made")}
+    cases = list(_with_a_field_more(wanted))
+    assert len(cases) >= 4
+    for where, document in cases:
+        status, kind_of_error, message = server.ask("POST", path, document).error
+        assert (406, "UnsupportedOperationException") == (status, kind_of_error), where
+        assert where in message
+    for wrong in ("7", 7.0, 2**63):
+        schema = {**wanted["schema"], "fields": [{**wanted["schema"]["fields"][0], "id": wrong}]}
+        assert 400 == server.ask("POST", path, {**wanted, "schema": schema}).status
+    assert 200 == server.ask("POST", path, wanted).status
 
 
 def test_a_field_of_a_commit_by_another_name_is_unknown(server: Server, named: Callable[[str], str]) -> None:

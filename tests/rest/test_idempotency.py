@@ -17,7 +17,14 @@ from typing import Any
 
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
-from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NamespaceAlreadyExistsError,
+    NoSuchTableError,
+    NoSuchViewError,
+    TableAlreadyExistsError,
+    ViewAlreadyExistsError,
+)
 from pyiceberg.table import Transaction
 from pyiceberg.table.update import SetPropertiesUpdate
 
@@ -567,6 +574,15 @@ def _then(first: Callable[..., Any], second: Callable[..., Any]) -> Callable[...
     return called
 
 
+def raises(error: Exception) -> Callable[..., Any]:
+    """Return a function that raises *error*."""
+
+    def called(*_: Any, **__: Any) -> Any:
+        raise error
+
+    return called
+
+
 def _carry_out(handler: Handler, warehouse: Warehouse, request: Request, *_: Any) -> None:
     handler(warehouse, request)
 
@@ -821,6 +837,209 @@ def test_a_view_that_was_renamed_and_changed_since_is_not_missing(warehouse: War
     assert 204 == keys.answer(views.rename_view, warehouse, request).status
     catalog.commit_view(("db", "w"), (), (SetPropertiesUpdate(updates={"a": "1"}),))
     assert 204 == keys.answer(views.rename_view, warehouse, request).status
+
+
+def _make(catalog: Any, kind: str, name: str) -> str:
+    """Create a table or view in db; return its UUID."""
+    if kind == "view":
+        return str(catalog.create_view(("db", name), SCHEMA, SELECT).metadata.view_uuid)
+    return str(catalog.create_table(("db", name), SCHEMA).metadata.table_uuid)
+
+
+def _uuids(catalog: Any, kind: str) -> dict[str, str]:
+    """Return the tables or views in db: the UUID of each name."""
+    if kind == "view":
+        return {name[1]: str(catalog.load_view(name).metadata.view_uuid) for name in catalog.list_views("db")}
+    return {name[1]: str(catalog.load_table(name).metadata.table_uuid) for name in catalog.list_tables("db")}
+
+
+_RENAMES: dict[str, Handler] = {"table": tables.rename_table, "view": views.rename_view}
+RENAMED = pytest.mark.parametrize("kind", _RENAMES)
+
+
+def _rename(old: str = "t", new: str = "u") -> Request:
+    ends = [{"namespace": ["db"], "name": name} for name in (old, new)]
+    return asks("POST", {"source": ends[0], "destination": ends[1]})
+
+
+@pytest.mark.usefixtures("killed")
+@RENAMED
+def test_a_repeated_rename_spares_what_has_the_old_name_since(warehouse: Warehouse, kind: str) -> None:
+    """1. t is renamed to u, and the reply is lost.  2. u is renamed to w.  3. A new t is made.  4. The repeat comes."""
+    catalog, keys, request = warehouse.catalog, Idempotency(), _rename()
+    moved = _make(catalog, kind, "t")
+    assert 204 == keys.answer(_RENAMES[kind], warehouse, request).status
+    getattr(catalog, f"rename_{kind}")(("db", "u"), ("db", "w"))
+    made = _make(catalog, kind, "t")
+    with pytest.raises((NoSuchTableError, NoSuchViewError)):
+        keys.answer(_RENAMES[kind], warehouse, request)
+    assert {"t": made, "w": moved} == _uuids(catalog, kind)
+
+
+@RENAMED
+def test_a_rename_that_was_paused_spares_what_was_created_since(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    catalog, operating = warehouse.catalog, warehouse.catalog.operating
+    _make(catalog, kind, "t")
+    made = []
+
+    def pause(*_: Any) -> None:
+        monkeypatch.setattr(catalog, "operating", operating)
+        getattr(catalog, f"drop_{kind}")(("db", "t"))
+        made.append(_make(catalog, kind, "t"))
+
+    monkeypatch.setattr(catalog, "operating", both(pause, operating))
+    with pytest.raises((NoSuchTableError, NoSuchViewError)):
+        _RENAMES[kind](warehouse, replace(_rename(), headers={}))
+    assert {"t": made[0]} == _uuids(catalog, kind)
+
+
+def test_a_view_whose_metadata_cannot_be_read_can_be_renamed(warehouse: Warehouse) -> None:
+    catalog = warehouse.catalog
+    for number, headers in enumerate(({}, {"idempotency-key": new_key()})):
+        _make(catalog, "view", "t")
+        Path(catalog.view_location(("db", "t")).removeprefix("file://")).unlink()
+        request = replace(_rename(new=f"u{number}"), headers=headers)
+        assert 204 == Idempotency().answer(views.rename_view, warehouse, request).status
+
+
+def _new_view(warehouse: Warehouse, endpoint: str) -> tuple[Handler, Request]:
+    """Return a request that makes the view db.v."""
+    if endpoint == "create_view":
+        return views.create_view, asks(
+            "POST", {"name": "v", "schema": SCHEMA_JSON, "view-version": _VERSION}, namespace="db"
+        )
+    warehouse.catalog.create_view(("db", "v"), SCHEMA, SELECT)
+    location = warehouse.catalog.view_location(("db", "v"))
+    warehouse.catalog.drop_view(("db", "v"))
+    return views.register_view, asks("POST", {"name": "v", "metadata-location": location}, namespace="db")
+
+
+NEW_VIEWS = pytest.mark.parametrize("endpoint", ["create_view", "register_view"])
+
+
+@NEW_VIEWS
+def test_a_repeat_is_not_answered_with_the_view_of_another_client(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, endpoint: str
+) -> None:
+    catalog, keys = warehouse.catalog, Idempotency()
+    handler, request = _new_view(warehouse, endpoint)
+    with monkeypatch.context() as patched, pytest.raises(LockTimeout):
+        patched.setattr(catalog, endpoint, raises(LockTimeout("busy")))
+        keys.answer(handler, warehouse, request)
+    made = catalog.create_view(("db", "v"), SCHEMA, SELECT)
+    with pytest.raises(ViewAlreadyExistsError if endpoint == "create_view" else CommitStateUnknown):
+        keys.answer(handler, warehouse, request)
+    assert made.metadata == catalog.load_view(("db", "v")).metadata
+
+
+@NEW_VIEWS
+@pytest.mark.parametrize("happened", ["nothing", "changed", "got no lock"])
+def test_a_repeat_is_answered_with_its_own_view(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, endpoint: str, happened: str
+) -> None:
+    catalog, keys = warehouse.catalog, Idempotency()
+    handler, request = _new_view(warehouse, endpoint)
+    with monkeypatch.context() as patched:
+        patched.setattr(Answered, "end", lambda *_: None)
+        if happened == "got no lock":
+            patched.setattr(catalog, endpoint, raises(LockTimeout("busy")))
+            with pytest.raises(LockTimeout):
+                keys.answer(handler, warehouse, request)
+        else:
+            assert 200 == keys.answer(handler, warehouse, request).status
+    if happened == "changed":
+        catalog.commit_view(("db", "v"), (), (SetPropertiesUpdate(updates={"a": "1"}),))
+    if (endpoint, happened) == ("register_view", "changed"):
+        with pytest.raises(CommitStateUnknown):
+            keys.answer(handler, warehouse, request)
+        return
+    again = keys.answer(handler, warehouse, request)
+    assert (200, catalog.view_location(("db", "v"))) == (again.status, json.loads(again.body)["metadata-location"])
+
+
+def _commits(catalog: Any, *keys: str) -> list[str]:
+    """Set properties of db.t, each in a commit of its own; return where its metadata has been."""
+    places = []
+    for key in keys:
+        with catalog.load_table(("db", "t")).transaction() as transaction:
+            transaction.set_properties({key: "1"})
+        places.append(catalog.metadata_location(("db", "t")))
+    return places
+
+
+@pytest.mark.parametrize("seed", range(32))
+def test_a_repeated_overwrite_of_a_table_loses_no_later_commit(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """The first copy registers an older, newer or foreign file, or fails before that; then others commit, or none."""
+    chance, catalog, keys = random.Random(seed), warehouse.catalog, Idempotency()
+    first = catalog.create_table(("db", "t"), SCHEMA).metadata_location
+    limit = {"write.metadata.previous-versions-max": chance.choice(["1", "2", "100"])}
+    with catalog.load_table(("db", "t")).transaction() as transaction:
+        transaction.set_properties(limit)
+    places = [catalog.metadata_location(("db", "t")), *_commits(catalog, "a", "b", "c")]
+    foreign = catalog.create_table(("db", "other"), SCHEMA, properties=limit).metadata_location
+    base = chance.choice([places[-1], places[1]])
+    catalog.register_table(("db", "t"), base, overwrite=True)
+    wanted = chance.choice([each for each in (first, *places, foreign) if each != base])
+    document = {"name": "t", "metadata-location": wanted, "overwrite": True}
+    request, landed, register = asks("POST", document, namespace="db"), chance.random() < 0.5, catalog.register_table
+
+    def killed(*arguments: Any, **options: Any) -> Any:
+        if landed:
+            register(*arguments, **options)
+        raise LockTimeout("killed")
+
+    with monkeypatch.context() as patched, pytest.raises(LockTimeout):
+        patched.setattr(catalog, "register_table", killed)
+        keys.answer(tables.register_table, warehouse, request)
+    later = [f"later{number}" for number in range(chance.choice([0, 0, 1, 2, 4]))]
+    _commits(catalog, *later)
+    before = catalog.metadata_location(("db", "t"))
+    listed = [entry.metadata_file for entry in catalog.load_table(("db", "t")).metadata.metadata_log]
+    try:
+        keys.answer(tables.register_table, warehouse, request)
+    except CommitStateUnknown:
+        assert before == catalog.metadata_location(("db", "t"))
+        assert later
+        assert not landed or wanted not in listed, "it can be told"
+    else:
+        assert landed or not later, "nothing was done"
+        assert catalog.metadata_location(("db", "t")) == (before if landed else wanted)
+        assert later == sorted(catalog.load_table(("db", "t")).properties.keys() & set(later))
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_repeated_registration_that_finds_another_table_is_unknown(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, overwrite: bool
+) -> None:
+    catalog, keys = warehouse.catalog, Idempotency()
+    location = catalog.create_table(("db", "u"), SCHEMA).metadata_location
+    document = {"name": "t", "metadata-location": location, "overwrite": overwrite}
+    request = asks("POST", document, namespace="db")
+    with monkeypatch.context() as patched, pytest.raises(LockTimeout):
+        patched.setattr(catalog, "register_table", raises(LockTimeout("busy")))
+        keys.answer(tables.register_table, warehouse, request)
+    made = catalog.create_table(("db", "t"), SCHEMA).metadata_location
+    with pytest.raises(CommitStateUnknown):
+        keys.answer(tables.register_table, warehouse, request)
+    assert made == catalog.metadata_location(("db", "t"))
+
+
+def test_a_registration_with_a_key_replaces_only_what_it_has_seen(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its server is paused after the look, and another one carries the repeat out."""
+    catalog = warehouse.catalog
+    first = catalog.create_table(("db", "t"), SCHEMA).metadata_location
+    _commits(catalog, "a")
+    request = asks("POST", {"name": "t", "metadata-location": first, "overwrite": True}, namespace="db")
+    monkeypatch.setattr(Answered, "begin", both(Answered.begin, lambda *_: _commits(catalog, "later")))
+    with pytest.raises(CommitFailedException):
+        Idempotency().answer(tables.register_table, warehouse, request)
+    assert "later" in catalog.load_table(("db", "t")).properties
 
 
 def test_every_route_that_commits_is_known_as_one() -> None:

@@ -104,6 +104,18 @@ def test_all_settings_are_read_and_files_are_sought_in_the_folder_of_the_file(tm
     assert not authentication.proxy.has("")
 
 
+def test_the_access_log_is_in_the_folder_of_the_file_unless_it_is_the_standard_output(tmp_path: Path) -> None:
+    file = tmp_path / "serve.toml"
+    for given, expected in (
+        ("access.log", str(tmp_path / "access.log")),
+        ("/var/log/access.log", "/var/log/access.log"),
+        ("-", "-"),
+        ("", ""),
+    ):
+        assert expected == read(file, f'access-log = "{given}"\n').access_log
+    assert "" == read(file, "").access_log
+
+
 def test_every_setting_is_in_the_document() -> None:
     sections = [line.strip() for line in _ALL.splitlines() if line.startswith("[")]
     keys = [line.partition(" = ")[0] for line in _ALL.splitlines() if " = " in line]

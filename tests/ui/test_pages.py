@@ -635,6 +635,26 @@ def test_a_reader_sees_only_what_it_may_read(guarded: InProcess, shop: Coordinat
     page(guarded, "/ui/shop/", 404, headers=cookie("eve"))
 
 
+@pytest.mark.parametrize("tables", ["db.orders, secret.t", "secret.t, db.orders"])
+def test_a_commit_to_several_tables_is_shown_to_who_may_read_all_of_them(
+    guarded: InProcess, shop: CoordinatedCatalog, tables: str
+) -> None:
+    event = CommitEnded(
+        table=tables,
+        request_id="0123456789abcdef",
+        status="FAILURE",
+        waited_ms=0,
+        held_ms=0,
+        tries=1,
+        rebased=False,
+        reason="the head of secret.t moved",
+    )
+    guarded.application._warehouses.chosen("shop").catalog.events.emit(event)
+    path = "/ui/shop/request?id=0123456789abcdef"
+    assert "the head of secret.t moved" in page(guarded, path, headers=cookie("ann")).text
+    assert "secret.t" not in page(guarded, path, headers=cookie("bob")).text
+
+
 def test_less_in_a_namespace_is_less_than_the_whole_catalog(guarded: InProcess, shop: CoordinatedCatalog) -> None:
     """Who administers all but one namespace frees nothing there, does not reap, and reads no audit line of it."""
     most = cookie("most")
