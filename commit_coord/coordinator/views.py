@@ -124,7 +124,9 @@ class ViewCommit(LatchedCommit):
     def _plan(self) -> PlanResult:
         found = self._store.find(self._view)
         base = None if found is None else found.location
-        head = None if base is None else view_metadata.read(self._services.store.file_io(base), base)
+        head, unknown = None, list[str]()
+        if base is not None:
+            head, unknown = view_metadata.read_with_unknown(self._services.store.file_io(base), base)
         try:
             made = self._change(head)
         except CommitFailedException as error:
@@ -132,6 +134,11 @@ class ViewCommit(LatchedCommit):
         if made is head:
             assert base is not None, "a view that exists has a pointer"
             return Answered(payload=CommittedView(metadata=head, location=base))
+        if unknown:
+            raise InvalidView(
+                f"the view has the field {unknown[0]}, which a commit from here would drop; change it with the engine "
+                "that has written it"
+            )
         location = self._registered or self._new_location(made, base)
         return Planned(base=base, location=location, payload=CommittedView(metadata=made, location=location))
 

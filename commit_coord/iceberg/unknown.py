@@ -112,6 +112,20 @@ def surviving(unknown: Unknown, before: Json, after: Json) -> Unknown:
     return Unknown(unknown.own, {at: each for at, each in unknown.below.items() if is_same(*at)})
 
 
+def lost_fields(given: Any, kept: Any) -> Iterator[str]:
+    """Yield the paths of the fields of *given* that *kept* lacks."""
+    if isinstance(given, dict) and isinstance(kept, dict):
+        for key, value in given.items():
+            if key not in kept:
+                if value is not None:
+                    yield key
+            else:
+                yield from (f"{key}.{below}" for below in lost_fields(value, kept[key]))
+    elif isinstance(given, list) and isinstance(kept, list):
+        for number, (one, other) in enumerate(zip(given, kept, strict=False)):
+            yield from (f"{number}.{below}" for below in lost_fields(one, other))
+
+
 def _of(raw: Json, level: _Level) -> Unknown:
     below = {
         (key, identity): found

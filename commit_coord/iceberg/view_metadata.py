@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal, assert_never
 
 from pydantic import Field
+from pydantic_core import from_json
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
@@ -26,6 +27,8 @@ from pyiceberg.table.update import (
 from pyiceberg.typedef import IcebergBaseModel
 from pyiceberg.utils.properties import property_as_bool, property_as_int
 from pyiceberg.view.metadata import ViewHistoryEntry, ViewMetadata, ViewVersion
+
+from commit_coord.iceberg.unknown import lost_fields
 
 _FORMAT_VERSION: Literal[1] = 1
 _LAST_ADDED = -1
@@ -359,14 +362,25 @@ def read(io: FileIO, location: str) -> ViewMetadata:
         FileNotFoundError: There is no such file.
         InvalidView: It has no metadata of a view.
     """
+    return read_with_unknown(io, location)[0]
+
+
+def read_with_unknown(io: FileIO, location: str) -> tuple[ViewMetadata, list[str]]:
+    """Return the metadata in the file at *location*, and the paths of the fields there that the models do not know.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        InvalidView: It has no metadata of a view.
+    """
     with io.new_input(location).open() as stream:
         data = stream.read()
     try:
-        metadata = ViewMetadata.model_validate_json(gzip.decompress(data) if _is_gzipped(location) else data)
+        raw = from_json(gzip.decompress(data) if _is_gzipped(location) else data)
+        metadata = ViewMetadata.model_validate(raw)
         schema_of(metadata)
     except (ValueError, OSError) as error:
         raise InvalidView(f"no metadata of a view: {location}: {error}") from error
-    return metadata
+    return metadata, list(lost_fields(raw, metadata.model_dump(mode="json")))
 
 
 def _is_gzipped(location: str) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import uuid
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar
 
@@ -21,6 +21,7 @@ from pyiceberg.table.update import AssertCreate, TableUpdate
 from pyiceberg.typedef import IcebergBaseModel, Identifier
 from pyiceberg.view.metadata import ViewVersion
 
+from commit_coord.iceberg.unknown import lost_fields
 from commit_coord.iceberg.variant import with_variants
 from commit_coord.iceberg.view_metadata import AnyViewUpdate, SameView
 from commit_coord.rest import fields
@@ -294,7 +295,7 @@ def refuse_lost(given: Sequence[Any], updates: Sequence[IcebergBaseModel], where
     for number, (update, parsed) in enumerate(zip(given, updates, strict=True)):
         kept = parsed.model_dump(mode="json")
         _refuse_inexact(update, kept, f"{where}.{number}")
-        for lost in _lost(update, kept):
+        for lost in lost_fields(update, kept):
             if (update.get("action"), lost) not in _SAID_TWICE:
                 raise UnsupportedRequest(f"this server does not know the field {where}.{number}.{lost}")
 
@@ -302,20 +303,6 @@ def refuse_lost(given: Sequence[Any], updates: Sequence[IcebergBaseModel], where
 def _refuse_inexact(given: Any, kept: Any, where: str) -> None:
     for path in fields.inexact(given, kept, where):
         raise MalformedRequest(f"Malformed request: {path}: it must be an integer of 64 bits, written as one")
-
-
-def _lost(given: Any, kept: Any) -> Iterator[str]:
-    """Yield the paths of the fields of *given* that *kept* lacks."""
-    if isinstance(given, dict) and isinstance(kept, dict):
-        for key, value in given.items():
-            if key not in kept:
-                if value is not None:
-                    yield key
-            else:
-                yield from (f"{key}.{below}" for below in _lost(value, kept[key]))
-    elif isinstance(given, list) and isinstance(kept, list):
-        for number, (one, other) in enumerate(zip(given, kept, strict=False)):
-            yield from (f"{number}.{below}" for below in _lost(one, other))
 
 
 class RegisterTable(IcebergBaseModel):
@@ -354,7 +341,7 @@ def read_creation(request: Request, model: type[M]) -> M:
     given, kept = fields.read(request.body), wanted.model_dump(mode="json")
     for part in sorted(given.keys() & kept.keys()):
         _refuse_inexact(given[part], kept[part], part)
-        for lost in _lost(given[part], kept[part]):
+        for lost in lost_fields(given[part], kept[part]):
             raise UnsupportedRequest(f"this server does not know the field {part}.{lost}")
     return wanted
 

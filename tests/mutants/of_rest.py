@@ -190,9 +190,16 @@ MUTANTS: tuple[Mutant, ...] = (
         _KEYS + "a_repeat_is_not_answered_with_the_view_of_another_client[memory-register_view]",
     ),
     Mutant(
+        "a-commit-drops-fields-of-a-view",
+        "coordinator/views.py",
+        "        if unknown:\n",
+        "        if False:\n",
+        "tests/rest/test_views.py::test_a_commit_drops_no_field_of_a_view_that_the_server_does_not_know",
+    ),
+    Mutant(
         "a-creation-drops-fields",
         "rest/wire.py",
-        "        for lost in _lost(given[part], kept[part]):\n",
+        "        for lost in lost_fields(given[part], kept[part]):\n",
         "        for lost in ():\n",
         "tests/rest/test_fields.py::test_a_creation_with_a_field_that_is_not_known_is_refused",
     ),

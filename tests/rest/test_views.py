@@ -156,6 +156,27 @@ def test_a_view_is_registered_from_its_file(server: Server, client: RestCatalog,
     assert (404, "NotFoundException") == answer.error[:2]
 
 
+@pytest.mark.parametrize("where", ["", "versions.0", "versions.0.representations.0", "schemas.0", "schemas.0.fields.0"])
+def test_a_commit_drops_no_field_of_a_view_that_the_server_does_not_know(
+    server: Server, client: RestCatalog, name: Name, tmp_path: Path, where: str
+) -> None:
+    client.create_view(name, SCHEMA, SELECT)
+    metadata = server.ask("GET", view_path(name)).json["metadata"]
+    client.drop_view(name)
+    place = metadata
+    for key in filter(None, where.split(".")):
+        place = place[int(key) if key.isdigit() else key]
+    place["storage-table"] = {"name": "s"}
+    file = tmp_path / "view.metadata.json"
+    file.write_text(json.dumps(metadata))
+    client.register_view(name, f"file://{file}")
+    update = {"action": "set-properties", "updates": {"a": "1"}}
+    status, _, message = server.ask("POST", view_path(name), {"requirements": [], "updates": [update]}).error
+    assert 400 == status
+    assert f"{where}.storage-table".lstrip(".") in message
+    assert metadata == server.ask("GET", view_path(name)).json["metadata"]
+
+
 def test_a_namespace_with_a_view_is_not_dropped(
     client: RestCatalog, server: Server, named: Callable[[str], str]
 ) -> None:
