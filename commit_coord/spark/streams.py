@@ -91,8 +91,9 @@ class Batch:
             return False
         if int(last) == self.number and self._is_last(table, query) and planned in ("", self.planned):
             return True
+        is_older = bool(query) and query == self.query_id and (int(last) > self.number or bool(self.planned))
         raise CommitNotApplied(
-            _OLDER if query and query == self.query_id and self.planned else _ANOTHER,
+            _OLDER if is_older else _ANOTHER,
             writer_id=self.writer_id,
             batch=self.number,
             query=self.query_id or None,
