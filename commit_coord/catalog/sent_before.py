@@ -143,7 +143,9 @@ class SentBefore:
         Raises:
             CommitStateUnknown: The journal has the commit, and says that it is in the table that was meant.
         """
-        if self.request_id is not None and self.coordinator.remembers(self.request_id, self.table_uuid):
+        if self.request_id is None or self.table_uuid is None:
+            return  # nobody asked for this table and no other
+        if self.coordinator.remembers(self.request_id, self.table_uuid):
             raise CommitStateUnknown(
                 "the commit has landed, and its table was renamed or dropped since, so its state can't be returned; do "
                 "not repeat the commit, and keep its files",

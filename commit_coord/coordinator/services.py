@@ -145,7 +145,7 @@ class Services:
         metadata, location = self.load(table)
         return self.recall(table, metadata, location, request_id)
 
-    def remembers(self, request_id: str, table_uuid: UUID | None) -> bool:
+    def remembers(self, request_id: str, table_uuid: UUID) -> bool:
         """Return whether the journal has the request as a commit to the table of this UUID, whatever its name is."""
         entry = self.locks.recall(request_id)
         return entry is not None and entry.table_uuid == str(table_uuid)

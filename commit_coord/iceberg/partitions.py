@@ -149,3 +149,12 @@ class _Values:
             return bool(lower <= last and first <= upper)
         except (TypeError, ValueError):
             return True  # the field's type is not known, or its values can't be compared
+
+
+def is_hidden(below: str) -> bool:
+    """Return whether Hive and Spark pass over the file at *below*, a path in its folder.
+
+    Their writers have there what is not committed: files of failed attempts, marks, summaries of Parquet. A folder with
+    ``=`` in its name is a partition.
+    """
+    return any(part.startswith(".") or (part.startswith("_") and "=" not in part) for part in below.split("/"))

@@ -35,6 +35,7 @@ from pyiceberg.typedef import Record
 
 from commit_coord.errors import InternalError
 from commit_coord.iceberg.bounds import sound_bounds
+from commit_coord.iceberg.partitions import is_hidden
 from commit_coord.spark.schema import file_schema
 from commit_coord.spark.transforms import decode_folders, source_path, transform_distinct
 
@@ -140,7 +141,7 @@ def written_files(target: Target) -> list[DataFile]:
         found_metrics = sound_bounds(statistics.to_serialized_dict(), target.schema)
         return target.data_file(f"{target.folder}/{relative}", info.size, partition, found_metrics)
 
-    rows = [info for info in listed if info.is_file and not any(map(_hidden, _below(info, root)))]
+    rows = [info for info in listed if info.is_file and not is_hidden(_below(info, root))]
     with ThreadPoolExecutor(_READERS, "commit-coord-footers") as pool:
         result = list(pool.map(read, rows))
     for info, data_file in zip(rows, result, strict=True):
@@ -149,13 +150,8 @@ def written_files(target: Target) -> list[DataFile]:
     return [data_file for data_file in result if data_file is not None]
 
 
-def _hidden(name: str) -> bool:
-    """Return whether Spark ignores files of this name: files of failed attempts, summaries of Parquet."""
-    return name.startswith(".") or (name.startswith("_") and "=" not in name)
-
-
-def _below(info: pafs.FileInfo, root: str) -> list[str]:
-    return str(info.path)[len(root) :].strip("/").split("/")
+def _below(info: pafs.FileInfo, root: str) -> str:
+    return str(info.path)[len(root) :].strip("/")
 
 
 def _field_ids(schema: pa.Schema) -> dict[str, int]:
@@ -210,7 +206,7 @@ def tidy_folder(target: Target, kept: Sequence[DataFile]) -> None:
         filesystem, root = _filesystem(target.io, target.folder)
         wanted = {data_file.file_path[len(target.folder) :].strip("/") for data_file in kept}
         for info in filesystem.get_file_info(pafs.FileSelector(root, recursive=True, allow_not_found=True)):
-            if info.is_file and "/".join(_below(info, root)) not in wanted:
+            if info.is_file and _below(info, root) not in wanted:
                 filesystem.delete_file(info.path)
     except Exception:
         logger.warning("leftovers of a job could not be deleted: %s", target.folder, exc_info=True)

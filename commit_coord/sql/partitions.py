@@ -15,7 +15,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 
 from commit_coord.errors import StatementError
 from commit_coord.iceberg.named_partitions import partition_filter, partition_levels
-from commit_coord.iceberg.partitions import partition_level
+from commit_coord.iceberg.partitions import is_hidden, partition_level
 from commit_coord.protocol.hierarchy import Operation
 from commit_coord.sql.matching import delete
 from commit_coord.sql.show import Answer, message
@@ -128,12 +128,7 @@ def _parquet_files(location: str) -> list[str]:
     except OSError as error:
         raise StatementError("the location can't be listed", location=location, reason=error) from error
     files = [info.path for info in found if info.is_file]  # whatever their suffix: Hive's have none
-    return [before + file for file in files if not _hidden(file[len(path.rstrip("/")) :])]
-
-
-def _hidden(below: str) -> bool:
-    """Return whether Hive and Spark pass over a file: their writers have what is not committed in such folders."""
-    return any(part.startswith(".") or (part.startswith("_") and "=" not in part) for part in below.split("/"))
+    return [before + file for file in files if not is_hidden(file[len(path.rstrip("/")) :])]
 
 
 def drop_partitions(statement: DropPartitions, table: CoordinatedTable) -> Answer:

@@ -218,8 +218,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-request-is-forgotten-with-the-name-of-its-table",
         "catalog/sent_before.py",
-        "self.request_id is not None and self.coordinator.remembers(self.request_id, self.table_uuid)",
-        "False",
+        "        if self.coordinator.remembers(self.request_id, self.table_uuid):\n",
+        "        if not self.coordinator:\n",
         _ASKED + "a_commit_that_landed_before_its_table_was_renamed_is_not_refused",
     ),
     Mutant(

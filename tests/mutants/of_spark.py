@@ -100,9 +100,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "spark-summaries-are-files-of-rows",
-        "spark/files.py",
-        'return name.startswith(".") or (name.startswith("_") and "=" not in name)',
-        'return name.startswith((".", "_temporary", "_SUCCESS"))',
+        "iceberg/partitions.py",
+        'any(part.startswith(".") or (part.startswith("_") and "=" not in part) for',
+        'any(part.startswith((".", "_temporary", "_SUCCESS")) for',
         f"{_ROWS}test_only_files_of_rows_are_committed_whatever_the_session_says[parquet__summary__metadata__level-ALL]",
     ),
     Mutant(

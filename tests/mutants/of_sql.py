@@ -216,7 +216,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "sql-hidden-files-registered",
         "sql/partitions.py",
-        'if not _hidden(file[len(path.rstrip("/")) :])]',
+        'if not is_hidden(file[len(path.rstrip("/")) :])]',
         "if file]",
         f"{_ROWS}test_files_that_writers_hide_are_not_registered",
     ),

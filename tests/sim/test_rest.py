@@ -264,7 +264,7 @@ def test_a_guard_that_is_gone_is_missed(
     remove: Patch, under: str, promise: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Within so many runs the promise is broken; with the guard it is kept in all of them. No kind of fault is idle."""
-    plans = [FAULTS[under](draw_rest(seed)) for seed in range(1, 251)]
+    plans = [FAULTS[under](draw_rest(seed)) for seed in range(1, 251)]  # the rarest: 24 of 1,500 runs break NoneTwice
 
     def breaks(plan: Plan) -> bool:
         return any(one.startswith(promise) for one in simulate_rest(plan).broken)
