@@ -256,8 +256,11 @@ class CommitTable(IcebergBaseModel):
         return any(isinstance(requirement, AssertCreate) for requirement in self.requirements)
 
 
-_SAID_TWICE = frozenset({("add-schema", "last-column-id"), ("set-statistics", "snapshot-id")})
-"""Deprecated fields of updates that repeat another field of the same update."""
+_REDUNDANT = frozenset(
+    {("add-schema", "last-column-id"), ("set-statistics", "snapshot-id"), ("partition-spec", "type")}
+)
+"""Fields that add nothing, each with the action of its update or with the part of its creation: deprecated fields
+that repeat another one, and the ``"type": "struct"`` that DuckDB gives a partition spec."""
 
 
 def read_commit(request: Request) -> CommitTable:
@@ -296,7 +299,7 @@ def refuse_lost(given: Sequence[Any], updates: Sequence[IcebergBaseModel], where
         kept = parsed.model_dump(mode="json")
         _refuse_inexact(update, kept, f"{where}.{number}")
         for lost in lost_fields(update, kept):
-            if (update.get("action"), lost) not in _SAID_TWICE:
+            if (update.get("action"), lost) not in _REDUNDANT:
                 raise UnsupportedRequest(f"this server does not know the field {where}.{number}.{lost}")
 
 
@@ -342,7 +345,8 @@ def read_creation(request: Request, model: type[M]) -> M:
     for part in sorted(given.keys() & kept.keys()):
         _refuse_inexact(given[part], kept[part], part)
         for lost in lost_fields(given[part], kept[part]):
-            raise UnsupportedRequest(f"this server does not know the field {part}.{lost}")
+            if (part, lost) not in _REDUNDANT:
+                raise UnsupportedRequest(f"this server does not know the field {part}.{lost}")
     return wanted
 
 

@@ -5,7 +5,6 @@ A table has the columns ``key`` (long) and ``value`` (string), and ``note`` (str
 
 from __future__ import annotations
 
-import importlib.resources
 import json
 import os
 import shutil
@@ -21,6 +20,7 @@ from pyiceberg.types import StringType
 from commit_coord.local import NotInstalled
 from commit_coord.local.java import LOG4J, compile_java, find_java, pyspark_jars
 from commit_coord.local.maven import maven_class_path
+from commit_coord.testing.rows.read.readers import connect_duckdb
 
 SHOP = "shop"
 """What the catalog is called by its clients."""
@@ -112,23 +112,12 @@ class DuckDB(Sql):
     text = "VARCHAR"
 
     def __init__(self, url: str) -> None:
-        import duckdb
-
-        self._connection = duckdb.connect(
-            config={
-                "allow_unsigned_extensions": "true",
-                "autoinstall_known_extensions": "false",
-                "autoload_known_extensions": "false",
-                "threads": 1,
-            }
-        )
-        for name in ("httpfs", "avro", "iceberg"):
-            (version,) = (importlib.resources.files(f"duckdb_extension_{name}") / "extensions").iterdir()
-            self._connection.load_extension(str(version / f"{name}.duckdb_extension"))
+        self._connection = connect_duckdb("httpfs", "avro", "iceberg")
         self.ask(f"ATTACH '{WAREHOUSE}' AS {SHOP} (TYPE iceberg, ENDPOINT '{url}', AUTHORIZATION_TYPE 'none')")
 
     def ask(self, statement: str) -> list[Row]:
-        return self._connection.execute(statement.replace("`", '"')).fetchall()
+        rows: list[Row] = self._connection.execute(statement.replace("`", '"')).fetchall()
+        return rows
 
     def close(self) -> None:
         self._connection.close()

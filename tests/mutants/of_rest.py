@@ -204,6 +204,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/rest/test_fields.py::test_a_creation_with_a_field_that_is_not_known_is_refused",
     ),
     Mutant(
+        "the-type-that-duckdb-gives-a-spec-is-unknown",
+        "rest/wire.py",
+        ', ("partition-spec", "type")}',
+        "}",
+        "tests/rest/test_duckdb.py::test_a_table_is_created_changed_evolved_renamed_and_read_back",
+    ),
+    Mutant(
         "integers-are-taken-in-any-form",
         "rest/fields.py",
         "not (type(given) is int and -(2**63) <= given < 2**63)",

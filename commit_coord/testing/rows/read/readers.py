@@ -151,10 +151,12 @@ def ours(location: str, schema: Schema, where: Where) -> Bag:
     return bag(table.scan(row_filter=expression(where)).to_arrow(), schema.as_struct())
 
 
-# DuckDB. In a process of its own: what it can't read may end the process.
+def connect_duckdb(*extensions: str) -> Any:
+    """Return a connection to DuckDB in this process, with *extensions* from their packages.
 
-
-def _serve(pipe: Connection) -> None:
+    Args:
+        extensions: For example ``"iceberg"``; each after those that it needs.
+    """
     import duckdb
 
     connection = duckdb.connect(
@@ -165,9 +167,19 @@ def _serve(pipe: Connection) -> None:
             "threads": 1,
         }
     )
-    for name in ("avro", "iceberg"):
+    for name in extensions:
         (version,) = (importlib.resources.files(f"duckdb_extension_{name}") / "extensions").iterdir()
         connection.load_extension(str(version / f"{name}.duckdb_extension"))
+    return connection
+
+
+# DuckDB. In a process of its own: what it can't read may end the process.
+
+
+def _serve(pipe: Connection) -> None:
+    import duckdb
+
+    connection = connect_duckdb("avro", "iceberg")
     connection.execute("SET TimeZone = 'UTC'")
     while query := pipe.recv():
         try:
