@@ -115,7 +115,7 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
         changes = PhaseChanges(self.phases, self.servers, self.migrating)
         self._writer_properties = WriterProperties(self.settings.lock_impl, changes, self.servers, self.guards)
         self.administration = Administration(
-            self.metastore, self.pointers, self.servers, self._writer_properties, SYSTEM_CLOCK
+            self.metastore, self.pointers, self.servers, self._writer_properties, self.common_lock, SYSTEM_CLOCK
         )
         self.table_format = TableFormat(
             longest=self.settings.hive_table_property_max_size,
@@ -127,7 +127,7 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
             servers=self.servers,
             pointers=view_pointers,
             administration=Administration(
-                self.metastore, view_pointers, self.servers, self._writer_properties, SYSTEM_CLOCK
+                self.metastore, view_pointers, self.servers, self._writer_properties, self.common_lock, SYSTEM_CLOCK
             ),
             common_lock=self.common_lock,
             table_format=self.table_format,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -77,13 +79,14 @@ def named(name: tuple[str, str], kind: str, location: str) -> Any:
     return SimpleNamespace(dbName=name[0], tableName=name[1], tableType=table_type, parameters=parameters)
 
 
-def administration(metastore: Any, kind: str) -> Administration:
-    """Return what changes the tables, or the views, of *metastore*."""
+def administration(metastore: Any, kind: str, common_lock: Any = None) -> Administration:
+    """Return what changes the tables, or the views, of *metastore*; it ignores conditions if there is a lock."""
     clock: Any = SimpleNamespace(sleep=lambda seconds: None, random=lambda: 0.5)
-    able = SimpleNamespace(server="s", compare_and_set=CompareAndSet.HONOURED)
-    servers: Any = SimpleNamespace(capabilities=lambda: able)
+    compares = CompareAndSet.HONOURED if common_lock is None else CompareAndSet.IGNORED
+    servers: Any = SimpleNamespace(capabilities=lambda: SimpleNamespace(server="s", compare_and_set=compares))
     properties: Any = SimpleNamespace(refuse_others=lambda table, parameters: None)
-    return Administration(metastore, KINDS[kind][2](metastore, clock), servers, properties, clock)
+    pointers = KINDS[kind][2](metastore, clock)
+    return Administration(metastore, pointers, servers, properties, common_lock, clock)
 
 
 def rename(metastore: Metastore, kind: str) -> None:
@@ -98,6 +101,44 @@ def test_a_rename_that_comes_late_is_a_rename(kind: str, delay: int) -> None:
     metastore.tables[OLD] = named(OLD, kind, "mine")
     rename(metastore, kind)
     assert {NEW: "mine"} == {name: table.parameters[METADATA_LOCATION] for name, table in metastore.tables.items()}
+
+
+class LockOnlyWriter(Metastore):
+    """Another client commits to OLD before the call of number *moment*, or as soon as it gets the lock."""
+
+    def __init__(self, moment: int) -> None:
+        super().__init__(0)
+        self.altered = 1  # no reply is lost
+        self._moment, self._is_held = moment, False
+
+    @contextmanager
+    def of(self, table: tuple[str, str]) -> Iterator[None]:
+        assert (table, self._is_held) == (OLD, False)
+        self._is_held = True
+        yield
+        self._is_held = False
+
+    def _tick(self) -> None:
+        self._moment -= 1
+        if self._moment < 0 and not self._is_held and OLD in self.tables:
+            self.tables[OLD].parameters[METADATA_LOCATION] = "theirs"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("moment", range(6))
+def test_a_rename_without_a_condition_takes_no_commit_back(kind: str, moment: int) -> None:
+    metastore = LockOnlyWriter(moment)
+    metastore.tables[OLD] = named(OLD, kind, "mine")
+    seen: list[str] = []
+    carry_out = metastore._carry_out
+
+    def look(old: Any, new: Any) -> None:
+        seen.append(metastore.tables[old].parameters[METADATA_LOCATION])
+        carry_out(old, new)
+
+    metastore._carry_out = look  # type: ignore[method-assign]
+    administration(metastore, kind, metastore).rename(OLD, NEW)
+    assert seen == [metastore.tables[NEW].parameters[METADATA_LOCATION]]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 from pyiceberg.exceptions import NoSuchNamespaceError, TableAlreadyExistsError
 from pyiceberg.typedef import Identifier
 
+from commit_coord.catalog.metastore.common_lock import CommonLock
 from commit_coord.catalog.metastore.hive_table import METADATA_LOCATION
 from commit_coord.catalog.metastore.pointers import AGAIN, MODIFIED, Pointers
 from commit_coord.catalog.metastore.properties import WriterProperties
@@ -19,6 +22,7 @@ from commit_coord.hms.client import MetastoreClient
 from commit_coord.hms.connection import InvalidOperation, LostReply, MetaError, NoSuchObject, ServerFailed
 from commit_coord.hms.probe import CompareAndSet
 from commit_coord.iceberg.attempt import table_name
+from commit_coord.interrupts import to_its_end
 from commit_coord.protocol.backoff import next_wait
 from commit_coord.protocol.commit import SwapResult
 
@@ -36,6 +40,7 @@ class Administration:
         pointers: How tables are found and created.
         servers: What its servers can do.
         properties: What tables declare of their writers.
+        common_lock: Under which a table is renamed on a server that ignores the condition of an alter.
         clock: Time and random numbers.
     """
 
@@ -45,10 +50,11 @@ class Administration:
         pointers: Pointers,
         servers: Servers,
         properties: WriterProperties,
+        common_lock: CommonLock,
         clock: Clock,
     ) -> None:
         self._client, self._pointers, self._servers = client, pointers, servers
-        self._properties, self._clock = properties, clock
+        self._properties, self._common_lock, self._clock = properties, common_lock, clock
 
     def create(self, new: Any, location: str) -> None:
         """Create the table *new* with the pointer *location*: again, until it is known to exist or not.
@@ -88,11 +94,23 @@ class Administration:
             NoSuchNamespaceError: There is no database of the new name's.
             TableAlreadyExistsError: There is a table of the new name.
             ConfigError: Its writers use another lock manager than this catalog.
+            LockTimeout: The metastore ignores the condition, and another client held the table's lock for longer than
+                ``lock.acquire-timeout-ms``. Nothing was sent.
             CommitStateUnknown: It is not known whether the table was renamed.
         """
+        with ExitStack() as held:
+            self._rename(old, new, held)
+
+    def _rename(self, old: Identifier, new: Identifier, held: ExitStack) -> None:
+        is_locked = False
         sent: set[str] = set()  # the pointers in the alters whose replies were lost; each may still be carried out
         for check in range(_TRIES):
             able = self._servers.capabilities()
+            if able.compare_and_set is not CompareAndSet.HONOURED and not is_locked:
+                # 1. We read the pointer.   2. Another client commits, and releases its lock.   3. Our alter sets the
+                # pointer back.   So we hold this lock, until the last try: an alter without a reply may be under way.
+                held.enter_context(self._common_lock.of(old))
+                is_locked = True
             found = self._pointers.find(old) if sent else self._pointers.found(old)
             there = self._pointers.location(new)
             # 1. We send the alter, and its reply is lost.   2. The new name does not exist yet, so we wait.   3. The
@@ -109,7 +127,8 @@ class Administration:
             expected = (METADATA_LOCATION, location) if able.compare_and_set is CompareAndSet.HONOURED else None
             try:
                 database, name = old
-                self._client.alter_table(database, name, found, expected=expected, server=able.server)
+                send = partial(self._client.alter_table, database, name, found, expected=expected, server=able.server)
+                send() if expected is not None else to_its_end(send)
             except (FailedOver, MetaError, InvalidOperation, NoSuchObject, ServerFailed, LostReply) as error:
                 if new[0] not in self._client.get_all_databases():
                     raise NoSuchNamespaceError(f"Namespace does not exist: {new[0]}") from error
