@@ -315,13 +315,16 @@ def test_an_offer_that_was_taken_stays_in_doubt_however_its_request_ends(
 # Waiting.
 
 
-def test_a_remote_holder_that_stopped_is_freed_by_its_waiter(service: Service, plain: MetastoreClient) -> None:
+@pytest.mark.parametrize("table", [TABLE, Resource(("DB", "Table"))], ids=["hive's names", "names of a SQL catalog"])
+def test_a_remote_holder_that_stopped_is_freed_by_its_waiter(
+    service: Service, plain: MetastoreClient, table: Resource
+) -> None:
     """The server does not reap; the waiter does, after the lease that the holder asked for."""
-    wanted = latch()
+    wanted = latch(table)
     agent = hms_names.agent(wanted, client="gone", requested_ms=1, lease_ms=1_500)
     plain.lock(hms_names.parts(wanted), user="u", host="far away ::7:", agent=agent)
     started = time.monotonic()
-    service.open().acquire(latch(), deadline=soon()).release()
+    service.open().acquire(latch(table), deadline=soon()).release()
     assert 1.4 < time.monotonic() - started < PATIENCE
 
 

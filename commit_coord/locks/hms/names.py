@@ -135,12 +135,10 @@ def owner_of(listed: ListedLock, said: Agent | None) -> Owner:
 
 
 def parts(request: LockRequest) -> list[LockPart]:
-    """Return the components of *request*."""
+    """Return the components of *request*, as the metastore lists them: it folds names, also those of a SQL catalog."""
     if request.scope is LockScope.COMMIT:
-        return [
-            LockPart(type=LockType.EXCLUSIVE, db=resource.path[0], table=resource.path[1])
-            for resource, _ in request.locks
-        ]
+        names = dict.fromkeys(tuple(name.lower() for name in resource.path[:2]) for resource, _ in request.locks)
+        return [LockPart(type=LockType.EXCLUSIVE, db=database, table=table) for database, table in names]
     named = LockPart(
         type=LockType.EXCLUSIVE, db=OPERATIONS, table=REQUESTS, partition=f"r={_encoded(request.request_id)}"
     )
