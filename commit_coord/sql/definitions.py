@@ -11,8 +11,9 @@ from pyiceberg.exceptions import NamespaceAlreadyExistsError, NamespaceNotEmptyE
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
-from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from pyiceberg.transforms import Transform, parse_transform
 from pyiceberg.types import IcebergType, NestedField
 from pyiceberg.utils.properties import property_as_int
@@ -236,7 +237,7 @@ def drop_ref(statement: DropRef, table: Table) -> Answer:
 
 
 def expire_snapshots(statement: ExpireSnapshots, table: Table) -> Answer:
-    """Forget snapshots; heads of branches and tagged ones stay. Files stay too: PyIceberg deletes none."""
+    """Forget snapshots, except those that a branch or tag keeps. Files stay too: PyIceberg deletes none."""
     protected = {ref.snapshot_id for ref in table.metadata.refs.values()}
     # Those of format version 1 have no sequence numbers, and are in the order in which they were added.
     added = sorted(table.metadata.snapshots, key=lambda snapshot: snapshot.sequence_number or 0)
@@ -252,14 +253,42 @@ def expire_snapshots(statement: ExpireSnapshots, table: Table) -> Answer:
             )
     elif statement.retain_last is not None:
         doomed = {snapshot.snapshot_id for snapshot in newest_first[statement.retain_last :]}
+        doomed -= _kept_by_branches(table.metadata, least=1)
     else:
         before = int((statement.before or _default_bound(table)).timestamp() * 1000)
         doomed = {snapshot.snapshot_id for snapshot in newest_first if snapshot.timestamp_ms < before}
+        least = property_as_int(
+            table.properties,
+            TableProperties.MIN_SNAPSHOTS_TO_KEEP,
+            TableProperties.MIN_SNAPSHOTS_TO_KEEP_DEFAULT,
+        )
+        doomed -= _kept_by_branches(table.metadata, least=least or 1)
     doomed -= protected
     if doomed:
         table.maintenance.expire_snapshots().by_ids(sorted(doomed)).commit()
         doomed -= {snapshot.snapshot_id for snapshot in table.metadata.snapshots}  # Tagged meanwhile.
     return message(f"{len(doomed)} snapshots of {'.'.join(table.name())} expired")
+
+
+def _kept_by_branches(metadata: TableMetadata, *, least: int) -> set[int]:
+    """Return the snapshots that the branches keep, as Iceberg Java does: the newest ones, and those of a certain age.
+
+    Args:
+        metadata: Of the table.
+        least: How many a branch keeps that does not say so itself.
+    """
+    now_ms = int(datetime.now(UTC).timestamp() * 1000)
+    kept: set[int] = set()
+    for ref in metadata.refs.values():
+        if ref.snapshot_ref_type is not SnapshotRefType.BRANCH:
+            continue
+        newest = ref.min_snapshots_to_keep or least
+        since_ms = now_ms - ref.max_snapshot_age_ms if ref.max_snapshot_age_ms is not None else now_ms
+        for number, snapshot in enumerate(ancestors_of(metadata.snapshot_by_id(ref.snapshot_id), metadata)):
+            if number >= newest and snapshot.timestamp_ms < since_ms:
+                break
+            kept.add(snapshot.snapshot_id)
+    return kept
 
 
 def _default_bound(table: Table) -> datetime:

@@ -372,6 +372,9 @@ class DropRef:
 class ExpireSnapshots:
     """``ALTER TABLE t EXECUTE EXPIRE_SNAPSHOTS [('time' | 'id, id')] | RETAIN LAST n``.
 
+    Without ids, a branch keeps the snapshots that its own settings name. Without ids and a number, each branch that has
+    no such setting keeps its ``history.expire.min-snapshots-to-keep`` newest ones.
+
     Args:
         table: The table.
         before: Those that are older than this; None, with nothing else, than ``history.expire.max-snapshot-age-ms``.

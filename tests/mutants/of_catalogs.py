@@ -197,6 +197,13 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{_ANSWERS}[none-honoured-creation_with_rows]",
     ),
     Mutant(
+        "a-rename-without-a-condition-takes-no-lock",
+        "catalog/metastore/administration.py",
+        "CompareAndSet.HONOURED and not is_locked:",
+        "CompareAndSet.HONOURED and is_locked:",
+        "tests/unit/test_administration.py::test_a_rename_without_a_condition_takes_no_commit_back",
+    ),
+    Mutant(
         "a-creation-in-doubt-is-a-failure",
         "catalog/metastore/administration.py",
         "                if not in_doubt:\n",

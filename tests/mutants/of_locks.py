@@ -15,6 +15,13 @@ _OUTAGE = "tests/catalog/test_outages.py::test_a_commit_whose_lock_service_is_aw
 
 _LOCKS = (
     Mutant(
+        "a-metastore-lists-names-as-they-were-sent",
+        "locks/hms/names.py",
+        "tuple(name.lower() for name in resource.path[:2])",
+        "tuple(name for name in resource.path[:2])",
+        "tests/hive/test_locks.py::test_a_remote_holder_that_stopped_is_freed_by_its_waiter[names of a SQL catalog]",
+    ),
+    Mutant(
         "what-proc-does-not-show-has-ended",
         "process.py",
         "    except OSError:\n        return False\n    return state in _ENDED",

@@ -13,6 +13,13 @@ _MEANWHILE = f"{_ROWS}test_rows_that_were_appended_meanwhile_are_seen"
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
+        "sql-expires-what-a-branch-keeps",
+        "sql/definitions.py",
+        "        newest = ref.min_snapshots_to_keep or least\n",
+        "        newest = 1\n",
+        f"{_ROWS}test_the_snapshots_that_a_table_or_branch_keeps_stay",
+    ),
+    Mutant(
         "sql-numbers-through-float",
         "sql/constants.py",
         "            return number(text)\n",

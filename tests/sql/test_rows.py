@@ -1001,6 +1001,36 @@ def test_the_newest_snapshots_are_kept(shelf: Shelf, version: str) -> None:
     assert newest == [snapshot.snapshot_id for snapshot in table.refresh().metadata.snapshots]
 
 
+@pytest.mark.parametrize(
+    "statement", ["RETAIN LAST 1", "('2100-01-01 00:00:00')", ""], ids=["last", "before", "default"]
+)
+@pytest.mark.parametrize(
+    "properties, of_branch, kept",
+    [
+        ({}, {}, 1),
+        ({"history.expire.min-snapshots-to-keep": "3"}, {}, 3),
+        ({"history.expire.min-snapshots-to-keep": "2"}, {"min_snapshots_to_keep": 4}, 4),
+        ({}, {"max_snapshot_age_ms": 3_600_000}, 5),
+    ],
+    ids=["nothing", "table", "branch", "age"],
+)
+def test_the_snapshots_that_a_table_or_branch_keeps_stay(
+    shelf: Shelf, statement: str, properties: dict[str, str], of_branch: dict[str, int], kept: int
+) -> None:
+    shelf.run("CREATE TABLE many (k bigint)")
+    for number in range(5):
+        shelf.run(f"INSERT INTO many VALUES ({number})")
+    table: Any = shelf.load("many")
+    with table.transaction() as tx:
+        tx.set_properties({"history.expire.max-snapshot-age-ms": "1", **properties})
+    head = table.current_snapshot().snapshot_id
+    table.manage_snapshots().create_branch(head, "dev", **of_branch).commit()
+    shelf.run(f"ALTER TABLE many EXECUTE EXPIRE_SNAPSHOTS {statement}")
+    if statement == "RETAIN LAST 1" and not of_branch:
+        kept = 1  # the statement says how many
+    assert kept == len(table.refresh().metadata.snapshots)
+
+
 def test_a_file_of_the_table_is_not_registered_again_by_another_name(shelf: Shelf) -> None:
     shelf.run("CREATE TABLE own (k bigint, p string) PARTITIONED BY (p)")
     shelf.run("INSERT INTO own VALUES (1, 'a'), (2, 'b')")
