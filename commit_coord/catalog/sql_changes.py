@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.exc import IntegrityError
 
 from commit_coord.protocol.commit import SwapResult
 
@@ -52,14 +52,14 @@ def send_once(connected: Connected, change: Callable[[Connection], bool], what: 
         is_sent = True
         try:
             connection.commit()
-        except DBAPIError:
+        except Exception:
             logger.warning("the reply to a change of %s was lost", what, exc_info=True)
             return SwapResult.LOST_REPLY
         return SwapResult.SWAPPED
 
     try:
         return connected(work)
-    except DBAPIError:
+    except Exception:  # also of the pool, which waits in vain for another connection
         if not is_sent:
             raise
         logger.warning("the connection of a change of %s broke after its COMMIT", what, exc_info=True)

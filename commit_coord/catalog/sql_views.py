@@ -13,7 +13,7 @@ from pyiceberg.exceptions import NoSuchViewError, ViewAlreadyExistsError
 from pyiceberg.typedef import Identifier
 from pyiceberg.view.metadata import ViewMetadata
 from sqlalchemy import Connection, TextClause, text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import SQLAlchemyError
 
 from commit_coord.catalog.sql_changes import Connected, send_once
 from commit_coord.errors import CommitStateUnknown
@@ -120,7 +120,7 @@ class SqlViews:
                         raise NoSuchViewError(f"View does not exist: {table_name(view)}")
                     raise ViewAlreadyExistsError(f"the new name of {table_name(view)} is used")
                 lost = True
-        except DBAPIError:
+        except SQLAlchemyError:
             if not lost:
                 raise
             logger.warning("the database went away during a change of the view %s", table_name(view), exc_info=True)

@@ -218,6 +218,13 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{_ANSWERS}[memory-honoured-creation_with_rows]",
     ),
     Mutant(
+        "a-full-pool-after-a-commit-is-a-failure",
+        "catalog/sql_changes.py",
+        "    except Exception:  # also of the pool",
+        "    except IntegrityError:  # also of the pool",
+        "tests/unit/test_sql_changes.py::test_a_failure_after_the_commit_is_a_lost_reply",
+    ),
+    Mutant(
         "a-change-of-the-database-is-sent-twice",
         "catalog/sql_changes.py",
         "        if is_sent:\n            return SwapResult.LOST_REPLY\n",
