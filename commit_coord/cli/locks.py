@@ -257,8 +257,8 @@ def unlock(
         freed = found.unlock(shown=doomed, why=why)
         if not freed:
             raise CommandFailed(
-                f"nothing was freed: what {what!r} names was given back or granted in the meantime; "
-                "look with `commit-coord locks`",
+                f"nothing was released: the requests that {what!r} names were released or granted in the meantime; "
+                "`commit-coord locks` lists the locks",
                 ExitCode.REFUSED,
                 "not-found",
             )
