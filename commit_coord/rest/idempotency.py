@@ -217,8 +217,8 @@ def _settled_or_carried_out(
         return settled
     if found is not None and creates_tables(handler, request) and now["there"] is None:
         raise CommitStateUnknown(
-            "the request was begun before, and the table does not exist; it may have been created, and renamed or "
-            "dropped since: look for it before you create it with another Idempotency-Key",
+            "an earlier copy of the request was begun, and the table does not exist; it may have been created, and "
+            "renamed or dropped since: look for it before you create it with another Idempotency-Key",
             request_id=key,
         )
 

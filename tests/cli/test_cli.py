@@ -351,7 +351,7 @@ def test_unlock_says_what_it_has_left(
     assert "stuck" in freed
     assert left.startswith("left S shop/sales (operation)")
     assert "ends in time" in left
-    assert left.endswith("it was given back or granted in the meantime")
+    assert left.endswith("it was released or granted in the meantime")
     lost.release()
 
 
