@@ -29,7 +29,7 @@ _NOT_FOUND, _EXISTS = 5, 9
 """gRPC's codes for a lease that etcd does not know, and for one that it has already."""
 
 _TICK_S = 0.5
-"""How long a waiter watches before it looks whether the owner of the blocker has died."""
+"""How long a waiter watches before it checks whether the owner of the blocker has died."""
 
 
 class Etcd:

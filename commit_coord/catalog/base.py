@@ -346,7 +346,7 @@ class CoordinatedCatalog(CommittingCatalog, ViewedCatalog, StoringCatalog, Maint
 
         A file that can't be read is passed over; what only it names stays.
 
-        It does not look whether another table uses its files (``add_files``, ``register_table`` of a table that is
+        It does not check whether another table uses its files (``add_files``, ``register_table`` of a table that is
         there): set ``gc.enabled=false`` on each table whose files another one uses.
 
         Args:

@@ -80,7 +80,7 @@ _SKEW_MS = 60_000
 """By which the clocks of a lock service, a file store and this host may differ."""
 
 _LOOK_AGAIN = 0.2
-"""Seconds between two looks whether a writer has ended."""
+"""Seconds between two checks whether a writer has ended."""
 
 _PLACES = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
 """Properties that have a table's files written elsewhere than in its location."""
@@ -443,8 +443,8 @@ def _refuse_unknown(io: FileIO, table: Identifier, known: Collection[str], paths
     ):
         if uuid is not None and uuid not in known:
             raise InvalidArguments(
-                "in the location of the table is a metadata file of another table, which may be one of another "
-                "catalog; if that one was dropped, or never came to be, give its UUID as dropped (--dropped)",
+                "the table's location contains a metadata file of another table, perhaps a table of another catalog; "
+                "if that table was dropped or never created, pass its UUID as dropped (--dropped)",
                 table=table_name(table),
                 metadata_file=path,
                 uuid=uuid,

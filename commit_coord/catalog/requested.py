@@ -41,7 +41,7 @@ C = TypeVar("C", bound=CommitConflict)
 class RequestedCommit:
     """One commit to one table.
 
-    It first looks whether the commit has already landed: if it is a repeat, the files that it names may be deleted.
+    It first checks whether the commit has already landed: if it is a repeat, the files that it names may be deleted.
 
     Args:
         coordinator: Commits.

@@ -330,8 +330,8 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlCatalog):
                 found = self._declared()  # another process was faster
             except DataError as error:
                 raise ConfigError(
-                    "the lock manager's name is longer than its column in the catalog's database, which an earlier "
-                    "version made; widen the column",
+                    "the lock manager's name is too long for its database column, which an earlier version created; "
+                    "widen the column",
                     catalog=self.name,
                     key="lock-impl",
                     value=mine["impl"],

@@ -257,8 +257,8 @@ def unlock(
         freed = found.unlock(shown=doomed, why=why)
         if not freed:
             raise CommandFailed(
-                f"nothing was freed: what {what!r} names was given back or granted in the meantime; "
-                "look with `commit-coord locks`",
+                f"nothing was freed: the requests that {what!r} names were released or granted in the meantime; "
+                "`commit-coord locks` lists the locks",
                 ExitCode.REFUSED,
                 "not-found",
             )
@@ -271,7 +271,7 @@ def _answer_freed(
 ) -> None:
     verb = "would free" if dry_run else "freed"
     lines = [Text(f"{verb} {views.lock_line(entry)}") for entry in entries]
-    lines += [Text(f"left {views.lock_line(entry)}: it was given back or granted in the meantime") for entry in left]
+    lines += [Text(f"left {views.lock_line(entry)}: it was released or granted in the meantime") for entry in left]
     freed, kept = ([views.lock_record(entry) for entry in some] for some in (entries, left))
     output.answer({"dry_run": dry_run, "freed": freed, "left": kept}, *lines)
 

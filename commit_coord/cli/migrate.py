@@ -247,8 +247,8 @@ def _migration(choice: Choice, why: str = "") -> Iterator[Migration]:
     with opened(choice) as catalog:
         if catalog.settings.lock_impl != MIGRATING:
             raise CommandFailed(
-                f"the catalog {catalog.name!r} locks with '{catalog.settings.lock_impl}': tables are moved by one with "
-                f"lock-impl={MIGRATING} and lock.uri=ZOOKEEPER, as their writers have it",
+                f"the catalog {catalog.name!r} uses the lock manager '{catalog.settings.lock_impl}'. To move tables, "
+                f"open it with lock-impl={MIGRATING} and lock.uri=ZOOKEEPER, as the writers do",
                 ExitCode.USAGE,
                 "usage",
             )

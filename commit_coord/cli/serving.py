@@ -77,7 +77,7 @@ def serve(
         output.answer(
             {"url": url, "catalogs": serving.catalogs, "ui": page},
             f"serving {', '.join(serving.catalogs)} at {url}",
-            *([f"the page for people is at {page}"] if page else []),
+            *([f"the web page is at {page}"] if page else []),
         )
         output.console.file.flush()
 

@@ -130,10 +130,10 @@ def node_name(text: str) -> str:
 
 
 HEARTBEATS_PER_LEASE = 3
-"""A lease is at least so many heartbeat intervals long: one missed heartbeat does not lose it."""
+"""A lease is at least this many heartbeat intervals long: one missed heartbeat does not lose it."""
 
 DEFAULT_HEARTBEATS_PER_LEASE = 5
-"""So many heartbeat intervals are in a lease by default."""
+"""A lease is this many heartbeat intervals long by default."""
 
 
 def check_heartbeat(*, interval_ms: int, lease_ms: int) -> None:

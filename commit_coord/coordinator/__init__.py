@@ -2,7 +2,7 @@
 
 ``coordinator`` is the entry point. ``services`` holds what the commits of a catalog share. One commit is a ``run`` of
 the protocol: ``commit`` executes its effects, ``planning`` applies the attempt to the head, ``groups`` adds the
-attempts of waiting writers, ``publishing`` writes files, swaps the pointer and looks whether the swap landed, and
+attempts of waiting writers, ``publishing`` writes files, swaps the pointer and checks whether the swap landed, and
 ``outcome`` turns the verdict into a result or an error. ``several`` and ``views`` run the same protocol for a commit to
 several tables, and for a commit to a view.
 """

@@ -36,7 +36,9 @@ def drive(steps: Steps, perform: Callable[[Effect], Any]) -> Verdict:
 
 @contextmanager
 def in_doubt(facts: Callable[[], Mapping[str, str]], is_sent: Callable[[], bool]) -> Iterator[None]:
-    """Turn an unexpected error into ``CommitStateUnknown``, once the swap is sent: it proves no failure.
+    """If the swap may have been sent, turn an unexpected error into ``CommitStateUnknown``.
+
+    Such an error does not prove that the commit failed.
 
     Args:
         facts: Table and request id, for the error.

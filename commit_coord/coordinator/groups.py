@@ -67,7 +67,10 @@ class Group:
     # The offers of others.
 
     def gather(self, plan: Planned) -> None:
-        """Add the offers of waiting writers to *plan*. They are taken once each time that the latch is held."""
+        """Add the offers of waiting writers to *plan*.
+
+        Offers are taken at most once for each time that the latch is acquired.
+        """
         payload: Payload = plan.payload
         # The result for each member is the table up to its own snapshot, without the snapshots of later members. This
         # needs sequence numbers, which format version 1 does not have.
@@ -143,7 +146,9 @@ class Group:
                     parts.pop()
             except Exception:
                 # An error in one attempt must not affect the others. Its owner gets the same error when it commits.
-                logger.warning("an offered attempt can't be carried: %s", attempt.request_id, exc_info=True)
+                logger.warning(
+                    "an offered append can't be published by this commit: %s", attempt.request_id, exc_info=True
+                )
                 continue
             parts.append(replace(part, members=(*part.members, member)))
             ids.add(attempt.request_id)

@@ -16,15 +16,15 @@ from commit_coord.units import moment
 Record = dict[str, Any]
 
 _WRITER_KEYS = ("writer", "commit-coord.writer-id", "spark.app.id", "engine-name")
-"""Summary properties that say who wrote, the most telling first. Nobody has to set one."""
+"""Summary properties that name the writer, the most informative first. All are optional."""
 
 
 def history(metadata: TableMetadata, location: str) -> list[Record]:
     """Return the commits of a table for JSON, newest first: its snapshots, and the commits that have no snapshot now.
 
-    Those are found in the metadata log, which keeps only the newest files. Metadata version 0 is ``create``. Any other
-    is ``metadata`` (schema, properties, rollback) if no snapshot is missing there, else ``unknown``: its snapshot may
-    have been expired.
+    Commits without a snapshot are found in the metadata log, which lists only the newest files. Their operation is
+    ``create`` for metadata version 0; ``metadata`` (schema, properties, rollback) if no snapshot is missing at that
+    point of the history; else ``unknown``, because the commit's snapshot may have been expired.
     """
     snapshots = [commit_record(snapshot, metadata.current_snapshot_id) for snapshot in reversed(metadata.snapshots)]
     log = [(entry.timestamp_ms, entry.metadata_file) for entry in metadata.metadata_log]
@@ -45,7 +45,10 @@ def history(metadata: TableMetadata, location: str) -> list[Record]:
 
 
 def newest(metadata: TableMetadata, location: str, most: int) -> list[Record]:
-    """Return about the *most* newest commits as :func:`history` does; of a longer history only its snapshots."""
+    """Return about the *most* newest commits as :func:`history` does.
+
+    If the table has more than *most* snapshots, commits without a snapshot are left out.
+    """
     if len(metadata.snapshots) <= most:
         return history(metadata, location)
     return [commit_record(one, metadata.current_snapshot_id) for one in reversed(metadata.snapshots[-most:])]
@@ -57,8 +60,8 @@ def group_sizes(metadata: TableMetadata, location: str, records: Sequence[Record
     A metadata file's name contains the request id of the latch holder, whose snapshot is the first one of its group.
 
     Args:
-        metadata: Of the table.
-        location: Of its metadata.
+        metadata: The metadata of the table.
+        location: The location of the metadata.
         records: Its commits, newest first.
     """
     files = [*(entry.metadata_file for entry in metadata.metadata_log), location]
@@ -90,7 +93,10 @@ def _numbers(metadata: TableMetadata) -> tuple[dict[int, int], int]:
 
 
 def _is_first(snapshot: Snapshot) -> bool:
-    """Return whether *snapshot* never had a parent: one whose parent was expired has other files than it added."""
+    """Return whether *snapshot* never had a parent.
+
+    If a parent was expired, the table at *snapshot* has more files than *snapshot* added.
+    """
     summary: Mapping[str, str] = snapshot.summary.additional_properties if snapshot.summary is not None else {}
     total, added = (_number(summary.get(f"{key}-data-files"), 0) for key in ("total", "added"))
     return snapshot.parent_snapshot_id is None and total == added
@@ -99,8 +105,8 @@ def _is_first(snapshot: Snapshot) -> bool:
 def _added_by(log: Sequence[tuple[int, str]], snapshots: Sequence[Record]) -> dict[int, list[int]]:
     """Return the ids of the snapshots that the files of *log* added, by the file's position.
 
-    The names of our files contain a request id. Those of other writers do not, so the time decides: one file for each
-    of their snapshots.
+    The names of our files contain a request id. File names of other writers do not, so their snapshots are matched by
+    time, one file for each timestamp.
     """
     by_request: dict[str, list[int]] = {}
     by_time: dict[int, list[int]] = {}
@@ -117,7 +123,7 @@ def _added_by(log: Sequence[tuple[int, str]], snapshots: Sequence[Record]) -> di
 
 
 def _file_record(at_ms: int, path: str, operation: str) -> Record:
-    """Return for JSON a commit that has no snapshot now, by its metadata file."""
+    """Return the JSON record of a commit without a snapshot, made from its metadata file."""
     nothing = dict.fromkeys(("snapshot_id", "parent_id", "sequence_number", "total_rows", "generation", "writer"))
     return nothing | {
         "when": moment(at_ms),

@@ -1,4 +1,4 @@
-"""A commit that takes its latches alone: it offers nothing to other writers, and publishes nothing for them."""
+"""A commit without group commit: it offers nothing to other writers, and publishes nothing for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Turns a verdict into the result of the commit or into a ``CommitError``; no other module does."""
+"""Turns a verdict into the result of a commit to tables, or into a ``CommitError``.
+
+No other module creates these errors from a verdict.
+"""
 
 from __future__ import annotations
 
@@ -192,11 +195,12 @@ def _delete_old_metadata(payload: Payload) -> None:
 
     With ``gc.enabled=false`` they stay: the table may have been registered from the metadata file of another one.
 
-    The deletion runs in the background, and only the end of the process waits for it: to free the pages of a long
+    The deletion runs in the background, and the process waits for it only when it exits. Freeing the pages of a long
     history takes a sixth of the time of an append, and with an object store each deletion is a round trip.
     """
     metadata = payload.metadata
-    # As Iceberg Java reads it: everything but "true" is false. No value is an error: the commit has already landed.
+    # As Iceberg Java reads it: everything but "true" is false. An invalid value is no error, because the commit has
+    # already landed.
     asked = metadata.properties.get(_DELETE_OLD_METADATA, "false")
     if payload.base is None or asked.strip().lower() != "true" or shares_files(metadata):
         return
@@ -210,7 +214,7 @@ def _delete_old_metadata(payload: Payload) -> None:
 
 
 def _warn_of_growth(run: Run, payload: Payload) -> None:
-    """Say once in this process that this table keeps metadata files that it no longer names.
+    """Warn once per process and table that metadata files which are no longer in the log are kept.
 
     If the table's properties say what becomes of old metadata files, there is no warning. Each such file contains the
     whole history: 11,000 small appends left 44 GB.

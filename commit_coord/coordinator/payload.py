@@ -78,7 +78,7 @@ class Payload:
 
 
 def carried(verdict: Verdict) -> list[tuple[Member, Rebased]]:
-    """Return the taken offers that were published together with the own attempt, and their results."""
+    """Return the taken offers that were published together with this commit's own attempt, and their results."""
     if verdict.status is not CommitStatus.SUCCESS or verdict.plan is None:
         return []
     payload: Payload = verdict.plan.payload
@@ -89,7 +89,7 @@ def journal_entry(attempt: Attempt, rebased: Rebased, verdict: Verdict, request_
     """Return the journal entry of *attempt*, which landed as *rebased*.
 
     Args:
-        attempt: The own attempt, or one of a taken offer.
+        attempt: This commit's own attempt, or one of a taken offer.
         rebased: The table metadata with the attempt.
         verdict: The verdict on the commit that published it.
         request_id: The key of the entry.

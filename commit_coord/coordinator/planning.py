@@ -138,7 +138,10 @@ class Planner:
         return None if found is None else published(head, pointer, (found,))
 
     def append_in(self, attempt: Attempt, head: TableMetadata) -> int | None:
-        """Return the id of the snapshot in *head* (as it was read) that has the append of *attempt*; else None."""
+        """Return the id of the snapshot in *head* that contains the append of *attempt*; None if there is none.
+
+        *head* must be as it was read from the file.
+        """
         append = attempt.append
         assert append is not None, "only appends are offered"
         if head.snapshot_by_id(append.snapshot_id) is not None:

@@ -61,7 +61,7 @@ class Publisher:
                     raise  # It is this commit's attempt.
                 # The later parts are based on this one, so their attempts are returned to their owners too.
                 ids = ", ".join(member.attempt.request_id for member in part.members)
-                logger.warning("offered attempts can't be carried: %s", ids, exc_info=True)
+                logger.warning("offered appends can't be published by this commit: %s", ids, exc_info=True)
                 del payload.parts[position:]
                 break
         if not payload.parts:

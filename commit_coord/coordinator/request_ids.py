@@ -45,7 +45,9 @@ def landed(metadata: TableMetadata, location: str, table: tuple[str, ...], reque
 
 
 def shows_all_since(metadata: TableMetadata, location: str, begun: Beginning) -> bool:
-    """Return whether *metadata* shows all commits since *begun*: what :func:`landed` does not find has not landed then.
+    """Return whether *metadata* shows all commits since *begun*.
+
+    If so, a commit that :func:`landed` does not find has not landed.
 
     It may not show all:
     1. A commit lands, and no journal keeps its request id.   2. Its snapshot expires, and its metadata file leaves the

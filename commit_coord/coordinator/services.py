@@ -37,7 +37,7 @@ class Services:
         locks: The lock manager of the commit latches.
         acquire_timeout_ms: How long one commit waits for its latch.
         clock: Time and random numbers.
-        events: Receives the end of every commit.
+        events: Receives the events of every commit.
         journal_lifetime_ms: How long the journal keeps a request id that the caller has chosen.
         group_max_size: The maximum number of appends in one swap.
         group_max_bytes: The maximum total size of the attempts of others in one swap.
@@ -79,7 +79,7 @@ class Services:
         self.contended_tables: set[Identifier] = set()
         """Tables with several writers at the last commit.
 
-        On other tables the holder looks for offers only if somebody may wait.
+        On other tables the holder looks for offers only if its own request was, or may have been, contended.
         """
 
     @contextmanager
@@ -146,7 +146,7 @@ class Services:
         return self.recall(table, metadata, location, request_id)
 
     def remembers(self, request_id: str, table_uuid: UUID) -> bool:
-        """Return whether the journal has the request as a commit to the table of this UUID, whatever its name is."""
+        """Return whether the journal has an entry of this request for the table with this UUID, under any name."""
         entry = self.locks.recall(request_id)
         return entry is not None and entry.table_uuid == str(table_uuid)
 

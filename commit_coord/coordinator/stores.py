@@ -55,7 +55,7 @@ class PointerStore(Protocol):
             lease: The latch. The swap was made under it, unless it was lost meanwhile.
 
         Returns:
-            Whether there may have been such writers. All of them have finished.
+            Whether there may have been such writers; when this returns, all of them have finished.
 
         Raises:
             LockError: It is not known whether all of them have finished.
@@ -97,13 +97,13 @@ class SeveralPointersStore(Protocol):
     """A store that swaps the pointers of several tables at once."""
 
     def swap_all(self, swaps: Sequence[Swap], lease_id: int | None = None) -> SwapResult:
-        """Swap all pointers if each is its base, or none.
+        """Swap all pointers if each of them still has its base as value; otherwise swap none.
 
         As :meth:`PointerStore.swap`.
 
         Args:
-            swaps: Of different tables.
-            lease_id: The lease that must be live; None asks for none.
+            swaps: One for each table.
+            lease_id: The lease that must be live; None: no lease is required.
         """
         ...
 

@@ -136,8 +136,8 @@ class ViewCommit(LatchedCommit):
             return Answered(payload=CommittedView(metadata=head, location=base))
         if unknown:
             raise InvalidView(
-                f"the view has the field {unknown[0]}, which a commit from here would drop; change it with the engine "
-                "that has written it"
+                f"the view has the field {unknown[0]}, which a commit by commit_coord would drop; change the view "
+                "with the engine that wrote it"
             )
         location = self._registered or self._new_location(made, base)
         return Planned(base=base, location=location, payload=CommittedView(metadata=made, location=location))

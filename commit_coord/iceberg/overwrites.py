@@ -6,7 +6,7 @@ what was committed in between. Two memories find that out:
 
 The lock service's
     Each commit leaves a note with its release: where it put the table (:class:`Acknowledged`). The next one, of
-    whatever client, finds the note with its grant, and looks whether that file is in the history of the table.
+    whatever client, finds the note with its grant, and checks whether that file is in the history of the table.
 
     1. A swaps and is killed before its release: the note names an older commit.   2. B finds that one in the history.
 

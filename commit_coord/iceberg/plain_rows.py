@@ -1,7 +1,8 @@
-"""Rows without types of Arrow that are written and can't be read: views, and numbers without a sign.
+"""Converts Arrow types that can be written but not read back correctly: views and unsigned integers.
 
-Arrow can filter few views, and so no rows of files that were written of them. PyIceberg takes an unsigned number for
-one with a sign, and writes it as it is: a file then holds an ``int`` of 3,000,000,000.
+Arrow supports hardly any filters on views, so rows of files that were written from views can't be filtered. PyIceberg
+treats an unsigned integer as signed and writes its value unchecked: an ``int`` column of a file may then hold
+3,000,000,000.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ R = TypeVar("R", "pa.Table", "pa.RecordBatchReader")
 
 
 def plain(rows: R, columns: StructType) -> R:
-    """Return *rows* with large texts and bytes in place of views, and with signed numbers, at any depth.
+    """Return *rows* with other types, at any depth.
 
-    Parquet files contain the schema of Arrow, so Arrow's reader would make views of them again.
+    They have ``large_string`` and ``large_binary`` instead of views, and signed instead of unsigned integers. Parquet
+    files contain the Arrow schema, so otherwise Arrow's reader would return views again.
 
     Raises:
-        ValueError: A number is out of the range of its column; of a stream when its row is reached.
+        ValueError: A number is out of the range of its column. For a stream, this is raised when the row is read.
     """
     # Loaded when it is needed: Arrow starts threads, and takes long.
     import pyarrow as pa

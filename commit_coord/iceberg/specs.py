@@ -102,7 +102,10 @@ class FilesOfSnapshots:
         return None
 
     def _read(self, io: FileIO) -> dict[int, PartitionSpec | None]:
-        """Return the specs by id: as the own manifests say them, None where they do not, or are of other snapshots."""
+        """Return the specs by id, as the snapshots' own manifests say them.
+
+        None for a spec whose manifest does not say it, or belongs to another snapshot.
+        """
         found: dict[int, PartitionSpec | None] = {}
         for snapshot in self._snapshots:
             for manifest in manifest_list.read(io, snapshot.manifest_list):

@@ -59,14 +59,16 @@ class Interrupted(LockServiceUnavailable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockSettings:
-    """Times that every lock manager understands. Names and meanings are Iceberg's ``lock.*`` properties.
+    """Times that every lock manager understands.
+
+    The properties have the names and meanings of Iceberg's ``lock.*`` properties.
 
     Args:
         acquire_timeout_ms: ``lock.acquire-timeout-ms``: how long callers wait when they set no deadline of their own.
         lease_ms: ``lock.heartbeat-timeout-ms``: how long the service keeps a lease without a heartbeat.
         heartbeat_interval_ms: ``lock.heartbeat-interval-ms``: the longest time between two heartbeats.
-        poll_interval_ms: How often a waiter checks whether the owner that blocks it has died. Where the service sends
-            no notifications, also how often the waiter asks for its lock.
+        poll_interval_ms: ``lock.acquire-interval-ms``: how often a waiter checks whether the owner that blocks it has
+            died. Where the service sends no notifications, also how often the waiter asks for its lock.
         check_min_wait_ms: ``lock.check-min-wait-ms``: the shortest wait between two checks of a lock, for a service
             without notifications.
         check_max_wait_ms: ``lock.check-max-wait-ms``: the longest.
@@ -189,7 +191,11 @@ class Lease(ABC):
             return True
 
     def _tell(self, state: LeaseState) -> None:
-        """Call the listeners. One that raises SystemExit, or an interrupt, ends this: what matters is noted before."""
+        """Call the listeners.
+
+        If a listener raises SystemExit, or an interrupt arrives, the other listeners are not called. Callers therefore
+        record everything important before this call.
+        """
         for listener in tuple(self._listeners):
             try:
                 listener(self, state)
@@ -300,7 +306,10 @@ class LockManager(ABC):
             yield entries[start : start + PAGE]
 
     def listed(self, resource: Resource) -> Resource:
-        """Return *resource* as :meth:`locks` names it: a service with a limit for names shows a long name shortened."""
+        """Return *resource* as :meth:`locks` names it.
+
+        A service that limits the length of names shows a shortened name.
+        """
         return resource
 
     def is_on(self, entry: LockEntry, resource: Resource) -> bool:
@@ -309,19 +318,19 @@ class LockManager(ABC):
 
     @abstractmethod
     def unlock(self, *, request_id: str | None = None, resource: Resource | None = None) -> Sequence[LockEntry]:
-        """Free locks of any owner by force: one request, or every request that locks exactly *resource*.
+        """Release locks of any owner by force: one request, or every request that locks exactly *resource*.
 
-        A waiter that is freed while the service is still adding it may wait again, at the end of the queue.
+        A waiter that is removed while the service is still adding it may enter again, at the end of the queue.
 
         Returns:
             The released locks; empty if there were none. The leases of their owners become LOST.
         """
 
     def unlock_each(self, request_ids: Sequence[str]) -> Iterator[Sequence[LockEntry]]:
-        """Free requests of any owners by force, and yield what was freed of each, in this order.
+        """Release requests of any owners by force, and yield the released locks of each, in this order.
 
-        A request is freed only when the caller takes its item from the iterator. This default implementation lists all
-        locks again for each request.
+        A request is released only when the caller takes its item from the iterator. This default implementation lists
+        all locks again for each request.
         """
         for request_id in request_ids:
             yield self.unlock(request_id=request_id)
@@ -346,9 +355,10 @@ class LockManager(ABC):
         raise TypeError("a lock manager can't be pickled or copied: send its catalog, which opens another one")
 
     def refuse_waits(self) -> None:
-        """Tell all requests that wait now to leave their queues; each ends with ClientStops. Do not wait for that.
+        """Tell all requests that wait now to leave their queues; each ends with ClientStops.
 
-        Leases stay held, and later requests may wait as usual. By default nothing waits.
+        This call does not wait until they have left. Leases stay held, and later requests may wait as usual. The
+        default does nothing: this manager has no waiting requests.
         """
         return
 

@@ -57,7 +57,7 @@ class HandoverLease(Lease):
         raise LockRefused("this lock manager does not support offers", locks=self.request)
 
     def retract(self) -> bool:
-        """Retract the own offer. Return whether it is certain that no holder has taken it or will take it."""
+        """Retract this writer's offer. Return whether it is certain that no holder has taken it or will take it."""
         return True
 
     @property

@@ -100,7 +100,7 @@ class Acquire:
 
 @dataclass(frozen=True, slots=True)
 class Retract:
-    """Retract the own offer. Result: whether it is certain that no holder has taken it or will. Raises nothing."""
+    """Retract this writer's offer. Result: whether it is certain that no holder has or will take it. Raises nothing."""
 
 
 @dataclass(frozen=True, slots=True)

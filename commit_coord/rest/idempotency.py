@@ -217,8 +217,8 @@ def _settled_or_carried_out(
         return settled
     if found is not None and creates_tables(handler, request) and now["there"] is None:
         raise CommitStateUnknown(
-            "the request was begun before, and the table does not exist; it may have been created, and renamed or "
-            "dropped since: look for it before you create it with another Idempotency-Key",
+            "an earlier copy of the request was begun, and the table does not exist; it may have been created, and "
+            "renamed or dropped since: look for it before you create it with another Idempotency-Key",
             request_id=key,
         )
 
@@ -236,8 +236,9 @@ def _settled_or_carried_out(
                 return late
             if found is not None and doubt.fades and seen != before:
                 raise CommitStateUnknown(
-                    "the request was begun before, and what it names has changed since; so it is not known whether it "
-                    "was carried out: look for its effect before you send it with another Idempotency-Key",
+                    "an earlier copy of the request was begun, and the object that it names has changed since; it is "
+                    "not known whether the request was executed: look for its effect before you send it with another "
+                    "Idempotency-Key",
                     request_id=key,
                 ) from refused
             raise
@@ -268,8 +269,8 @@ def _committed(answered: Answered, key: str, handler: Handler, warehouse: Wareho
                     # dropped.   3. The repeat is refused, because there is no namespace: nobody looked for the commit.
                     # Other checks may have changed since, too: those of the catalog's settings, or of a newer server.
                     raise CommitStateUnknown(
-                        "the request was begun before, and now it is refused for a reason that does not prove that its "
-                        f"commit has not landed: {refused}",
+                        "an earlier copy of the request was begun and may have landed; this copy was refused: "
+                        f"{refused}",
                         request_id=key,
                     ) from refused
             raise

@@ -179,7 +179,7 @@ class Authentication(_Section):
 
 
 class Ui(_Section):
-    """The page for people, under ``/ui``.
+    """The web page, under ``/ui``.
 
     Args:
         enabled: Whether it is served.
@@ -210,7 +210,7 @@ class Serving(_Section):
         rest: Whether Iceberg's protocol is served; `commit-coord ui` serves only the page.
         properties: Properties of all catalogs, before those in PyIceberg's configuration.
         limits: The limits of one process.
-        ui: The page for people.
+        ui: The web page.
         tls: The server's certificate; None means plain HTTP.
         authentication: How senders are identified; None for a server that serves this machine only.
     """

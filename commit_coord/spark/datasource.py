@@ -186,8 +186,8 @@ def _harmless(options: Mapping[str, str]) -> dict[str, str]:
     """
     if refused := sorted(options.keys() - TABLE_OPTIONS):
         raise ConfigError(
-            "a table of Spark's SQL keeps no such option, because everybody who reads the table sees its options: "
-            "describe the catalog under its name, in spark.sql.catalog.<name>.* or .pyiceberg.yaml",
+            "this option can't be stored in a Spark SQL table, because everybody who reads the table can see its "
+            "options: describe the catalog under its name, in spark.sql.catalog.<name>.* or .pyiceberg.yaml",
             key=", ".join(refused),
             accepted=", ".join(sorted(TABLE_OPTIONS)),
         )

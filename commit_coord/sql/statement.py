@@ -379,7 +379,7 @@ class ExpireSnapshots:
         table: The table.
         before: Those that are older than this; None, with nothing else, than ``history.expire.max-snapshot-age-ms``.
         snapshots: These.
-        retain_last: All but so many.
+        retain_last: All but this many of the newest ones.
     """
 
     table: Name

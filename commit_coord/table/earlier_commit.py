@@ -1,4 +1,7 @@
-"""Whether an earlier commit of the same files or request has landed: asked before a commit, and after its refusal."""
+"""Finds out whether an earlier commit with the same request id or the same files has landed.
+
+It is called before a commit, and after a commit was refused.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +16,19 @@ from commit_coord.table.live_files import live_among
 from commit_coord.table.ports import catalog_of
 
 REFUSALS = (CommitFailedException, ValidationException, NoSuchTableError, LockError, ValueError, TypeError)
-"""What ends a commit because of the head that it met, or of its arguments."""
+"""Errors that refuse a commit because of the head that it met, or of its arguments; and ``LockError``.
+
+A ``LockError`` says nothing about commits: whoever gets it does not conclude that an earlier commit has not landed.
+``CommitLockFailed``, which says that nothing landed and never will, is a ``CommitFailedException``.
+"""
 
 
 class EarlierCommit:
     """The commits that were made before with the same request id, or the same files.
 
     Args:
-        tables: Of the commit; they show what is there when the request is found to have landed.
-        request_id: What the caller calls it; None where it can't be asked for.
+        tables: The tables of the commit. Those in which the request has landed are refreshed to the present metadata.
+        request_id: The caller's request id; None if there is none to look up.
     """
 
     def __init__(self, tables: Sequence[Table], request_id: str | None) -> None:
@@ -31,29 +38,31 @@ class EarlierCommit:
     def has_landed(self, refused: Exception | None = None) -> bool:
         """Return whether an earlier commit of this request has landed: one of its tables says so.
 
-        1. A commit overwrites rows and lands; its answer is lost.   2. The caller repeats it. What it has read has
-        changed since: through itself.   So the request is looked up before anything is called stale.
+        1. A commit overwrites rows and lands; its answer is lost.   2. The caller repeats it. The rows that it read
+        have changed since, through the first try.   So the request id is looked up before anything is refused as stale.
 
         Args:
-            refused: What this commit ended with, before it was sent.
+            refused: The error of this commit, which did not land; None before the commit.
 
         Raises:
             CommitStateUnknown: *refused* does not exclude that an earlier commit may still land.
         """
         if self._id is None:
             return False
-        landed = [self._is_in(table, refused) for table in self._tables]  # of each, so that each shows it
+        # Look into every table, so that every table object is refreshed.
+        landed = [self._is_in(table, refused) for table in self._tables]
         if any(landed):
             return True
-        # 1. An earlier commit is planned, and its swap is delayed.   2. We fail: no space, or no lock.   3. It lands.
+        # 1. An earlier commit is planned, and its swap is delayed.   2. We fail: no space, or no latch.   3. It lands.
         # If our commit was refused because of the head or of its arguments, an earlier one was planned on an older head
-        # or was refused as well; it can't land any more.
+        # or was refused as well; it can't land any more. For a LockError see REFUSALS.
         if refused is None:
             return False
         if not isinstance(refused, REFUSALS) or isinstance(refused, CommitLockFailed):
             raise self._unknown("an earlier commit with this request id may still land", refused) from refused
-        # 1. An earlier commit lands; its answer is lost.   2. Its table is renamed.   3. We are refused: the name is
-        # free, or another table's. The files are in use. (Without a journal nobody can tell.)
+        # 1. An earlier commit lands; its answer is lost.   2. Its table is renamed.
+        # 3. Our commit is refused, because the name does not exist or belongs to another table. The renamed table uses
+        # the files. (Without a journal nobody can tell.)
         try:
             has_moved = any(
                 catalog_of(table).coordinator.remembers(self._id, table.metadata.table_uuid) for table in self._tables
@@ -65,7 +74,7 @@ class EarlierCommit:
         return False
 
     def _is_in(self, table: Table, refused: Exception | None) -> bool:
-        """Return whether the commit is in *table*, which shows it then."""
+        """Return whether *table* contains the commit; if so, refresh the table object."""
         coordinator, name, request_id = catalog_of(table).coordinator, table.name(), self._id
         assert request_id is not None
         try:
@@ -82,14 +91,17 @@ class EarlierCommit:
         return landed
 
     def refuse_live(self, paths: Sequence[str], refused: Exception) -> None:
-        """Return if no branch and no tag has one of the files at *paths*: they may be deleted.
+        """Raise if a branch or tag has one of the files at *paths*, unless *refused* says so already.
+
+        The files of *paths* may be deleted only if this returns and *refused* is not ``FileInTable``.
 
         Args:
             paths: The files.
-            refused: What this commit ended with.
+            refused: The error of this commit.
 
         Raises:
-            FileInTable: One of them has. An earlier commit added the file, perhaps unknown to the caller.
+            FileInTable: A branch or tag has one of the files. An earlier commit added the file, perhaps unknown to the
+                caller.
             CommitStateUnknown: It is not known whether they are in the table.
         """
         (table,) = self._tables

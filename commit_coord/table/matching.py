@@ -1,8 +1,8 @@
 """Which rows of an upsert change a row of the table, and which are new. Keys are compared as SQL compares values.
 
-PyIceberg matches keys with Arrow's join, for which 0.0 and -0.0 are two keys, and finds the new rows with a filter, for
-which they are one: a row with the other zero was neither, and was lost. It also looks in each batch of rows alone for a
-key that the table holds twice.
+PyIceberg finds changed rows with Arrow's join, which treats 0.0 and -0.0 as different keys, and new rows with a filter,
+which treats them as equal. A row whose key is the other zero was neither changed nor new, and was lost. PyIceberg also
+checks for duplicate keys of the table only within each batch, not across batches.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ def number_of_each(rows: pa.Table, keys: Sequence[str], message: str) -> dict[Ke
     """Return key → number of its row.
 
     Args:
-        rows: Each with a key of its own.
+        rows: The rows; each key must occur once.
         keys: The columns that make up the key.
-        message: Of the error.
+        message: The message of the error.
 
     Raises:
         ValueError: A key is there twice.
@@ -49,7 +49,7 @@ def changed(rows: pa.Table, found: pa.Table, keys: Sequence[str]) -> pa.Table:
     """Return those of *rows* that differ from the row of the table that has their key.
 
     Args:
-        rows: Each with a key of its own.
+        rows: The rows; each key must occur once.
         found: Rows of the table that have one of these keys, with all columns.
         keys: The columns that make up the key.
 
@@ -61,9 +61,7 @@ def changed(rows: pa.Table, found: pa.Table, keys: Sequence[str]) -> pa.Table:
     if not pairs:
         return rows.slice(0, 0)
     if lacking := [name for name in found.column_names if name not in rows.column_names]:
-        raise ValueError(
-            f"rows that replace rows of the table need all of its columns: {', '.join(lacking)} is missing"
-        )
+        raise ValueError(f"rows that replace rows of the table need all of its columns; missing: {', '.join(lacking)}")
     given, there = (list(numbers) for numbers in zip(*pairs, strict=True))
     before = found.take(there)
     after = rows.select(found.column_names).take(given).cast(before.schema)

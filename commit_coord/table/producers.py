@@ -94,7 +94,7 @@ class BySpec(_SnapshotProducer[Any]):
             name = table_name(self._transaction._table.name())
             raise CommitNotApplied(
                 f"readers do not see {hidden} manifests of the table, and this commit would drop them; "
-                f"nothing was committed: run `commit-coord repair {name}`, then repeat it",
+                f"nothing was committed: run `commit-coord repair {name}`, then repeat the commit",
                 table=name,
             )
         return super()._commit()

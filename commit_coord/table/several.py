@@ -132,7 +132,8 @@ class CatalogTransaction:
                 change = changes[name]
                 state = committed.get(change.attempt.table) if change is not None else None
                 part.committing.show(part, state)
-                if change is not None and state is None:  # an earlier commit has landed; the table is gone since
+                # an earlier commit has landed, and the table was dropped since
+                if change is not None and state is None:
                     part.created.delete(part._target.io)
         except BaseException as error:
             for part in parts.values():
@@ -144,7 +145,7 @@ class CatalogTransaction:
             part.committing.begin_anew(part)
 
     def _has_landed(self, refused: Exception) -> bool:
-        """Return whether an earlier commit with this id has landed; the table objects show it then."""
+        """Return whether an earlier commit with this id has landed; if so, refresh the table objects."""
         tables = [part._target for part in self._parts.values()]
         return EarlierCommit(tables, self._request_id if self._repeatable else None).has_landed(refused)
 
@@ -158,5 +159,5 @@ class CatalogTransaction:
 
 
 def _is_of_a_call(traceback: TracebackType | None) -> bool:
-    """Return whether an error of a block comes out of this package: others are the caller's own."""
+    """Return whether the error of a ``with`` block was raised by a call of this package, not by the caller's code."""
     return any(frame.f_globals.get("__name__", "").startswith("commit_coord.") for frame, _ in walk_tb(traceback))

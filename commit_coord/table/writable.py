@@ -28,7 +28,7 @@ def check_version(format_version: int, name: Sequence[str]) -> None:
     """
     if format_version > _NEWEST_VERSION:
         raise CommitNotApplied(
-            "nothing was written: tables of this format version can be read, and not written yet",
+            "nothing was written: tables of this format version can be read, but not yet written",
             table=".".join(name),
             format_version=format_version,
             newest=_NEWEST_VERSION,

@@ -45,7 +45,7 @@ def test_a_path_too_long_for_an_older_column_is_refused(postgres: PostgresServer
     with engine.begin() as connection:
         connection.execute(text("DROP TABLE IF EXISTS commit_coord_catalogs"))
         connection.execute(text(_NARROW))
-    with pytest.raises(ConfigError, match="longer than its column") as error:
+    with pytest.raises(ConfigError, match="too long for its database column") as error:
         Kit(tmp_path, IMPL, url)
     with engine.begin() as connection:
         connection.execute(text(str(error.value.details["accepted"])))

@@ -328,7 +328,7 @@ def test_unlock_leaves_a_waiter_that_was_granted_while_it_asked(
 
     monkeypatch.setattr("commit_coord.cli.locks.confirmed", confirmed)
     refused = shell.error("unlock", "shop.sales", "--waiters", exits=ExitCode.REFUSED)
-    assert "granted in the meantime; look with `commit-coord locks`" in refused
+    assert "granted in the meantime; `commit-coord locks` lists the locks" in refused
     assert {"a waiter", "another"} == {entry.owner.statement for entry in catalog.locks.locks()}
     let_go.set()
     waiter.join()
@@ -351,7 +351,7 @@ def test_unlock_says_what_it_has_left(
     assert "stuck" in freed
     assert left.startswith("left S shop/sales (operation)")
     assert "ends in time" in left
-    assert left.endswith("it was given back or granted in the meantime")
+    assert left.endswith("it was released or granted in the meantime")
     lost.release()
 
 

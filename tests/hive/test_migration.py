@@ -276,7 +276,7 @@ def test_a_table_that_cannot_be_read_hides_no_other(world: World) -> None:
     for words in (("plan", "--window", "0"), ("status", "--watch", "--times", "2")):
         bad, good = run(*words, code=0)
         assert (bad["phase"], bad["next"], good["phase"], good["problem"]) == (None, None, "hms", None)
-        assert "look whether it was dropped" in bad["problem"]
+        assert "check whether it was dropped" in bad["problem"]
     bad, good = run("verify", code=1)
     assert (bad["phase"], len(bad["problems"]), good["phase"], good["problems"]) == (None, 1, "hms", [])
     with pytest.raises(FileNotFoundError):  # else it would seem that nobody holds its move up

@@ -204,6 +204,27 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/unit/test_administration.py::test_a_rename_without_a_condition_takes_no_commit_back",
     ),
     Mutant(
+        "the-file-of-a-creation-in-doubt-is-deleted",
+        "catalog/sql.py",
+        "        if result is SwapResult.MOVED:\n            raise TableAlreadyExistsError",
+        "        if result is not SwapResult.SWAPPED:\n            raise TableAlreadyExistsError",
+        "tests/catalog/test_broken_connections.py::test_a_creation_whose_reply_was_lost_keeps_the_metadata_file",
+    ),
+    Mutant(
+        "repair-restores-again-what-has-left-the-files",
+        "catalog/repair/histories.py",
+        "request_id in self._published or any(",
+        "any(",
+        "tests/catalog/test_overwritten.py::test_what_was_restored_and_is_in_no_file_any_more_is_not_added_again",
+    ),
+    Mutant(
+        "repair-forgets-what-it-has-not-shown",
+        "catalog/repair/__init__.py",
+        "forget(coordinator, repair.table, repair.looked_at)",
+        "forget(coordinator, repair.table)",
+        "tests/catalog/test_overwritten.py::test_what_is_lost_while_somebody_is_asked_is_not_forgotten",
+    ),
+    Mutant(
         "a-creation-in-doubt-is-a-failure",
         "catalog/metastore/administration.py",
         "                if not in_doubt:\n",

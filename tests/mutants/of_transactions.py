@@ -106,7 +106,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "table/committing.py",
         "or staged.evolves or not staged.only_appends",
         "or not staged.only_appends",
-        _ISOLATION + "a_name_that_a_stale_handle_gives_is_the_one_that_it_meant",
+        _ISOLATION + "a_sort_order_that_a_stale_handle_sets_is_the_one_that_it_meant",
     ),
     Mutant(
         "an-update-reads-with-the-columns-of-the-last-snapshot",

@@ -209,7 +209,7 @@ class MetastoreViews:
             else:
                 return
         raise CommitStateUnknown(
-            "it is not known whether the view was dropped; look whether it still exists", table=table_name(view)
+            "it is not known whether the view was dropped; check whether it still exists", table=table_name(view)
         )
 
     def rename(self, view: View, to: View) -> None:

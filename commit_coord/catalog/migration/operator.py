@@ -57,7 +57,8 @@ class Migration:
     def __init__(self, catalog: CoordinatedHiveCatalog, *, why: str = "", host: Host = SYSTEM_HOST) -> None:
         if catalog.migrating is None:
             raise ConfigError(
-                "this catalog can't move tables to another lock manager: its own does not support all phases of a move",
+                "this catalog can't move tables to another lock manager: its lock manager does not support all phases "
+                "of a move",
                 key="lock-impl",
                 value=catalog.settings.lock_impl,
                 accepted=MIGRATING,
@@ -348,7 +349,7 @@ class Migration:
 
 
 def _unreadable(error: Exception) -> str:
-    return f"it can't be read: {type(error).__name__}: {error}; look whether it was dropped, and restore its metadata"
+    return f"it can't be read: {type(error).__name__}: {error}; check whether it was dropped, and restore its metadata"
 
 
 def _is_whole(pattern: str) -> bool:

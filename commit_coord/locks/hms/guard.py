@@ -22,7 +22,7 @@ Two guards
 
 A guard that is left
     A program that drops or renames a table without us leaves its guard on a name, under which Java then can't create
-    one. So the client that extends a guard looks whether the table is there, and removes the guard of one that is not:
+    one. So the client that extends a guard checks whether the table is there, and removes the guard of one that is not:
 
     1. We find no table.   2. Somebody makes one of that name, and finds our guard.   3. We remove it.
     4. We look again, find the table, and set the guard again.
@@ -225,7 +225,7 @@ class HmsGuards:
             statement=self._statement,
             guard=True,
         )
-        # It outlives its process, so it names none: nobody shall look whether that is alive.
+        # It outlives its process, so it names none: nobody shall check whether that is alive.
         host = hms_names.host(Owner(user=owner.user, host=owner.host, pid=0, application=""))
         try:
             lock_id, _ = self._metastore.lock([_part(table)], user=hms_names.user(owner), host=host, agent=str(agent))
@@ -342,8 +342,9 @@ def _translated(table: Identifier) -> Iterator[None]:
         raise
     except (MetaError, ServerFailed, UnknownMethod) as error:
         raise LockServiceUnavailable(
-            "the metastore does not let the table be guarded against writers that know only its lock; if its database "
-            "has no lock tables (HIVE_LOCKS, TXNS), create them with its schema tool, or set hive.guard=false",
+            "the metastore refused a request for the guard lock, which blocks writers that take only the metastore's "
+            "lock; if the metastore's database has no lock tables (HIVE_LOCKS, TXNS), create them with Hive's schema "
+            "tool, or set hive.guard=false",
             table=".".join(table),
             cause=error,
         ) from error

@@ -9,8 +9,8 @@ Theory of operation
     *round*, with another mark and another outcome. No file is written twice, except a mark by a holder that comes late.
 
 A holder and an owner that meet
-    The holder: 1. writes the mark;   2. looks whether the offer is still there. If it is, the offer is taken.
-    The owner:  1. deletes the offer;   2. looks whether a mark is there. If none is, the offer is retracted.
+    The holder: 1. writes the mark;   2. checks whether the offer is still there. If it is, the offer is taken.
+    The owner:  1. deletes the offer;   2. checks whether a mark is there. If none is, the offer is retracted.
 
     Whichever order these four steps have, at least one of the two sees what the other did. If both do, the offer is not
     taken. Its owner does not know that, so it waits for the outcome. This rests on a file store that shows a new file,

@@ -18,7 +18,7 @@ from commit_coord.process import Host
 from commit_coord.protocol.lease import LeaseEvent
 
 _LOOK_AGAIN = 0.5
-"""Seconds between two looks whether heartbeats have moved."""
+"""Seconds between two checks whether heartbeats have moved."""
 
 _INTERNAL = "__"
 """Prefix of the names of databases that Hive 4 locks for internal use."""

@@ -29,7 +29,7 @@ from commit_coord.version import __version__
 logger = logging.getLogger(__name__)
 
 _EVERY = 1.0
-"""Seconds between two looks whether there is something new to tell."""
+"""Seconds between two checks whether there is something new to tell."""
 
 _TABLES = 200
 """Tables of which one writer tells; of more, those that it wrote to last. A node has room for 1 MiB."""

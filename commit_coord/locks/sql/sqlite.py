@@ -79,7 +79,8 @@ class SqliteStore(Store):
             self.clock_name, self._ahead_ms = boot(), boottime_ahead_ms()
         except OSError as error:
             raise LockServiceUnavailable(
-                "the name of this boot of the machine can't be read, so leases can't be timed",
+                "the boot id or the boot clock of this machine can't be read, "
+                "so the ends of leases can't be determined",
                 url=self.shown,
                 reason=error,
                 needed="a /proc that can be read, and a free file descriptor",

@@ -95,6 +95,16 @@ class Access:
             )
 
     @property
+    def accepted_login(self) -> str:
+        """What the servers accept as authentication, for the error after they refused it."""
+        if self.auth == ZooKeeperAuth.KERBEROS:
+            return (
+                "a valid ticket (see klist); "
+                "lock.zk.service and the hosts of lock.uri as in the principals of the servers"
+            )
+        return "lock.zk.user and lock.zk.password as the servers know them"
+
+    @property
     def addresses(self) -> str:
         """The hosts with their ports, and the chroot."""
         hosts, slash, chroot = self.hosts.partition("/")

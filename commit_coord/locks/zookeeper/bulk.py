@@ -45,7 +45,10 @@ class MultiRead:
 
     @staticmethod
     def deserialize(packet: bytes, offset: int) -> list[Any]:
-        """Return for each read the result of kazoo's own request, None for a node that does not exist, or its error."""
+        """For each read, return its result, None if the node does not exist, or the error of the read.
+
+        A result is as kazoo's own request returns it.
+        """
         results: list[Any] = []
         header, offset = serialization.MultiHeader.deserialize(packet, offset)
         while not header.done:

@@ -31,10 +31,10 @@ from commit_coord.locks.zookeeper.nodes import (
 from commit_coord.locks.zookeeper.session_age import Heard
 
 _FAMILY = 32
-"""Up to so many children of one node are checked one by one; for more children, their parent is listed."""
+"""Up to this many children of one node are checked one by one; for more children, their parent is listed."""
 
 _FEW = 16
-"""Up to so many reads are sent one by one."""
+"""Up to this many reads are sent one by one."""
 
 
 _BEGINNING = 10.0
@@ -42,7 +42,7 @@ _BEGINNING = 10.0
 
 
 class Session:
-    """A client of the ensemble. If its session is lost, it opens a new one.
+    """A client of the ensemble. It has one ZooKeeper session at a time, and opens a new one if that is lost.
 
     Args:
         access: Addresses and authentication.
@@ -227,7 +227,8 @@ class Session:
         """Delete *paths* in one multi; if one is refused, drop it and try again, for up to 16 refusals.
 
         Returns:
-            The paths that must be deleted one by one: none if a multi succeeded, all if there are at most 16.
+            Paths to delete one by one: all if there are at most 16; none after a successful multi; after 16 refusals,
+            the paths that were not refused.
         """
         left = list(paths)
         refused = _FEW if len(left) > _FEW else 0

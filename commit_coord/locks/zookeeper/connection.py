@@ -167,8 +167,8 @@ class Connection:
         kazoo sends one queued request for each byte in its pipe:
 
         1. kazoo queues a request.   2. A signal handler raises before kazoo has written the byte for this request, or
-        meanwhile; kazoo may swallow the exception.   3. The byte of the next request sends this one, and the next
-        request waits for another byte.
+        while it writes the byte; kazoo may swallow the exception.   3. The byte of the next request sends this one, and
+        the next request waits for another byte.
 
         Signal handlers run only in the main thread.
         """

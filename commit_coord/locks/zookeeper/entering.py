@@ -39,7 +39,7 @@ from commit_coord.locks.zookeeper.tickets import Gone, NodeBlocker, Part, ZooKee
 from commit_coord.model import LockMode, LockRequest, Resource
 
 _TOGETHER = 32
-"""For up to so many resources, the listings are sent directly after the multi, even if they may not be needed."""
+"""For up to this many resources, the listings are sent directly after the multi, even if they may not be needed."""
 
 
 class Entering:
@@ -49,10 +49,10 @@ class Entering:
         session: The session.
         layout: The paths of the nodes.
         nodes: Finds the nodes of requests.
-        offers: Publishes the offer of a request.
-        journal: Has the outcome of an offer.
+        offers: Makes the offer of a request.
+        journal: Stores the outcomes of offers.
         tickets: The requests of this client.
-        held: Names the present thread.
+        held: Gives the name of the calling thread.
         clock: The clock.
     """
 
@@ -80,13 +80,15 @@ class Entering:
         """Look for the outcome of *ticket*'s offer after its nodes are gone.
 
         If the outcome is not known, return; the request then enters again without its offer, and the ticket is marked
-        as doubtful. The offer is never published a second time, because this could happen:
+        as doubtful. The offer is never made a second time, because otherwise this could happen:
 
-        1. A latch holder publishes the offer and deletes the request. We do not learn this, or lose our session before.
-        2. We enter again with the same offer. The next holder can't know that it was published, and publishes it twice.
+        1. A latch holder commits the offered append and deletes the request. We do not learn this, or our session was
+        lost before it.
+        2. We enter again with the same offer. The next holder can't know that its append was committed, and commits it
+        a second time.
 
         Raises:
-            Carried: A latch holder has published the offer.
+            Carried: A latch holder has committed the offered append.
             OfferLost: The request was deleted within our session, and the outcome is not in the journal.
         """
         self.take_answer(ticket)
@@ -95,7 +97,7 @@ class Entering:
         ticket.offers, ticket.doubtful, ticket.was_contended = False, True, True
 
     def take_answer(self, ticket: ZooKeeperTicket) -> None:
-        """Raise :class:`Carried` if the journal says that *ticket*'s offer was published."""
+        """Raise :class:`Carried` if the journal says that the append of *ticket*'s offer was committed."""
         request_id = ticket.request.request_id
         if entry := self._journal.recall(request_id):
             self._tickets.pop(request_id, None)
@@ -137,7 +139,7 @@ class Entering:
     def _look_again(self, ticket: ZooKeeperTicket, part: Part, patience: float) -> list[Listing | None]:
         """Return the listings of the resources that are not known to be free.
 
-        The leader takes part in the answer, so it confirms the ticket from the time at which the question was sent.
+        The answer goes through the leader, so it confirms the ticket as of the time when the request was sent.
         """
         sent = self._clock.now()
         paths = [self._nodes.path(ticket.request, resource) for resource in part.unclear]
@@ -251,9 +253,11 @@ class Entering:
         3. Another request enters an X lock and writes its mark: version 8.
         4. Our change, which clears the data of version 7, is refused.
 
-        As long as our nodes exist, the version is one of the same node. If they don't:
+        As long as our nodes exist, the resource's node can't have been deleted and created again, so the versions are
+        comparable. If our nodes are gone:
 
-        1. We find a mark with version 1.   2. The listing shows no X lock.   3. Our nodes go, and the empty parent.
+        1. We find a mark with version 1.   2. The listing shows no X lock.
+        3. Our nodes are deleted, and then the empty parent.
         4. Another request enters an X lock: a new parent, version 1.   5. Our change is refused, as our marker is gone.
         """
         for resource in unmarked:
@@ -290,10 +294,11 @@ class Entering:
 def woken(ticket: ZooKeeperTicket, part: Part, path: str | None) -> None:
     """Wake the thread of *ticket*, which then looks at its queues again; called in kazoo's thread.
 
-    Not because of what it has done itself:
+    But do not wake it for a deletion of its own:
 
-    1. It withdraws, to wait apart until the lock that blocks it is gone.   2. That deletes the marker that it watches.
-    3. Woken by that it would enter again behind the same lock, and withdraw again, as long as the lock is held.
+    1. The thread withdraws, to wait apart until the blocking lock is gone.
+    2. The withdrawal deletes the marker that the thread watches.
+    3. If this woke the thread, it would enter behind the same lock and withdraw again, as long as the lock is held.
     """
     if path == part.marker:
         if part.withdrawn:

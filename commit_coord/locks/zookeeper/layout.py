@@ -25,6 +25,8 @@ Theory of operation
         /commit-coord/<namespace>/journal/entries/<request id>
         /commit-coord/<namespace>/journal/expiry/<span>/<request id>
 
+    In all these paths, ``<namespace>`` stands for ``<namespace>@<space>`` if the catalog has a space.
+
     One ``multi`` creates all nodes of a request. The node below ``requests`` is the *marker* of the request: it is
     created and deleted together with the locks, and no other node can have its name. So the marker shows whether a
     multi with a lost reply was executed, and it makes every deletion safe:
@@ -58,7 +60,7 @@ STEP_BYTES = 600_000
 ``jute.maxbuffer`` (default 1 MiB); its log records and messages to followers are somewhat larger than the packet."""
 
 STATEMENT_LENGTH = 200
-"""Characters of the statement in the data of a lock node; the marker has more of them."""
+"""Maximum number of characters of the statement in a lock node; the marker keeps a longer part."""
 
 STATEMENTS_LENGTH = 20_000
 """Characters of the statement in all lock nodes of one request together."""
@@ -85,7 +87,7 @@ def escape(name: str) -> str:
     key, equals, value = name.partition("=")
     text = _ESCAPED.sub(_percent, key) + equals + _ESCAPED.sub(_percent, value).replace("=", "%3D")
     if text in (".", "..") or _LOCK.fullmatch(text):
-        # ZooKeeper refuses the names "." and "..", and a reader of locks would take the others for lock nodes.
+        # ZooKeeper refuses "." and "..", and a name such as LOCK-SHARED-0000000000 would be read as a lock node.
         return f"%{ord(text[0]):02X}{text[1:]}"
     return text
 
@@ -268,7 +270,7 @@ class RequestData:
         owner: The owner of the request.
         scope: Operation or commit.
         lease_ms: How long the server keeps the session without a message; None for an explicit lock.
-        agent: The thread that made it.
+        agent: The thread that made the request.
     """
 
     client: str

@@ -46,7 +46,7 @@ Connect = Callable[[Access, int, Clock, Callable[[SessionEvent], None]], Connect
 
 
 class _Pings(Extension):
-    """kazoo's own heartbeat."""
+    """Pauses all traffic of the session, and with it kazoo's pings."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -67,8 +67,8 @@ class ZooKeeperLockManager(QueueLockManager[ZooKeeperQueue]):
         settings: Times; ``lease_ms`` is the session timeout that the servers are asked for.
         clock: Where time comes from.
         events: Receives what happens to locks.
-        threads: How they wait.
-        host: Names this process, and tells which others have ended.
+        threads: How threads wait.
+        host: Names this process, and tells which other processes have ended.
         connect: Makes the connection of a session.
         namespace: ``hive.zookeeper.namespace``.
         access: The other fields of :class:`~commit_coord.locks.zookeeper.access.Access`.

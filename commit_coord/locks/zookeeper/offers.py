@@ -1,12 +1,12 @@
-"""Offers of waiting requests in ZooKeeper: published with the request, taken and settled by the holder.
+"""Offers of waiting requests in ZooKeeper: made with the request, taken and settled by the holder.
 
 An offer is a separate node, created and deleted by the same multis as its request. The first line of its data is the id
 of the request that took it. To take an offer is a change of a certain version of the node, and to retract it is a
 deletion of a certain version. So if a holder takes an offer while its owner retracts it, exactly one of them succeeds.
 One multi takes many offers; it also checks that the holder's marker exists.
 
-A holder's release deletes, in one multi with its own nodes, the requests that it carried, and writes their answers into
-the journal: a waiter that finds its request gone finds the answer, at whatever server it looks.
+A holder's release deletes, in one multi with its own nodes, the requests whose appends it committed, and writes their
+outcomes into the journal: a waiter that finds its request gone finds the outcome, at whatever server it looks.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Offers:
         self._layout = layout
 
     def entering(self, request: LockRequest) -> list[Operation]:
-        """Return the operation that publishes the offer of *request*."""
+        """Return the operation that makes the offer of *request*."""
         return [Create(self._layout.offer(request.request_id), _data("", request.offer), ephemeral=True)]
 
     def take(self, queue: str, own_lock: str, taker: str, limit: int) -> list[Taken]:
@@ -72,7 +72,7 @@ class Offers:
                 break
             by, _, text = node.data.decode().partition("\n")
             if by not in ("", taker):
-                break  # An earlier holder has taken it, and may still publish it.
+                break  # An earlier holder has taken it, and may still commit it.
             path = self._layout.offer(request_id)
             if not by:
                 marks.append(Change(path, _data(taker, text), node.stat.version))
@@ -114,8 +114,8 @@ class Offers:
     def ending(taken: Mapping[str, Taken], done: Sequence[str]) -> list[list[Operation]]:
         """Return the operations that delete the requests *done*, one list for each request, the last request first.
 
-        When an owner is notified that the request before its own is gone, its own is then gone, too. In the other order
-        the owner would read the queue again without need.
+        So when an owner is notified that the request before its own is gone, its own request is gone already. In the
+        other order the owner would read the queue again without need.
         """
         return [[*map(Delete, taken[one].nodes)] for one in reversed(done) if one in taken]
 

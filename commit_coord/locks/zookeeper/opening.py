@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 class Owner(Protocol):
-    """Uses a session, and is told what happens to it."""
+    """The user of a session; it is notified of the session's events."""
 
     heard: Heard
     """The time from which the servers count the session."""
@@ -53,16 +53,12 @@ class Opening:
 
     _UNREACHED = "ZooKeeper can't be reached", "lock.uri=host:port,host:port/chroot"
     _UNTRUSTED = "ZooKeeper's certificate is not trusted", "lock.zk.tls-ca with the authority that signed it"
-    _UNAUTHENTICATED = "ZooKeeper authentication failed", "lock.zk.user and lock.zk.password as the servers know them"
-    _UNKNOWN_TICKET = (
-        "ZooKeeper authentication failed",
-        "a valid ticket (see klist); lock.zk.service and the hosts of lock.uri as in the principals of the servers",
-    )
 
     def __init__(self, access: Access, asked_ms: int, clock: Clock, owner: Owner | None) -> None:
         self.done = threading.Event()
         self.client: Any = None
         self._problem = self._UNREACHED
+        self._unauthenticated = "ZooKeeper authentication failed", access.accepted_login
         self.log = LastWarning()
         self._owner: Callable[[], Owner | None] = (lambda: None) if owner is None else weakref.ref(owner)
         self._access, self._asked_ms, self._clock = access, asked_ms, clock
@@ -80,7 +76,7 @@ class Opening:
             if self._settled.wait(self._access.connection_timeout_ms / 1000) and self._chroot_is_there(client):
                 self.client = client
         except Exception as error:  # noqa: BLE001 - raised where the client was asked for
-            if self._problem not in (self._UNAUTHENTICATED, self._UNKNOWN_TICKET):
+            if self._problem != self._unauthenticated:
                 self.log.last = str(error)
         finally:
             self.done.set()
@@ -141,8 +137,7 @@ class Opening:
                 # 1. kazoo reports that it is connected, and then authenticates.   2. The server refuses, and kazoo
                 # closes.   3. We ask for the chroot, and get only an error about a closed connection. So record the
                 # refusal here, at 2.
-                kerberos = access.auth == ZooKeeperAuth.KERBEROS
-                self._problem = self._UNKNOWN_TICKET if kerberos else self._UNAUTHENTICATED
+                self._problem = self._unauthenticated
                 # A server refuses SASL with one of several errors, most of which would end kazoo's thread. Without a
                 # ticket nothing is sent, and only the cause says so.
                 reason = str(error.__cause__ or error) or type(error).__name__

@@ -174,12 +174,13 @@ class ZooKeeperQueue:
 
         If the offer may have been taken, keep the nodes, because otherwise this could happen:
 
-        1. A holder takes the offer. We delete the offer with our nodes, enter again, and publish a second offer.
+        1. A holder takes the offer. We delete the offer with our nodes, enter again, and make a second offer.
         2. The deadline passes. We retract the second offer: nobody has taken it, so we report the commit as a failure.
-        3. The holder publishes the first offer.
+        3. The holder commits the append of the first offer.
         """
         if ticket.offers and not self.retract(ticket.request):
-            ticket.behind = blocker.path, self._clock.now()  # keep the place; the time behind this lock counts from now
+            # Keep the place in the queue; measure the wait behind this lock from now.
+            ticket.behind = blocker.path, self._clock.now()
             return blocker
         for part in ticket.parts:
             part.withdrawn = True
@@ -211,7 +212,7 @@ class ZooKeeperQueue:
             left = deadline - self._clock.now()
             if left <= 0 or acquire.is_closed:
                 return blocker
-            # Each tick checks only processes of this host; ZooKeeper is not asked until the watch fires.
+            # The first tick reads the blocker's marker. After that, a tick normally checks only processes of this host.
             if ticket.turn.wait(min(left, tick)):
                 break
             if not blocker.known:
@@ -232,9 +233,9 @@ class ZooKeeperQueue:
         self._view.remove(blocker.request_id, self._view.standing())
 
     def _identified(self, blocker: NodeBlocker, request: LockRequest, deadline: float) -> NodeBlocker:
-        """Return *blocker* with its owner as the node of its request names it.
+        """Return *blocker* with the owner that the marker of its request names.
 
-        A request of a Hive client has no such node: it keeps the owner that its lock node names.
+        A request of a Hive client has no marker; it keeps the owner that its lock node names.
         """
         data = self._retries.until(deadline, lambda: self._view.requests([blocker.request_id]))[blocker.request_id]
         return replace(blocker, known=True, owner=data.owner if data is not None else blocker.owner)
@@ -253,7 +254,7 @@ class ZooKeeperQueue:
         return lease
 
     def _be_heard(self) -> None:
-        """If the leader may have last heard of this session long ago, wait until it has heard of it again.
+        """If the leader's last confirmed contact with this session may be old, wait for a new one.
 
         1. The process is stopped for almost a session timeout, and goes on.   2. It asks for a lock, which is granted.
         3. The leader hears of the session only with the next ping. Until then the session may end at any moment.
@@ -324,7 +325,10 @@ class ZooKeeperQueue:
         return facts
 
     def session_changed(self, event: SessionEvent) -> None:
-        """Wake all waiting threads, which then look at their queues again; called in kazoo's thread; must not block."""
+        """Wake all waiting threads unless the event is SUSPENDED, and let the heartbeat run now.
+
+        A thread that wakes looks at its queues again. kazoo's thread calls this, so it must not block.
+        """
         if event is not SessionEvent.SUSPENDED:
             # The watches were lost with the connection.
             for ticket in list(self.tickets.values()):

@@ -20,8 +20,8 @@ class Refusals:
         self._access = access
 
     def unanswered(self, log: LastWarning) -> Interrupted:
-        """Return the error for a connection that is not there in time."""
-        return Interrupted("ZooKeeper did not answer", servers=self._access.hosts, last_word=log.last or None)
+        """Return the error for a connection that was not established in time."""
+        return Interrupted("ZooKeeper did not answer", servers=self._access.hosts, last_warning=log.last or None)
 
     def closed(self) -> Interrupted:
         """Return the error for a connection that was closed during a request."""
@@ -46,7 +46,7 @@ class Refusals:
                 "ZooKeeper did not answer",
                 servers=self._access.hosts,
                 reason=type(error).__name__,
-                last_word=client.logger.last or None,
+                last_warning=client.logger.last or None,
             ) from error
         except kazoo_errors.AuthFailedError as error:
             raise LockServiceUnavailable(
@@ -54,7 +54,7 @@ class Refusals:
                 servers=self._access.hosts,
                 auth=self._access.auth,
                 reason=client.logger.last or error,
-                accepted="lock.zk.user and lock.zk.password as the servers know them",
+                accepted=self._access.accepted_login,
             ) from error
         except kazoo_errors.NoAuthError as error:
             raise self.denied(None) from error

@@ -5,9 +5,9 @@ Sessions
     SUSPENDED when the connection is broken (the lease is SUSPECT), but LOST only after it has reached a server again.
     So our own clock decides: a lease ends one session timeout after the time from which the servers certainly count
     the session (``session_age``). Only an answer that went through the leader confirms a lease, because a follower
-    without connection to the leader still answers reads. The leader counts the session from an earlier packet than the
-    one that it answered. One request in each heartbeat interval, for all leases together, renews the confirmation;
-    waiters send nothing.
+    without connection to the leader still answers reads. Even an answer of the leader does not restart the session
+    timeout; the leader counts the timeout from an earlier packet (``session_age``). One request for all leases that are
+    due, up to twice in each heartbeat interval, renews the confirmation; waiters send nothing.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ZooKeeperLeases(LeaseService[ZooKeeperTicket]):
         layout: The paths of the nodes.
         nodes: Finds the nodes of requests.
         offers: The taken offers, which a release settles.
-        journal: Receives the answers for the owners of published offers.
+        journal: Receives the outcomes for the owners of committed offers.
         retries: Repeats interrupted calls.
         settings: Times.
         clock: The clock.
@@ -130,10 +130,11 @@ class ZooKeeperLeases(LeaseService[ZooKeeperTicket]):
     def chores(self) -> float | None:
         """Remove empty parents and expired journal entries.
 
-        As long as parents are left, a beat comes in each interval, although nothing is due for longer:
+        As long as parents are left, the heartbeat runs in every interval, although the next removal is due later.
+        Otherwise:
 
-        1. Nothing is held, and the beat sleeps until a parent is due.   2. A lock is granted; to wake the beat for each
-        would cost every commit something.   3. The lease ends before the next beat.
+        1. Nothing is held, and the heartbeat sleeps until a parent is due.   2. A lock is granted. The heartbeat is not
+        woken, because waking it for every lock would slow down every commit.   3. The lease ends before the next beat.
         """
         more = False
         with suppress(LockServiceUnavailable):
@@ -165,12 +166,12 @@ class ZooKeeperLeases(LeaseService[ZooKeeperTicket]):
             part.sent, part.nodes = False, None
         # The remaining steps are not executed. Our own nodes were gone before, so the requests whose offers we took may
         # have been granted since. To delete such a request now would let a second request hold the lock together with
-        # it. The owners find the published attempts in the journal or in the table.
+        # it. The owners find the committed appends in the journal or in the table.
         for step in settling:
             step.instead()
 
     def _leaving(self, ticket: ZooKeeperTicket) -> list[Step]:
-        """Return the step that replaces the note that *ticket* found by its own note."""
+        """Return the step that replaces the old handover note with the note of *ticket*; nothing if it leaves none."""
         if ticket.next_note is None or ticket.request.table is None:
             return []
         path, text = self.layout.note(ticket.request.table), ticket.next_note.encode()
@@ -179,7 +180,10 @@ class ZooKeeperLeases(LeaseService[ZooKeeperTicket]):
         return [Step([Change(path, text, ticket.noted) if text else Delete(path, ticket.noted)])]
 
     def _answered(self, ticket: ZooKeeperTicket) -> list[Step]:
-        """Return the steps that answer the published offers in the journal, and end or return each taken offer."""
+        """Return the steps that settle the taken offers.
+
+        They write the outcomes of the committed offers into the journal, and delete or return each taken offer.
+        """
         if not ticket.taken:
             return []
         done, returned = ticket.settled

@@ -1,20 +1,20 @@
 """The time from which the leader of an ensemble counts the timeout of a session. Pure.
 
 Theory of operation
-    The leader expires a session one session timeout after it last *heard* of it, rounded up to its ticks. It hears of
-    the sessions of a follower only when the follower answers the leader's ping, once in half a tick. A write or a sync
-    that the follower forwards for a client does not count. So an answer of the leader proves that the session is alive,
-    but not that its timeout has started again:
+    The leader expires a session one session timeout after the leader last *heard* of the session, rounded up to the
+    leader's ticks. It hears of the sessions of a follower only when the follower answers the leader's ping, once in
+    half a tick. A write or a sync that the follower forwards for a client does not count. So an answer of the leader
+    proves that the session is alive, but not that its timeout has started again:
 
     1. A client sends a packet at 0, and a sync at 5. The leader answers both through a follower.
-    2. The follower reports the session to the leader at 0.3. It freezes at 5.1, before the next ping.
+    2. The follower reports the session to the leader at 0.3. The follower freezes at 5.1, before the next ping.
     3. The leader expires the session one timeout after 0.3, while the client has counted from 5.
 
-    What a client can know: after a follower has answered a packet of a session, it reports the session in its answer to
-    the leader's next ping. It forwards later requests of the client after that, on the same connection. So if a request
-    is sent at least one *relay* (the longest
-    time between two pings) after the answer to a packet, and the leader answers this request, then the leader has
-    heard of the session at or after the time when the packet was sent. The leader hears of a new connection at once.
+    What a client can know: after a follower has answered a packet of a session, the follower reports the session in its
+    reply to the leader's next ping. It sends this reply and the client's later requests on the same connection, so the
+    leader receives the report first if the request was sent at least one *relay* (the longest time between two pings)
+    after that answer. If the leader answers such a request, it has heard of the session at or after the time when the
+    packet was sent. The leader hears of a new connection at once.
 
     The client does not know the tick. A server accepts no session timeout below ``minSessionTimeout``, two ticks
     by default: so half a tick is at most a quarter of the negotiated timeout.

@@ -50,7 +50,7 @@ class Part:
     marks: dict[Resource, int] = field(default_factory=dict)
     """The node versions of resources that have a mark, read before their locks were listed."""
     withdrawn: bool = False
-    """Whether this client has begun to delete its nodes, to wait apart."""
+    """Whether this client has begun to delete the nodes of this part, in order to wait apart."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -68,11 +68,11 @@ class ZooKeeperTicket(Ticket):
     ended: bool = False
     """Whether a watch has reported that the marker is gone. The request may have entered again since."""
     offers: bool = False
-    """Whether the offer of the request is published, as far as this client knows."""
+    """Whether the offer of the request is made, as far as this client knows."""
     doubtful: bool = False
-    """Whether a holder may have taken an earlier offer of the request, which is not published any more."""
+    """Whether a holder may have taken an earlier offer of the request, which does not exist any more."""
     behind: tuple[str, float] = "", 0.0
-    """The path of the node that blocks the request, and the time since when."""
+    """The path of the node that blocks the request, and the time since which it does."""
     tells: int | None = None
     """The place in the queue (czxid of the marker) for which the wait is published; None if it is not."""
     taken: dict[str, Taken] = field(default_factory=dict)
