@@ -46,6 +46,27 @@ def stated(document: Any) -> Any:
     }
 
 
+def telling(document: Any, name: str = "") -> Any:
+    """Return *document*, which has this *name*, without what some clients write and what tells nothing.
+
+    ``required`` in the type of a list or map: the field that has the type says it. ``"type": "struct"`` in a partition
+    spec or a sort order: it is always one.
+    """
+    if isinstance(document, list):
+        return [telling(each) for each in document]
+    if not isinstance(document, dict):
+        return document
+    idle = None
+    if document.get("type") in ("list", "map"):
+        idle = "required"
+    elif document.get("type") == "struct" and name in _SPECS_AND_ORDERS:
+        idle = "type"
+    return {key: telling(value, key) for key, value in document.items() if key != idle}
+
+
+_SPECS_AND_ORDERS = frozenset({"partition-spec", "write-order", "spec", "sort-order"})
+
+
 def unbound_spec(spec: Any) -> Any:
     """Return *spec* with a ``field-id`` in each field. iceberg-rust leaves them out; PyIceberg's model needs them."""
     if not isinstance(spec, dict) or not isinstance(spec.get("fields"), list):

@@ -256,11 +256,8 @@ class CommitTable(IcebergBaseModel):
         return any(isinstance(requirement, AssertCreate) for requirement in self.requirements)
 
 
-_REDUNDANT = frozenset(
-    {("add-schema", "last-column-id"), ("set-statistics", "snapshot-id"), ("partition-spec", "type")}
-)
-"""Fields that add nothing, each with the action of its update or with the part of its creation: deprecated fields
-that repeat another one, and the ``"type": "struct"`` that DuckDB gives a partition spec."""
+_REPEATED = frozenset({("add-schema", "last-column-id"), ("set-statistics", "snapshot-id")})
+"""Deprecated fields that repeat another one, each with the action of its update."""
 
 
 def read_commit(request: Request) -> CommitTable:
@@ -298,8 +295,8 @@ def refuse_lost(given: Sequence[Any], updates: Sequence[IcebergBaseModel], where
     for number, (update, parsed) in enumerate(zip(given, updates, strict=True)):
         kept = parsed.model_dump(mode="json")
         _refuse_inexact(update, kept, f"{where}.{number}")
-        for lost in lost_fields(update, kept):
-            if (update.get("action"), lost) not in _REDUNDANT:
+        for lost in lost_fields(fields.telling(update), kept):
+            if (update.get("action"), lost) not in _REPEATED:
                 raise UnsupportedRequest(f"this server does not know the field {where}.{number}.{lost}")
 
 
@@ -341,12 +338,11 @@ def read_creation(request: Request, model: type[M]) -> M:
         UnsupportedRequest: A part of it, such as the schema, has a field that the models do not know and would drop.
     """
     wanted = request.parsed(model)
-    given, kept = fields.read(request.body), wanted.model_dump(mode="json")
+    given, kept = fields.telling(fields.read(request.body)), wanted.model_dump(mode="json")
     for part in sorted(given.keys() & kept.keys()):
         _refuse_inexact(given[part], kept[part], part)
         for lost in lost_fields(given[part], kept[part]):
-            if (part, lost) not in _REDUNDANT:
-                raise UnsupportedRequest(f"this server does not know the field {part}.{lost}")
+            raise UnsupportedRequest(f"this server does not know the field {part}.{lost}")
     return wanted
 
 

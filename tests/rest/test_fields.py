@@ -362,6 +362,47 @@ def test_a_creation_with_a_field_that_is_not_known_is_refused(
     assert 200 == server.ask("POST", path, wanted).status
 
 
+def test_a_field_that_tells_nothing_is_taken(server: Server, named: Callable[[str], str]) -> None:
+    """ClickHouse says of lists and maps whether they are required, DuckDB of specs that they are structs."""
+    inner = {"type": "list", "element-id": 6, "required": False, "element": "long", "element-required": True}
+    pairs = {"type": "map", "key-id": 4, "key": "string", "value-id": 5, "value": inner, "value-required": False}
+    deep = {"type": "list", "element-id": 3, "element": {**pairs, "required": True}, "element-required": False}
+    columns = [
+        {"id": 1, "name": "a", "type": "long", "required": False},
+        {"id": 2, "name": "deep", "type": {**deep, "required": False}, "required": False},
+    ]
+    schema = {"type": "struct", "schema-id": 0, "fields": columns}
+    spec = {**_CREATIONS["tables"]["partition-spec"], "type": "struct"}
+    order = {**_CREATIONS["tables"]["write-order"], "type": "struct"}
+    tables, (plain, full) = "/v1/shop/namespaces/db/tables", (named("plain"), named("full"))
+    wanted = {"name": full, "schema": schema, "partition-spec": spec, "write-order": order}
+    made = server.ask("POST", tables, wanted)
+    assert 200 == made.status, made.body
+    server.client().create_table(("db", plain), SCHEMA)
+    updates = [
+        {"action": "add-schema", "schema": schema},
+        {"action": "set-current-schema", "schema-id": -1},
+        {"action": "add-spec", "spec": spec},
+        {"action": "add-sort-order", "sort-order": order},
+    ]
+    changed = server.ask("POST", path_of("db", plain), {"updates": updates})
+    assert 200 == changed.status, changed.body
+    for found in (made.json["metadata"], changed.json["metadata"]):
+        assert "element-required" in str(found["schemas"][-1])
+        assert not any("required" in each["type"] for each in found["schemas"][-1]["fields"] if each["name"] == "deep")
+    version = _CREATIONS["views"]["view-version"]
+    view = {"name": named("v"), "schema": schema, "view-version": version, "properties": {}}
+    assert 200 == server.ask("POST", "/v1/shop/namespaces/db/views", view).status
+
+
+def test_a_required_where_there_is_no_list_or_map_is_unknown(server: Server, named: Callable[[str], str]) -> None:
+    struct = {"type": "struct", "fields": [], "required": False}
+    columns = [{"id": 1, "name": "a", "type": struct, "required": False}]
+    wanted = {"name": named("t"), "schema": {"type": "struct", "schema-id": 0, "fields": columns}}
+    status, _, message = server.ask("POST", "/v1/shop/namespaces/db/tables", wanted).error
+    assert (406, True) == (status, "schema.fields.0.type.required" in message)
+
+
 def test_a_field_of_a_commit_by_another_name_is_unknown(server: Server, named: Callable[[str], str]) -> None:
     name = ("db", named("t"))
     server.client().create_table(name, SCHEMA)
