@@ -204,6 +204,7 @@ class CoordinatedCatalog(CommittingCatalog, ViewedCatalog, StoringCatalog, Maint
         Raises:
             NoSuchNamespaceError: The default location depends on a namespace that does not exist.
             ValueError: No table can have this name, location, or schema.
+            ValidationError: PyIceberg's: a transform of the spec or order does not fit its column.
         """
         table = self._table_identifier(identifier)
         version = int(properties.get(TableProperties.FORMAT_VERSION, TableProperties.DEFAULT_FORMAT_VERSION))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, ValidationError
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import AssertCreate, AssertTableUUID, TableRequirement, TableUpdate
 from pyiceberg.typedef import Identifier
@@ -163,6 +163,7 @@ class RequestedCommit:
         Raises:
             CommitConflict: A requirement is not met, or the files that it adds are of a partition spec that is gone.
                 Checking this before the latch is taken saves the wait for it.
+            UpdatesDoNotFit: As :meth:`_applied`.
             UpdatesDoNotFit, CommitStateUnknown: A file that it names can't be read, see :meth:`_unreadable`.
         """
         attempt = replace(
@@ -176,18 +177,32 @@ class RequestedCommit:
             return replace(
                 attempt,
                 requirements=found.requirements,
-                updates=as_java_applies(found.updates, head),
+                updates=self._applied(found.updates, head),
                 append=append,
                 reads_data=bool(found.updates),
             )
         try:
             for requirement in self._asked.requirements:
                 requirement.validate(head)
-            updates = as_java_applies(self._asked.updates, head)
         except CommitFailedException as error:
             raise self._refused(CommitConflict, str(error)) from error
+        updates = self._applied(self._asked.updates, head)
         self._refuse_files_of_other_specs(head, updates)
         return replace(attempt, updates=updates)
+
+    def _applied(self, updates: Sequence[TableUpdate], head: TableMetadata) -> tuple[TableUpdate, ...]:
+        """Return *updates* with the ids that they have on *head*.
+
+        Raises:
+            CommitConflict: An id or sequence number was given to something else.
+            UpdatesDoNotFit: A partition spec or sort order does not fit the columns.
+        """
+        try:
+            return as_java_applies(updates, head)
+        except CommitFailedException as error:
+            raise self._refused(CommitConflict, str(error)) from error
+        except ValidationError as error:
+            raise self._refused(UpdatesDoNotFit, str(error)) from error
 
     def _refuse_files_of_other_specs(self, head: TableMetadata, updates: Sequence[TableUpdate]) -> None:
         """Return if *head* has the partition specs of the files that the commit adds.

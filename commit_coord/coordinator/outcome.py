@@ -92,7 +92,7 @@ def _failure(verdict: Verdict, facts: Mapping[str, str]) -> Exception:
     if isinstance(verdict.error, StatementError):  # its message says which files to keep
         return verdict.error
     if verdict.cause is Cause.CONFLICT:
-        kind = UpdatesDoNotFit if isinstance(verdict.error, ValueError) else CommitConflict
+        kind = UpdatesDoNotFit if verdict.error is not None else CommitConflict
         return kind(f"the commit did not land: {verdict.reason}", **facts)
     return CommitNotApplied(f"the commit did not land: {verdict.reason}", **facts)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import assert_never
 
-from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.exceptions import CommitFailedException, ValidationError
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
@@ -188,7 +188,7 @@ class Planner:
             made = created(attempt, generation=self._run.latch.generation)
         except (CommitFailedException, KeyError) as error:
             return Refusal(reason=str(error))
-        except ValueError as error:
+        except (ValueError, ValidationError) as error:
             return Refusal(reason=str(error), misfit=error)
         return self._planned(
             self.prepared(Rebased(metadata=made, manifest_list=None, snapshot_ids=()), None), None, None

@@ -55,7 +55,9 @@ def as_java_applies(updates: Sequence[TableUpdate], head: TableMetadata) -> tupl
     Raises:
         CommitFailedException: Another partition spec has the id under which the data files were written, or the table
             has already given the sequence number of a snapshot to another one.
+        ValidationError: PyIceberg's: a new spec or sort order does not fit the schema that is current then.
     """
+    current = head.schema()
     schemas: dict[int, Schema] = {schema.schema_id: schema for schema in head.schemas}
     specs: dict[int, PartitionSpec] = {spec.spec_id: spec for spec in head.partition_specs}
     orders: dict[int, SortOrder] = {order.order_id: order for order in head.sort_orders}
@@ -82,6 +84,7 @@ def as_java_applies(updates: Sequence[TableUpdate], head: TableMetadata) -> tupl
                         "another spec after the files were written"
                     )
                 if last_spec not in specs:
+                    spec.check_compatible(current)
                     specs[last_spec] = PartitionSpec(*spec.fields, spec_id=last_spec)
                     done.append(AddPartitionSpecUpdate(spec=specs[last_spec]))
             case AddSortOrderUpdate(sort_order=order):
@@ -89,10 +92,13 @@ def as_java_applies(updates: Sequence[TableUpdate], head: TableMetadata) -> tupl
                 if last_order == _LAST:
                     last_order = _free(orders, order.order_id)
                 if last_order not in orders:
+                    order.check_compatible(current)
                     orders[last_order] = SortOrder(*order.fields, order_id=last_order)
                     done.append(AddSortOrderUpdate(sort_order=orders[last_order]))
-            case SetCurrentSchemaUpdate(schema_id=-1) if last_schema != _LAST:
-                done.append(SetCurrentSchemaUpdate(schema_id=last_schema))
+            case SetCurrentSchemaUpdate(schema_id=wanted):
+                now = last_schema if wanted == _LAST else wanted
+                current = schemas.get(now, current)
+                done.append(SetCurrentSchemaUpdate(schema_id=now))
             case SetDefaultSpecUpdate(spec_id=-1) if last_spec != _LAST:
                 done.append(SetDefaultSpecUpdate(spec_id=last_spec))
             case SetDefaultSortOrderUpdate(sort_order_id=-1) if last_order != _LAST:

@@ -19,11 +19,14 @@ def new_metadata(
     """Return the metadata of a new table, with ids of its own for columns, spec and order.
 
     Raises:
-        ValueError: The schema does not fit the format version, or the spec or order the schema.
+        ValueError: The schema does not fit the format version, or a column of the spec or order is not there.
+        ValidationError: PyIceberg's: a transform of the spec or order does not fit its column.
     """
     made = new_table_metadata(
         location=location, schema=schema, partition_spec=spec, sort_order=order, properties=dict(properties)
     )
+    made.spec().check_compatible(made.schema())
+    made.sort_order().check_compatible(made.schema())
     if not isinstance(made, TableMetadataV3):
         return made
     columns = pre_order_visit(schema, _FreshIdsAndDefaults()).model_copy(update={"schema_id": made.current_schema_id})

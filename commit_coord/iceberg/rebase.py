@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.exceptions import CommitFailedException, ValidationError
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema, index_by_id, index_name_by_id
@@ -93,7 +93,7 @@ class Conflict:
     """
 
     reason: str
-    misfit: ValueError | None = None
+    misfit: Exception | None = None
 
 
 def rebase(
@@ -147,7 +147,7 @@ def rebase(
         changed: TableMetadata = fast_metadata.apply_updates(head, updates)
     except KeyError as error:
         return Conflict(reason=f"the property {error} is not set")
-    except ValueError as error:
+    except (ValueError, ValidationError) as error:
         fits_another_head = moved or any(_given_by_now(update.snapshot, head) for update in adds)
         return Conflict(reason=str(error), misfit=None if fits_another_head else error)
     expires = any(isinstance(update, RemoveSnapshotsUpdate) and update.snapshot_ids for update in updates)

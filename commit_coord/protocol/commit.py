@@ -246,7 +246,7 @@ class Refusal:
     """
 
     reason: str
-    misfit: ValueError | None = None
+    misfit: Exception | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

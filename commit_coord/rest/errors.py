@@ -1,8 +1,9 @@
 """The answer to a request that ended in an exception: status, type and message.
 
 Java's clients compare the beginnings of some messages, so these messages are Java's own. The outcome decides the
-status: a commit that is proven not to have landed gets 409. An unknown outcome gets 500 and never a 4xx, because
-clients delete the files of a commit that was refused.
+status: a commit that conflicts with the table gets 409, and one that did not land because a service or the file store
+failed gets 503. An unknown outcome gets 500 and never a 4xx, because clients delete the files of a commit that was
+refused.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from commit_coord.errors import (
     ClientStops,
     CommitConflict,
     CommitCoordError,
+    CommitLockFailed,
     CommitNotApplied,
     CommitStateUnknown,
     ConfigError,
@@ -120,6 +122,9 @@ _MEANINGS: tuple[tuple[type[Exception], HTTPStatus, str], ...] = (
     (AnswerGone, HTTPStatus.INTERNAL_SERVER_ERROR, "CommitStateUnknownException"),
     (StaleRead, HTTPStatus.BAD_REQUEST, "ValidationException"),  # after a 409 the client would retry
     (UpdatesDoNotFit, HTTPStatus.BAD_REQUEST, "ValidationException"),
+    (CommitConflict, HTTPStatus.CONFLICT, "CommitFailedException"),
+    (CommitLockFailed, HTTPStatus.CONFLICT, "CommitFailedException"),
+    (CommitNotApplied, HTTPStatus.SERVICE_UNAVAILABLE, "ServiceUnavailableException"),
     (CommitFailedException, HTTPStatus.CONFLICT, "CommitFailedException"),
     (NoSuchTableError, HTTPStatus.NOT_FOUND, "NoSuchTableException"),
     (NoSuchViewError, HTTPStatus.NOT_FOUND, "NoSuchViewException"),

@@ -218,6 +218,20 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/rest/test_fields.py::test_a_field_that_tells_nothing_is_taken",
     ),
     Mutant(
+        "a-transform-fits-every-column",
+        "iceberg/java_updates.py",
+        "                    order.check_compatible(current)\n",
+        "",
+        "tests/rest/test_wire.py::test_a_transform_that_does_not_fit_its_column_is_no_conflict[day-write-order]",
+    ),
+    Mutant(
+        "a-place-that-cannot-be-written-is-a-conflict",
+        "rest/errors.py",
+        '    (CommitNotApplied, HTTPStatus.SERVICE_UNAVAILABLE, "ServiceUnavailableException"),\n',
+        "",
+        "tests/rest/test_wire.py::test_a_place_that_cannot_be_written_is_no_conflict[frobnicate://x/y]",
+    ),
+    Mutant(
         "integers-are-taken-in-any-form",
         "rest/fields.py",
         "not (type(given) is int and -(2**63) <= given < 2**63)",

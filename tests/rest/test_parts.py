@@ -129,6 +129,7 @@ def _caused(error: Exception, cause: Exception) -> Exception:
         (CommitConflict("the commit did not land: no"), 409),
         (CommitLockFailed("the commit did not land: held by x"), 409),
         (CommitFailedException("no"), 409),
+        (_caused(CommitNotApplied("the commit did not land: the disk is full"), OSError("full")), 503),
         (LockTimeout("held"), 503),
         (_caused(CommitLockFailed("the commit did not land: away"), LockServiceUnavailable("away")), 503),
         (_caused(CommitNotApplied("the commit did not land: away"), MetastoreUnavailable("away")), 503),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -345,6 +346,88 @@ def test_a_table_with_a_variant_is_created_changed_and_loaded(server: Server, na
         assert 0 == scan.select("id").to_arrow().num_rows
         with pytest.raises(ValueError, match="Type not recognized: variant"):
             scan.to_arrow()
+
+
+# -- what can't be created or changed ----------------------------------------------------------------------
+
+
+def _columns(*kinds: str) -> dict[str, Any]:
+    columns = [{"id": n, "name": f"c{n}", "type": kind, "required": False} for n, kind in enumerate(kinds, start=1)]
+    return {"type": "struct", "schema-id": 0, "fields": columns}
+
+
+def _creating(place: str, spec: dict[str, Any], order: dict[str, Any]) -> dict[str, Any]:
+    """Return the commit that creates a table with a column of strings, as clients make it of a staged one."""
+    updates = [
+        {"action": "assign-uuid", "uuid": str(uuid.uuid4())},
+        {"action": "upgrade-format-version", "format-version": 2},
+        {"action": "add-schema", "schema": _columns("string")},
+        {"action": "set-current-schema", "schema-id": -1},
+        {"action": "add-spec", "spec": spec},
+        {"action": "set-default-spec", "spec-id": -1},
+        {"action": "add-sort-order", "sort-order": order},
+        {"action": "set-default-sort-order", "sort-order-id": -1},
+        {"action": "set-location", "location": place},
+    ]
+    return {"requirements": [{"type": "assert-create"}], "updates": updates}
+
+
+@pytest.mark.parametrize("part", ["partition-spec", "write-order"])
+@pytest.mark.parametrize("transform", ["day", "frobnicate"])
+def test_a_transform_that_does_not_fit_its_column_is_no_conflict(
+    server: Server, name: Name, transform: str, part: str
+) -> None:
+    """A client takes 409 for "the table exists already", or tries again."""
+    field = {"source-id": 1, "transform": transform}
+    spec = {"spec-id": 0, "fields": [{**field, "name": "p", "field-id": 1000}] if part == "partition-spec" else []}
+    order_fields = [{**field, "direction": "asc", "null-order": "nulls-first"}] if part == "write-order" else []
+    order = {"order-id": len(order_fields), "fields": order_fields}
+    tables, wanted = "/v1/shop/namespaces/db/tables", {"name": name[1], "schema": _columns("string")}
+    given = {"partition-spec": spec, "write-order": order}
+    refused = [
+        server.ask("POST", tables, {**wanted, **given, "stage-create": staged}).error for staged in (False, True)
+    ]
+    refused.append(server.ask("POST", path_of(*name), _creating(f"file://{server.folder}/x", spec, order)).error)
+    assert 404 == server.ask("GET", path_of(*name)).status
+    before = server.ask("POST", tables, wanted).json
+    add = {"action": "add-spec", "spec": spec} if part == "partition-spec" else {}
+    add = add or {"action": "add-sort-order", "sort-order": order}
+    refused.append(server.ask("POST", path_of(*name), {"updates": [add]}).error)
+    assert before["metadata-location"] == server.ask("GET", path_of(*name)).json["metadata-location"]
+    for status, kind, message in refused:
+        assert (400, "ValidationException", True) == (status, kind, "for transform" in message)
+
+
+def test_a_spec_fits_the_column_that_the_same_commit_adds(server: Server, name: Name) -> None:
+    server.ask("POST", "/v1/shop/namespaces/db/tables", {"name": name[1], "schema": _columns("string")})
+    spec = {"fields": [{"source-id": 2, "transform": "day", "name": "p"}]}
+    updates = [
+        {"action": "add-schema", "schema": _columns("string", "date")},
+        {"action": "set-current-schema", "schema-id": -1},
+        {"action": "add-spec", "spec": spec},
+    ]
+    changed = server.ask("POST", path_of(*name), {"updates": updates})
+    assert 200 == changed.status, changed.body
+
+
+@pytest.mark.parametrize("place", ["frobnicate://x/y", "file:///proc/none/x"])
+def test_a_place_that_cannot_be_written_is_no_conflict(server: Server, name: Name, place: str) -> None:
+    tables, plain = "/v1/shop/namespaces/db/tables", {"name": name[1], "schema": _columns("string")}
+    version = {"version-id": 1, "timestamp-ms": 1, "schema-id": 0, "summary": {}, "default-namespace": ["db"]}
+    version["representations"] = [{"type": "sql", "sql": "select 1", "dialect": "spark"}]
+    view = {**plain, "view-version": version, "properties": {}, "location": place}
+    empty = ({"spec-id": 0, "fields": []}, {"order-id": 0, "fields": []})
+    failed = [
+        server.ask("POST", tables, {**plain, "location": place}),
+        server.ask("POST", path_of(*name), _creating(place, *empty)),
+        server.ask("POST", "/v1/shop/namespaces/db/views", view),
+    ]
+    assert 404 == server.ask("GET", path_of(*name)).status
+    before = server.ask("POST", tables, plain).json
+    update = {"action": "set-properties", "updates": {"write.metadata.path": place}}
+    failed.append(server.ask("POST", path_of(*name), {"updates": [update]}))
+    assert before["metadata-location"] == server.ask("GET", path_of(*name)).json["metadata-location"]
+    assert [(503, "ServiceUnavailableException")] * 4 == [answer.error[:2] for answer in failed]
 
 
 # -- partition fields without ids ----------------------------------------------------------------------------
