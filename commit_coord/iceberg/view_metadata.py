@@ -29,6 +29,7 @@ from pyiceberg.utils.properties import property_as_bool, property_as_int
 from pyiceberg.view.metadata import ViewHistoryEntry, ViewMetadata, ViewVersion
 
 from commit_coord.iceberg.unknown import lost_fields
+from commit_coord.iceberg.variant import with_variants
 
 _FORMAT_VERSION: Literal[1] = 1
 _LAST_ADDED = -1
@@ -376,7 +377,8 @@ def read_with_unknown(io: FileIO, location: str) -> tuple[ViewMetadata, list[str
         data = stream.read()
     try:
         raw = from_json(gzip.decompress(data) if _is_gzipped(location) else data)
-        metadata = ViewMetadata.model_validate(raw)
+        known = {**raw, "schemas": with_variants(raw.get("schemas"))} if isinstance(raw, dict) else raw
+        metadata = ViewMetadata.model_validate(known)
         schema_of(metadata)
     except (ValueError, OSError) as error:
         raise InvalidView(f"no metadata of a view: {location}: {error}") from error

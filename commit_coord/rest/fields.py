@@ -90,8 +90,13 @@ def inexact(given: Any, kept: Any, path: str) -> Iterator[str]:
         yield path
 
 
+def columns(schema: Any) -> Any:
+    """Return *schema* with the types that PyIceberg lacks."""
+    return with_variants(schema)
+
+
 def as_models_take_it(update: Any) -> Any:
-    """Return *update* of a table with what PyIceberg's models would refuse in a form that they take.
+    """Return *update* of a table or view with what PyIceberg's models would refuse in a form that they take.
 
     Raises:
         ValueError: It has a summary that no other client can read.
@@ -102,7 +107,7 @@ def as_models_take_it(update: Any) -> Any:
                 raise ValueError("the values of a summary must be strings")
             return update
         case {"action": "add-schema", "schema": schema}:
-            return {**update, "schema": with_variants(schema)}
+            return {**update, "schema": columns(schema)}
         case {"action": "add-spec", "spec": spec}:
             return {**update, "spec": unbound_spec(spec)}
         case {"action": "set-statistics", "statistics": dict()}:

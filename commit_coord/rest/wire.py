@@ -22,7 +22,6 @@ from pyiceberg.typedef import IcebergBaseModel, Identifier
 from pyiceberg.view.metadata import ViewVersion
 
 from commit_coord.iceberg.unknown import lost_fields
-from commit_coord.iceberg.variant import with_variants
 from commit_coord.iceberg.view_metadata import AnyViewUpdate, SameView
 from commit_coord.rest import fields
 from commit_coord.rest.requirements import Requirement
@@ -225,7 +224,7 @@ class CreateTable(IcebergBaseModel):
 
     name: str
     location: str | None = None
-    schema_: Annotated[Schema, BeforeValidator(with_variants)] = Field(alias="schema")
+    schema_: Annotated[Schema, BeforeValidator(fields.columns)] = Field(alias="schema")
     partition_spec: Annotated[PartitionSpec | None, BeforeValidator(fields.unbound_spec)] = Field(
         alias="partition-spec", default=None
     )
@@ -318,7 +317,7 @@ class CreateView(IcebergBaseModel):
 
     name: str
     location: str | None = None
-    schema_: Schema = Field(alias="schema")
+    schema_: Annotated[Schema, BeforeValidator(fields.columns)] = Field(alias="schema")
     view_version: ViewVersion = Field(alias="view-version")
     properties: dict[str, str] = Field(default_factory=dict)
 
@@ -350,7 +349,7 @@ class CommitView(IcebergBaseModel):
     """``CommitViewRequest``. The path names the view."""
 
     requirements: tuple[SameView, ...] = ()
-    updates: tuple[AnyViewUpdate, ...]
+    updates: tuple[Annotated[AnyViewUpdate, BeforeValidator(fields.as_models_take_it)], ...]
 
 
 def read_view_commit(request: Request) -> CommitView:

@@ -210,6 +210,30 @@ def test_updates_that_make_no_sense_change_nothing(
     assert before == server.ask("GET", view_path(name)).json
 
 
+def test_a_view_with_a_variant_is_created_changed_and_loaded(server: Server, name: Name) -> None:
+    deep = {"type": "list", "element-id": 3, "element": "variant", "element-required": False}
+    kinds: tuple[Any, ...] = ("variant", deep, "variant")
+    columns = [
+        {"id": number, "name": f"c{number}", "type": kind, "required": False}
+        for number, kind in zip((1, 2, 4), kinds, strict=True)
+    ]
+    narrow, wide = ({"type": "struct", "schema-id": 0, "fields": fields} for fields in (columns[:2], columns))
+    selected = SELECT.model_dump(mode="json")
+    view = {"name": name[1], "schema": narrow, "view-version": selected, "properties": {"type": "variant"}}
+    made = server.ask("POST", "/v1/shop/namespaces/db/views", view)
+    assert 200 == made.status, made.body
+    updates = [
+        {"action": "add-schema", "schema": wide},
+        {"action": "add-view-version", "view-version": {**selected, "version-id": 2, "schema-id": -1}},
+        {"action": "set-current-view-version", "view-version-id": -1},
+    ]
+    changed = server.ask("POST", view_path(name), {"updates": updates})
+    assert 200 == changed.status, changed.body
+    found = server.ask("GET", view_path(name)).json["metadata"]
+    assert [columns[:2], columns] == [each["fields"] for each in found["schemas"]]
+    assert {"type": "variant"} == found["properties"]
+
+
 def test_views_and_tables_are_listed_in_pages_of_their_own(
     server: Server, client: RestCatalog, named: Callable[[str], str]
 ) -> None:
