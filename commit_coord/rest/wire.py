@@ -114,6 +114,7 @@ class Request:
 
         Raises:
             MalformedRequest: The body does not fit *model*.
+            UnsupportedRequest: It has an update or a requirement that the models do not know.
         """
         try:
             document = fields.stated(fields.read(self.body))
@@ -122,7 +123,7 @@ class Request:
         try:
             return model.model_validate(document)
         except ValidationError as error:
-            raise MalformedRequest(_first_reason(error)) from error
+            raise _first_reason(error) from error
         except (AttributeError, KeyError, TypeError) as error:  # from validators of PyIceberg that expect an object
             raise MalformedRequest(f"Malformed request: {type(error).__name__}: {error}") from error
 
@@ -468,8 +469,15 @@ def table_names(identifiers: Sequence[Identifier]) -> list[dict[str, Any]]:
     return [{"namespace": list(namespace), "name": name} for *namespace, name in identifiers]
 
 
-def _first_reason(error: ValidationError) -> str:
-    reasons = error.errors(include_url=False, include_input=False, include_context=False)
+def _first_reason(error: ValidationError) -> MalformedRequest | UnsupportedRequest:
+    reasons = error.errors(include_url=False)
     where = ".".join(map(str, reasons[0]["loc"]))
+    match reasons[0]:
+        case {"type": "union_tag_invalid", "ctx": {"tag": unknown}} | {
+            "type": "literal_error",
+            "loc": ("requirements", _, "type"),
+            "input": unknown,
+        }:
+            return UnsupportedRequest(f"this server does not know {unknown!r} in {where}")
     more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
-    return f"Malformed request: {where + ': ' if where else ''}{reasons[0]['msg']}{more}"
+    return MalformedRequest(f"Malformed request: {where + ': ' if where else ''}{reasons[0]['msg']}{more}")

@@ -193,7 +193,8 @@ def test_a_namespace_with_a_view_is_not_dropped(
 @pytest.mark.parametrize(
     "updates, expected",
     [
-        ([{"action": "make-coffee"}], (400, "BadRequestException")),
+        ([{"action": "make-coffee"}], (406, "UnsupportedOperationException")),
+        ([{"action": "set-location"}], (400, "BadRequestException")),
         (replacing(("spark", "select 2"), ("SPARK", "select 3")), (400, "IllegalArgumentException")),
         (replacing(("trino", "select 2")), (400, "IllegalArgumentException")),
         ([{"action": "set-current-view-version", "view-version-id": 9}], (400, "IllegalArgumentException")),
@@ -232,6 +233,13 @@ def test_a_view_with_a_variant_is_created_changed_and_loaded(server: Server, nam
     found = server.ask("GET", view_path(name)).json["metadata"]
     assert [columns[:2], columns] == [each["fields"] for each in found["schemas"]]
     assert {"type": "variant"} == found["properties"]
+
+
+def test_a_requirement_that_is_not_known_is_not_served(server: Server, client: RestCatalog, name: Name) -> None:
+    client.create_view(name, SCHEMA, SELECT)
+    answer = server.ask("POST", view_path(name), {"requirements": [{"type": "assert-tea"}], "updates": []})
+    assert (406, "UnsupportedOperationException") == answer.error[:2]
+    assert "'assert-tea' in requirements.0" in answer.error[2]
 
 
 def test_views_and_tables_are_listed_in_pages_of_their_own(

@@ -267,7 +267,7 @@ def test_unknown_updates_and_requirements_are_refused_and_nothing_lands(server: 
         {"requirements": [], "updates": [known, {"action": "make-coffee"}]},
         {"requirements": [{"type": "assert-good-weather"}], "updates": [known]},
     ):
-        assert (400, "BadRequestException") == server.ask("POST", path, document).error[:2]
+        assert (406, "UnsupportedOperationException") == server.ask("POST", path, document).error[:2]
     assert "a" not in server.ask("GET", path).json["metadata"]["properties"]
 
 
@@ -396,6 +396,20 @@ def test_a_transform_that_does_not_fit_its_column_is_no_conflict(
     assert before["metadata-location"] == server.ask("GET", path_of(*name)).json["metadata-location"]
     for status, kind, message in refused:
         assert (400, "ValidationException", True) == (status, kind, "for transform" in message)
+
+
+@pytest.mark.parametrize("action", ["add-encryption-key", "remove-encryption-key", "enable-row-lineage"])
+def test_an_update_that_is_not_known_is_not_served(server: Server, table: Any, action: str) -> None:
+    location, path = table.metadata_location, path_of(*table.name())
+    updates = [{"action": "set-properties", "updates": {"a": "1"}}, {"action": action, "key-id": "k"}]
+    status, kind, message = server.ask("POST", path, {"requirements": [], "updates": updates}).error
+    assert (406, "UnsupportedOperationException") == (status, kind)
+    assert f"this server does not know '{action}' in updates.1" == message
+    assert location == server.ask("GET", path).json["metadata-location"]
+    requirement = server.ask("POST", path, {"requirements": [{"type": action}], "updates": []})
+    assert (406, "UnsupportedOperationException") == requirement.error[:2]
+    for malformed in ({}, {"action": "add-spec"}):
+        assert 400 == server.ask("POST", path, {"requirements": [], "updates": [malformed]}).status
 
 
 def test_a_spec_fits_the_column_that_the_same_commit_adds(server: Server, name: Name) -> None:
