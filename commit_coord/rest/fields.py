@@ -91,8 +91,26 @@ def inexact(given: Any, kept: Any, path: str) -> Iterator[str]:
 
 
 def columns(schema: Any) -> Any:
-    """Return *schema* with the types that PyIceberg lacks."""
+    """Return *schema* with the types that PyIceberg lacks.
+
+    Raises:
+        NotImplementedError: A column has a default value that PyIceberg cannot hold.
+    """
+    _refuse_nanoseconds(schema)
     return with_variants(schema)
+
+
+def _refuse_nanoseconds(schema: Any) -> None:
+    if isinstance(schema, list):
+        for each in schema:
+            _refuse_nanoseconds(each)
+    elif isinstance(schema, dict):
+        kind, defaults = schema.get("type"), (schema.get("initial-default"), schema.get("write-default"))
+        if kind in ("timestamp_ns", "timestamptz_ns") and defaults != (None, None):
+            raise NotImplementedError(
+                f"this server does not know default values of the type {kind}, as the column {schema.get('name')} has"
+            )
+        _refuse_nanoseconds(list(schema.values()))
 
 
 def as_models_take_it(update: Any) -> Any:
@@ -100,6 +118,7 @@ def as_models_take_it(update: Any) -> Any:
 
     Raises:
         ValueError: It has a summary that no other client can read.
+        NotImplementedError: As :func:`columns`.
     """
     match update:
         case {"action": "add-snapshot", "snapshot": {"summary": dict(summary)}}:

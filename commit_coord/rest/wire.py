@@ -114,7 +114,7 @@ class Request:
 
         Raises:
             MalformedRequest: The body does not fit *model*.
-            UnsupportedRequest: It has an update or a requirement that the models do not know.
+            UnsupportedRequest: It has an update, a requirement or a default value that the models do not know.
         """
         try:
             document = fields.stated(fields.read(self.body))
@@ -124,6 +124,8 @@ class Request:
             return model.model_validate(document)
         except ValidationError as error:
             raise _first_reason(error) from error
+        except NotImplementedError as error:
+            raise UnsupportedRequest(str(error)) from error
         except (AttributeError, KeyError, TypeError) as error:  # from validators of PyIceberg that expect an object
             raise MalformedRequest(f"Malformed request: {type(error).__name__}: {error}") from error
 

@@ -412,6 +412,25 @@ def test_an_update_that_is_not_known_is_not_served(server: Server, table: Any, a
         assert 400 == server.ask("POST", path, {"requirements": [], "updates": [malformed]}).status
 
 
+@pytest.mark.parametrize("default", ["initial-default", "write-default"])
+@pytest.mark.parametrize("kind", ["timestamp_ns", "timestamptz_ns"])
+def test_a_default_value_in_nanoseconds_is_not_served(server: Server, name: Name, kind: str, default: str) -> None:
+    """PyIceberg has no value for it."""
+    column = {"id": 2, "name": "at", "type": kind, "required": False}
+    given = {**column, default: "2024-01-01T10:11:12.123456789" + ("+00:00" if "z" in kind else "")}
+    struct = {"id": 1, "name": "s", "type": {"type": "struct", "fields": [given]}, "required": False}
+    wanted = {"name": name[1], "properties": {"format-version": "3"}}
+    schemas = [{"type": "struct", "schema-id": 0, "fields": [each]} for each in (given, struct)]
+    tables, made = "/v1/shop/namespaces/db/tables", {"type": "struct", "schema-id": 0, "fields": [column]}
+    refused = [server.ask("POST", tables, {**wanted, "schema": schema}).error for schema in schemas]
+    assert 200 == server.ask("POST", tables, {**wanted, "schema": made}).status
+    update = {"action": "add-schema", "schema": schemas[0]}
+    refused.append(server.ask("POST", path_of(*name), {"updates": [update]}).error)
+    for status, error, message in refused:
+        assert (406, "UnsupportedOperationException") == (status, error)
+        assert f"{kind}, as the column at has" in message
+
+
 def test_a_spec_fits_the_column_that_the_same_commit_adds(server: Server, name: Name) -> None:
     server.ask("POST", "/v1/shop/namespaces/db/tables", {"name": name[1], "schema": _columns("string")})
     spec = {"fields": [{"source-id": 2, "transform": "day", "name": "p"}]}
