@@ -581,6 +581,9 @@ def logged(metadata: TableMetadata, base: TableMetadata, base_location: str) -> 
     """Return *metadata* with the file of *base* behind its metadata log, which is cut to its configured length.
 
     Source: PyIceberg ``_update_table_metadata_log``, which parses the log.
+
+    Raises:
+        ValueError: The configured length is not a number.
     """
     length = property_as_int(
         metadata.properties,

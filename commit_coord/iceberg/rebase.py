@@ -173,7 +173,10 @@ def rebase(
     if changed == head:
         return Rebased(metadata=head, manifest_list=None, snapshot_ids=())
     if head_location is not None:
-        changed = fast_metadata.logged(changed, head, head_location)
+        try:
+            changed = fast_metadata.logged(changed, head, head_location)
+        except ValueError as error:
+            return Conflict(reason=str(error), misfit=error)
     changed = fast_metadata.stamped(changed, head, now_ms)
     return Rebased(metadata=changed, manifest_list=plan, snapshot_ids=snapshot_ids)
 

@@ -431,6 +431,12 @@ def test_a_default_value_in_nanoseconds_is_not_served(server: Server, name: Name
         assert f"{kind}, as the column at has" in message
 
 
+def test_a_length_of_the_metadata_log_that_is_no_number_is_no_conflict(server: Server, table: Any) -> None:
+    update = {"action": "set-properties", "updates": {"write.metadata.previous-versions-max": "many"}}
+    answer = server.ask("POST", path_of(*table.name()), {"requirements": [], "updates": [update]})
+    assert (400, "ValidationException") == answer.error[:2]
+
+
 def test_a_spec_fits_the_column_that_the_same_commit_adds(server: Server, name: Name) -> None:
     server.ask("POST", "/v1/shop/namespaces/db/tables", {"name": name[1], "schema": _columns("string")})
     spec = {"fields": [{"source-id": 2, "transform": "day", "name": "p"}]}
