@@ -15,6 +15,13 @@ _OUTAGE = "tests/catalog/test_outages.py::test_a_commit_whose_lock_service_is_aw
 
 _LOCKS = (
     Mutant(
+        "a-list-that-arrives-late-ends-the-search",
+        "locks/hms/calls.py",
+        "            if asked >= until:\n",
+        "            if self._clock.now() >= until:\n",
+        "tests/unit/test_hms_orphans.py::test_a_list_that_arrives_late_does_not_end_the_search",
+    ),
+    Mutant(
         "what-proc-does-not-show-has-ended",
         "process.py",
         "    except OSError:\n        return False\n    return state in _ENDED",
