@@ -55,7 +55,7 @@ def as_java_applies(updates: Sequence[TableUpdate], head: TableMetadata) -> tupl
     Raises:
         CommitFailedException: Another partition spec has the id under which the data files were written, or the table
             has already given the sequence number of a snapshot to another one.
-        ValidationError: PyIceberg's: a new spec or sort order does not fit the schema that is current then.
+        ValidationError: PyIceberg's: a new spec or sort order does not fit the schema that is current in the end.
     """
     current = head.schema()
     schemas: dict[int, Schema] = {schema.schema_id: schema for schema in head.schemas}
@@ -65,6 +65,7 @@ def as_java_applies(updates: Sequence[TableUpdate], head: TableMetadata) -> tupl
     last_schema, last_spec, last_order = _LAST, _LAST, _LAST
     last_number = sequence_number(head)
     done: list[TableUpdate] = []
+    added: list[PartitionSpec | SortOrder] = []
     for update in updates:
         match update:
             case AddSchemaUpdate(schema_=schema):
@@ -84,7 +85,7 @@ def as_java_applies(updates: Sequence[TableUpdate], head: TableMetadata) -> tupl
                         "another spec after the files were written"
                     )
                 if last_spec not in specs:
-                    spec.check_compatible(current)
+                    added.append(spec)
                     specs[last_spec] = PartitionSpec(*spec.fields, spec_id=last_spec)
                     done.append(AddPartitionSpecUpdate(spec=specs[last_spec]))
             case AddSortOrderUpdate(sort_order=order):
@@ -92,7 +93,7 @@ def as_java_applies(updates: Sequence[TableUpdate], head: TableMetadata) -> tupl
                 if last_order == _LAST:
                     last_order = _free(orders, order.order_id)
                 if last_order not in orders:
-                    order.check_compatible(current)
+                    added.append(order)
                     orders[last_order] = SortOrder(*order.fields, order_id=last_order)
                     done.append(AddSortOrderUpdate(sort_order=orders[last_order]))
             case SetCurrentSchemaUpdate(schema_id=wanted):
@@ -115,6 +116,8 @@ def as_java_applies(updates: Sequence[TableUpdate], head: TableMetadata) -> tupl
                 done.append(AddSnapshotUpdate(snapshot=snapshot.model_copy(update={"schema_id": schema_id})))
             case _:
                 done.append(update)
+    for one in added:  # DuckDB makes a schema the current one last
+        one.check_compatible(current)
     return tuple(_removing_what_is_there(done, head))
 
 

@@ -22,6 +22,13 @@ _LOCKS = (
         "tests/hive/test_locks.py::test_a_remote_holder_that_stopped_is_freed_by_its_waiter[names of a SQL catalog]",
     ),
     Mutant(
+        "a-list-that-arrives-late-ends-the-search",
+        "locks/hms/calls.py",
+        "            if asked >= until:\n",
+        "            if self._clock.now() >= until:\n",
+        "tests/unit/test_hms_orphans.py::test_a_list_that_arrives_late_does_not_end_the_search",
+    ),
+    Mutant(
         "what-proc-does-not-show-has-ended",
         "process.py",
         "    except OSError:\n        return False\n    return state in _ENDED",

@@ -220,8 +220,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-transform-fits-every-column",
         "iceberg/java_updates.py",
-        "                    order.check_compatible(current)\n",
-        "",
+        "        one.check_compatible(current)\n",
+        "        pass\n",
         "tests/rest/test_wire.py::test_a_transform_that_does_not_fit_its_column_is_no_conflict[day-write-order]",
     ),
     Mutant(

@@ -398,6 +398,21 @@ def test_a_transform_that_does_not_fit_its_column_is_no_conflict(
         assert (400, "ValidationException", True) == (status, kind, "for transform" in message)
 
 
+def test_a_spec_may_come_before_its_schema_is_the_current_one(server: Server, name: Name) -> None:
+    """As DuckDB orders its updates."""
+    columns = _columns("string")
+    server.ask("POST", "/v1/shop/namespaces/db/tables", {"name": name[1], "schema": columns})
+    more = [*columns["fields"], {"id": 9, "name": "more", "type": "date", "required": False}]
+    updates = [
+        {"action": "add-schema", "schema": {**columns, "fields": more}},
+        {"action": "add-spec", "spec": {"fields": [{"source-id": 9, "transform": "day", "name": "p"}]}},
+        {"action": "set-default-spec", "spec-id": -1},
+        {"action": "set-current-schema", "schema-id": -1},
+    ]
+    made = server.ask("POST", path_of(*name), {"requirements": [], "updates": updates})
+    assert (200, 1) == (made.status, len(made.json["metadata"]["partition-specs"][-1]["fields"]))
+
+
 @pytest.mark.parametrize("action", ["add-encryption-key", "remove-encryption-key", "enable-row-lineage"])
 def test_an_update_that_is_not_known_is_not_served(server: Server, table: Any, action: str) -> None:
     location, path = table.metadata_location, path_of(*table.name())

@@ -163,6 +163,7 @@ class LockCalls:
     def release_orphaned(self) -> None:
         """Release the second places that are there by now."""
         for request_id, (request, until) in dict(self.orphaned_lock_requests).items():
+            asked = self._clock.now()
             try:
                 with translated(request), self._metastore.within(BRIEFLY):
                     for lock in self.own(request):
@@ -171,7 +172,8 @@ class LockCalls:
             except LockServiceUnavailable as error:
                 logger.warning("a lock whose reply was lost could not be looked for: %s", error)
                 break
-            if self._clock.now() >= until:
+            # 1. We ask; the metastore lists nothing.   2. The request arrives.   3. The list arrives, after *until*.
+            if asked >= until:
                 self.orphaned_lock_requests.pop(request_id, None)
 
     def _is_place(self, request_id: str, lock_id: int) -> bool:
