@@ -415,14 +415,19 @@ def drop_and_create(store: Kit, table: Any, before: str) -> None:
 
 @pytest.mark.parametrize("since", [forget, lose_a_column, move_on, drop, drop_and_create])
 @pytest.mark.parametrize("deletes", [False, True], ids=["appends", "deletes"])
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
 def test_a_repeat_is_answered_whatever_became_of_another_table_since(
     store: Kit,
     pair: tuple[Any, Any],
     since: Callable[[Kit, Any, str], None],
     deletes: bool,
+    when: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """All of it landed; now one table alone contains it, and the other one would refuse it, or is gone."""
+    """All of it landed; now one table alone contains it, and the other one would refuse it, or is gone.
+
+    It lands before its repeat, or when its repeat has looked for it and waits for the latches.
+    """
 
     def staged() -> Any:
         tx = store.catalog.transaction("once")
@@ -433,15 +438,26 @@ def test_a_repeat_is_answered_whatever_became_of_another_table_since(
         second.append(ids(2))
         return tx
 
-    first, again = staged(), staged()
-    before = store.again(pair[1]).metadata_location
-    first.commit_transaction()
-    since(store, pair[1], before)
-    left = rows(store.again(pair[1])) if store.catalog.table_exists(pair[1].name()) else None
+    def land() -> None:
+        before = store.again(pair[1]).metadata_location
+        first.commit_transaction()
+        since(store, pair[1], before)
+        left.extend([rows(store.again(pair[1]))] if store.catalog.table_exists(pair[1].name()) else [None])
+
+    def acquire(*arguments: Any, **more: Any) -> Any:
+        monkeypatch.setattr(store.catalog.locks, "acquire", real)
+        land()
+        return real(*arguments, **more)
+
+    first, again, left, real = staged(), staged(), list[Any](), store.catalog.locks.acquire
+    if when == "before":
+        land()
+    else:
+        monkeypatch.setattr(store.catalog.locks, "acquire", acquire)
     monkeypatch.setattr(store.catalog.locks, "recall", lambda request_id: None)
     again.commit_transaction()
     assert [1, 2] == row_ids(store.again(pair[0]))
-    assert left == (rows(store.again(pair[1])) if left is not None else None)
+    assert left == [rows(store.again(pair[1])) if left[0] is not None else None]
 
 
 def test_a_repeat_after_an_unknown_outcome_lands_once(store: Kit, pair: tuple[Any, Any]) -> None:

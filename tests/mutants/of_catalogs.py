@@ -267,18 +267,18 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{_BROKEN}[drop_of_a_view-for good]",
     ),
     Mutant(
-        "a-refusal-in-one-table-denies-what-landed",
+        "what-landed-in-one-table-is-planned-again-in-another",
         "coordinator/several.py",
         "        if landed:\n",
-        "        if landed and not any(isinstance(result, Refusal | NeedsReplan) for result in results):\n",
-        f"{_SEVERAL}test_a_repeat_is_answered_whatever_became_of_another_table_since[memory-deletes-lose_a_column]",
+        "        if landed and all(isinstance(result, Answered) for result in results):\n",
+        f"{_SEVERAL}test_a_repeat_is_answered_whatever_became_of_another_table_since[memory-meanwhile-appends-forget]",
     ),
     Mutant(
         "a-table-that-was-dropped-since-puts-its-commit-in-doubt",
         "coordinator/several.py",
         "        except NoSuchTableError:\n            return None\n",
         "        except ZeroDivisionError:\n            return None\n",
-        f"{_SEVERAL}test_a_repeat_is_answered_whatever_became_of_another_table_since[memory-appends-drop]",
+        f"{_SEVERAL}test_a_repeat_is_answered_whatever_became_of_another_table_since[memory-meanwhile-appends-drop]",
     ),
     Mutant(
         "a-missing-file-is-a-refusal",
