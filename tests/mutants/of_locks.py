@@ -354,7 +354,7 @@ _ZOOKEEPER = (
         "locks/memory.py",
         "partial(_tell, weakref.ref(self._leases), request.request_id)",
         "lambda: self._leases.lost(request.request_id)",
-        "tests/catalog/test_left_open.py::test_a_catalog_that_nobody_closed_is_closed_when_it_is_collected[hive]",
+        "tests/unit/test_memory_locks.py::test_what_is_noted_of_a_lease_keeps_no_client_alive",
     ),
     Mutant(
         "a-dead-holder-keeps-its-lock-for-three-leases",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import uuid
+import weakref
 
 from commit_coord.locks.memory import MemoryLockManager
 from commit_coord.locks.memory_space import ExpiringEntries
@@ -42,6 +43,22 @@ def test_an_answer_is_left_while_another_holder_leaves_one() -> None:
         other.join()
     assert journal.get("mine", 1.0) is not None
     assert journal.get("other-0", 1.0) is not None
+
+
+def test_what_is_noted_of_a_lease_keeps_no_client_alive() -> None:
+    """It stays until the next request in the process comes, which may be never."""
+    space = uuid.uuid4().hex
+    with MemoryLockManager(space=space):
+        manager = MemoryLockManager(space=space)
+        for ends in (True, False):
+            lease = manager.acquire(latch(), deadline=soon())
+            if ends:
+                lease.release()
+            del lease
+        client = weakref.ref(manager.parts.queue)
+        del manager
+        gc.collect()
+        assert client() is None
 
 
 def test_a_holder_that_is_freed_and_does_not_know_it_yet_ends_nobody() -> None:
