@@ -755,7 +755,11 @@ def test_who_steps_apart_for_hive_does_not_publish_an_offer_that_was_taken_again
     waiter = Submitter(far, offering("x"), seconds=4.0).queued()
     assert [offer.text for offer in held.take(10)] == ["x"]
     raw.delete(near.layout.request(held.request.request_id))
+    ticket, offer = far.parts.queue.tickets[waiter.request.request_id], far.layout.offer(waiter.request.request_id)
+    waits_since = ticket.behind
     monkeypatch.setattr(queue_module, "BESIDE_HIVE_S", 0.1)
+    until(lambda: ticket.behind != waits_since or not raw.exists(offer), "the end of the wait in the queue")
+    assert raw.exists(offer)
     assert isinstance(waiter.failed(), OfferLost)
     held.release()
 
