@@ -75,7 +75,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "spark/streams.py",
         "            return known == self.query_id\n",
         "            return True\n",
-        f"{_ROWS}test_a_checkpoint_that_was_deleted_drops_no_batch_silently[format with a name]",
+        "tests/unit/test_stream_marks.py::test_a_mark_says_whether_a_batch_has_landed[3 other-another checkpoint]",
     ),
     Mutant(
         "spark-stream-mark-without-its-commit",
