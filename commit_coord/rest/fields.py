@@ -46,22 +46,22 @@ def stated(document: Any) -> Any:
     }
 
 
-def telling(document: Any, name: str = "") -> Any:
-    """Return *document*, which has this *name*, without what some clients write and what tells nothing.
+def without_redundant(document: Any, name: str = "") -> Any:
+    """Return *document*, which has this *name*, without the fields that some clients write and that add nothing.
 
-    ``required`` in the type of a list or map: the field that has the type says it. ``"type": "struct"`` in a partition
-    spec or a sort order: it is always one.
+    These are ``required`` in the type of a list or map, because the field that has the type has it, too; and ``"type":
+    "struct"`` in a partition spec or a sort order, which is always one.
     """
     if isinstance(document, list):
-        return [telling(each) for each in document]
+        return [without_redundant(each) for each in document]
     if not isinstance(document, dict):
         return document
-    idle = None
+    redundant = None
     if document.get("type") in ("list", "map"):
-        idle = "required"
+        redundant = "required"
     elif document.get("type") == "struct" and name in _SPECS_AND_ORDERS:
-        idle = "type"
-    return {key: telling(value, key) for key, value in document.items() if key != idle}
+        redundant = "type"
+    return {key: without_redundant(value, key) for key, value in document.items() if key != redundant}
 
 
 _SPECS_AND_ORDERS = frozenset({"partition-spec", "write-order", "spec", "sort-order"})

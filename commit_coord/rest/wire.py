@@ -297,7 +297,7 @@ def refuse_lost(given: Sequence[Any], updates: Sequence[IcebergBaseModel], where
     for number, (update, parsed) in enumerate(zip(given, updates, strict=True)):
         kept = parsed.model_dump(mode="json")
         _refuse_inexact(update, kept, f"{where}.{number}")
-        for lost in lost_fields(fields.telling(update), kept):
+        for lost in lost_fields(fields.without_redundant(update), kept):
             if (update.get("action"), lost) not in _REPEATED:
                 raise UnsupportedRequest(f"this server does not know the field {where}.{number}.{lost}")
 
@@ -340,7 +340,7 @@ def read_creation(request: Request, model: type[M]) -> M:
         UnsupportedRequest: A part of it, such as the schema, has a field that the models do not know and would drop.
     """
     wanted = request.parsed(model)
-    given, kept = fields.telling(fields.read(request.body)), wanted.model_dump(mode="json")
+    given, kept = fields.without_redundant(fields.read(request.body)), wanted.model_dump(mode="json")
     for part in sorted(given.keys() & kept.keys()):
         _refuse_inexact(given[part], kept[part], part)
         for lost in lost_fields(given[part], kept[part]):

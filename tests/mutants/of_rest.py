@@ -206,16 +206,16 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the-type-that-duckdb-gives-a-spec-is-unknown",
         "rest/fields.py",
-        '        idle = "type"\n',
-        "        idle = None\n",
+        '        redundant = "type"\n',
+        "        redundant = None\n",
         "tests/rest/test_duckdb.py::test_a_table_is_created_changed_evolved_renamed_and_read_back",
     ),
     Mutant(
         "the-required-that-clickhouse-gives-a-list-is-unknown",
         "rest/fields.py",
-        '        idle = "required"\n',
-        "        idle = None\n",
-        "tests/rest/test_fields.py::test_a_field_that_tells_nothing_is_taken",
+        '        redundant = "required"\n',
+        "        redundant = None\n",
+        "tests/rest/test_fields.py::test_a_redundant_field_is_ignored",
     ),
     Mutant(
         "a-transform-fits-every-column",

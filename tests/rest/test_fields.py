@@ -362,7 +362,7 @@ def test_a_creation_with_a_field_that_is_not_known_is_refused(
     assert 200 == server.ask("POST", path, wanted).status
 
 
-def test_a_field_that_tells_nothing_is_taken(server: Server, named: Callable[[str], str]) -> None:
+def test_a_redundant_field_is_ignored(server: Server, named: Callable[[str], str]) -> None:
     """ClickHouse says of lists and maps whether they are required, DuckDB of specs that they are structs."""
     inner = {"type": "list", "element-id": 6, "required": False, "element": "long", "element-required": True}
     pairs = {"type": "map", "key-id": 4, "key": "string", "value-id": 5, "value": inner, "value-required": False}
