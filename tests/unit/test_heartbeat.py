@@ -48,9 +48,9 @@ def test_a_beat_that_fails_is_not_the_last(ends: Callable[[], None], monkeypatch
         heartbeat.stop()
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_thread_that_ended_is_replaced() -> None:
-    beats: list[None] = []
+def test_a_thread_that_ended_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    beats, reported = list[None](), list[Any]()
+    monkeypatch.setattr(threading, "excepthook", reported.append)
 
     def beat() -> Any:
         beats.append(None)
@@ -59,7 +59,7 @@ def test_a_thread_that_ended_is_replaced() -> None:
     heartbeat = Heartbeat(beat, idle=IDLE, name="heartbeat of a test")
     heartbeat.ensure_running()
     try:
-        until(lambda: heartbeat._thread is None, "the end of the thread")
+        until(lambda: heartbeat._thread is None and reported, "the end of the thread")
         heartbeat.ensure_running()
         until(lambda: len(beats) > 2, "more beats")
     finally:
