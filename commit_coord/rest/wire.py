@@ -123,8 +123,8 @@ class Request:
         try:
             return model.model_validate(document)
         except ValidationError as error:
-            raise _first_reason(error) from error
-        except NotImplementedError as error:
+            raise _refusal(error) from error
+        except NotImplementedError as error:  # of a validator: pydantic collects ValueError and AssertionError alone
             raise UnsupportedRequest(str(error)) from error
         except (AttributeError, KeyError, TypeError) as error:  # from validators of PyIceberg that expect an object
             raise MalformedRequest(f"Malformed request: {type(error).__name__}: {error}") from error
@@ -471,7 +471,7 @@ def table_names(identifiers: Sequence[Identifier]) -> list[dict[str, Any]]:
     return [{"namespace": list(namespace), "name": name} for *namespace, name in identifiers]
 
 
-def _first_reason(error: ValidationError) -> MalformedRequest | UnsupportedRequest:
+def _refusal(error: ValidationError) -> MalformedRequest | UnsupportedRequest:
     reasons = error.errors(include_url=False)
     where = ".".join(map(str, reasons[0]["loc"]))
     match reasons[0]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -283,7 +284,8 @@ def _kept_by_branches(metadata: TableMetadata, *, least: int) -> set[int]:
         if ref.snapshot_ref_type is not SnapshotRefType.BRANCH:
             continue
         newest = ref.min_snapshots_to_keep or least
-        since_ms = now_ms - ref.max_snapshot_age_ms if ref.max_snapshot_age_ms is not None else now_ms
+        # Without an age of its own it keeps no snapshot for its time, also none of a writer whose clock is ahead.
+        since_ms = math.inf if ref.max_snapshot_age_ms is None else now_ms - ref.max_snapshot_age_ms
         for number, snapshot in enumerate(ancestors_of(metadata.snapshot_by_id(ref.snapshot_id), metadata)):
             if number >= newest and snapshot.timestamp_ms < since_ms:
                 break

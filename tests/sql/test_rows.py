@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from math import isnan
 from pathlib import Path
@@ -1029,6 +1029,21 @@ def test_the_snapshots_that_a_table_or_branch_keeps_stay(
     if statement == "RETAIN LAST 1" and not of_branch:
         kept = 1  # the statement says how many
     assert kept == len(table.refresh().metadata.snapshots)
+
+
+def test_snapshots_of_a_writer_whose_clock_is_ahead_expire(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    shelf.run("CREATE TABLE many (k bigint)")
+    for number in range(3):
+        shelf.run(f"INSERT INTO many VALUES ({number})")
+
+    class Behind(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> Any:
+            return datetime.now(tz) - timedelta(hours=1)
+
+    monkeypatch.setattr("commit_coord.sql.definitions.datetime", Behind)
+    shelf.run("ALTER TABLE many EXECUTE EXPIRE_SNAPSHOTS RETAIN LAST 1")
+    assert 1 == len(shelf.load("many").metadata.snapshots)
 
 
 def test_a_file_of_the_table_is_not_registered_again_by_another_name(shelf: Shelf) -> None:
