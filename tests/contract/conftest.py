@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ CARRYING: list[Any] = [
     pytest.param("hms-to-zookeeper-hms", marks=[pytest.mark.hms, pytest.mark.zookeeper, pytest.mark.slow]),
 ]
 NOT_CARRYING = ["none"]
+_FORGETTING = threading.Lock()
 
 
 class Apart(Service):
@@ -42,9 +44,10 @@ class Apart(Service):
         return manager
 
     def _alone(self, **settings: int) -> HandoverLockManager:
-        manager: HandoverLockManager = super().open(**settings)
-        for space in [key for key in SPACES if key[0].startswith("hms ")]:
-            del SPACES[space]
+        with _FORGETTING:  # threads of one test come here together
+            manager: HandoverLockManager = super().open(**settings)
+            for space in [key for key in SPACES if key[0].startswith("hms ")]:
+                del SPACES[space]
         return manager
 
 
