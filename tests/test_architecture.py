@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import socket
 import subprocess
@@ -87,6 +88,24 @@ def test_no_import_cycle() -> None:
         TopologicalSorter(imports).prepare()
     except CycleError as error:
         pytest.fail(" imports ".join(reversed(error.args[1])))
+
+
+def test_classes_are_small() -> None:
+    """No class of the package has over 350 lines or 25 methods, unless ARCHITECTURE.md gives the reason by its name."""
+    architecture = texts()[Path("docs/ARCHITECTURE.md")]
+    reasons = set(re.findall(r"^\| `(\w+)` \| .*\w", architecture.partition("**Large classes.**")[2], re.MULTILINE))
+    large = {
+        node.name
+        for path in files()
+        if path.parts[0] == "commit_coord" and path.suffix == ".py"
+        for node in ast.walk(ast.parse(texts()[path]))
+        if isinstance(node, ast.ClassDef)
+        and (
+            node.end_lineno - node.lineno >= 350  # type: ignore[operator]  # of a parsed class it is there
+            or sum(isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) for each in node.body) > 25
+        )
+    }
+    assert large == reasons
 
 
 def test_top_level() -> None:

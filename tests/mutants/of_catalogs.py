@@ -84,7 +84,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a-location-is-judged-before-its-namespace",
-        "catalog/base.py",
+        "catalog/creating.py",
         "        resolved: str = super()._resolve_table_location(location, database_name, table_name)\n",
         "        if location is None and database_name == '..':\n"
         "            raise ValueError(database_name)\n"

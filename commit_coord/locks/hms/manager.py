@@ -24,6 +24,7 @@ from commit_coord.locks.hms.requests import HmsTicket
 from commit_coord.locks.hms.service import HmsLeases
 from commit_coord.locks.hms.table import HmsLockTable
 from commit_coord.locks.hms.turns import Turns
+from commit_coord.locks.hms.waits import ListedWaits
 from commit_coord.locks.keeping import Keeper, Retries, Tickets
 from commit_coord.locks.memory import MemoryLockManager
 from commit_coord.locks.queue_manager import Parts, QueueLockManager
@@ -169,10 +170,9 @@ class HmsLockManager(QueueLockManager[HmsQueue]):
             leases = HmsLeases(client, tickets, calls, settings, clock)
             keeper = Keeper(leases, tickets, retries, threads.heartbeat, emitter, events, settings, clock)
             table = HmsLockTable(client, tickets, calls, turns, keeper, clock, host)
-            queue = HmsQueue(
-                tickets, calls, turns, own, others, leases, keeper, table, held, retries, settings, clock, host
-            )
-            acquirer = Acquirer(queue, queue, held, emitter, settings, clock)
+            queue = HmsQueue(tickets, calls, turns, own, others, leases, keeper, table, retries, settings, clock, host)
+            waits = ListedWaits(client, tickets, held, settings)
+            acquirer = Acquirer(queue, waits, held, emitter, settings, clock)
             return Parts(
                 queue=queue,
                 acquirer=HmsAcquirer(acquirer, client, calls, turns, own, clock),

@@ -14,8 +14,7 @@ Theory of operation
 from __future__ import annotations
 
 import logging
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -23,18 +22,15 @@ from functools import partial
 from commit_coord.clock import Clock
 from commit_coord.errors import LockError, LockRefused, LockServiceUnavailable
 from commit_coord.hms.connection import NoSuchLock
-from commit_coord.hms.locks import ListedLock
 from commit_coord.locks.acquiring import Acquire, Carried, RemovedByForce
 from commit_coord.locks.base import Interrupted, LockSettings
 from commit_coord.locks.blockers import Blocker, Holder, holder_of
 from commit_coord.locks.handover import HandoverLease
-from commit_coord.locks.held import Held
 from commit_coord.locks.hms import names as hms_names
 from commit_coord.locks.hms.calls import LockCalls
 from commit_coord.locks.hms.heartbeat_log import is_over
 from commit_coord.locks.hms.offers import OthersOffers, OwnOffers, Seen
 from commit_coord.locks.hms.requests import (
-    REQUESTS,
     UNLISTED_BLOCKER,
     Guarded,
     HmsBlocker,
@@ -43,7 +39,6 @@ from commit_coord.locks.hms.requests import (
     grouped,
     is_operation,
     translated,
-    waits_among,
 )
 from commit_coord.locks.hms.service import HmsLeases
 from commit_coord.locks.hms.table import HmsLockTable
@@ -52,7 +47,6 @@ from commit_coord.locks.keeping import HeartbeatLease, Keeper, Retries, Tickets
 from commit_coord.model import Generation, JournalEntry, LockMode, LockRequest, Offer
 from commit_coord.process import Host
 from commit_coord.protocol.backoff import Backoff, next_wait
-from commit_coord.protocol.deadlock import Wait
 
 logger = logging.getLogger(__name__)
 
@@ -64,9 +58,6 @@ _LOOK_AGAIN = 0.5
 
 _LATE = 1.5
 """How many times longer than usual a waiter waits to be carried, before it asks who is before it."""
-
-_LAST = sys.maxsize
-"""The place of a request that has given back its place."""
 
 
 class HmsLease(HeartbeatLease):
@@ -150,7 +141,6 @@ class HmsQueue:
         leases: What the metastore keeps, and what is known of it.
         keeper: Extends the leases, and gives them back.
         table: Finds the holder of a lock.
-        held: Names the thread that asks.
         retries: Repeats interrupted calls.
         settings: Times.
         clock: Time and random numbers.
@@ -167,7 +157,6 @@ class HmsQueue:
         leases: HmsLeases,
         keeper: Keeper[HmsTicket],
         table: HmsLockTable,
-        held: Held,
         retries: Retries,
         settings: LockSettings,
         clock: Clock,
@@ -180,7 +169,6 @@ class HmsQueue:
         self._own, self._others = own, others
         self._keeper = keeper
         self.table = table
-        self._held = held
         self._retries = retries
         self._settings = settings
         self._clock = clock
@@ -392,45 +380,6 @@ class HmsQueue:
                 and (one.acquired or one.lock_id < ticket.lock_id)
                 and any(hms_names.conflict(part, other.part) for part in wanted for other in one.listed)
             ]
-
-    def waits(self, request: LockRequest) -> Sequence[Wait]:
-        """See :meth:`Deadlocks.waits`."""
-        if not is_operation(request):
-            return ()  # A latch holder waits for nothing.
-        with translated(request):
-            locks = grouped(self._metastore.show_locks(hms_names.OPERATIONS))
-        ticket = self.tickets[request.request_id]
-        return waits_among([*locks, self._as_it_will_be_listed(ticket)] if ticket.stepped_back else locks)
-
-    def _as_it_will_be_listed(self, ticket: HmsTicket) -> MetastoreLock:
-        """Return *ticket*, which has given its place back, as it will be listed: behind everybody who is there now."""
-        owner = ticket.request.owner
-        host, user = hms_names.host(owner, self._held.agent), hms_names.user(owner)
-        agent = hms_names.agent(
-            ticket.request, client=self.tickets.client, requested_ms=0, lease_ms=self._settings.lease_ms
-        )
-        return MetastoreLock(
-            _LAST,
-            [
-                ListedLock(
-                    lock_id=_LAST,
-                    part=part,
-                    acquired=False,
-                    heartbeat_ms=0,
-                    acquired_ms=None,
-                    user=user,
-                    host=host,
-                    agent=agent,
-                )
-                for part in hms_names.parts(ticket.request)
-            ],
-        )
-
-    def all_stand(self, places: Mapping[str, int]) -> bool:
-        """See :meth:`Deadlocks.all_stand`."""
-        with translated(None):
-            places_now = {one.request_id: one.lock_id for one in grouped(self._metastore.show_locks(*REQUESTS))}
-        return all(places_now.get(request_id) == place for request_id, place in places.items() if place != _LAST)
 
     def _blocker(
         self,

@@ -115,28 +115,12 @@ class Run:
         self.unread = False
         self.handles: dict[str, Table] = {}
         # What is edited, our catalogs must not have seen: they know that metadata files don't change.
-        self._create(self.clients.catalogs["a" if self.program.version <= 2 else "s"])
+        _create(self.name, self.program, self.clients.catalogs["a" if self.program.version <= 2 else "s"])
         for name, catalog in self.clients.catalogs.items():
             self.handles[name] = catalog.load_table((NAMESPACE, self.name))
         self.head = self._seen()
         self.states[self.head.location] = self.head.state
         self._judge_files(None)
-
-    def _create(self, catalog: Any) -> None:
-        program = self.program
-        schema = Schema(*program.columns)
-        spec = PartitionSpec(
-            *(
-                PartitionField(p.source, 1000 + i, parse_transform(p.transform), p.name)
-                for i, p in enumerate(program.spec)
-            )
-        )
-        version = str(min(program.version, 2))  # of a newer one PyIceberg makes none
-        properties = {"format-version": version, "commit.retry.min-wait-ms": "1", **program.properties}
-        made = catalog.create_table((NAMESPACE, self.name), schema, partition_spec=spec, properties=properties)
-        if program.version > 2:
-            path = Path(observed.local(made.metadata_location))
-            path.write_text(json.dumps({**json.loads(path.read_text()), "format-version": 3, "next-row-id": 0}))
 
     @property
     def state(self) -> State:
@@ -443,6 +427,23 @@ class Run:
 
     def _look(self, where: Where) -> None:
         read_with_all(self.head, self.state, where, self.counts)
+
+
+def _create(name: str, program: Program, catalog: Any) -> None:
+    fields = [
+        PartitionField(part.source, 1000 + number, parse_transform(part.transform), part.name)
+        for number, part in enumerate(program.spec)
+    ]
+    version = str(min(program.version, 2))  # of a newer one PyIceberg makes none
+    made = catalog.create_table(
+        (NAMESPACE, name),
+        Schema(*program.columns),
+        partition_spec=PartitionSpec(*fields),
+        properties={"format-version": version, "commit.retry.min-wait-ms": "1", **program.properties},
+    )
+    if program.version > 2:
+        path = Path(observed.local(made.metadata_location))
+        path.write_text(json.dumps({**json.loads(path.read_text()), "format-version": 3, "next-row-id": 0}))
 
 
 def _complete(state: State) -> bool:

@@ -1,0 +1,163 @@
+"""How a catalog creates tables, each under the latch of its name."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, cast
+
+from pyiceberg.catalog import MetastoreCatalog
+from pyiceberg.exceptions import NoSuchNamespaceError, TableAlreadyExistsError
+from pyiceberg.io import FileIO
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
+from pyiceberg.table import TableProperties
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
+from pyiceberg.typedef import EMPTY_DICT, Identifier
+
+from commit_coord.catalog.committing import CommittingCatalog
+from commit_coord.catalog.storing import StoringCatalog
+from commit_coord.catalog.views import ViewedCatalog
+from commit_coord.coordinator import delete_quietly
+from commit_coord.errors import CommitStateUnknown
+from commit_coord.iceberg.attempt import table_name
+from commit_coord.iceberg.new_table import new_metadata, refuse_location
+from commit_coord.iceberg.storage import foreign_classes, metadata_places
+from commit_coord.protocol.hierarchy import Operation
+from commit_coord.table import CoordinatedCreation, CoordinatedStagedTable, CoordinatedTable
+from commit_coord.table.writable import refuse_unwritable
+
+
+class CreatingCatalog(CommittingCatalog, ViewedCatalog, StoringCatalog, MetastoreCatalog):
+    """The catalog's methods that create tables. ``super()`` is PyIceberg's catalog class in them.
+
+    A subclass sets the attribute before the first call.
+    """
+
+    # PyIceberg's ``create_table`` chooses the file's path itself, and passes it to ``_write_metadata`` alone, whose
+    # signature is PyIceberg's: only the thread connects that call with ours.
+    _writing: threading.local
+
+    def create_table(
+        self,
+        identifier: str | Identifier,
+        schema: Any,
+        location: str | None = None,
+        partition_spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
+        sort_order: SortOrder = UNSORTED_SORT_ORDER,
+        properties: dict[str, Any] = EMPTY_DICT,
+    ) -> CoordinatedTable:
+        """Create a table under its latch.
+
+        Raises:
+            TableAlreadyExistsError: There is one; nothing was written.
+            CommitStateUnknown: It is not known whether the table was created; its metadata file is kept.
+        """
+        table = self._table_identifier(identifier, NoSuchNamespaceError)
+        with self.operating(Operation.CREATE_TABLE, table), self._latch(table, statement="create table"):
+            self._refuse_existing_table(table)
+            self._writing.file = None
+            given = self._properties(table, None, properties, changes_phase=False)
+            # PyIceberg would import and call the classes; the table gets these properties when it is written.
+            self._writing.classes = foreign_classes(given, self.properties)
+            heeded = {key: value for key, value in given.items() if key not in self._writing.classes}
+            try:
+                made = self._create(identifier, schema, location, partition_spec, sort_order, heeded)
+                return cast(CoordinatedTable, made)
+            except CommitStateUnknown:
+                raise  # The table may have the file.
+            except Exception:
+                # Whatever can land is sent by _create alone, which forgets the file unless it is proven not to land.
+                if self._writing.file is not None:
+                    delete_quietly(*self._writing.file)
+                raise
+
+    def _create(self, identifier: str | Identifier, *given: Any) -> Any:
+        """Create a table as PyIceberg does, and forget its metadata file as soon as a table may have it."""
+        return super().create_table(identifier, *given)  # type: ignore[safe-super]
+
+    def create_table_if_not_exists(
+        self,
+        identifier: str | Identifier,
+        schema: Any,
+        location: str | None = None,
+        partition_spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
+        sort_order: SortOrder = UNSORTED_SORT_ORDER,
+        properties: dict[str, Any] = EMPTY_DICT,
+    ) -> CoordinatedTable:
+        """Return the table, which is created if there is none of that name."""
+        found = super().create_table_if_not_exists(identifier, schema, location, partition_spec, sort_order, properties)
+        return cast(CoordinatedTable, found)
+
+    def create_table_transaction(
+        self,
+        identifier: str | Identifier,
+        schema: Any,
+        location: str | None = None,
+        partition_spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
+        sort_order: SortOrder = UNSORTED_SORT_ORDER,
+        properties: dict[str, Any] = EMPTY_DICT,
+    ) -> CoordinatedCreation:
+        """Return a transaction that creates a table, and makes its further changes, in one commit."""
+        staged = self.stage_table(identifier, schema, location, partition_spec, sort_order, properties)
+        refuse_unwritable(staged)
+        return CoordinatedCreation(staged)
+
+    def stage_table(
+        self,
+        identifier: str | Identifier,
+        schema: Any,
+        location: str | None = None,
+        partition_spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
+        sort_order: SortOrder = UNSORTED_SORT_ORDER,
+        properties: dict[str, Any] = EMPTY_DICT,
+    ) -> CoordinatedStagedTable:
+        """Return a table that does not exist yet, with its metadata. Nothing is written.
+
+        PyIceberg's own method supports only namespaces of one level.
+
+        Raises:
+            NoSuchNamespaceError: The default location depends on a namespace that does not exist.
+            ValueError: No table can have this name, location, or schema.
+            ValidationError: PyIceberg's: a transform of the spec or order does not fit its column.
+        """
+        table = self._table_identifier(identifier)
+        version = int(properties.get(TableProperties.FORMAT_VERSION, TableProperties.DEFAULT_FORMAT_VERSION))
+        columns = self._convert_schema_if_needed(schema, version)  # type: ignore[arg-type]  # another one is refused
+        place = self._resolve_table_location(location, table_name(table[:-1]), table[-1])
+        metadata = new_metadata(place, columns, partition_spec, sort_order, properties)
+        metadata_location = metadata_places(metadata).new_table_metadata_file_location()
+        return CoordinatedStagedTable(
+            identifier=table,
+            metadata=metadata,
+            metadata_location=metadata_location,
+            io=self.file_io(metadata_location),
+            catalog=self,
+        )
+
+    def _refuse_existing_table(self, table: Identifier) -> None:
+        if self.view_exists(table):
+            raise TableAlreadyExistsError(f"View with same name already exists: {table_name(table)}")
+        if self.coordinator.store.pointer(table) is not None:
+            raise TableAlreadyExistsError(f"Table {table_name(table)} already exists")
+
+    def _write_metadata(self, metadata: TableMetadata, io: FileIO, metadata_path: str) -> None:  # type: ignore[override]
+        """Write the metadata of a new table, and remember where for the case that the table is proven not to be."""
+        self._writing.file = (io, metadata_path)
+        whole = metadata.model_copy(update={"properties": {**metadata.properties, **self._writing.classes}})
+        super()._write_metadata(whole, io, metadata_path)
+
+    def _keep_metadata(self) -> None:
+        """Forget the metadata file that was written for a new table, since the table has it by now, or may have it."""
+        self._writing.file = None
+
+    def _resolve_table_location(self, location: str | None, database_name: str, table_name: str) -> str:
+        """Return where the table goes.
+
+        Raises:
+            NoSuchNamespaceError: The location is asked of a namespace that is not there.
+            ValueError: As :func:`refuse_location`.
+        """
+        # First, since it says whether there is such a namespace: a metastore has no other look before that.
+        resolved: str = super()._resolve_table_location(location, database_name, table_name)
+        refuse_location(resolved, () if location is not None else (database_name, table_name))
+        return resolved
