@@ -11,7 +11,6 @@ from pyiceberg.exceptions import (
     CommitFailedException,
     NamespaceNotEmptyError,
     NoSuchNamespaceError,
-    NoSuchTableError,
     TableAlreadyExistsError,
 )
 from pyiceberg.io import FileIO
@@ -24,6 +23,7 @@ from pyiceberg.typedef import EMPTY_DICT, Identifier
 from commit_coord.catalog.committing import CommittingCatalog
 from commit_coord.catalog.maintenance import MaintainedCatalog
 from commit_coord.catalog.purging import files_of, refuse_another, refuse_shared_files
+from commit_coord.catalog.reading import ReadingCatalog
 from commit_coord.catalog.storing import StoringCatalog
 from commit_coord.catalog.views import ViewedCatalog
 from commit_coord.clock import SYSTEM_CLOCK
@@ -44,7 +44,9 @@ from commit_coord.table import CoordinatedCreation, CoordinatedStagedTable, Coor
 from commit_coord.table.writable import refuse_unwritable
 
 
-class CoordinatedCatalog(CommittingCatalog, ViewedCatalog, StoringCatalog, MaintainedCatalog, MetastoreCatalog):
+class CoordinatedCatalog(
+    CommittingCatalog, ReadingCatalog, ViewedCatalog, StoringCatalog, MaintainedCatalog, MetastoreCatalog
+):
     """Goes in front of a PyIceberg catalog class; that class keeps the pointers and everything else.
 
     ``super()`` is that class in the methods below, which mypy can't know of a mixin. A subclass is a
@@ -87,41 +89,6 @@ class CoordinatedCatalog(CommittingCatalog, ViewedCatalog, StoringCatalog, Maint
         return True
 
     # Tables.
-
-    def load_table(self, identifier: str | Identifier) -> CoordinatedTable:
-        """Return the table as it is now; its commits are coordinated.
-
-        Raises:
-            NoSuchTableError: There is none of that name.
-        """
-        table = self._table_identifier(identifier)
-        metadata, location = self.coordinator.load(table)
-        return CoordinatedTable(
-            identifier=table,
-            metadata=metadata.model_copy(deep=True),  # a caller may change its properties; the cache must not
-            metadata_location=location,
-            io=self.file_io(location),
-            catalog=self,
-        )
-
-    def metadata_location(self, identifier: str | Identifier) -> str:
-        """Return where the metadata of the table is now, without reading it.
-
-        Raises:
-            NoSuchTableError: There is none of that name.
-        """
-        table = self._table_identifier(identifier)
-        location = self.coordinator.store.pointer(table)
-        if location is None:
-            raise NoSuchTableError(f"Table does not exist: {table_name(table)}")
-        return location
-
-    def table_exists(self, identifier: str | Identifier) -> bool:
-        """Return whether there is a table of that name, without reading its metadata."""
-        try:
-            return self.coordinator.store.pointer(self._table_identifier(identifier)) is not None
-        except NoSuchTableError:
-            return False
 
     def create_table(
         self,

@@ -33,8 +33,6 @@ from pyiceberg.types import LongType, NestedField
 from commit_coord.catalog.metastore.offers import StoredOffers
 from commit_coord.catalog.migration import Migration
 from commit_coord.coordinator import Committed, Coordinator, Replanner
-from commit_coord.coordinator import outcome as outcome_module
-from commit_coord.coordinator import publishing as publishing_module
 from commit_coord.errors import CommitNotApplied, CommitStateUnknown, LockError, LockTimeout, MetastoreUnavailable
 from commit_coord.events import Events
 from commit_coord.hms.connection import ServerFailed
@@ -143,17 +141,6 @@ class Inline(Executor):
         return future
 
 
-class _InlineFactory:
-    """In place of PyIceberg's threads."""
-
-    @staticmethod
-    def get_or_create() -> Executor:
-        return _INLINE
-
-
-_INLINE = Inline()
-
-
 @cache
 def _created() -> TableMetadata:
     """Return the table as it is created, the same in every run."""
@@ -252,9 +239,8 @@ class Run:
         return _created()
 
     def replaced(self) -> Iterable[tuple[Any, str, Any]]:
-        """Return what is replaced while the run lasts: whose it is, its name, and by what."""
-        for module in (outcome_module, publishing_module):
-            yield module, "ExecutorFactory", _InlineFactory
+        """Return what is replaced of other libraries while the run lasts: whose it is, its name, and by what."""
+        return ()
 
     @classmethod
     @contextmanager
@@ -379,6 +365,7 @@ class Run:
             "group_max_size": self.plan.group_max_size,
             "limits": Limits(),
             "host": process.world.host,
+            "executor": Inline,
         }
         if self.plan.move is None:
             client = self.client(process)
