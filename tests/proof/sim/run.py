@@ -100,7 +100,8 @@ _SAW = "sim-saw"
 _REGISTER = "sim-register"
 _END = 10_000.0
 """Seconds after which whoever is not done hangs."""
-_LEASE = LockSettings()
+_LEASE = LockSettings(heartbeat_interval_ms=5_000)
+"""With the longest heartbeat that may be set, so leases become as old as they may."""
 _MANIFEST = b"Obj\x01" + 2 * b"16 bytes of sync"
 """What a commit looks at of a manifest: that it is a whole Avro file."""
 
