@@ -71,7 +71,7 @@ class Admission:
                 self._running.update(place.objects)
                 started.append(place)
                 assert all(2 * self._running[name] <= self._threads + 1 for name in place.objects), (
-                    "one object has at most half of the threads, where there are two"
+                    "one object has at most half of the threads, rounded up"
                 )
             else:
                 behind |= place.objects
