@@ -32,7 +32,7 @@ from commit_coord.model import LockMode, Resource
 from commit_coord.protocol.modes import S, X, stronger
 
 if TYPE_CHECKING:
-    from commit_coord.config import OperationLocks
+    from commit_coord.config.values import OperationLocks
 
 _TABLE_DEPTH = 2  # db/table
 

@@ -361,7 +361,12 @@ def _stream_claim(writer_id: str) -> str:
 
 
 def _lock(
-    holder: Address | None, claim: str, given: Options, table: CoordinatedTable, mode: WriteMode, bounds: BooleanExpression
+    holder: Address | None,
+    claim: str,
+    given: Options,
+    table: CoordinatedTable,
+    mode: WriteMode,
+    bounds: BooleanExpression,
 ) -> Address | None:
     """Have the driver take the operation locks of a write. Return the holder when there are any."""
     needed = write_locks(table, mode, bounds)
