@@ -8,12 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NewType
+from typing import Literal, NewType
 from urllib.parse import quote, unquote
 
 Generation = NewType("Generation", int)
 """Orders the grants of one resource; recorded with the commit that it covered."""
 
+
+WriteMode = Literal["append", "overwrite", "dynamic"]
+"""What a write replaces: nothing, the rows of a filter, or the partitions that it writes to. Users pass the text."""
 
 _SHOWN = 50
 """Locks of one request that a message lists."""
@@ -261,6 +264,26 @@ def entries_by_request(entries: Iterable[LockEntry]) -> dict[str, list[LockEntry
     return found
 
 
+class Reach(StrEnum):
+    """How far something is seen: by nobody else, or by threads, processes or machines that use one lock service."""
+
+    NOBODY = "nobody"
+    PROCESS = "process"
+    HOST = "host"
+    NETWORK = "network"
+
+
+class ExpiryClock(StrEnum):
+    """Whose clock decides that a lease has ended."""
+
+    NONE = "none"
+    """No lease ends by itself."""
+    HOST = "host"
+    SERVER = "server"
+    CLIENT = "client"
+    """Each client's own."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guarantees:
     """The guarantees of a lock manager. It refuses what it does not guarantee; the contract suite asserts both.
@@ -269,13 +292,13 @@ class Guarantees:
         mutual_exclusion: Two conflicting requests are never granted at one time.
         hierarchy: The operation scope with parents and prefixes; else only the commit scope is served.
         fifo: Requests that conflict are granted in the order in which they entered.
-        reach: How far exclusion goes: ``nobody``, ``process``, ``host`` or ``network``.
+        reach: How far exclusion goes.
         expiry: A holder that dies or stalls loses its lease by itself.
         survives_restart: Locks outlive a restart of the lock service.
         explicit_locks: LOCK and UNLOCK statements, locks that outlive their client.
         journal: Remembers the outcome of request ids.
-        clock: Whose clock decides on expiry: ``none``, ``host``, ``server``, or ``client`` (each one's own).
-        carries: How far a holder sees the offers that it can carry out: as *reach*.
+        clock: Whose clock decides on expiry.
+        carries: How far a holder sees the offers that it can carry out.
         deadlocks: Threads that hold locks and wait for each other in a cycle get ``LockDeadlock``; else deadlines end
             it.
         notes: The holder of a commit latch finds what the last one left, and leaves something with its release.
@@ -284,13 +307,13 @@ class Guarantees:
     mutual_exclusion: bool
     hierarchy: bool
     fifo: bool
-    reach: str
+    reach: Reach
     expiry: bool
     survives_restart: bool
     explicit_locks: bool
     journal: bool
-    clock: str
-    carries: str = "nobody"
+    clock: ExpiryClock
+    carries: Reach = Reach.NOBODY
     deadlocks: bool = False
     notes: bool = False
 

@@ -279,8 +279,8 @@ class EtcdLockManager(locks.QueueLockManager[EtcdQueue]):
 
     name = "etcd"
     guarantees = locks.Guarantees(
-        mutual_exclusion=True, hierarchy=True, fifo=True, reach="network", expiry=True, survives_restart=True,
-        explicit_locks=True, journal=False, clock="server",
+        mutual_exclusion=True, hierarchy=True, fifo=True, reach=locks.Reach.NETWORK, expiry=True,
+        survives_restart=True, explicit_locks=True, journal=False, clock=locks.ExpiryClock.SERVER,
     )  # fmt: skip
 
     def __init__(

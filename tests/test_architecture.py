@@ -181,6 +181,20 @@ def test_the_properties_of_a_table_are_heeded_in_one_place(functions: str, place
     assert {f"commit_coord/{place}"} == found - {measured}
 
 
+def test_every_thread_local_has_its_reason() -> None:
+    """An argument that travels in one is found by nobody who reads the calls."""
+    names = {
+        f"{path.relative_to('commit_coord')}, {name}"
+        for path, text in texts().items()
+        if path.parts[0] == "commit_coord" and path.suffix == ".py"
+        for name in re.findall(r"^ *(?:self\.|class |return )?(\w+).*\bthreading\.local\b", text, re.MULTILINE)
+    }
+    row = r"^\| `([\w/]+\.py)`, `(\w+)`(?: and `(\w+)`)? \| .*\w"
+    listed = re.findall(row, texts()[Path("docs/ARCHITECTURE.md")], re.MULTILINE)
+    assert {f"{module}, {name}" for module, *some in listed for name in some if name} == names
+    assert matches(r"from threading import .*\blocal\b") == []
+
+
 def test_nothing_of_a_machine() -> None:
     """No home directory, no checkout path and no host name."""
     assert matches(r"(?<![\w.$}])/(root|home/(?!USER)\w+|Users/\w+|work|workspace)/\w") == []

@@ -1,4 +1,4 @@
-"""What every coordinated catalog shares: how it is opened, and how its tables are loaded, dropped and renamed."""
+"""What every coordinated catalog shares: how it is opened, and how its tables are registered, dropped and renamed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from pyiceberg.catalog import MetastoreCatalog
 from pyiceberg.exceptions import (
     CommitFailedException,
     NamespaceNotEmptyError,
-    NoSuchTableError,
     TableAlreadyExistsError,
 )
 from pyiceberg.typedef import EMPTY_DICT, Identifier
@@ -18,6 +17,7 @@ from pyiceberg.typedef import EMPTY_DICT, Identifier
 from commit_coord.catalog.creating import CreatingCatalog
 from commit_coord.catalog.maintenance import MaintainedCatalog
 from commit_coord.catalog.purging import files_of, refuse_another, refuse_shared_files
+from commit_coord.catalog.reading import ReadingCatalog
 from commit_coord.clock import SYSTEM_CLOCK
 from commit_coord.config import Configuration
 from commit_coord.coordinator import Coordinator, PointerStore, delete_quietly
@@ -34,7 +34,7 @@ from commit_coord.protocol.hierarchy import Operation
 from commit_coord.table import CoordinatedTable
 
 
-class CoordinatedCatalog(CreatingCatalog, MaintainedCatalog, MetastoreCatalog):
+class CoordinatedCatalog(CreatingCatalog, ReadingCatalog, MaintainedCatalog, MetastoreCatalog):
     """Goes in front of a PyIceberg catalog class; that class keeps the pointers and everything else.
 
     ``super()`` is that class in the methods below, which mypy can't know of a mixin. A subclass is a
@@ -75,41 +75,6 @@ class CoordinatedCatalog(CreatingCatalog, MaintainedCatalog, MetastoreCatalog):
         return True
 
     # Tables.
-
-    def load_table(self, identifier: str | Identifier) -> CoordinatedTable:
-        """Return the table as it is now; its commits are coordinated.
-
-        Raises:
-            NoSuchTableError: There is none of that name.
-        """
-        table = self._table_identifier(identifier)
-        metadata, location = self.coordinator.load(table)
-        return CoordinatedTable(
-            identifier=table,
-            metadata=metadata.model_copy(deep=True),  # a caller may change its properties; the cache must not
-            metadata_location=location,
-            io=self.file_io(location),
-            catalog=self,
-        )
-
-    def metadata_location(self, identifier: str | Identifier) -> str:
-        """Return where the metadata of the table is now, without reading it.
-
-        Raises:
-            NoSuchTableError: There is none of that name.
-        """
-        table = self._table_identifier(identifier)
-        location = self.coordinator.store.pointer(table)
-        if location is None:
-            raise NoSuchTableError(f"Table does not exist: {table_name(table)}")
-        return location
-
-    def table_exists(self, identifier: str | Identifier) -> bool:
-        """Return whether there is a table of that name, without reading its metadata."""
-        try:
-            return self.coordinator.store.pointer(self._table_identifier(identifier)) is not None
-        except NoSuchTableError:
-            return False
 
     def register_table(
         self,

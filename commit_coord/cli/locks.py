@@ -25,7 +25,7 @@ from commit_coord.clock import SYSTEM_CLOCK
 from commit_coord.config import known_catalogs
 from commit_coord.errors import LockServiceUnavailable
 from commit_coord.locks.base import PAGE
-from commit_coord.model import LockEntry, LockState, Resource
+from commit_coord.model import LockEntry, LockState, Reach, Resource
 
 _PIPE_LINES = 1000
 """Lines of a tree that goes into a pipe or a file."""
@@ -195,7 +195,7 @@ def refuse_locks_of_a_process(catalog: CoordinatedCatalog) -> None:
     Raises:
         CommandFailed: Each process keeps its locks in its own memory.
     """
-    if catalog.locks.guarantees.reach == "process":
+    if catalog.locks.guarantees.reach == Reach.PROCESS:
         raise CommandFailed(
             f"the '{catalog.settings.lock_impl}' lock manager is in the memory of each process: no other process "
             "can list or free its locks; use lock-impl=lease",

@@ -18,6 +18,7 @@ from commit_coord.config.aliases import (
 )
 from commit_coord.config.property import Property, row
 from commit_coord.config.values import (
+    DEFAULT_LEASE_MS,
     CompareAndSetSetting,
     LockPolicy,
     MetricsExporter,
@@ -25,6 +26,7 @@ from commit_coord.config.values import (
     TracesExporter,
     ZooKeeperAuth,
     at_least,
+    default_heartbeat_ms,
     lock_impl,
     node_name,
 )
@@ -70,7 +72,7 @@ PROPERTIES: tuple[Property, ...] = (
     row(
         "lock.heartbeat-timeout-ms",
         "milliseconds, a whole number, at least 1000",
-        "15000",
+        str(DEFAULT_LEASE_MS),
         "The lease time: how long a holder that has died or stalls keeps its locks. For `zookeeper`, the session "
         "timeout that it requests from its servers; a holder without an answer from them gives up about a third "
         "earlier.",
@@ -80,7 +82,7 @@ PROPERTIES: tuple[Property, ...] = (
     row(
         "lock.heartbeat-interval-ms",
         "milliseconds, a whole number, at most a third of lock.heartbeat-timeout-ms",
-        "3000",
+        str(default_heartbeat_ms(DEFAULT_LEASE_MS)),
         "The time between two heartbeats, which extend the leases of a holder. The default is shorter if "
         "`lock.heartbeat-timeout-ms` is: a fifth of it.",
         at_least(10),

@@ -8,7 +8,6 @@ from typing import Any
 
 from commit_coord.config.properties import PROPERTIES
 from commit_coord.config.values import (
-    DEFAULT_HEARTBEATS_PER_LEASE,
     CompareAndSetSetting,
     LockImpl,
     LockPolicy,
@@ -18,6 +17,7 @@ from commit_coord.config.values import (
     TracesExporter,
     ZooKeeperAuth,
     check_heartbeat,
+    default_heartbeat_ms,
 )
 from commit_coord.errors import ConfigError
 
@@ -115,8 +115,7 @@ def follow(values: Mapping[str, Any], given: Collection[str]) -> dict[str, Any]:
     """
     fitted = dict(values)
     if "lock.heartbeat-interval-ms" not in given:
-        in_time = values["lock_heartbeat_timeout_ms"] // DEFAULT_HEARTBEATS_PER_LEASE
-        fitted["lock_heartbeat_interval_ms"] = min(values["lock_heartbeat_interval_ms"], in_time)
+        fitted["lock_heartbeat_interval_ms"] = default_heartbeat_ms(values["lock_heartbeat_timeout_ms"])
     shortest, longest = values["lock_check_min_wait_ms"], values["lock_check_max_wait_ms"]
     if "lock.check-min-wait-ms" not in given:
         fitted["lock_check_min_wait_ms"] = min(shortest, longest)

@@ -1,4 +1,4 @@
-"""Values of properties: the closed sets, the functions that read a text, and the rule for heartbeats."""
+"""Values of properties: the closed sets, the functions that read a text, and the rules for heartbeats."""
 
 from __future__ import annotations
 
@@ -132,8 +132,15 @@ def node_name(text: str) -> str:
 HEARTBEATS_PER_LEASE = 3
 """A lease is at least this many heartbeat intervals long: one missed heartbeat does not lose it."""
 
-DEFAULT_HEARTBEATS_PER_LEASE = 5
-"""A lease is this many heartbeat intervals long by default."""
+DEFAULT_LEASE_MS = 15_000
+
+_DEFAULT_HEARTBEATS_PER_LEASE = 5
+_LONGEST_DEFAULT_HEARTBEAT_MS = 3_000
+
+
+def default_heartbeat_ms(lease_ms: int) -> int:
+    """Return the heartbeat interval for a lease of *lease_ms* where none is set: a fifth of it, at most 3 seconds."""
+    return min(_LONGEST_DEFAULT_HEARTBEAT_MS, lease_ms // _DEFAULT_HEARTBEATS_PER_LEASE)
 
 
 def check_heartbeat(*, interval_ms: int, lease_ms: int) -> None:

@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from uuid import UUID
 
-from pyiceberg.utils.concurrent import ExecutorFactory
-
 from commit_coord.coordinator.payload import Payload, journal_entry
 from commit_coord.coordinator.run import Run
 from commit_coord.coordinator.stores import Committed, delete_quietly, published
@@ -167,7 +165,7 @@ def _swapped(run: Run, verdict: Verdict, plan: Planned) -> Committed:
         _remember(run, journal_entry(run.attempt, own, verdict, run.attempt.request_id))
     for path in (*payload.unused, *payload.superfluous):
         delete_quietly(payload.io, path)
-    _delete_old_metadata(payload)
+    _delete_old_metadata(run, payload)
     _warn_of_growth(run, payload)
     if not payload.carried:
         return Committed(metadata=own.metadata, location=plan.location, snapshot_ids=own.snapshot_ids)
@@ -190,7 +188,7 @@ def facts_of(run: Run) -> dict[str, str]:
     return {"table": table_name(run.attempt.table), "request_id": run.attempt.request_id}
 
 
-def _delete_old_metadata(payload: Payload) -> None:
+def _delete_old_metadata(run: Run, payload: Payload) -> None:
     """Delete the metadata files that are no longer in the metadata log, if the table's properties ask for it.
 
     With ``gc.enabled=false`` they stay: the table may have been registered from the metadata file of another one.
@@ -208,7 +206,7 @@ def _delete_old_metadata(payload: Payload) -> None:
     kept = {entry.metadata_file for entry in metadata.metadata_log}
     for path in [entry.metadata_file for entry in payload.base.metadata_log if entry.metadata_file not in kept]:
         try:
-            ExecutorFactory.get_or_create().submit(delete_quietly, payload.io, path)
+            run.services.executor().submit(delete_quietly, payload.io, path)
         except RuntimeError:  # The interpreter is shutting down, and the executor accepts no more work.
             delete_quietly(payload.io, path)
 

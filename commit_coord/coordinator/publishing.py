@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 from concurrent.futures import wait
 
-from pyiceberg.utils.concurrent import ExecutorFactory
-
 from commit_coord.coordinator.payload import Payload
 from commit_coord.coordinator.run import Run
 from commit_coord.coordinator.stores import delete_quietly
@@ -40,7 +38,7 @@ class Publisher:
         payload: Payload = plan.payload
         if len(payload.parts) == 1 and not payload.parts[0].members:
             # Write both files at the same time: on an object store each is a round trip under the latch.
-            writing = ExecutorFactory.get_or_create().submit(self._write_metadata, payload, plan.location)
+            writing = self._services.executor().submit(self._write_metadata, payload, plan.location)
             try:
                 self._write_list(payload, payload.own)
             finally:

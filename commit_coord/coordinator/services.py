@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import replace
 from uuid import UUID
 
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Identifier
+from pyiceberg.utils.concurrent import ExecutorFactory
 
 from commit_coord.clock import Clock
 from commit_coord.coordinator.offers import folder_of
@@ -44,6 +46,7 @@ class Services:
         metadata: Reads the metadata of the tables in *store*; None creates a reader.
         limits: The limits of the protocol.
         host: Gives names to this process, its requests and its files.
+        executor: Returns the threads of this process for file operations that run at the same time or later.
     """
 
     def __init__(
@@ -60,6 +63,7 @@ class Services:
         metadata: MetadataReader | None = None,
         limits: Limits = _LIMITS,
         host: Host = SYSTEM_HOST,
+        executor: Callable[[], Executor] = ExecutorFactory.get_or_create,
     ) -> None:
         self.store = store
         self.locks = locks
@@ -71,6 +75,7 @@ class Services:
         self.overwrites = Overwrites(self.read, events)
         self.limits = limits
         self.host = host
+        self.executor = executor
         self._acquire_timeout_ms = acquire_timeout_ms
         self.journal_lifetime_ms = journal_lifetime_ms
         self.group_max_size = group_max_size

@@ -16,6 +16,7 @@ from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.iceberg.attempt import Attempt
 from commit_coord.locks.base import Lease
 from commit_coord.protocol.commit import SwapResult
+from commit_coord.protocol.migration import State
 
 logger = logging.getLogger(__name__)
 
@@ -110,10 +111,10 @@ class SeveralPointersStore(Protocol):
 
 @runtime_checkable
 class TableBoundLease(Protocol):
-    """A latch of a lock manager that takes different locks depending on the table's properties."""
+    """A latch of a lock manager that takes different locks depending on the state of the table's move."""
 
-    def lock_mismatch(self, properties: Mapping[str, str]) -> str | None:
-        """Return why a table with these *properties* needs other locks than these; None if it does not."""
+    def lock_mismatch(self, state: State) -> str | None:
+        """Return why a table in *state* needs other locks than these; None if it does not."""
         ...
 
 
@@ -122,7 +123,7 @@ def lock_mismatch(lease: Lease, properties: Mapping[str, str]) -> str | None:
 
     Call this under the latch, with properties that were read under it: only these can't change before the swap.
     """
-    return lease.lock_mismatch(properties) if isinstance(lease, TableBoundLease) else None
+    return lease.lock_mismatch(State.of(properties)) if isinstance(lease, TableBoundLease) else None
 
 
 Replanner = Callable[[TableMetadata, str], Attempt]

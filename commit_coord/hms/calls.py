@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from tenacity import (
     wait_random_exponential,
 )
 
+from commit_coord.clock import SYSTEM_CLOCK, Clock
 from commit_coord.errors import ConfigError
 from commit_coord.hms.connection import Access, Connection, LostReply, NotSent, ServerFailed
 from commit_coord.hms.pool import Pool
@@ -40,18 +40,22 @@ class Caller:
     Args:
         uris: ``thrift://host:port``, several separated by commas.
         access: How to talk to them.
+        clock: Tells how much of a time limit is left.
 
     Raises:
         ConfigError: A URI is malformed.
     """
 
-    def __init__(self, uris: str, access: Access) -> None:
+    def __init__(self, uris: str, access: Access, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._clock = clock
         self.addresses = tuple(_address(uri.strip()) for uri in uris.split(","))
         self.access = access
         self.sent: Counter[str] = Counter()
         """Round trips so far, by call."""
         self.failures = 0
         """Calls so far that were not answered: the servers were away, or seemed so."""
+        # A limit is that of one acquire or heartbeat. The calls for it, and the connections that the pool opens for
+        # these calls, are several modules away: only the thread connects them.
         self._limits = threading.local()
         self.pool = Pool(self.addresses, lambda address: Connection(address, access, connect_ms=self._limit_ms()))
         # What is sent may be carried out, so only what was not sent is sent again…
@@ -85,7 +89,7 @@ class Caller:
         Each server has an equal part of that for its answer: one that hangs leaves time to ask the next.
         """
         outer = self._until, self._each
-        until, each = time.monotonic() + seconds, max(_SHORTEST, seconds / len(self.addresses))
+        until, each = self._clock.now() + seconds, max(_SHORTEST, seconds / len(self.addresses))
         self._limits.until, self._limits.each = min(until, self._until), min(each, self._each)
         try:
             yield
@@ -102,7 +106,7 @@ class Caller:
 
     def _limit_ms(self) -> int | None:
         """Return how long this thread may wait for the next answer; None where the timeout alone limits it."""
-        seconds = min(self._each, max(_SHORTEST, self._until - time.monotonic()))
+        seconds = min(self._each, max(_SHORTEST, self._until - self._clock.now()))
         return None if seconds == math.inf else math.ceil(seconds * 1000)
 
     def _call(self, name: str, arguments: tuple[Any, ...], server: str | None, patience_ms: int) -> Any:
@@ -133,7 +137,7 @@ class Caller:
         return Retrying(
             retry=lambda state: self._passes(state, errors),
             wait=wait_random_exponential(multiplier=0.1, max=1),
-            stop=lambda state: usual(state) or time.monotonic() >= self._until,
+            stop=lambda state: usual(state) or self._clock.now() >= self._until,
             reraise=True,
         )
 

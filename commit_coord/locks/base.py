@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import NoReturn, Self
 
-from commit_coord.config.values import check_heartbeat
+from commit_coord.config.values import DEFAULT_LEASE_MS, check_heartbeat, default_heartbeat_ms
 from commit_coord.errors import ConfigError, LockLost, LockServiceUnavailable
 from commit_coord.model import (
     Generation,
@@ -78,8 +78,8 @@ class LockSettings:
     """
 
     acquire_timeout_ms: int = 180_000
-    lease_ms: int = 15_000
-    heartbeat_interval_ms: int = 5_000
+    lease_ms: int = DEFAULT_LEASE_MS
+    heartbeat_interval_ms: int = default_heartbeat_ms(DEFAULT_LEASE_MS)
     poll_interval_ms: int = 100
     check_min_wait_ms: int = 50
     check_max_wait_ms: int = 5_000

@@ -23,6 +23,7 @@ from commit_coord.locks.memory_space import Space, Ticket, space_of
 from commit_coord.locks.queue_manager import Parts, QueueLockManager
 from commit_coord.locks.threads import THREADS, Threads
 from commit_coord.model import (
+    ExpiryClock,
     Generation,
     Guarantees,
     JournalEntry,
@@ -31,6 +32,7 @@ from commit_coord.model import (
     LockRequest,
     LockScope,
     Offer,
+    Reach,
     Resource,
 )
 from commit_coord.process import SYSTEM_HOST, Host
@@ -356,13 +358,13 @@ class MemoryLockManager(QueueLockManager[MemoryQueue]):
         mutual_exclusion=True,
         hierarchy=True,
         fifo=True,
-        reach="process",
+        reach=Reach.PROCESS,
         expiry=False,
         survives_restart=False,
         explicit_locks=True,
         journal=True,
-        clock="none",
-        carries="process",
+        clock=ExpiryClock.NONE,
+        carries=Reach.PROCESS,
         deadlocks=True,
         notes=True,
     )

@@ -9,7 +9,16 @@ from commit_coord.errors import LockRefused
 from commit_coord.events import Events, LockAcquired
 from commit_coord.locks.base import LockSettings, Policy
 from commit_coord.locks.handover import HandoverLease, HandoverLockManager
-from commit_coord.model import Guarantees, LeaseState, LockEntry, LockRequest, LockScope, Resource
+from commit_coord.model import (
+    ExpiryClock,
+    Guarantees,
+    LeaseState,
+    LockEntry,
+    LockRequest,
+    LockScope,
+    Reach,
+    Resource,
+)
 
 
 class NoneLease(HandoverLease):
@@ -36,12 +45,12 @@ class NoneLockManager(HandoverLockManager):
         mutual_exclusion=False,
         hierarchy=True,
         fifo=False,
-        reach="nobody",
+        reach=Reach.NOBODY,
         expiry=False,
         survives_restart=False,
         explicit_locks=False,
         journal=False,
-        clock="none",
+        clock=ExpiryClock.NONE,
     )
 
     def __init__(

@@ -18,6 +18,7 @@ from commit_coord.locks.keeping import HeartbeatLease, Keeper, LeaseService, Ret
 from commit_coord.locks.queue_manager import LockTable, Parts, QueueLockManager
 from commit_coord.locks.threads import THREADS, Threads
 from commit_coord.model import (
+    ExpiryClock,
     Generation,
     Guarantees,
     LockEntry,
@@ -25,6 +26,7 @@ from commit_coord.model import (
     LockRequest,
     LockScope,
     Owner,
+    Reach,
     Resource,
 )
 from commit_coord.process import SYSTEM_HOST, Host
@@ -39,6 +41,7 @@ __all__ = [
     "Blocker",
     "Clock",
     "Events",
+    "ExpiryClock",
     "Generation",
     "Guarantees",
     "HandoverLease",
@@ -63,6 +66,7 @@ __all__ = [
     "Parts",
     "Queue",
     "QueueLockManager",
+    "Reach",
     "Resource",
     "Retries",
     "Threads",

@@ -45,7 +45,8 @@ class Admission:
     """
 
     def __init__(self, threads: int) -> None:
-        self._free = threads
+        assert threads > 0, "without a thread nobody would ever run"
+        self._threads = self._free = threads
         self._line: dict[Place, None] = {}
         """The places that wait, in their order."""
         self._running: Counter[Name] = Counter()
@@ -69,6 +70,9 @@ class Admission:
                 self._free -= 1
                 self._running.update(place.objects)
                 started.append(place)
+                assert all(2 * self._running[name] <= self._threads + 1 for name in place.objects), (
+                    "one object has at most half of the threads, rounded up"
+                )
             else:
                 behind |= place.objects
         return started
@@ -76,6 +80,8 @@ class Admission:
     def leave(self, place: Place) -> None:
         """Note that the request is over, or waits no longer."""
         if place.runs:
+            assert self._free < self._threads, "whoever runs has a thread"
+            assert all(self._running[name] > 0 for name in place.objects), "whoever runs is counted"
             place.runs = False
             self._free += 1
             self._running -= Counter(place.objects)

@@ -26,9 +26,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import takewhile
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from commit_coord.model import LockMode, Resource
 from commit_coord.protocol.modes import S, X, stronger
+
+if TYPE_CHECKING:
+    from commit_coord.config.values import OperationLocks
 
 _TABLE_DEPTH = 2  # db/table
 
@@ -241,7 +245,7 @@ def operation_locks(
     return escalate(targets.items(), escalate_above)
 
 
-def calls_take(operation: Operation, setting: str) -> bool:
+def calls_take(operation: Operation, setting: OperationLocks) -> bool:
     """Return whether a call from Python takes the locks of *operation* with ``operation-locks=`` *setting*."""
     return setting in COMMANDS[operation].calls.split(", ")
 

@@ -29,6 +29,7 @@ from bisect import insort
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
+from itertools import pairwise
 
 _FEWEST = 6
 """However many reservations stay unused, at least one refusal in ``2 ** _FEWEST`` gets one."""
@@ -88,6 +89,7 @@ class Turns:
     """
 
     def __init__(self, *, reserve_s: float, wait_s: float, most_waiting: int) -> None:
+        assert min(reserve_s, wait_s, most_waiting) >= 0, "nobody waits for less than nothing"
         self._reserve_s, self._wait_s = reserve_s, wait_s
         self._most_waiting = most_waiting if reserve_s > 0 else 0
         self._line: list[Ticket] = []
@@ -129,6 +131,7 @@ class Turns:
 
     def refuse(self, ticket: Ticket, now: float) -> None:
         """Note that the commit has run and was refused because a head had moved."""
+        assert ticket.stage is Stage.RUNNING, "only what runs is refused"
         self._running.discard(ticket)
         if ticket in self._in_turn:
             self._in_turn.remove(ticket)
@@ -174,6 +177,8 @@ class Turns:
             if ticket.stage is Stage.ENDED and self._reserve_for(ticket, now):
                 taken |= ticket.tables
         assert self._in_turn <= self._running, "the commits with reserved turns run"
+        assert self._running.isdisjoint(self._line), "what waits does not run"
+        assert all(one.number < other.number for one, other in pairwise(self._line)), "the line is in its order"
         return len(self._line) < waited
 
     def wakes_at(self) -> float | None:
@@ -196,11 +201,15 @@ class Turns:
             ticket.stage = Stage.ENDED
 
     def _run(self, ticket: Ticket) -> None:
+        assert ticket.stage is Stage.WAITING, "a commit runs once"
         ticket.stage = Stage.RUNNING
         self._running.add(ticket)
 
     def _reserve_for(self, ticket: Ticket, now: float) -> bool:
         """Reserve the tables of *ticket*; return False if too many reservations of one of them stayed unused."""
+        assert ticket.writer, "its retry is recognized by its snapshots"
+        held = (each.tables for each in (*self._reserved, *self._in_turn))
+        assert all(ticket.tables.isdisjoint(tables) for tables in held), "a table is reserved for one writer"
         if without := [table for table in ticket.tables if self._without.get(table)]:
             for table in without:
                 self._without[table] -= 1

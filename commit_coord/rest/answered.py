@@ -23,7 +23,7 @@ from typing import Any
 
 import orjson
 
-from commit_coord.clock import SYSTEM_CLOCK
+from commit_coord.clock import SYSTEM_CLOCK, Clock
 from commit_coord.locks.handover import HandoverLockManager
 from commit_coord.model import JournalEntry
 from commit_coord.rest.errors import error_answer, is_final
@@ -47,13 +47,14 @@ class Answered:
     Args:
         locks: The catalog's lock manager, whose journal is used.
         lifetime_ms: How long each entry is kept.
+        clock: Tells when an entry in the memory of this process expires.
     """
 
-    def __init__(self, locks: HandoverLockManager, lifetime_ms: int) -> None:
+    def __init__(self, locks: HandoverLockManager, lifetime_ms: int, clock: Clock = SYSTEM_CLOCK) -> None:
         self._locks, self._lifetime_ms = locks, lifetime_ms
         self.shared = locks.guarantees.journal
         """Whether all processes see the answers of each other."""
-        self._own = _Memory()
+        self._own = _Memory(clock)
 
     def answer(self, key: str, request: Request) -> Answer | None:
         """Return the answer that was given to the request with *key*; None if no answer is kept.
@@ -156,12 +157,13 @@ def _plain(answer: Answer) -> bytes:
 class _Memory:
     """Keeps entries in the memory of the process. All have the same lifetime, so the oldest expires first."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self._mutex = threading.Lock()
         self._entries: OrderedDict[str, tuple[float, JournalEntry]] = OrderedDict()
 
     def remember(self, entry: JournalEntry, *, lifetime_ms: int) -> None:
-        now = SYSTEM_CLOCK.now()
+        now = self._clock.now()
         with self._mutex:
             self._entries[entry.request_id] = now + lifetime_ms / 1000, entry
             self._entries.move_to_end(entry.request_id)
@@ -171,4 +173,4 @@ class _Memory:
     def recall(self, entry_id: str) -> JournalEntry | None:
         with self._mutex:
             expires_at, entry = self._entries.get(entry_id, (0.0, None))
-        return entry if expires_at > SYSTEM_CLOCK.now() else None
+        return entry if expires_at > self._clock.now() else None

@@ -28,6 +28,7 @@ from dataclasses import replace
 
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 
+from commit_coord.clock import SYSTEM_CLOCK, Clock
 from commit_coord.errors import CommitNotApplied, CommitStateUnknown, LockError
 from commit_coord.model import LockMode, Resource
 from commit_coord.rest import tables
@@ -58,11 +59,15 @@ class Idempotency:
 
     Args:
         wait_s: How long a repeat waits for the first request.
+        clock: Tells when a kept answer expires.
+        changed: What threads wait for that carry out requests with one key; None makes one.
     """
 
-    def __init__(self, wait_s: float = _WAIT_S) -> None:
-        self._wait_s = wait_s
-        self._changed = threading.Condition()
+    def __init__(
+        self, wait_s: float = _WAIT_S, *, clock: Clock = SYSTEM_CLOCK, changed: threading.Condition | None = None
+    ) -> None:
+        self._wait_s, self._clock = wait_s, clock
+        self._changed = threading.Condition() if changed is None else changed
         self._running: set[str] = set()
         self._answered: dict[str, Answered] = {}
 
@@ -139,7 +144,7 @@ class Idempotency:
         with self._changed:
             found = self._answered.get(warehouse.catalog.name)
             if found is None:
-                found = Answered(warehouse.catalog.locks, _lifetime_ms(warehouse))
+                found = Answered(warehouse.catalog.locks, _lifetime_ms(warehouse), self._clock)
                 self._answered[warehouse.catalog.name] = found
             return found
 

@@ -194,10 +194,13 @@ class Api:
     Args:
         warehouses: The catalogs that are served.
         identities: Identifies senders; None for a server without authentication.
+        keys: Carries out once what is sent again; None makes it.
     """
 
-    def __init__(self, warehouses: Warehouses, identities: Identities | None = None) -> None:
-        self._warehouses, self._keys = warehouses, Idempotency()
+    def __init__(
+        self, warehouses: Warehouses, identities: Identities | None = None, keys: Idempotency | None = None
+    ) -> None:
+        self._warehouses, self._keys = warehouses, keys or Idempotency()
         self.gate = Gate(warehouses, identities)
         routes: list[Route[Handler]] = [
             *SERVED,

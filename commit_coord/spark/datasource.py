@@ -38,13 +38,14 @@ from pyspark.sql.datasource import (
 from commit_coord.config import default_catalog_name
 from commit_coord.errors import ConfigError, InternalError
 from commit_coord.iceberg.attempt import request_uuid
+from commit_coord.model import WriteMode
 from commit_coord.spark.arrow import BatchReader, BatchWriter
 from commit_coord.spark.catalogs import opened
 from commit_coord.spark.files import Target, delete_folder
 from commit_coord.spark.filters import parse
 from commit_coord.spark.holder import Address, Answer, Holder
 from commit_coord.spark.listings import register_listings
-from commit_coord.spark.locks import Mode, check_inside, write_locks
+from commit_coord.spark.locks import check_inside, write_locks
 from commit_coord.spark.options import (
     OPTIONS,
     PREFIX,
@@ -303,7 +304,7 @@ class CommitCoordDataSource(DataSource):
         text = given.get("overwrite-mode") or "static"
         if text not in ("static", "dynamic"):
             raise ConfigError("unknown overwrite mode", key="overwrite-mode", value=text, accepted="static, dynamic")
-        mode: Mode = "append" if not overwrite else "overwrite" if text == "static" else "dynamic"
+        mode: WriteMode = "append" if not overwrite else "overwrite" if text == "static" else "dynamic"
         bounds = parse(given.get("overwrite-filter") or "")
         if mode == "append" and not isinstance(bounds, AlwaysTrue):
             raise ConfigError("overwrite-filter has no meaning for an append", key="overwrite-filter", value=bounds)
@@ -360,7 +361,12 @@ def _stream_claim(writer_id: str) -> str:
 
 
 def _lock(
-    holder: Address | None, claim: str, given: Options, table: CoordinatedTable, mode: Mode, bounds: BooleanExpression
+    holder: Address | None,
+    claim: str,
+    given: Options,
+    table: CoordinatedTable,
+    mode: WriteMode,
+    bounds: BooleanExpression,
 ) -> Address | None:
     """Have the driver take the operation locks of a write. Return the holder when there are any."""
     needed = write_locks(table, mode, bounds)
@@ -459,7 +465,7 @@ class TableWriter(DataSourceArrowWriter):
         given: Options,
         holder: Address | None,
         request: str,
-        mode: Mode,
+        mode: WriteMode,
         bounds: BooleanExpression,
         target: Target,
         names: Sequence[str],

@@ -23,7 +23,7 @@ from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.config import default_catalog_name
 from commit_coord.errors import ConfigError
 from commit_coord.locks.hive_lease import LeaseObject
-from commit_coord.model import Resource
+from commit_coord.model import Reach, Resource
 from commit_coord.spark.options import PREFIX, spark_properties
 
 _OPTIONS = {
@@ -168,7 +168,7 @@ class ListingReader(DataSourceReader):
         name = given.get("catalog") or default_catalog_name()
         catalog = commit_coord.load_catalog(name, **(spark_properties(self._settings, name) | properties))
         with closing(catalog):
-            if catalog.locks.guarantees.reach == "process":
+            if catalog.locks.guarantees.reach == Reach.PROCESS:
                 raise ConfigError(
                     "only its own process sees the locks of this lock manager: call catalog.show_locks() there",
                     key="lock-impl",

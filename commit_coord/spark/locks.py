@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from pyiceberg import expressions as E
 from pyiceberg.manifest import DataFile
@@ -12,7 +12,7 @@ from pyiceberg.table import Table
 
 from commit_coord.errors import ConfigError
 from commit_coord.iceberg.partitions import fixed_partitions, lockable, partition_level
-from commit_coord.model import Resource
+from commit_coord.model import Resource, WriteMode
 from commit_coord.protocol.hierarchy import Operation, calls_take
 from commit_coord.table.operation_locks import NeededLocks, acquire_unless_held, needed_locks
 from commit_coord.table.ports import catalog_of
@@ -20,10 +20,8 @@ from commit_coord.table.ports import catalog_of
 if TYPE_CHECKING:
     from commit_coord.table import CoordinatedTable
 
-Mode = Literal["append", "overwrite", "dynamic"]
 
-
-def write_locks(table: Table, mode: Mode, overwrite_filter: E.BooleanExpression) -> NeededLocks:
+def write_locks(table: Table, mode: WriteMode, overwrite_filter: E.BooleanExpression) -> NeededLocks:
     """Return the locks that a write takes before its first file, and what this thread holds of them.
 
     Args:
@@ -62,7 +60,7 @@ def check_inside(files: Sequence[DataFile], table: Table, bounds: E.BooleanExpre
 
 @contextmanager
 def holding(
-    table: CoordinatedTable, mode: Mode, overwrite_filter: E.BooleanExpression, statement: str
+    table: CoordinatedTable, mode: WriteMode, overwrite_filter: E.BooleanExpression, statement: str
 ) -> Iterator[None]:
     """Hold the operation locks of a write; *table* was read again after they were granted.
 

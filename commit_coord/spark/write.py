@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.table import Table
@@ -12,9 +12,10 @@ from pyspark.sql import DataFrame
 
 from commit_coord.errors import ConfigError
 from commit_coord.iceberg.attempt import request_uuid
+from commit_coord.model import WriteMode
 from commit_coord.spark.files import Target, delete_folder
 from commit_coord.spark.filters import parse
-from commit_coord.spark.locks import Mode, check_inside, holding
+from commit_coord.spark.locks import check_inside, holding
 from commit_coord.spark.publish import publish
 from commit_coord.spark.read import head_of, oldest, reads_of
 from commit_coord.spark.row_files import write_files
@@ -29,13 +30,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MODES: tuple[Mode, ...] = ("append", "overwrite", "dynamic")
+MODES: tuple[WriteMode, ...] = get_args(WriteMode)
 
 
 def write_table(
     df: DataFrame,
     table: TableOrName,
-    mode: Mode = "append",
+    mode: WriteMode = "append",
     *,
     overwrite_filter: BooleanExpression | str = AlwaysTrue(),
     branch: str = "main",

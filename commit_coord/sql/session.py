@@ -10,7 +10,7 @@ from commit_coord.config import OperationLocks
 from commit_coord.errors import LockError, StatementError
 from commit_coord.iceberg.named_partitions import OPEN, partition_levels
 from commit_coord.locks.hive_lease import HiveLease, LeaseObject, Leases
-from commit_coord.model import LockEntry, LockMode, LockScope, LockState, Resource
+from commit_coord.model import LockEntry, LockMode, LockScope, LockState, Reach, Resource
 from commit_coord.protocol.hierarchy import lock_target
 from commit_coord.sql import show
 from commit_coord.sql.grammar import located, parse
@@ -158,7 +158,8 @@ class Session:
                     "a lock was perhaps granted and stays: unlock request %s", request.request_id, exc_info=True
                 )
             raise
-        ends = "UNLOCK, or until this process ends," if self.catalog.locks.guarantees.reach == "process" else "UNLOCK"
+        in_process = self.catalog.locks.guarantees.reach == Reach.PROCESS
+        ends = "UNLOCK, or until this process ends," if in_process else "UNLOCK"
         return show.message(f"locked until {ends}: {request}".replace(",:", ":"))
 
     def _unlock(self, statement: Unlock) -> Answer:

@@ -7,6 +7,7 @@ from typing import Protocol, cast
 
 from pyiceberg.table import Table
 
+from commit_coord.config import OperationLocks
 from commit_coord.coordinator import Coordinator
 from commit_coord.locks.base import Lease
 from commit_coord.model import LockMode, LockRequest, Resource
@@ -19,8 +20,8 @@ class LockSettings(Protocol):
     """The settings that say which calls take operation locks."""
 
     @property
-    def operation_locks(self) -> str:
-        """``operation-locks``: ``off``, ``iceberg`` or ``hive``."""
+    def operation_locks(self) -> OperationLocks:
+        """``operation-locks``: which calls take operation locks."""
         ...
 
     @property
@@ -78,5 +79,12 @@ class TableCatalog(LockingCatalog, Protocol):
 
 
 def catalog_of(table: Table) -> TableCatalog:
-    """Return the catalog of a coordinated *table*; PyIceberg's class declares it as any catalog."""
-    return cast(TableCatalog, table.catalog)
+    """Return the catalog of a coordinated *table*; PyIceberg's class declares it as any catalog.
+
+    Raises:
+        TypeError: It has another catalog, as of PyIceberg.
+    """
+    catalog = table.catalog
+    if not isinstance(getattr(catalog, "coordinator", None), Coordinator):
+        raise TypeError(f"the catalog of {'.'.join(table.name())} coordinates no commits: {type(catalog).__name__}")
+    return cast(TableCatalog, catalog)

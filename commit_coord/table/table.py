@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from pyiceberg.exceptions import CommitFailedException, ValidationException
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
@@ -26,7 +26,7 @@ from commit_coord.iceberg.attempt import request_uuid, table_name
 from commit_coord.iceberg.named_partitions import Named, partition_filter, partition_levels
 from commit_coord.iceberg.partitions import fixed_partitions, lockable, partitions_of_rows
 from commit_coord.locks.base import Lease
-from commit_coord.model import JournalEntry, LockMode, Resource
+from commit_coord.model import JournalEntry, LockMode, Resource, WriteMode
 from commit_coord.protocol.hierarchy import Operation as Operates
 from commit_coord.protocol.hierarchy import Partition, calls_take
 from commit_coord.table.compaction import Compacted, Group, compact, rewrite_here
@@ -221,7 +221,7 @@ class CoordinatedTable(PlacedTable):
         self,
         data_files: Sequence[DataFile],
         *,
-        mode: Literal["append", "overwrite", "dynamic"] = "append",
+        mode: WriteMode = "append",
         overwrite_filter: BooleanExpression | str = AlwaysTrue(),
         branch: str = MAIN_BRANCH,
         snapshot_properties: dict[str, str] = EMPTY_DICT,

@@ -19,7 +19,7 @@ import pytest
 
 from commit_coord.errors import LockRefused, LockTimeout, OfferLost
 from commit_coord.locks.handover import HandoverLease, HandoverLockManager
-from commit_coord.model import JournalEntry, LockMode, LockRequest, LockScope, Offer, Resource
+from commit_coord.model import JournalEntry, LockMode, LockRequest, LockScope, Offer, Reach, Resource
 from commit_coord.process import this_owner
 from commit_coord.testing.contract import (
     EACH_LINE,
@@ -183,7 +183,7 @@ class NotCarryingContract(_TwoClients):
 
     def test_an_offer_is_no_more_than_a_request(self, manager: HandoverLockManager) -> None:
         """Nobody takes it, and settling one is an error."""
-        assert manager.guarantees.carries == "nobody"
+        assert manager.guarantees.carries == Reach.NOBODY
         with manager.acquire(latch(), deadline=soon()) as lease:
             assert [] == list(lease.take(10))
             with pytest.raises(LockRefused, match="offers"):
@@ -199,7 +199,7 @@ class CarryingContract(_TwoClients):
 
     def test_nobody_takes_the_offer_of_who_did_not_wait(self, manager: HandoverLockManager) -> None:
         """It is the holder's own, and nobody else's to take."""
-        assert manager.guarantees.carries != "nobody"
+        assert manager.guarantees.carries != Reach.NOBODY
         granted = manager.submit(offering("a"), deadline=soon())
         assert isinstance(granted, HandoverLease)
         assert [] == list(granted.take(10))
@@ -379,7 +379,7 @@ class CarryingContract(_TwoClients):
         self, service: Service, manager: HandoverLockManager, other: HandoverLockManager
     ) -> None:
         """After kill -9 with offers in hand each owner is granted in turn, in doubt."""
-        if manager.guarantees.carries == "process":
+        if manager.guarantees.carries == Reach.PROCESS:
             pytest.skip("a holder of this manager dies with all its waiters")
 
         def work(client: HandoverLockManager) -> None:

@@ -61,6 +61,7 @@ from commit_coord.model import (
     LockScope,
     LockState,
     Owner,
+    Reach,
     Resource,
 )
 from commit_coord.process import process_name, this_owner
@@ -654,7 +655,7 @@ class LockContract:
         self, service: Service, manager: HandoverLockManager, tmp_path: Path
     ) -> None:
         """Each process holds a lock and waits for that of the next one: one request is refused, the others granted."""
-        if manager.guarantees.reach not in ("host", "network"):
+        if manager.guarantees.reach not in (Reach.HOST, Reach.NETWORK):
             keeps_out_its_own_process_alone(service)
             return
         finds_deadlocks = manager.guarantees.deadlocks
@@ -1408,7 +1409,7 @@ class LockContract:
 
     def test_processes_take_turns(self, service: Service, manager: HandoverLockManager, tmp_path: Path) -> None:
         """Processes that read, add and write a number under the latch lose no addition."""
-        if manager.guarantees.reach not in ("host", "network"):
+        if manager.guarantees.reach not in (Reach.HOST, Reach.NETWORK):
             keeps_out_its_own_process_alone(service)
             return
         number = tmp_path / "number"

@@ -28,7 +28,7 @@ from pyiceberg.typedef import Identifier
 from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.errors import CommitCoordError, ConfigError
 from commit_coord.locks.hive_lease import HiveLease
-from commit_coord.model import LockEntry, LockMode, Resource
+from commit_coord.model import LockEntry, LockMode, Reach, Resource
 from commit_coord.protocol.migration import Phase, State
 from commit_coord.redaction import without_passwords
 from commit_coord.ui import freeing, moving, rendering, requests, tables
@@ -342,7 +342,7 @@ class Pages:
         return {
             "catalog": place.catalog.name if place else "",
             "lock_manager": place.catalog.settings.lock_impl if place else "",
-            "sees_only_itself": place is not None and place.catalog.locks.guarantees.reach == "process",
+            "sees_only_itself": place is not None and place.catalog.locks.guarantees.reach == Reach.PROCESS,
             "may_change": self._may_change,
             "may_reap": place is not None and place.administers(),
             "current": current,

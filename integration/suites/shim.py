@@ -15,8 +15,9 @@ from __future__ import annotations
 import json
 import os
 import sys
+from concurrent.futures import Executor, Future
 from pathlib import Path
-from types import FunctionType, ModuleType
+from types import ModuleType
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -57,6 +58,16 @@ else:
     from pyiceberg.catalog.sql import SqlCatalog as _Sql
 
 
+class _AtOnce(Executor):
+    """The suites look right after the commit whether old metadata files are gone; ours deletes them behind it."""
+
+    def submit(self, call: Any, /, *arguments: Any, **options: Any) -> Future[Any]:
+        """Call, and return when that is done."""
+        done: Future[Any] = Future()
+        done.set_result(call(*arguments, **options))
+        return done
+
+
 def _coordinated(properties: dict[str, Any]) -> dict[str, Any]:
     if OURS and properties.get("uri"):
         return {**properties, "uri": f"coord+{properties['uri']}"}
@@ -68,6 +79,8 @@ class SqlCatalog(_Sql):  # type: ignore[misc]
 
     def __init__(self, name: str, **properties: Any) -> None:
         super().__init__(name, **_coordinated(properties))
+        if OURS:
+            self.coordinator.executor = _AtOnce
 
 
 class InMemoryCatalog(SqlCatalog):
@@ -99,6 +112,8 @@ class HiveCatalog(_Hive):  # type: ignore[misc]
         place = {"uri": HMS, "warehouse": f"file://{FOLDER}/hive"}
         patience = {"lock.acquire-timeout-ms": "20000"} if OURS else {}  # about as long as PyIceberg waits
         super().__init__(name, **_coordinated({**properties, **place, **patience}))
+        if OURS:
+            self.coordinator.executor = _AtOnce
         _opened.append(self)
 
 
@@ -108,20 +123,6 @@ pyiceberg.catalog.hive.HiveCatalog = HiveCatalog  # type: ignore[misc]
 if OURS:
     pyiceberg.catalog.sql.SqlCatalog = SqlCatalog  # type: ignore[misc]
     pyiceberg.catalog.memory.InMemoryCatalog = InMemoryCatalog  # type: ignore[misc]
-
-    from commit_coord.coordinator import outcome as _outcome
-
-    class _AtOnce:
-        """Runs what it is given, and returns when that is done."""
-
-        @staticmethod
-        def get_or_create() -> Any:
-            return MagicMock(submit=lambda call, *arguments: call(*arguments))
-
-    # The suites look right after the commit whether old metadata files are gone; ours deletes them behind it.
-    _outcome._delete_old_metadata = FunctionType(
-        _outcome._delete_old_metadata.__code__, {**vars(_outcome), "ExecutorFactory": _AtOnce}
-    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from commit_coord.coordinator import outcome
+from commit_coord.coordinator.stores import delete_quietly
 from tests.catalog.kit import SCHEMA, ids
 from tests.coordinator.test_groups import open_catalog
 
@@ -58,9 +58,12 @@ def test_a_table_that_decides_about_its_metadata_files_is_not_warned_of(
 
 
 def test_metadata_files_that_may_be_another_tables_are_kept(catalog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    deletions: list[Any] = []
-    pool = SimpleNamespace(submit=lambda *call: deletions.append(call))
-    monkeypatch.setattr(outcome, "ExecutorFactory", SimpleNamespace(get_or_create=lambda: pool))
+    deletions, pool = list[Any](), catalog.coordinator.executor()
+
+    def submit(call: Any, *arguments: Any) -> Any:
+        return deletions.append(arguments) if call is delete_quietly else pool.submit(call, *arguments)
+
+    monkeypatch.setattr(catalog.coordinator, "executor", lambda: SimpleNamespace(submit=submit))
     shared = {DELETE: "true", "write.metadata.previous-versions-max": "1", "gc.enabled": "false"}
     table = catalog.create_table("db.t", SCHEMA, properties=shared)
     table.append(ids(1))

@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform, UnknownTransform
@@ -195,6 +196,13 @@ def test_a_catalog_is_what_its_tables_need_of_it(made: Kit) -> None:
     """Type checkers see it here; whoever else makes tables is held to the same ports."""
     port: TableCatalog = coordinated(made.catalog)
     assert port is catalog_of(made.table(ids(1)))
+
+
+def test_a_table_of_a_catalog_that_coordinates_nothing_is_refused(memory: Kit) -> None:
+    table = memory.table(ids(1))
+    table.catalog = NoopCatalog("plain")
+    with pytest.raises(TypeError, match=r"the catalog of .* coordinates no commits: NoopCatalog"):
+        catalog_of(table)
 
 
 def test_transforms_name_partitions_as_iceberg_does() -> None:

@@ -38,7 +38,7 @@ from commit_coord.locks.sql import statements as lease_sql
 from commit_coord.locks.sql.manager import LeaseLockManager
 from commit_coord.locks.sql.sqlite import SqliteStore
 from commit_coord.locks.sql.store import Connection, Step
-from commit_coord.model import LockMode, LockScope
+from commit_coord.model import ExpiryClock, LockMode, LockScope
 from commit_coord.protocol.modes import compatible
 from commit_coord.testing.contract import PART_A, PATIENCE, TABLE, Contender, Service, request, soon, until
 
@@ -325,7 +325,7 @@ def test_a_lease_ends_by_the_clock_of_the_database(service: Service, leases: Lea
 
     lease_id = leases.grab_lease([T], LONG)
     ahead = Leases(LeaseLockManager(service.uri, space=service.space, clock=Ahead()))
-    server = ahead.manager.guarantees.clock == "server"
+    server = ahead.manager.guarantees.clock is ExpiryClock.SERVER
     assert server == ahead.confirm_lease(lease_id)
     assert server == bool(ahead.list_lease())
     ahead.manager.close()

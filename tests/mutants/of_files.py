@@ -203,6 +203,13 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{_EVOLVED}test_a_table_that_can_only_be_read_is_refused_before_anything_is_done",
     ),
     Mutant(
+        "any-catalog-is-taken-for-a-coordinated-one",
+        "table/ports.py",
+        '    if not isinstance(getattr(catalog, "coordinator", None), Coordinator):\n',
+        "    if False:\n",
+        "tests/catalog/test_operation_locks.py::test_a_table_of_a_catalog_that_coordinates_nothing_is_refused",
+    ),
+    Mutant(
         "doubles-of-manifests",
         "iceberg/decoding.py",
         '    mends.wrap(DoubleReader, "read", lambda _: _double)\n',

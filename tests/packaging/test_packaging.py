@@ -40,6 +40,16 @@ def test_the_wheel_contains_the_package_alone(built: tuple[Path, Path]) -> None:
     assert "\nLicense-Expression: Apache-2.0\n" in metadata
 
 
+def test_the_wheel_contains_of_the_test_kit_what_has_a_reason(built: tuple[Path, Path]) -> None:
+    """Its other users, as the proofs, are in ``tests``."""
+    with zipfile.ZipFile(built[1]) as archive:
+        paths = [Path(name).parts for name in archive.namelist() if name.startswith("commit_coord/testing/")]
+    section = (ROOT / "docs" / "ARCHITECTURE.md").read_text().partition("\n### `testing`\n")[2].partition("\n### ")[0]
+    rows = re.findall(r"^\| (`.*?`) \| .*\w.* \| .*\w.* \|$", section, re.MULTILINE)
+    listed = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    assert {path[2].removesuffix(".py") for path in paths} - {"__init__"} == listed
+
+
 def test_the_wheel_runs_where_the_sources_are_not(built: tuple[Path, Path], tmp_path: Path) -> None:
     place = tmp_path / "env"
     given = offline(place)

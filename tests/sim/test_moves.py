@@ -50,7 +50,7 @@ def test_a_table_moves_whoever_is_stopped_or_dies_at_any_step() -> None:
 
 
 def _phase_is_not_checked(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(MigratingLease, "lock_mismatch", lambda self, properties: None)
+    patch.setattr(MigratingLease, "lock_mismatch", lambda self, state: None)
 
 
 def _no_metastore_lock_in_both(patch: pytest.MonkeyPatch) -> None:

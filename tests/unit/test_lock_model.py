@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from commit_coord.config import configure
 from commit_coord.errors import ConfigError
 from commit_coord.locks.base import LockSettings
 from commit_coord.locks.registry import create_lock_manager
@@ -190,6 +191,15 @@ def test_times_that_can_not_work_are_refused(settings: dict[str, int], key: str)
     """The error names the key."""
     with pytest.raises(ConfigError, match=key):
         LockSettings(**settings)
+
+
+def test_a_manager_without_settings_beats_as_one_of_a_catalog_without_any() -> None:
+    catalog = configure("t", {"uri": "sqlite://"}).settings
+    times = LockSettings()
+    assert (catalog.lock_heartbeat_timeout_ms, catalog.lock_heartbeat_interval_ms) == (
+        times.lease_ms,
+        times.heartbeat_interval_ms,
+    )
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from commit_coord.locks.keeping import Keeper, Retries, Tickets
 from commit_coord.locks.memory import MemoryLockManager
 from commit_coord.locks.queue_manager import Parts, QueueLockManager
 from commit_coord.locks.threads import THREADS, Threads
-from commit_coord.model import Guarantees, LeaseState, LockRequest, LockScope, Resource
+from commit_coord.model import ExpiryClock, Guarantees, LeaseState, LockRequest, LockScope, Reach, Resource
 from commit_coord.process import SYSTEM_HOST, Host
 
 _SHOWN = 200
@@ -122,13 +122,13 @@ class HmsLockManager(QueueLockManager[HmsQueue]):
         mutual_exclusion=True,
         hierarchy=True,
         fifo=False,  # up to Hive 2.3 a reader is granted before a waiting writer; the reader then queues again, last
-        reach="network",
+        reach=Reach.NETWORK,
         expiry=True,
         survives_restart=True,
         explicit_locks=True,
         journal=False,
-        clock="client",
-        carries="network",
+        clock=ExpiryClock.CLIENT,
+        carries=Reach.NETWORK,
         deadlocks=True,
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from commit_coord.locks.base import Lease
 from commit_coord.locks.handover import HandoverLease
@@ -39,10 +39,9 @@ class MigratingLease(HandoverLease):
             lease.ensure_active(max_age_ms)
         self._raise_if_over()
 
-    def lock_mismatch(self, properties: Mapping[str, str]) -> str | None:
+    def lock_mismatch(self, state: State) -> str | None:
         """See :class:`~commit_coord.coordinator.stores.TableBoundLease`."""
         ((table, phase),) = self.phases.items()
-        state = State.of(properties)
         self._beliefs.seen(table, state)
         if managers_of(state.phase, self.request) == managers_of(phase, self.request):
             return None

@@ -41,12 +41,14 @@ from commit_coord.locks.migration.sides import Heartbeats, Sides
 from commit_coord.locks.migration.taking import Taking, names_of
 from commit_coord.locks.migration.writers import Writers
 from commit_coord.model import (
+    ExpiryClock,
     Guarantees,
     JournalEntry,
     LockEntry,
     LockMode,
     LockRequest,
     LockScope,
+    Reach,
     Resource,
 )
 from commit_coord.protocol.migration import MIGRATING, Phase, State
@@ -93,13 +95,13 @@ class MigratingLockManager(HandoverLockManager):
         mutual_exclusion=True,
         hierarchy=True,
         fifo=False,  # the metastore's is not, and a request that starts over is queued behind the others
-        reach="network",
+        reach=Reach.NETWORK,
         expiry=True,
         survives_restart=True,
         explicit_locks=True,
         journal=True,
-        clock="client",
-        carries="process",
+        clock=ExpiryClock.CLIENT,
+        carries=Reach.PROCESS,
     )
 
     def __init__(

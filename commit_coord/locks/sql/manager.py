@@ -22,7 +22,7 @@ from commit_coord.locks.sql.service import SqlLeases
 from commit_coord.locks.sql.store import Store
 from commit_coord.locks.sql.table import SqlLockTable
 from commit_coord.locks.threads import THREADS, Threads
-from commit_coord.model import Guarantees, LockScope
+from commit_coord.model import ExpiryClock, Guarantees, LockScope, Reach
 from commit_coord.process import SYSTEM_HOST, Host
 
 
@@ -100,13 +100,13 @@ def _guarantees(store: Store) -> Guarantees:
         mutual_exclusion=True,
         hierarchy=True,
         fifo=True,
-        reach="network" if server else "host",
+        reach=Reach.NETWORK if server else Reach.HOST,
         expiry=True,
         survives_restart=True,
         explicit_locks=True,
         journal=True,
-        clock="server" if server else "host",
-        carries="network" if server else "host",
+        clock=ExpiryClock.SERVER if server else ExpiryClock.HOST,
+        carries=Reach.NETWORK if server else Reach.HOST,
         deadlocks=True,
         notes=True,
     )

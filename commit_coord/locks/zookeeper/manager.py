@@ -35,7 +35,7 @@ from commit_coord.locks.zookeeper.service import ZooKeeperLeases
 from commit_coord.locks.zookeeper.table import ZooKeeperLockTable
 from commit_coord.locks.zookeeper.tickets import ZooKeeperTicket
 from commit_coord.locks.zookeeper.view import View
-from commit_coord.model import Guarantees
+from commit_coord.model import ExpiryClock, Guarantees, Reach
 from commit_coord.process import SYSTEM_HOST, Host
 
 _INHERITED: list[Session] = []
@@ -82,13 +82,13 @@ class ZooKeeperLockManager(QueueLockManager[ZooKeeperQueue]):
         mutual_exclusion=True,
         hierarchy=True,
         fifo=True,
-        reach="network",
+        reach=Reach.NETWORK,
         expiry=True,
         survives_restart=True,
         explicit_locks=True,
         journal=True,
-        clock="server",
-        carries="network",
+        clock=ExpiryClock.SERVER,
+        carries=Reach.NETWORK,
         deadlocks=True,
         notes=True,
     )

@@ -9,15 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 from pyiceberg.types import NestedField
 
 from commit_coord.testing.rows.model.conditions import Where
 from commit_coord.testing.rows.model.operations import OURS_ALONE, Operation, Overwrite, Recreate, Single, Transact
 from commit_coord.testing.rows.model.state import Partition
-
-Mode = Literal["append", "overwrite", "dynamic"]
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
+from commit_coord.model import WriteMode
 from commit_coord.testing.rows.draw.conditions import where
 from commit_coord.testing.rows.draw.dice import Dice, rows
 from commit_coord.testing.rows.draw.evolutions import View
@@ -57,8 +58,6 @@ CLIENT = "k"
 Way = Literal["function", "foreach", "format", "stream"]
 """``write_table``, ``foreach_batch``, ``df.write.format``, ``df.writeStream.format``."""
 
-Mode = Literal["append", "overwrite", "dynamic"]
-
 
 @dataclass(frozen=True)
 class SparkWrite(Elsewhere):
@@ -80,7 +79,7 @@ class SparkWrite(Elsewhere):
     client: str
     rows: tuple[Named, ...]
     way: Way = "function"
-    mode: Mode = "append"
+    mode: WriteMode = "append"
     where: Where = Always()  # noqa: RUF009 - frozen
     branch: str = MAIN
     shouted: bool = False
@@ -113,7 +112,7 @@ class SparkSelect(Elsewhere):
 
     client: str
     where: Where
-    mode: Mode = "append"
+    mode: WriteMode = "append"
     pushed: bool = False
     named: bool = False
 
@@ -243,7 +242,7 @@ def _single(dice: Dice, view: View) -> SparkOperation:
     kind = dice.weighed(((12, SparkWrite), (8 if head.of() else 1, SparkSelect), (1, SparkCompact)))
     if kind is SparkCompact:
         return SparkCompact(CLIENT)
-    modes: tuple[tuple[int, Mode], ...] = ((5, "append"), (3, "overwrite"), (3 if head.spec else 0, "dynamic"))
+    modes: tuple[tuple[int, WriteMode], ...] = ((5, "append"), (3, "overwrite"), (3 if head.spec else 0, "dynamic"))
     mode = dice.weighed(modes)
     if kind is SparkSelect and "snapshot" not in {head.isolation, base.isolation}:
         named = not base.of() or dice.chance(50)  # what it wrote by name its own handle does not see

@@ -269,8 +269,7 @@ class SimulatedCaller(Caller):
     """The real calls on simulated connections; what is tried again waits by its process's clock."""
 
     def __init__(self, process: Process, metastore: SimulatedMetastore, uris: str, access: Access) -> None:
-        self._process = process
-        super().__init__(uris, access)
+        super().__init__(uris, access, process.clock)
         self.pool = Pool(self.addresses, lambda _: SimulatedConnection(process, metastore))
 
     @contextmanager
@@ -279,7 +278,7 @@ class SimulatedCaller(Caller):
         yield
 
     def _retrying(self, *errors: type[Exception]) -> Any:
-        clock, patience = self._process.clock, self.access.timeout_ms / 1000
+        clock, patience = self._clock, self.access.timeout_ms / 1000
 
         def call(*asked: Any) -> Any:
             began = clock.now()

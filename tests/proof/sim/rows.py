@@ -30,8 +30,8 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.transforms import parse_transform
 from pyiceberg.utils.concurrent import ExecutorFactory
 
-from commit_coord.catalog import base
-from commit_coord.catalog.locking import LockingCatalog
+from commit_coord.catalog.committing import CommittingCatalog
+from commit_coord.catalog.reading import ReadingCatalog
 from commit_coord.coordinator import Coordinator
 from commit_coord.coordinator.request_ids import named_in
 from commit_coord.errors import CommitStateUnknown
@@ -68,7 +68,7 @@ from commit_coord.testing.rows.read.metadata import faults
 from commit_coord.testing.rows.read.observed import Files, Observed
 from tests.proof.sim.plan import Job, Plan
 from tests.proof.sim.run import Inline, Outcome, Run, hash_of
-from tests.proof.sim.services import Client, SimulatedFileIO, short
+from tests.proof.sim.services import Client, short
 from tests.proof.sim.services import Files as StoredFiles
 from tests.proof.sim.world import NoAnswer, Process, Thread, Unreachable
 
@@ -128,19 +128,13 @@ class Asked:
     raw: str = ""
 
 
-_Catalog: Any = base.CoordinatedCatalog
-
-
-class SimulatedCatalog(LockingCatalog):
-    """One process's catalog, as far as tables and statements ask for it; its locks are those of ``catalog/locking``."""
+class SimulatedCatalog(CommittingCatalog, ReadingCatalog):
+    """One process's catalog: what loads, locks and commits is the product's."""
 
     name = "sim"
 
-    load_table = _Catalog.load_table
-
-    def __init__(self, coordinator: Coordinator, files: SimulatedFileIO, operation_locks: str) -> None:
-        self.coordinator, self.locks, self._io = coordinator, coordinator.locks, files
-        self.host = coordinator.host
+    def __init__(self, coordinator: Coordinator, operation_locks: str) -> None:
+        self.coordinator, self.locks, self.host = coordinator, coordinator.locks, coordinator.host
         settings: Any = SimpleNamespace(
             operation_locks=operation_locks,
             lock_acquire_timeout_ms=60_000,
@@ -155,13 +149,6 @@ class SimulatedCatalog(LockingCatalog):
 
     def _policy(self) -> WaitPolicy:
         return WaitPolicy()
-
-    def _table_identifier(self, identifier: tuple[str, ...]) -> tuple[str, ...]:
-        return identifier
-
-    def file_io(self, location: str) -> SimulatedFileIO:
-        """Return the process's client of the file store."""
-        return self._io
 
     def load_namespace_properties(self, namespace: str) -> dict[str, str]:
         """Return none: every namespace is there."""
@@ -215,7 +202,7 @@ class RowsRun(Run):
         return fast_metadata.as_fast(metadata).model_copy(update={"last_updated_ms": 1_600_000_000_000})
 
     def replaced(self) -> Iterable[tuple[Any, str, Any]]:
-        """Return what is replaced, PyIceberg's clock and threads with the rest."""
+        """Return what is replaced: chance, and PyIceberg's clock and threads."""
 
         def wall() -> float:
             return self.world.expected()[0].process.clock.wall_ms() / 1000
@@ -223,7 +210,6 @@ class RowsRun(Run):
         def now() -> datetime:
             return datetime.fromtimestamp(wall(), UTC)
 
-        yield from super().replaced()
         yield uuid, "uuid4", self.world.host.new_id
         yield ExecutorFactory, "_instance", Inline()
         yield ExecutorFactory, "_instance_pid", os.getpid()
@@ -234,8 +220,7 @@ class RowsRun(Run):
 
     def work(self, process: Process, coordinator: Coordinator, jobs: list[tuple[int, Job]]) -> None:
         """Call a table object for each of *jobs*, the same one until the process ends."""
-        files = SimulatedFileIO(process, self.files)
-        catalog: Any = SimulatedCatalog(coordinator, files, self.drawn.table.locks)
+        catalog: Any = SimulatedCatalog(coordinator, self.drawn.table.locks)
         doing = Doing(Path(), self.stored)
         table: Table | None = None
         while jobs:

@@ -33,8 +33,6 @@ from pyiceberg.types import LongType, NestedField
 from commit_coord.catalog.metastore.offers import StoredOffers
 from commit_coord.catalog.migration import Migration
 from commit_coord.coordinator import Committed, Coordinator, Replanner
-from commit_coord.coordinator import outcome as outcome_module
-from commit_coord.coordinator import publishing as publishing_module
 from commit_coord.errors import CommitNotApplied, CommitStateUnknown, LockError, LockTimeout, MetastoreUnavailable
 from commit_coord.events import Events
 from commit_coord.hms.connection import ServerFailed
@@ -102,7 +100,8 @@ _SAW = "sim-saw"
 _REGISTER = "sim-register"
 _END = 10_000.0
 """Seconds after which whoever is not done hangs."""
-_LEASE = LockSettings()
+_LEASE = LockSettings(heartbeat_interval_ms=5_000)
+"""With the longest heartbeat that may be set, so leases become as old as they may."""
 _MANIFEST = b"Obj\x01" + 2 * b"16 bytes of sync"
 """What a commit looks at of a manifest: that it is a whole Avro file."""
 
@@ -141,17 +140,6 @@ class Inline(Executor):
         except Exception as error:  # noqa: BLE001 - it is the result
             future.set_exception(error)
         return future
-
-
-class _InlineFactory:
-    """In place of PyIceberg's threads."""
-
-    @staticmethod
-    def get_or_create() -> Executor:
-        return _INLINE
-
-
-_INLINE = Inline()
 
 
 @cache
@@ -252,9 +240,8 @@ class Run:
         return _created()
 
     def replaced(self) -> Iterable[tuple[Any, str, Any]]:
-        """Return what is replaced while the run lasts: whose it is, its name, and by what."""
-        for module in (outcome_module, publishing_module):
-            yield module, "ExecutorFactory", _InlineFactory
+        """Return what is replaced of other libraries while the run lasts: whose it is, its name, and by what."""
+        return ()
 
     @classmethod
     @contextmanager
@@ -379,6 +366,7 @@ class Run:
             "group_max_size": self.plan.group_max_size,
             "limits": Limits(),
             "host": process.world.host,
+            "executor": Inline,
         }
         if self.plan.move is None:
             client = self.client(process)

@@ -8,14 +8,14 @@ delete the files of a commit that was refused for good.
 from __future__ import annotations
 
 import itertools
+import threading
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from types import SimpleNamespace
-from typing import Any, Self
+from typing import Any, TypeVar
 
 import orjson
 from pyiceberg.manifest import (
@@ -41,7 +41,6 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.typedef import Identifier, Record
 
-from commit_coord.catalog import base
 from commit_coord.coordinator import Coordinator
 from commit_coord.coordinator.request_ids import named_in
 from commit_coord.errors import MetastoreUnavailable
@@ -51,10 +50,9 @@ from commit_coord.iceberg.rebase import REQUEST_ID
 from commit_coord.locks.base import Lease
 from commit_coord.model import LeaseState, LockScope
 from commit_coord.protocol.turns import Stage, Turns
-from commit_coord.rest import answered as answered_module
-from commit_coord.rest import idempotency as idempotency_module
 from commit_coord.rest.commits import DECLARATION_HEADER
 from commit_coord.rest.errors import error_answer
+from commit_coord.rest.idempotency import Idempotency
 from commit_coord.rest.lanes import Kind as WorkKind
 from commit_coord.rest.metadata import TableAnswers
 from commit_coord.rest.routes import Admitted, Api
@@ -68,6 +66,8 @@ from tests.proof.sim.rows import SimulatedCatalog
 from tests.proof.sim.run import _SAW, MARK, TABLE, Outcome, Run
 from tests.proof.sim.services import Client, SimulatedFileIO
 from tests.proof.sim.world import NoAnswer, OfThread, Process, Thread, Unreachable, Weather, World
+
+T = TypeVar("T")
 
 _PATH = f"/v1/sim/namespaces/{TABLE[0]}/tables/{TABLE[1]}"
 _PATIENCE_S = 40.0
@@ -88,15 +88,15 @@ def simulate_rest(plan: Plan) -> Outcome:
 # The servers.
 
 
-class Condition:
-    """In place of ``threading.Condition``: who waits gives its turn back. Nobody else runs until then."""
+class Condition(threading.Condition):
+    """Who waits gives its turn back. Nobody else runs until then, so there is no lock."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._waiters: list[tuple[Thread, int]] = []
 
-    def __enter__(self) -> Self:
-        return self
+    def __enter__(self) -> bool:
+        return True
 
     def __exit__(self, *_: object) -> None:
         pass
@@ -111,10 +111,10 @@ class Condition:
             self._waiters.remove(waiter)
         return woken
 
-    def wait_for(self, predicate: Callable[[], bool], timeout: float) -> bool:
+    def wait_for(self, predicate: Callable[[], T], timeout: float | None = None) -> T:
         """See :meth:`threading.Condition.wait_for`."""
         clock = self._world.expected()[0].process.clock
-        until = clock.now() + timeout
+        until = clock.now() + (1e6 if timeout is None else timeout)
         while not predicate() and clock.now() < until:
             self.wait(until - clock.now())
         return predicate()
@@ -155,17 +155,11 @@ class ServingClient(Client):
             raise MetastoreUnavailable("the pointer can't be read") from error
 
 
-_Catalog: Any = base.CoordinatedCatalog
-
-
 class ServedCatalog(SimulatedCatalog):
     """One server's catalog, as far as the routes of tables ask for it."""
 
-    commit_request = _Catalog.commit_request
-    metadata_location = _Catalog.metadata_location
-
-    def __init__(self, coordinator: Coordinator, files: SimulatedFileIO) -> None:
-        super().__init__(coordinator, files, "none")
+    def __init__(self, coordinator: Coordinator) -> None:
+        super().__init__(coordinator, "none")
         self.properties: dict[str, str] = {}
         settings: Any = self.settings
         settings.commit_coord_traces, settings.commit_journal_lifetime_ms = None, 3_600_000
@@ -219,14 +213,15 @@ class Server:
 
     def __init__(self, run: RestRun, process: Process, coordinator: Coordinator, files: SimulatedFileIO) -> None:
         self._run, self._process = run, process
-        catalog: Any = ServedCatalog(coordinator, files)
+        catalog: Any = ServedCatalog(coordinator)
         warehouses = Warehouses(["sim"])
         warehouses._opened["sim"] = Warehouse(
             catalog,
             TableAnswers(lambda _: files),
             Lines(process.clock, reserved_ms=0, most_waiting=0),
         )
-        self._api = Api(warehouses)
+        keys = Idempotency(clock=process.clock, changed=Condition(process.world))
+        self._api = Api(warehouses, keys=keys)
         reserve_s = run.plan.reserved_ms / 1000
         self._turns = InTurn(process, Turns(reserve_s=reserve_s, wait_s=reserve_s * WAITS, most_waiting=256))
         self.open: dict[int, Reply] = {}
@@ -603,16 +598,6 @@ class RestRun(Run):
         """By key, what was answered."""
         super().__init__(plan)
         self.network = Network(self.world, plan.net_weather, self.servers)
-
-    def replaced(self) -> Iterable[tuple[Any, str, Any]]:
-        """Return what is replaced, the conditions and the clock of the server with the rest."""
-
-        def now() -> float:
-            return self.world.expected()[0].process.clock.now()
-
-        yield from super().replaced()
-        yield idempotency_module, "threading", SimpleNamespace(Condition=lambda: Condition(self.world))
-        yield answered_module, "SYSTEM_CLOCK", SimpleNamespace(now=now)
 
     def kinds(self) -> dict[Kind, Callable[[Process, Writer], None]]:
         """Return how each kind of writer lives."""

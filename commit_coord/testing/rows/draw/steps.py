@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from commit_coord.model import WriteMode
 from commit_coord.testing.rows.draw.conditions import TYPED, simple_where, where
 from commit_coord.testing.rows.draw.dice import Dice, rows, value, value_of
 from commit_coord.testing.rows.draw.evolutions import (
@@ -49,7 +50,7 @@ from commit_coord.testing.rows.model.operations import (
 )
 from commit_coord.testing.rows.model.state import State
 from commit_coord.testing.rows.model.values import MAIN, Named
-from commit_coord.testing.rows.program import Look, Mode, Step
+from commit_coord.testing.rows.program import Look, Step
 
 
 @dataclass(frozen=True)
@@ -192,7 +193,7 @@ def _write_files(dice: Dice, client: str, base: State, view: View) -> Single:
 def _commit_files(dice: Dice, client: str, base: State, view: View) -> Single | None:
     if not view.slots:
         return None
-    mode: Mode = dice.one(("append", "append", "overwrite", "dynamic"))
+    mode: WriteMode = dice.one(("append", "append", "overwrite", "dynamic"))
     condition = where(dice, base) if mode == "overwrite" and dice.chance(50) else Always()
     slot = dice.one(sorted(view.slots))
     written, _ = view.slots[slot]

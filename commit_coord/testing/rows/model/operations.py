@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from pyiceberg.types import IcebergType
 
+from commit_coord.model import WriteMode
 from commit_coord.testing.rows.model.conditions import Always, Where
 from commit_coord.testing.rows.model.state import State
 from commit_coord.testing.rows.model.values import MAIN, Named, Row
@@ -99,7 +100,7 @@ class CommitFiles:
 
     client: str
     slot: str
-    mode: Literal["append", "overwrite", "dynamic"] = "append"
+    mode: WriteMode = "append"
     where: Where = Always()  # noqa: RUF009 - frozen
     named: bool = False
     told: bool = True
