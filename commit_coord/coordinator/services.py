@@ -24,9 +24,9 @@ from commit_coord.iceberg.reader import MetadataReader
 from commit_coord.locks.handover import HandoverLease, HandoverLockManager
 from commit_coord.model import JournalEntry, LockMode, LockRequest, LockScope, Resource
 from commit_coord.process import SYSTEM_HOST, Host
-from commit_coord.protocol.commit import Limits
+from commit_coord.protocol.commit import TryLimits
 
-_LIMITS = Limits()
+_LIMITS = TryLimits()
 
 
 class Services:
@@ -58,7 +58,7 @@ class Services:
         group_max_size: int = 1,
         group_max_bytes: int = 1 << 20,
         metadata: MetadataReader | None = None,
-        limits: Limits = _LIMITS,
+        limits: TryLimits = _LIMITS,
         host: Host = SYSTEM_HOST,
     ) -> None:
         self.store = store

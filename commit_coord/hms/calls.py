@@ -20,7 +20,7 @@ from tenacity import (
 )
 
 from commit_coord.errors import ConfigError
-from commit_coord.hms.connection import Access, Connection, LostReply, NotSent, ServerFailed
+from commit_coord.hms.connection import LostReply, MetastoreAccess, MetastoreConnection, MetastoreServerFailed, NotSent
 from commit_coord.hms.pool import Pool
 
 _SHORTEST = 0.5
@@ -34,7 +34,7 @@ class FailedOver(NotSent):
     """Another server is in use than the one that the call was meant for; nothing was sent."""
 
 
-class Caller:
+class MetastoreCaller:
     """Calls one metastore, which may have several servers. Thread safe.
 
     Args:
@@ -45,7 +45,7 @@ class Caller:
         ConfigError: A URI is malformed.
     """
 
-    def __init__(self, uris: str, access: Access) -> None:
+    def __init__(self, uris: str, access: MetastoreAccess) -> None:
         self.addresses = tuple(_address(uri.strip()) for uri in uris.split(","))
         self.access = access
         self.sent: Counter[str] = Counter()
@@ -53,11 +53,13 @@ class Caller:
         self.failures = 0
         """Calls so far that were not answered: the servers were away, or seemed so."""
         self._limits = threading.local()
-        self.pool = Pool(self.addresses, lambda address: Connection(address, access, connect_ms=self._limit_ms()))
+        self.pool = Pool(
+            self.addresses, lambda address: MetastoreConnection(address, access, connect_ms=self._limit_ms())
+        )
         # What is sent may be carried out, so only what was not sent is sent again…
         self._once = self._retrying(NotSent)
         # … and what changes nothing, or ends the same way when it is done twice.
-        self._again = self._retrying(NotSent, LostReply, ServerFailed)
+        self._again = self._retrying(NotSent, LostReply, MetastoreServerFailed)
 
     def repeat(self, name: str, *arguments: Any) -> Any:
         """Make a call that may be made twice: it changes nothing, or ends the same way when it is done again."""
@@ -123,7 +125,7 @@ class Caller:
         error = state.outcome.exception() if state.outcome is not None else None
         if not isinstance(error, errors) or isinstance(error, FailedOver):
             return False  # What fails over to another server is for the caller to decide.
-        if isinstance(error, ServerFailed):
+        if isinstance(error, MetastoreServerFailed):
             return state.attempt_number < _FAILURES
         return self.pool.reached or isinstance(error, LostReply)
 

@@ -61,7 +61,7 @@ from commit_coord.spark.schema import SchemaMismatch, bare_schema, check_fits
 from commit_coord.spark.session import planned_at
 from commit_coord.spark.streams import QUERY_ID, Batch
 from commit_coord.table.isolation import NO_SNAPSHOT, NOTHING
-from commit_coord.table.operation_locks import Held
+from commit_coord.table.operation_locks import AlreadyHeld
 from commit_coord.table.writable import check_version
 
 if TYPE_CHECKING:
@@ -364,7 +364,7 @@ def _lock(
 ) -> Address | None:
     """Have the driver take the operation locks of a write. Return the holder when there are any."""
     needed = write_locks(table, mode, bounds)
-    if needed.held is Held.ALL:
+    if needed.held is AlreadyHeld.ALL:
         return None
     if holder is None:
         raise ConfigError("no process holds the locks of this write: call commit_coord.spark.register(spark) first")

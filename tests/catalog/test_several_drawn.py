@@ -26,7 +26,7 @@ from commit_coord import CommitNotApplied, CommitStateUnknown
 from commit_coord.coordinator import Swap
 from commit_coord.iceberg.attempt import request_uuid
 from commit_coord.iceberg.rebase import REQUEST_ID
-from commit_coord.protocol.commit import Limits, SwapResult
+from commit_coord.protocol.commit import SwapResult, TryLimits
 from tests.catalog.kit import SCHEMA, Kit, ids, kit, row_ids
 from tests.coordinator.test_lost_replies import NoWaiting
 
@@ -97,7 +97,7 @@ def write(store: Kit, world: World, writer: int) -> None:
     catalog = store.open()
     try:
         catalog.coordinator.store = FaultyStore(catalog, dice, world)
-        catalog.coordinator.clock, catalog.coordinator.limits = NoWaiting(), Limits(status_checks=3)
+        catalog.coordinator.clock, catalog.coordinator.limits = NoWaiting(), TryLimits(status_checks=3)
         for number in range(_TRANSACTIONS):
             name = f"{world.seed}-{writer}-{number}"
             chosen = tuple(dice.sample(TABLES, dice.randint(2, 3)))

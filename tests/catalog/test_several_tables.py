@@ -17,7 +17,7 @@ import commit_coord
 from commit_coord import CommitConflict, CommitNotApplied, CommitStateUnknown, StaleRead
 from commit_coord.coordinator import Swap
 from commit_coord.coordinator.several import CommitOfSeveral
-from commit_coord.protocol.commit import Limits, SwapResult
+from commit_coord.protocol.commit import SwapResult, TryLimits
 from tests.catalog.kit import NO_MATCH, SCHEMA, Kit, files_in, files_of, ids, kit, names, row_ids, rows
 from tests.coordinator.test_lost_replies import NoWaiting
 
@@ -57,7 +57,7 @@ def break_swaps(store: Kit, swap: Callable[..., SwapResult]) -> None:
     """Have *swap* called instead, with the real one."""
     coordinator = store.catalog.coordinator
     coordinator.store, coordinator.clock = Faulty(store.catalog, swap), NoWaiting()
-    coordinator.limits = Limits(status_checks=3)
+    coordinator.limits = TryLimits(status_checks=3)
 
 
 def shown(store: Kit, *tables: Any) -> list[list[Any]]:

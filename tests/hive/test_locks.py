@@ -15,7 +15,7 @@ import pytest
 from commit_coord.clock import SYSTEM_CLOCK, SystemClock
 from commit_coord.errors import LockDeadlock, LockLost, LockRefused, LockServiceUnavailable, LockTimeout, OfferLost
 from commit_coord.hms.client import MetastoreClient
-from commit_coord.hms.connection import Access, LostReply
+from commit_coord.hms.connection import LostReply, MetastoreAccess
 from commit_coord.hms.locks import LockPart, LockType
 from commit_coord.local import HiveMetastore
 from commit_coord.local.server import by_load
@@ -51,7 +51,7 @@ def service(hms: HiveMetastore) -> Iterator[Service]:
 @pytest.fixture
 def plain(hms: HiveMetastore) -> Iterator[MetastoreClient]:
     """A client of the metastore that knows nothing of our locks."""
-    client = MetastoreClient(hms.uri, Access())
+    client = MetastoreClient(hms.uri, MetastoreAccess())
     yield client
     client.close()
 

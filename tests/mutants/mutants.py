@@ -183,8 +183,8 @@ MUTANTS = (
     Mutant(
         "a-lost-offer-is-not-made-again",
         "protocol/commit.py",
-        "yield Acquire(offering=not in_doubt)\n",
-        "yield Acquire(offering=True)\n",
+        "yield AcquireLatch(offering=not in_doubt)\n",
+        "yield AcquireLatch(offering=True)\n",
         f"{_PROTOCOL}test_an_offer_that_was_lost_is_not_offered_again_and_the_table_is_looked_at",
     ),
     Mutant(

@@ -192,7 +192,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-creation-that-can-not-be-looked-up-proves-a-failure",
         "catalog/metastore/pointers.py",
-        "                except (MetastoreUnavailable, MetaError, ServerFailed):\n",
+        "                except (MetastoreUnavailable, MetaError, MetastoreServerFailed):\n",
         "                except ZeroDivisionError:\n",
         f"{_ANSWERS}[none-honoured-creation_with_rows]",
     ),

@@ -301,7 +301,7 @@ _ZOOKEEPER = (
     Mutant(
         "zookeeper-wipes-marks-of-other-nodes",
         "locks/zookeeper/entering.py",
-        "[Check(part.marker), change]",
+        "[CheckNode(part.marker), change]",
         "[change]",
         "tests/contract/test_zookeeper.py::test_a_mark_on_a_parent_that_was_made_anew_is_not_wiped",
     ),

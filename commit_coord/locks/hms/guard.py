@@ -48,7 +48,7 @@ from functools import partial
 from commit_coord.clock import Clock
 from commit_coord.errors import LockServiceUnavailable, LockTimeout, MetastoreUnavailable
 from commit_coord.hms.client import MetastoreClient
-from commit_coord.hms.connection import LostReply, MetaError, NoSuchLock, ServerFailed, UnknownMethod
+from commit_coord.hms.connection import LostReply, MetaError, MetastoreServerFailed, NoSuchLock, UnknownMethod
 from commit_coord.hms.locks import ListedLock, LockPart, LockType
 from commit_coord.locks.base import BRIEFLY
 from commit_coord.locks.blockers import holder_facts
@@ -191,7 +191,7 @@ class HmsGuards:
                 check += 1
         finally:
             if mine is not None and mine != kept:
-                with suppress(MetastoreUnavailable, MetaError, ServerFailed):  # a second guard harms nobody
+                with suppress(MetastoreUnavailable, MetaError, MetastoreServerFailed):  # a second guard harms nobody
                     self._metastore.unlock(mine)
 
     def _free_dead(self, table: Identifier, heartbeats: HeartbeatLog) -> None:
@@ -340,7 +340,7 @@ def _translated(table: Identifier) -> Iterator[None]:
         raise LockServiceUnavailable("the metastore can't be reached", table=".".join(table), cause=error) from error
     except NoSuchLock:
         raise
-    except (MetaError, ServerFailed, UnknownMethod) as error:
+    except (MetaError, MetastoreServerFailed, UnknownMethod) as error:
         raise LockServiceUnavailable(
             "the metastore refused a request for the guard lock, which blocks writers that take only the metastore's "
             "lock; if the metastore's database has no lock tables (HIVE_LOCKS, TXNS), create them with Hive's schema "

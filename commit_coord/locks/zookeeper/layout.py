@@ -141,7 +141,7 @@ def lock_nodes(names: Iterable[str]) -> list[LockNode]:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class NodeLayout:
     """The paths of one namespace.
 
     Args:
@@ -341,7 +341,7 @@ def create_size(path: str, data_size: int, acl_size: int) -> int:
 
 
 def chunks(
-    layout: Layout, request: LockRequest, *, data_size: int, acl_size: int, limit: int = STEP_BYTES
+    layout: NodeLayout, request: LockRequest, *, data_size: int, acl_size: int, limit: int = STEP_BYTES
 ) -> Iterator[tuple[tuple[Resource, LockMode], ...]]:
     """Split the locks of *request*, in their order, so that the multi of each part stays below *limit* bytes.
 

@@ -8,10 +8,10 @@ from functools import partial
 from commit_coord.clock import Clock
 from commit_coord.locks.forcing import telling_what_was_freed
 from commit_coord.locks.keeping import Keeper, Retries, Tickets
-from commit_coord.locks.zookeeper.client import Session
+from commit_coord.locks.zookeeper.client import ZooKeeperSession
 from commit_coord.locks.zookeeper.service import ZooKeeperLeases
 from commit_coord.locks.zookeeper.tickets import ZooKeeperTicket
-from commit_coord.locks.zookeeper.view import Known, ListedNode, View
+from commit_coord.locks.zookeeper.view import EarlierPages, ListedNode, LockView
 from commit_coord.model import LockEntry, LockScope, Resource, entries_by_request
 from commit_coord.process import Host
 from commit_coord.protocol.lease import LeaseEvent
@@ -33,8 +33,8 @@ class ZooKeeperLockTable:
 
     def __init__(
         self,
-        session: Session,
-        view: View,
+        session: ZooKeeperSession,
+        view: LockView,
         tickets: Tickets[ZooKeeperTicket],
         leases: ZooKeeperLeases,
         keeper: Keeper[ZooKeeperTicket],
@@ -64,7 +64,7 @@ class ZooKeeperLockTable:
     def pages(self, resource: Resource | None, scope: LockScope | None) -> Iterator[Sequence[LockEntry]]:
         """See :meth:`LockTable.pages`."""
         self._session.begin()
-        known = Known()
+        known = EarlierPages()
         for one in (scope,) if scope else LockScope:
             left = self._view.top(one, resource)
             while left:

@@ -37,7 +37,7 @@ from commit_coord.coordinator import outcome as outcome_module
 from commit_coord.coordinator import publishing as publishing_module
 from commit_coord.errors import CommitNotApplied, CommitStateUnknown, LockError, LockTimeout, MetastoreUnavailable
 from commit_coord.events import Events
-from commit_coord.hms.connection import ServerFailed
+from commit_coord.hms.connection import MetastoreServerFailed
 from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.iceberg.attempt import Append as AppendAttempt
@@ -49,9 +49,9 @@ from commit_coord.locks.handover import HandoverLockManager
 from commit_coord.locks.keeping import HeartbeatLease
 from commit_coord.locks.migration.lease import MigratingLease
 from commit_coord.locks.none import NoneLockManager
-from commit_coord.locks.zookeeper.layout import HIVE_NAMESPACE, Layout
+from commit_coord.locks.zookeeper.layout import HIVE_NAMESPACE, NodeLayout
 from commit_coord.model import LeaseState, LockMode, LockRequest, LockScope, LockState, Resource
-from commit_coord.protocol.commit import Limits, SwapResult
+from commit_coord.protocol.commit import SwapResult, TryLimits
 from commit_coord.protocol.lease import LeaseEvent, next_state
 from commit_coord.protocol.migration import Phase, State
 from commit_coord.testing.history import (
@@ -377,7 +377,7 @@ class Run:
             "events": Events(),
             "journal_lifetime_ms": 3_600_000,
             "group_max_size": self.plan.group_max_size,
-            "limits": Limits(),
+            "limits": TryLimits(),
             "host": process.world.host,
         }
         if self.plan.move is None:
@@ -575,7 +575,7 @@ class Run:
         manager = self.manager(process, self.client(process))
         for _ in range(10):
             process.clock.sleep(4 * process.clock.random())
-            with suppress(LockError, MetastoreUnavailable, ServerFailed):
+            with suppress(LockError, MetastoreUnavailable, MetastoreServerFailed):
                 waiting = [entry for entry in manager.locks(LATCH) if entry.state is LockState.WAITING]
                 if waiting:
                     one = waiting[int(len(waiting) * process.clock.random())]
@@ -787,7 +787,7 @@ class Run:
             ]
             self.broken += [f"FreeInTheEnd: {owner} still has request {request}" for owner, request in left]
         elif self.plan.locks is Locks.ZOOKEEPER:
-            layout = Layout(HIVE_NAMESPACE, "")
+            layout = NodeLayout(HIVE_NAMESPACE, "")
             below = [layout.requests, parent_of(layout.offer("-"))]
             self.broken += [f"FreeInTheEnd: {path} is still there" for path in self.ensemble.left(below)]
         elif self.plan.locks is Locks.MEMORY:
