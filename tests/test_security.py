@@ -23,7 +23,7 @@ from commit_coord.locks.registry import create_lock_manager
 from commit_coord.locks.sql.requests import stored
 from commit_coord.locks.zookeeper.access import EnsembleAccess
 from commit_coord.model import JournalEntry, LockMode, LockRequest, LockScope, Owner, Resource
-from commit_coord.spark.holder import Answer, Holder
+from commit_coord.spark.holder import DriverService, PlanAnswer
 from commit_coord.testing.contract import Service, soon
 from tests.catalog.kit import Kit, ids, kit, row_ids
 
@@ -232,7 +232,7 @@ def mode(path: str | Path) -> int:
 
 
 def test_the_socket_of_a_spark_driver_is_its_users_alone() -> None:
-    holder = Holder(lambda: False, lambda *_: Answer(None))
+    holder = DriverService(lambda: False, lambda *_: PlanAnswer(None))
     try:
         assert mode(Path(holder.address.path).parent) == 0o700
         assert len(holder.address.key) == 32

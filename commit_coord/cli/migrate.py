@@ -23,7 +23,7 @@ from commit_coord.protocol.migration import MIGRATING, Phase
 
 if TYPE_CHECKING:
     from commit_coord.catalog.migration import Migration, Moved
-    from commit_coord.catalog.migration.sightings import Seen
+    from commit_coord.catalog.migration.sightings import SeenWriters
 
 migrate = typer.Typer(
     name="migrate",
@@ -269,7 +269,7 @@ def _patterns(tables: Sequence[str] | None, all_: bool) -> list[str]:
     return list(tables) if tables else ["*"]
 
 
-def _watched(output: Output, migration: Migration, seconds: float) -> Seen:
+def _watched(output: Output, migration: Migration, seconds: float) -> SeenWriters:
     if seconds >= 1:
         output.note(f"watching the metastore's locks for {duration(seconds * 1000)}")
     return migration.watch(seconds)

@@ -65,7 +65,7 @@ class Services:
         self.locks = locks
         self.metadata = metadata or MetadataReader(store.pointer, store.file_io)
         self.cache = self.metadata.cache
-        self.lists = manifest_list.Written()
+        self.lists = manifest_list.RecentLists()
         self.clock = clock
         self.events = events
         self.overwrites = Overwrites(self.read, events)

@@ -34,7 +34,7 @@ from commit_coord.iceberg.attempt import table_name
 
 logger = logging.getLogger(__name__)
 
-Read = Callable[[str], TableMetadata]
+ReadMetadata = Callable[[str], TableMetadata]
 
 _LOSSES = 20
 """That a note names at most; the oldest give way, and are in the log."""
@@ -104,7 +104,7 @@ def _acknowledged(raw: dict[str, object]) -> Acknowledged:
     return replace(made, snapshot_ids=tuple(made.snapshot_ids))
 
 
-def versions(read: Read, location: str) -> Iterator[str]:
+def versions(read: ReadMetadata, location: str) -> Iterator[str]:
     """Yield the metadata files of a table, from *location* back to its first one, as long as they can be read.
 
     Raises:
@@ -131,7 +131,7 @@ class Overwrites:
         events: Told of each loss, once.
     """
 
-    def __init__(self, read: Read, events: Events) -> None:
+    def __init__(self, read: ReadMetadata, events: Events) -> None:
         self._read = read
         self._events = events
         self._known: dict[Identifier, str] = {}
@@ -241,7 +241,7 @@ class Overwrites:
         )
 
 
-def _bounded(read: Read, location: str) -> Iterator[str]:
+def _bounded(read: ReadMetadata, location: str) -> Iterator[str]:
     left = _FILES
 
     def counted(path: str) -> TableMetadata:

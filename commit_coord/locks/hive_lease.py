@@ -54,7 +54,7 @@ from commit_coord.locks.base import Lease, LockManager
 from commit_coord.locks.sql import statements as lease_sql
 from commit_coord.locks.sql.manager import LeaseLockManager
 from commit_coord.locks.sql.requests import stored
-from commit_coord.locks.sql.store import Step, id_list
+from commit_coord.locks.sql.store import SqlStep, id_list
 from commit_coord.model import Generation, LeaseState, LockEntry, LockMode, LockRequest, LockScope, Resource
 from commit_coord.process import this_owner
 
@@ -63,7 +63,7 @@ _SCOPE = LockScope.OPERATION
 _TABLE_DEPTH = 2  # db/table
 _MAX_ID = 2**63 - 1
 
-Locks = dict[Resource, LockMode]
+LeaseLocks = dict[Resource, LockMode]
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ class _Live:
     end_utc: int
 
     @property
-    def objects(self) -> Locks:
+    def objects(self) -> LeaseLocks:
         return {Resource.parse(path): _MODES[mode] for path, mode in json.loads(self.text)}
 
     def listed(self, chosen: Callable[[Resource], bool]) -> Iterator[HiveLease]:
@@ -387,7 +387,7 @@ class Leases:
         on_lost: Callable[[HeldLease], object] | None,
     ) -> HeldLease:
         wait_ms = _milliseconds("lease_wait_duration_sec", wait_sec)
-        wanted: Locks = {}
+        wanted: LeaseLocks = {}
         for each in objects:
             resource = self._spelled(each.resource)
             if wanted.get(resource) is not LockMode.EXCLUSIVE:
@@ -412,7 +412,7 @@ class Leases:
             raise
         return held
 
-    def _name(self, lease: Lease, objects: Locks, duration_ms: int | None) -> None:
+    def _name(self, lease: Lease, objects: LeaseLocks, duration_ms: int | None) -> None:
         """Make *lease* one that is known by its id."""
         request = {"request_id": lease.request.request_id, "place": lease.generation}
         length = {
@@ -457,7 +457,7 @@ class Leases:
         for lease_id, request_id in self.manager.requests.ask(lease_sql.ENDED_LEASES, self._named(None)):
             self._end(request_id, lease_id, forced=False)
 
-    def _reduce(self, lease: _Live, kept: Locks) -> bool:
+    def _reduce(self, lease: _Live, kept: LeaseLocks) -> bool:
         """Let *lease* have the objects *kept* alone; return False if its objects were others by now."""
         before = dict(self._request(lease.objects, lease.request_id, "").locks)
         after = dict(self._request(kept, lease.request_id, "").locks)
@@ -468,7 +468,7 @@ class Leases:
             "before": lease.text,
             "after": _text(kept),
         }
-        sharing: list[Step] = [
+        sharing: list[SqlStep] = [
             (lease_sql.SHARE_LOCK, {**named, "resource": stored(resource)}) for resource in gone if resource in after
         ]
         ids = id_list([f"{mode.letter}{stored(resource)}" for resource, mode in gone.items()])
@@ -495,7 +495,7 @@ class Leases:
         manager = self.manager
         return {"scope": manager.requests.scope(_SCOPE), "lease_id": lease_id or 0, "clock": manager.store.clock_name}
 
-    def _request(self, objects: Locks, request_id: str, statement: str) -> LockRequest:
+    def _request(self, objects: LeaseLocks, request_id: str, statement: str) -> LockRequest:
         return LockRequest.of(
             _SCOPE,
             objects,
@@ -613,7 +613,7 @@ def _refuse_strangers(lease: _Live, named: Set[Resource]) -> None:
         raise InvalidArguments("the lease is not on this object", lease_id=lease.lease_id, object=stranger)
 
 
-def _text(objects: Locks) -> str:
+def _text(objects: LeaseLocks) -> str:
     return json.dumps([(str(resource), mode.letter.lower()) for resource, mode in sorted(objects.items())])
 
 

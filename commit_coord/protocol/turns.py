@@ -30,11 +30,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from commit_coord.protocol.admission import Name
+
 _FEWEST = 6
 """However many reservations stay unused, at least one refusal in ``2 ** _FEWEST`` gets one."""
-
-
-Name = tuple[str, ...]
 
 
 class Stage(Enum):

@@ -50,7 +50,7 @@ from commit_coord.redaction import without_passwords
 from commit_coord.rest.access import Forbidden, IssuerUnavailable, NotAuthenticated
 from commit_coord.rest.routing import MethodNotAllowed, NoRoute
 from commit_coord.rest.wire import (
-    Answer,
+    HttpAnswer,
     MalformedRequest,
     UnprocessableRequest,
     UnsupportedRequest,
@@ -162,7 +162,7 @@ _MEANINGS: tuple[tuple[type[Exception], HTTPStatus, str], ...] = (
 """The first one that fits is meant, so what is narrow comes before what is wide."""
 
 
-def error_answer(error: Exception) -> Answer:
+def error_answer(error: Exception) -> HttpAnswer:
     """Return the answer for *error*. An unexpected error is logged, and the client does not see its text."""
     if (meaning := _meaning(error)) is not None:
         status, kind = meaning
@@ -218,7 +218,7 @@ def _message(error: Exception) -> str:
     return without_passwords(str(error)).removeprefix("the commit did not land: ")
 
 
-def _answer(status: HTTPStatus, kind: str, message: str, error: Exception) -> Answer:
+def _answer(status: HTTPStatus, kind: str, message: str, error: Exception) -> HttpAnswer:
     headers = {}
     if isinstance(error, Overloaded):
         headers["retry-after"] = str(error.retry_after_s)

@@ -23,7 +23,7 @@ _PURGES = 2
 """How many tables a process purges at once."""
 
 
-class Kind(Enum):
+class WorkKind(Enum):
     """The kind of a request, by what it may wait for."""
 
     READ = auto()
@@ -47,7 +47,7 @@ class Work:
         patience_s: How long it waits for a thread.
     """
 
-    kind: Kind = Kind.READ
+    kind: WorkKind = WorkKind.READ
     objects: frozenset[Name] = frozenset()
     writer: frozenset[int] = frozenset()
     patience_s: float = 60.0
@@ -62,10 +62,10 @@ class Lanes:
 
     def __init__(self, threads: int) -> None:
         self._lanes = {
-            Kind.READ: _Lane("read", threads),
-            Kind.COMMIT: _Lane("commit", threads),
-            Kind.CHANGE: _Lane("change", max(threads // 4, 1)),
-            Kind.PURGE: _Lane("purge", _PURGES),
+            WorkKind.READ: _Lane("read", threads),
+            WorkKind.COMMIT: _Lane("commit", threads),
+            WorkKind.CHANGE: _Lane("change", max(threads // 4, 1)),
+            WorkKind.PURGE: _Lane("purge", _PURGES),
         }
 
     async def run(self, work: Work, carry_out: Callable[[], T]) -> T:

@@ -11,9 +11,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
 from commit_coord.clock import Clock
-from commit_coord.protocol.turns import CommitTurn, Name, Stage, Turns
+from commit_coord.protocol.admission import Name
+from commit_coord.protocol.turns import CommitTurn, Stage, Turns
 from commit_coord.rest.lanes import wake
-from commit_coord.rest.wire import Answer
+from commit_coord.rest.wire import HttpAnswer
 
 WAITS = 10
 """A commit waits no longer than this number of unused turns takes."""
@@ -37,8 +38,8 @@ class Lines:
         self._stopping = False
 
     async def commit(
-        self, tables: Iterable[Name], writer: frozenset[int], land: Callable[[], Awaitable[Answer]]
-    ) -> Answer:
+        self, tables: Iterable[Name], writer: frozenset[int], land: Callable[[], Awaitable[HttpAnswer]]
+    ) -> HttpAnswer:
         """Call *land* when the turn of the commit has come, and return its answer.
 
         If the commit is refused because the head moved, this returns only when the tables can be reserved for this

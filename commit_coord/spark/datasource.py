@@ -42,7 +42,7 @@ from commit_coord.spark.arrow import BatchReader, BatchWriter
 from commit_coord.spark.catalogs import opened
 from commit_coord.spark.files import Target, delete_folder
 from commit_coord.spark.filters import parse
-from commit_coord.spark.holder import Address, Answer, Holder
+from commit_coord.spark.holder import Address, DriverService, PlanAnswer
 from commit_coord.spark.listings import register_listings
 from commit_coord.spark.locks import Mode, check_inside, write_locks
 from commit_coord.spark.options import (
@@ -74,7 +74,7 @@ logger = logging.getLogger(__name__)
 
 _MARK = "_commit_began"
 _FILES_A_TASK = 8
-_holder: Holder | None = None
+_holder: DriverService | None = None
 
 
 def register(spark: SparkSession) -> None:
@@ -92,7 +92,7 @@ def register(spark: SparkSession) -> None:
     global _holder  # noqa: PLW0603 - one holder a driver
     context = spark.sparkContext
     if _holder is None or not _holder.alive:
-        _holder = Holder(lambda: context._jsc is None, partial(_plan, spark))
+        _holder = DriverService(lambda: context._jsc is None, partial(_plan, spark))
     address, found = _holder.address, catalog_settings(spark.conf.getAll)
 
     class Registered(RegisteredDataSource):
@@ -115,10 +115,10 @@ def _plan(
     options: Mapping[str, str],
     settings: Mapping[str, str],
     arguments: tuple[Any, ...],
-) -> Answer:
-    """Do one step for a worker; see :data:`commit_coord.spark.holder.Planner`."""
+) -> PlanAnswer:
+    """Do one step for a worker; see :data:`commit_coord.spark.holder.PlanFunction`."""
     if step == "planned":
-        return Answer(planned_at(spark, *arguments))
+        return PlanAnswer(planned_at(spark, *arguments))
     given = dict(options)
     if step == "partitions":
         given = given or _options_in(arguments[0])
@@ -127,15 +127,15 @@ def _plan(
     source = CommitCoordDataSource(given, address, settings)
     match step:
         case "schema":
-            return Answer(_with_options(source.schema(), options))
+            return PlanAnswer(_with_options(source.schema(), options))
         case "partitions":
-            return Answer([pickle.dumps(pack) for pack in source.reader(*arguments).partitions()])
+            return PlanAnswer([pickle.dumps(pack) for pack in source.reader(*arguments).partitions()])
         case "writer":
             writer = source.writer(*arguments)
-            return Answer(pickle.dumps(writer), lambda: writer.abort([]))
+            return PlanAnswer(pickle.dumps(writer), lambda: writer.abort([]))
         case "streamWriter":
             stream = source.streamWriter(*arguments)
-            return Answer(pickle.dumps(stream), lambda: stream.abort([], 0))
+            return PlanAnswer(pickle.dumps(stream), lambda: stream.abort([], 0))
     raise InternalError("unknown step of a plan", step=step)
 
 
@@ -443,7 +443,7 @@ def _projection(schema: Schema, wanted: T.StructType) -> Schema:
 
 
 @dataclass
-class Written(WriterCommitMessage):
+class TaskFiles(WriterCommitMessage):
     """The files that one task wrote, and the job that the task belongs to."""
 
     files: list[DataFile]
@@ -474,9 +474,9 @@ class TableWriter(DataSourceArrowWriter):
         self._target = target
         self._names = names
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskFiles:
         """Write the rows of one task attempt. Only what an attempt that succeeded returned counts."""
-        return Written(BatchWriter(self._target, self._names).write(iterator), self._target)
+        return TaskFiles(BatchWriter(self._target, self._names).write(iterator), self._target)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Publish everything in one commit and give the locks back.
@@ -544,11 +544,11 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
         self._target = target
         self._names = names
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskFiles:
         """Write the rows of one task attempt, and say which query it works for."""
         context = TaskContext.get()
         query_id = context.getLocalProperty(QUERY_ID) if context is not None else None
-        return Written(BatchWriter(self._target, self._names).write(iterator), self._target, query_id or "")
+        return TaskFiles(BatchWriter(self._target, self._names).write(iterator), self._target, query_id or "")
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Publish one batch, or delete its files when it was published before."""
@@ -596,7 +596,7 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
                 Batch(name or message.query_id, message.query_id, number, former or ""),
             )
             for message in messages
-            if isinstance(message, Written)
+            if isinstance(message, TaskFiles)
         }
         if any(not batch.writer_id for _, batch in found.values()):
             raise ConfigError("the stream has no name, and no streaming query with an id runs it", key="writer-id")
@@ -604,7 +604,7 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
 
 
 def _files(messages: Sequence[WriterCommitMessage | None]) -> list[DataFile]:
-    return [data_file for message in messages if isinstance(message, Written) for data_file in message.files]
+    return [data_file for message in messages if isinstance(message, TaskFiles) for data_file in message.files]
 
 
 def _publish(table: CoordinatedTable, files: Sequence[DataFile], target: Target, **arguments: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from pyiceberg import types as T
 from pyiceberg.schema import Schema
@@ -15,12 +15,11 @@ from commit_coord.sql.clauses import unknown
 from commit_coord.sql.columns import Constant, Rows
 from commit_coord.sql.constants import NotAConstant, constant
 from commit_coord.sql.matching import count_matching, matching
-from commit_coord.sql.statement import Name
+from commit_coord.sql.names import Tables
+from commit_coord.sql.statement import QualifiedName
 from commit_coord.sql.where.binding import NotAFilter, bound
 from commit_coord.sql.where.columns import Called, column_of, is_of
 from commit_coord.sql.where.conditions import Condition
-
-Tables = Callable[[Name], Table]
 
 
 def read(query: sql.Expr, tables: Tables) -> Rows:
@@ -87,7 +86,7 @@ def _select(query: sql.Select, source: sql.Table, tables: Tables) -> Rows:
 
 def _named(source: sql.Table, tables: Tables) -> tuple[Table, Called]:
     """Return the table *source*, and how the query calls it."""
-    table = tables(Name(source.name, source.db or None))
+    table = tables(QualifiedName(source.name, source.db or None))
     return table, (source.alias,) if source.alias else table.name()
 
 

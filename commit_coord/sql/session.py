@@ -27,8 +27,8 @@ from commit_coord.sql.statement import (
     Help,
     Leased,
     Lock,
-    Name,
-    Partition,
+    PartitionClause,
+    QualifiedName,
     ShowDatabases,
     ShowLease,
     ShowLocks,
@@ -200,7 +200,7 @@ class Session:
         named = [LeaseObject.of(self._leasable(name, partition)) for name, partition in objects]
         return ask(self.catalog.leases, named)
 
-    def _leasable(self, name: Name, partition: Partition | None) -> Resource:
+    def _leasable(self, name: QualifiedName, partition: PartitionClause | None) -> Resource:
         """Return what *name* and *partition* mean; a table that is not there has no columns to hold them against."""
         table = Resource.table(self.names.identifier(name))
         if partition is None:

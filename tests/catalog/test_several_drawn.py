@@ -23,7 +23,7 @@ import pytest
 from pyiceberg.exceptions import CommitFailedException
 
 from commit_coord import CommitNotApplied, CommitStateUnknown
-from commit_coord.coordinator import Swap
+from commit_coord.coordinator import PointerSwap
 from commit_coord.iceberg.attempt import request_uuid
 from commit_coord.iceberg.rebase import REQUEST_ID
 from commit_coord.protocol.commit import SwapResult, TryLimits
@@ -69,7 +69,7 @@ class FaultyStore:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
 
-    def swap_all(self, swaps: Sequence[Swap], lease_id: int | None = None) -> SwapResult:
+    def swap_all(self, swaps: Sequence[PointerSwap], lease_id: int | None = None) -> SwapResult:
         fault = self._dice.choice(_FAULTS)
         self._world.faults[fault] += 1
         match fault:

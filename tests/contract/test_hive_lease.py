@@ -37,7 +37,7 @@ from commit_coord.locks.registry import create_lock_manager
 from commit_coord.locks.sql import statements as lease_sql
 from commit_coord.locks.sql.manager import LeaseLockManager
 from commit_coord.locks.sql.sqlite import SqliteStore
-from commit_coord.locks.sql.store import Connection, Step
+from commit_coord.locks.sql.store import Connection, SqlStep
 from commit_coord.model import LockMode, LockScope
 from commit_coord.protocol.modes import compatible
 from commit_coord.testing.contract import PART_A, PATIENCE, TABLE, Contender, Service, request, soon, until
@@ -576,7 +576,7 @@ def _failing(
     kind: type[Connection] = type(leases.manager.store.connection)
     real, left = kind.run, [error] * times
 
-    def run(self: Connection, steps: Sequence[Step], *arguments: Any, **named: Any) -> Any:
+    def run(self: Connection, steps: Sequence[SqlStep], *arguments: Any, **named: Any) -> Any:
         naming = any(text in (lease_sql.NAME_LEASE, lease_sql.REDUCE) for text, _ in steps)
         if naming and left and before:
             raise left.pop()

@@ -25,7 +25,7 @@ import commit_coord
 from commit_coord import CommitNotApplied, ConfigError
 from commit_coord.catalog.hive import CoordinatedHiveCatalog
 from commit_coord.catalog.migration import Migration, Outcome
-from commit_coord.catalog.migration.sightings import Kind
+from commit_coord.catalog.migration.sightings import WriterKind
 from commit_coord.cli.app import app
 from commit_coord.errors import OfferLost
 from commit_coord.hms.client import MetastoreClient
@@ -512,13 +512,13 @@ def test_going_on_is_refused_while_a_writer_knows_only_the_metastores_lock(world
         writing.join()
     moved = operator.move(world.name, Phase.ZOOKEEPER, seen=seen, window_s=0)
     assert (moved.outcome, moved.phase) == (Outcome.WAITS, Phase.BOTH)
-    assert [one.kind for one in moved.waits_for] == [Kind.PINNED]
+    assert [one.kind for one in moved.waits_for] == [WriterKind.PINNED]
     assert str(os.getpid()) in moved.reason
-    assert {one.kind for one in seen.at(".".join(world.name))} == {Kind.PINNED, Kind.MIGRATING}
+    assert {one.kind for one in seen.at(".".join(world.name))} == {WriterKind.PINNED, WriterKind.MIGRATING}
 
     world.stock().load_table(world.name).append(ids(3))  # in its history, though it holds no lock now
     moved = operator.move(world.name, Phase.ZOOKEEPER, seen=operator.watch(0), window_s=60)
-    assert [(one.kind, one.how) for one in moved.waits_for] == [(Kind.LOCK_ONLY, "commit")]
+    assert [(one.kind, one.how) for one in moved.waits_for] == [(WriterKind.LOCK_ONLY, "commit")]
     moved = operator.move(world.name, Phase.ZOOKEEPER, seen=operator.watch(0), window_s=60, force=True)
     assert moved.phase is Phase.ZOOKEEPER
 

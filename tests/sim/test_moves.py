@@ -14,7 +14,7 @@ import pytest
 from commit_coord.catalog.migration import operator as operating
 from commit_coord.iceberg.attempt import Attempt
 from commit_coord.locks.migration import beliefs
-from commit_coord.locks.migration.beliefs import Beliefs, Phases
+from commit_coord.locks.migration.beliefs import Beliefs, PhaseByTable
 from commit_coord.locks.migration.lease import MigratingLease
 from commit_coord.locks.migration.taking import Taking
 from commit_coord.model import LockRequest
@@ -63,7 +63,7 @@ def _no_metastore_lock_in_both(patch: pytest.MonkeyPatch) -> None:
 def _second_lock_is_not_taken(patch: pytest.MonkeyPatch) -> None:
     real = Taking._parts
 
-    def parts(self: Taking, request: LockRequest, phases: Phases) -> Any:
+    def parts(self: Taking, request: LockRequest, phases: PhaseByTable) -> Any:
         return islice(real(self, request, phases), None if request.changes_phase else 1)
 
     patch.setattr(Taking, "_parts", parts)

@@ -14,7 +14,7 @@ from commit_coord.locks.acquiring import pause_before_retry
 from commit_coord.locks.base import DenyPolicy, Interrupted, Policy
 from commit_coord.locks.handover import HandoverLease
 from commit_coord.locks.hms.requests import Guarded
-from commit_coord.locks.migration.beliefs import Beliefs, Phases, managers_of
+from commit_coord.locks.migration.beliefs import Beliefs, PhaseByTable, managers_of
 from commit_coord.locks.migration.lease import MigratingLease
 from commit_coord.locks.migration.sides import Side, Sides
 from commit_coord.locks.migration.writers import Writers
@@ -122,7 +122,7 @@ class Taking:
                 tries += 1
 
     def _take_all(
-        self, request: LockRequest, name: str, phases: Phases, deadline: float, policy: Policy | None
+        self, request: LockRequest, name: str, phases: PhaseByTable, deadline: float, policy: Policy | None
     ) -> MigratingLease | JournalEntry:
         held: list[HandoverLease] = []
         asked: list[tuple[Side, LockRequest]] = []
@@ -159,7 +159,7 @@ class Taking:
         self,
         manager: Side,
         part: LockRequest,
-        phases: Phases,
+        phases: PhaseByTable,
         deadline: float,
         policy: Policy | None,
     ) -> HandoverLease:
@@ -185,7 +185,7 @@ class Taking:
                 raise
             raise _Denied(refused) from refused
 
-    def _sweep(self, request: LockRequest, phases: Phases, deadline: float) -> bool:
+    def _sweep(self, request: LockRequest, phases: PhaseByTable, deadline: float) -> bool:
         """Remove guards that no phase asks for; return whether all of them could be removed."""
         removed = True
         for table in [table for table, phase in phases.items() if HMS in managers_of(phase, request)]:
@@ -195,7 +195,7 @@ class Taking:
                     removed &= self._sweep_guard(table)
         return removed
 
-    def _parts(self, request: LockRequest, phases: Phases) -> Iterator[tuple[Side, LockRequest]]:
+    def _parts(self, request: LockRequest, phases: PhaseByTable) -> Iterator[tuple[Side, LockRequest]]:
         """Yield what to ask of whom, in this order. The offer goes along with the first."""
         offer = request.offer
         for manager in self._sides.in_order:
