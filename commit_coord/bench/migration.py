@@ -122,7 +122,7 @@ def run(
                 fleet=fleet,
                 locks=lambda _: locks_left_in((hms_locks, zookeeper_locks)),
                 placed=lambda name: bring(operator, name, phase),
-                beside=lambda start: counted.append(counters.count(start, seconds)),
+                meanwhile=lambda start: counted.append(counters.count(start, seconds)),
             )
             found |= _shares(counted[0], seconds)
             say(f"{summary(found)}; {_told(found)}")

@@ -154,7 +154,7 @@ def _measured(
         seconds,
         prefix=place,
         locks=lambda _: hive.locks_left_in(locks),
-        beside=lambda _: before.append((_answers(server), cpu_s(server.pid))) if server else None,
+        meanwhile=lambda _: before.append((_answers(server), cpu_s(server.pid))) if server else None,
     )
     if server is not None:
         (answers, cpu), each = before[0], max(1, cell["acknowledged"])

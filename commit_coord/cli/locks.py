@@ -243,7 +243,7 @@ def unlock(
         raise CommandFailed("--json can't ask: add --yes or --dry-run", ExitCode.USAGE, "usage")
     with opened(Choice(name=name, uri=uri, warehouse=warehouse, properties=properties)) as found:
         refuse_locks_of_a_process(found)
-        doomed = found.unlock(**_named(found, what), waiters=waiters, guard=guard, dry_run=True)
+        doomed = found.unlock(**_unlock_arguments(found, what), waiters=waiters, guard=guard, dry_run=True)
         if not doomed:
             raise _nothing_to_free(found, what)
         if dry_run:
@@ -276,7 +276,7 @@ def _answer_freed(
     output.answer({"dry_run": dry_run, "freed": freed, "left": kept}, *lines)
 
 
-def _named(catalog: CoordinatedCatalog, what: str) -> dict[str, Any]:
+def _unlock_arguments(catalog: CoordinatedCatalog, what: str) -> dict[str, Any]:
     """Return the request or the resource that *what* names, as :meth:`CoordinatedCatalog.unlock` takes it.
 
     Raises:
@@ -305,11 +305,11 @@ def _named(catalog: CoordinatedCatalog, what: str) -> dict[str, Any]:
 
 def _nothing_to_free(catalog: CoordinatedCatalog, what: str) -> CommandFailed:
     """Return the error about a resource on which only requests stand that *unlock* spares."""
-    named = _named(catalog, what)
+    arguments = _unlock_arguments(catalog, what)
     helpful = [
         option
         for option in ("--waiters", "--guard")
-        if catalog.unlock(**named, waiters=option == "--waiters", guard=option == "--guard", dry_run=True)
+        if catalog.unlock(**arguments, waiters=option == "--waiters", guard=option == "--guard", dry_run=True)
     ]
     spared = {"--waiters": "requests that wait", "--guard": "the table's guard"}
     there = " and ".join(spared[option] for option in helpful) or "no lock any more"

@@ -168,13 +168,13 @@ def _execute(run: Run, notes: Notebook, spark: SparkSession, writer: str, number
         try:
             spark.sql(text).collect()
         except Exception as error:
-            said = str(error)
-            if "CommitStateUnknownException" in said:
+            message = str(error)
+            if "CommitStateUnknownException" in message:
                 notes.unknown(writer, table, mark)
                 unsure = True
                 time.sleep(1)
-            elif "CommitFailedException" in said or "ValidationException" in said:
-                notes.refused(writer, table, mark, said[:300])
+            elif "CommitFailedException" in message or "ValidationException" in message:
+                notes.refused(writer, table, mark, message[:300])
                 refusals += 1
             else:
                 raise

@@ -262,5 +262,5 @@ def _summary(metadata: TableMetadata) -> str:
     snapshot = metadata.current_snapshot()
     if snapshot is None or snapshot.summary is None:
         return ""
-    said = {"operation": snapshot.summary.operation.value, **snapshot.summary.additional_properties}
-    return ", ".join(f"{key}={value}" for key, value in said.items())
+    stated = {"operation": snapshot.summary.operation.value, **snapshot.summary.additional_properties}
+    return ", ".join(f"{key}={value}" for key, value in stated.items())

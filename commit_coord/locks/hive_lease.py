@@ -273,7 +273,7 @@ class Leases:
             ExceedsMaxLeaseTime: It would live longer than ``lease.max-duration-ms``; it ends when it would have ended.
         """
         _refuse_strangers(self._one(lease_id), self._resources(objects))
-        step = lease_sql.EXTEND, self._named(lease_id)
+        step = lease_sql.EXTEND, self._parameters_of(lease_id)
         (rows,) = self.manager.requests.run([step])
         if rows:
             return int(rows[0][0])
@@ -372,7 +372,7 @@ class Leases:
 
         It yields a row if the lease is live; then nobody else is granted what it locks before the transaction ends.
         """
-        return self.manager.store.portable(lease_sql.HOLD, self._named(lease_id))
+        return self.manager.store.portable(lease_sql.HOLD, self._parameters_of(lease_id))
 
     # The rows.
 
@@ -431,7 +431,7 @@ class Leases:
 
     def _live(self, lease_id: int | None = None) -> list[_Live]:
         """Return the live lease with an id, or all of them."""
-        rows = self.manager.requests.ask(lease_sql.LEASES, self._named(lease_id))
+        rows = self.manager.requests.ask(lease_sql.LEASES, self._parameters_of(lease_id))
         return [
             _Live(lease_id=number, request_id=request, text=text, user=user, start_utc=start, end_utc=end)
             for number, request, text, start, user, end in rows
@@ -454,7 +454,7 @@ class Leases:
 
     def _delete_expired(self) -> None:
         """Delete what leases that ended have left; a client that waits for one does it too."""
-        for lease_id, request_id in self.manager.requests.ask(lease_sql.ENDED_LEASES, self._named(None)):
+        for lease_id, request_id in self.manager.requests.ask(lease_sql.ENDED_LEASES, self._parameters_of(None)):
             self._end(request_id, lease_id, forced=False)
 
     def _reduce(self, lease: _Live, kept: LeaseLocks) -> bool:
@@ -463,7 +463,7 @@ class Leases:
         after = dict(self._request(kept, lease.request_id, "").locks)
         gone = {resource: mode for resource, mode in before.items() if after.get(resource) is not mode}
         named = {
-            **self._named(lease.lease_id),
+            **self._parameters_of(lease.lease_id),
             "request_id": lease.request_id,
             "before": lease.text,
             "after": _text(kept),
@@ -489,7 +489,7 @@ class Leases:
         )
         return bool(reduced)
 
-    def _named(self, lease_id: int | None) -> dict[str, Any]:
+    def _parameters_of(self, lease_id: int | None) -> dict[str, Any]:
         if lease_id is not None and (type(lease_id) is not int or not 0 < lease_id <= _MAX_ID):
             raise InvalidArguments("not the id of a lease", value=lease_id, accepted="a whole number above 0")
         manager = self.manager

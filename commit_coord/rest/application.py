@@ -296,8 +296,8 @@ class Application:
                 with self._queueing(
                     work.objects, is_awaited=lines is not None and lines.are_reserved(work.objects, work.writer)
                 ):
-                    carry_out = partial(self._begun, whole, exchange, time.perf_counter())
-                    land = partial(self._lanes.run, work, carry_out)
+                    execute = partial(self._begun, whole, exchange, time.perf_counter())
+                    land = partial(self._lanes.run, work, execute)
                     return await (land() if lines is None else lines.commit(work.objects, work.writer, land))
 
     async def _work(self, admitted: Admitted) -> Work:

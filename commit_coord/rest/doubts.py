@@ -27,7 +27,7 @@ from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.rest import namespaces, tables, transactions, views
 from commit_coord.rest.answered import StateBefore
-from commit_coord.rest.errors import carried_out
+from commit_coord.rest.errors import executed
 from commit_coord.rest.warehouses import Warehouse
 from commit_coord.rest.wire import (
     NO_CONTENT,
@@ -114,7 +114,7 @@ def _table_made(warehouse: Warehouse, request: Request, before: StateBefore, now
     if now["there"] != request.idempotency_key:
         return None  # a table that a request with a key creates has the key as its UUID
     table = (*request.namespace, request.parsed(CreateTableRequest).name)
-    with carried_out(table):
+    with executed(table):
         return warehouse.answers.load(warehouse.catalog.metadata_location(table), request).of(table, now["there"])
 
 
@@ -163,7 +163,7 @@ def _registered(warehouse: Warehouse, request: Request, before: StateBefore, now
     if location != wanted and now["next"] in (None, before["next"]):
         return None
     table = (*request.namespace, request.parsed(RegisterTable).name)
-    with carried_out(table):
+    with executed(table):
         uuid = warehouse.catalog.coordinator.read(location).table_uuid
         return warehouse.answers.load(location, request).of(table, uuid)
 
@@ -279,7 +279,7 @@ def _view_registered(
 
 def _with_view(warehouse: Warehouse, request: Request, now: StateBefore) -> HttpAnswer:
     view = (*request.namespace, request.parsed(Named).name)
-    with carried_out(view):
+    with executed(view):
         return warehouse.answers.load(now["location"], request).of(view, now["there"], is_view=True)
 
 

@@ -94,7 +94,7 @@ class AnswerGone(Exception):
 
 
 @contextmanager
-def carried_out(name: Identifier) -> Iterator[None]:
+def executed(name: Identifier) -> Iterator[None]:
     """Let the block answer a request that was carried out and that has changed the table or view *name*.
 
     Raises:

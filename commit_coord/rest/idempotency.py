@@ -42,7 +42,7 @@ from commit_coord.rest.doubts import (
     creates_tables,
     refuse_other_tables,
 )
-from commit_coord.rest.errors import AnswerGone, StillRunning, carried_out, is_final, is_refusal
+from commit_coord.rest.errors import AnswerGone, StillRunning, executed, is_final, is_refusal
 from commit_coord.rest.warehouses import Warehouse
 from commit_coord.rest.wire import HttpAnswer, MalformedRequest, MetadataHolder, Request, UnprocessableRequest
 
@@ -101,9 +101,9 @@ class Idempotency:
                 if found is not None:
                     return found
                 is_first = creates and answered.begun_on(key, request) is None
-                carry_out = _committed if handler in COMMITS else _settled_or_carried_out
+                execute = _committed if handler in COMMITS else _settled_or_executed
                 try:
-                    return carry_out(answered, key, handler, warehouse, request)
+                    return execute(answered, key, handler, warehouse, request)
                 except (CommitNotApplied, StillRunning):
                     # No copy has created a table, and none is running: a repeat may do so.
                     if is_first:
@@ -190,7 +190,7 @@ def _newer(holder: MetadataHolder, warehouse: Warehouse, request: Request) -> Ht
         AnswerGone: *holder* does not exist any more, or has another name.
     """
     catalog = warehouse.catalog
-    with carried_out(holder.name):
+    with executed(holder.name):
         if holder.is_view:
             location = catalog.view_location(holder.name)
             uuid = catalog.load_view(holder.name).metadata.view_uuid
@@ -202,7 +202,7 @@ def _newer(holder: MetadataHolder, warehouse: Warehouse, request: Request) -> Ht
         return replace(warehouse.answers.load(location, request), holder=holder)
 
 
-def _settled_or_carried_out(
+def _settled_or_executed(
     answered: KeyedRequests, key: str, handler: Handler, warehouse: Warehouse, request: Request
 ) -> HttpAnswer:
     doubt = DOUBTS.get(handler, UNSETTLED)
@@ -243,7 +243,7 @@ def _settled_or_carried_out(
                 ) from refused
             raise
 
-    return _carried_out(answered, key, settled_if_refused, warehouse, request)
+    return _execute_begun(answered, key, settled_if_refused, warehouse, request)
 
 
 def _committed(
@@ -277,10 +277,10 @@ def _committed(
                     ) from refused
             raise
 
-    return _carried_out(answered, key, refused_if_proven, warehouse, request)
+    return _execute_begun(answered, key, refused_if_proven, warehouse, request)
 
 
-def _carried_out(
+def _execute_begun(
     answered: KeyedRequests, key: str, handler: Handler, warehouse: Warehouse, request: Request
 ) -> HttpAnswer:
     try:

@@ -68,14 +68,14 @@ class Lanes:
             WorkKind.PURGE: _Lane("purge", _PURGES),
         }
 
-    async def run(self, work: Work, carry_out: Callable[[], T]) -> T:
-        """Call *carry_out* in a thread for *work* as soon as there is one, and return its result.
+    async def run(self, work: Work, execute: Callable[[], T]) -> T:
+        """Call *execute* in a thread for *work* as soon as there is one, and return its result.
 
         Raises:
             Overloaded: No thread was free in time, or the server is stopping. Nothing was done.
-            Exception: Whatever *carry_out* raises.
+            Exception: Whatever *execute* raises.
         """
-        return await self._lanes[work.kind].run(work, carry_out)
+        return await self._lanes[work.kind].run(work, execute)
 
     def stop(self) -> None:
         """Refuse what waits for a thread, and what comes."""
@@ -97,11 +97,11 @@ class _Lane:
         self._waiting: dict[Place, asyncio.Future[None]] = {}
         self._stopping = False
 
-    async def run(self, work: Work, carry_out: Callable[[], T]) -> T:
+    async def run(self, work: Work, execute: Callable[[], T]) -> T:
         place = self._admission.enter(work.objects)
         try:
             await self._admitted(place, work)
-            return await asyncio.get_running_loop().run_in_executor(self._pool, carry_out)
+            return await asyncio.get_running_loop().run_in_executor(self._pool, execute)
         finally:
             self._admission.leave(place)
             self._start()

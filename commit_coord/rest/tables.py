@@ -15,7 +15,7 @@ from commit_coord.errors import CommitConflict
 from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.rest.classes import refuse_classes
 from commit_coord.rest.commits import land
-from commit_coord.rest.errors import carried_out
+from commit_coord.rest.errors import executed
 from commit_coord.rest.metadata import etag_of, matches
 from commit_coord.rest.namespaces import require_namespace, shown
 from commit_coord.rest.pages import page
@@ -66,7 +66,7 @@ def create_table(warehouse: Warehouse, request: Request) -> HttpAnswer:
     except CommitConflict:
         refuse_existing(warehouse, table)
         raise
-    with carried_out(table):
+    with executed(table):
         return warehouse.answers.load(made.metadata_location, request).of(table, made.metadata.table_uuid)
 
 
@@ -141,7 +141,7 @@ def register_table(warehouse: Warehouse, request: Request) -> HttpAnswer:
         refuse_existing(warehouse, table)
     refuse_classes(warehouse, warehouse.catalog.coordinator.read(wanted.metadata_location).properties)
     made = warehouse.catalog.register_table(table, wanted.metadata_location, overwrite, expected=expected)
-    with carried_out(table):
+    with executed(table):
         return warehouse.answers.load(made.metadata_location, request).of(table, made.metadata.table_uuid)
 
 

@@ -8,7 +8,7 @@ from pyiceberg.exceptions import NoSuchViewError, ViewAlreadyExistsError
 from pyiceberg.typedef import Identifier
 
 from commit_coord.iceberg import view_metadata
-from commit_coord.rest.errors import carried_out
+from commit_coord.rest.errors import executed
 from commit_coord.rest.namespaces import require_namespace, shown
 from commit_coord.rest.pages import page
 from commit_coord.rest.warehouses import Warehouse
@@ -53,7 +53,7 @@ def create_view(warehouse: Warehouse, request: Request) -> HttpAnswer:
         wanted.properties,
         view_uuid=request.idempotency_key,  # by which the server recognizes the view if the request is sent again
     )
-    with carried_out(view):
+    with executed(view):
         return _loaded(warehouse, view, request).of(view, made.metadata.view_uuid, is_view=True)
 
 
@@ -101,7 +101,7 @@ def register_view(warehouse: Warehouse, request: Request) -> HttpAnswer:
     view = (*request.namespace, wanted.name)
     require_namespace(warehouse.catalog, request.namespace)
     made = warehouse.catalog.register_view(view, wanted.metadata_location)
-    with carried_out(view):
+    with executed(view):
         return _loaded(warehouse, view, request).of(view, made.metadata.view_uuid, is_view=True)
 
 

@@ -62,7 +62,7 @@ def _count(name: str, rows: sql.Select, query: sql.Expr, tables: Tables) -> Rows
     more = unknown(rows)
     if more is not None or source is None or not isinstance(source.this, sql.Table):
         raise _needs_spark(query, more)
-    table, called = _named(source.this, tables)
+    table, called = _table_and_alias(source.this, tables)
     try:
         condition = _condition(rows, table.schema(), called)
     except (NotAFilter, NotAConstant) as error:
@@ -71,7 +71,7 @@ def _count(name: str, rows: sql.Select, query: sql.Expr, tables: Tables) -> Rows
 
 
 def _select(query: sql.Select, source: sql.Table, tables: Tables) -> Rows:
-    table, called = _named(source, tables)
+    table, called = _table_and_alias(source, tables)
     limit, schema = query.args.get("limit"), table.schema()
     try:
         chosen = [one for item in query.expressions for one in _chosen(item, schema, called)]
@@ -84,7 +84,7 @@ def _select(query: sql.Select, source: sql.Table, tables: Tables) -> Rows:
     return Rows(tuple(name for name, _ in chosen), tuple(columns), found.num_rows)
 
 
-def _named(source: sql.Table, tables: Tables) -> tuple[Table, Called]:
+def _table_and_alias(source: sql.Table, tables: Tables) -> tuple[Table, Called]:
     """Return the table *source*, and how the query calls it."""
     table = tables(QualifiedName(source.name, source.db or None))
     return table, (source.alias,) if source.alias else table.name()

@@ -109,8 +109,8 @@ class Pages:
             return self._message(visit, HTTPStatus.SERVICE_UNAVAILABLE, without_passwords(str(error)))
         except Exception:
             logger.exception("a page ended in an error that nobody expected")
-            said = "Something unexpected happened; the server's log says more."
-            return self._message(visit, HTTPStatus.INTERNAL_SERVER_ERROR, said)
+            message = "Something unexpected happened; the server's log says more."
+            return self._message(visit, HTTPStatus.INTERNAL_SERVER_ERROR, message)
 
     def login(self, following: str, *, is_wrong: bool = False, is_possible: bool = True) -> Shown:
         """Return the page that asks who the visitor is.
@@ -123,10 +123,10 @@ class Pages:
         values = {"following": following, "is_wrong": is_wrong, "is_possible": is_possible}
         return rendering.html("login.html", HTTPStatus.UNAUTHORIZED, **self._frame(None, None), **values)
 
-    def refusal(self, status: HTTPStatus, said: str) -> Shown:
+    def refusal(self, status: HTTPStatus, message: str) -> Shown:
         """Return a page for a visit that was refused before it began."""
         return rendering.html(
-            "message.html", status, **self._frame(None, None), heading=status.phrase, said=without_passwords(said)
+            "message.html", status, **self._frame(None, None), heading=status.phrase, message=without_passwords(message)
         )
 
     def has_proof(self, visit: Visit) -> bool:
@@ -237,7 +237,7 @@ class Pages:
         served: _Served,
         name: Identifier,
         *,
-        said: str = "",
+        message: str = "",
         status: int = 200,
     ) -> Shown:
         table = place.catalog.load_table(name)
@@ -264,7 +264,7 @@ class Pages:
             phase=phase,
             shown=phase and _shown(phase[0]),
             may_move=place.administers(resource),
-            said=said,
+            message=message,
         )
 
     def _moved(self, visit: Visit, place: VisitedCatalog, served: _Served, name: Identifier) -> Shown:
@@ -276,11 +276,11 @@ class Pages:
         if phase is None or target not in {step.target for step in phase[1]}:
             raise NotFound("The table can't go to this phase from where it is.")
         if (asked := self._asked(visit, name[-1], _shown(phase[0]))) is not None:
-            return self._table_page(visit, place, served, name, status=asked[0], said=asked[1])
+            return self._table_page(visit, place, served, name, status=asked[0], message=asked[1])
         stopping = self._stopping.is_set
         moved = moving.move(place, name, phase[0], Phase(target), _reason(visit), is_stopping=stopping)
-        said = f"{moved.outcome}: {moved.after}" + (f". {moved.reason}" if moved.reason else "")
-        return self._table_page(visit, place, served, name, said=said)
+        message = f"{moved.outcome}: {moved.after}" + (f". {moved.reason}" if moved.reason else "")
+        return self._table_page(visit, place, served, name, message=message)
 
     def _request(self, visit: Visit, place: VisitedCatalog, served: _Served) -> Shown:
         text, table = visit.query.get("id", "").strip(), visit.query.get("table", "").strip()
@@ -308,7 +308,7 @@ class Pages:
         frame = self._frame(place, visit.visitor, "now") | {"cause_of_death": look.cause_of_death}
         if (asked := self._asked(visit, word, shown)) is None:
             return self._freed(place, freeing.free(place, locks, _reason(visit)), frame)
-        values = {"locks": locks, "word": word, "shown": shown, "said": asked[1], "request_id": request_id}
+        values = {"locks": locks, "word": word, "shown": shown, "message": asked[1], "request_id": request_id}
         return rendering.html("free.html", asked[0], **frame, **values, is_conditional=_is_conditional(place))
 
     def _reap(self, visit: Visit, place: VisitedCatalog, served: _Served) -> Shown:
@@ -320,7 +320,7 @@ class Pages:
         frame = self._frame(place, visit.visitor, "now") | {"cause_of_death": look.cause_of_death}
         if (asked := self._asked(visit, word, shown)) is None:
             return self._freed(place, freeing.reap(place, _reason(visit)), frame)
-        values = {"locks": locks, "guards": guards, "word": word, "shown": shown, "said": asked[1]}
+        values = {"locks": locks, "guards": guards, "word": word, "shown": shown, "message": asked[1]}
         return rendering.html("reap.html", asked[0], **frame, **values)
 
     # What pages share.
@@ -339,10 +339,10 @@ class Pages:
         has_file = bool(place.catalog.settings.commit_coord_audit_log)
         return rendering.html("freed.html", **frame, freed=freed, has_file=has_file)
 
-    def _message(self, visit: Visit, status: HTTPStatus, said: str) -> Shown:
+    def _message(self, visit: Visit, status: HTTPStatus, message: str) -> Shown:
         place = self._place(visit)[0] if visit.path and self.has(visit) else None
         frame = self._frame(place, visit.visitor)
-        return rendering.html("message.html", status, **frame, heading=status.phrase, said=said)
+        return rendering.html("message.html", status, **frame, heading=status.phrase, message=message)
 
     def _frame(self, place: VisitedCatalog | None, visitor: Visitor | None, current: str = "") -> dict[str, Any]:
         """Return what every page needs."""

@@ -91,7 +91,7 @@ def fate(place: VisitedCatalog, recent: Recent, look: Look, text: str, table: Id
     locks = [
         one
         for one in look.entries
-        if (_begins(one.request_id, text) or _is_beside(commit_of(one), text)) and place.reads(one.resource)
+        if (_begins(one.request_id, text) or _is_latch_of(commit_of(one), text)) and place.reads(one.resource)
     ]
     audits = _audited(place, text) if len(text) >= SHORT else []
     named = [(one.request_id, commit_of(one)) for one in locks]
@@ -124,7 +124,7 @@ def _begins(request_id: str, text: str) -> bool:
     return len(text) >= SHORT and request_id.startswith(text)
 
 
-def _is_beside(commit: str, text: str) -> bool:
+def _is_latch_of(commit: str, text: str) -> bool:
     """Return whether the latch of *commit*, which may be cut off, belongs to the request *text*."""
     return bool(commit) and len(text) >= SHORT and (commit.startswith(text) or text.startswith(commit))
 
@@ -197,7 +197,7 @@ def _audited(place: VisitedCatalog, text: str) -> list[dict[str, Any]]:
                 record = json.loads(line)
             except ValueError:
                 continue  # the first one may be cut
-            is_named = _begins(str(record.get("request_id", "")), text) or _is_beside(_commit_of_line(record), text)
+            is_named = _begins(str(record.get("request_id", "")), text) or _is_latch_of(_commit_of_line(record), text)
             if is_named and _may_read(place, record):
                 found.append(record)
     return found

@@ -147,9 +147,9 @@ def test_an_owner_is_cut_to_its_columns() -> None:
     wanted = request((X, TABLE), owner=owner)
     agent = hms_names.agent(wanted, client="01234567", requested_ms=1_800_000_000_000, lease_ms=15_000)
     assert max(len(agent), len(hms_names.host(owner)), len(hms_names.user(owner))) == 128
-    said = hms_names.Agent.parse(agent)
-    assert said is not None
-    assert (said.request_id, said.lease_ms) == (wanted.request_id, 15_000)
+    parsed = hms_names.Agent.parse(agent)
+    assert parsed is not None
+    assert (parsed.request_id, parsed.lease_ms) == (wanted.request_id, 15_000)
     assert agent.isascii()
     assert hms_names.user(owner).isascii()
     for foreign in ("", "Unknown", "commit-coord", "commit-coord probe", "commit-coord a b c d e f"):

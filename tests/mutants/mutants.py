@@ -518,8 +518,8 @@ MUTANTS = (
     Mutant(
         "a-heartbeat-is-waited-for",
         "locks/hms/heartbeat_log.py",
-        "    return asked - seen >= said.lease_ms / 1000 or",
-        "    return asked - seen >= said.lease_ms / 3000 or",
+        "    return asked - seen >= agent.lease_ms / 1000 or",
+        "    return asked - seen >= agent.lease_ms / 3000 or",
         f"{_SIM}[stalls in a metastore-1]",
     ),
     # A table that moves between two lock services.

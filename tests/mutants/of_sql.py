@@ -43,7 +43,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "sql-values-are-rounded-to-fit",
         "iceberg/values.py",
-        "    if beside:\n        raise Misfit(",
+        "    if side:\n        raise Misfit(",
         "    if found is None:\n        raise Misfit(",
         f"{_ROWS}test_a_literal_that_its_column_can_t_hold_is_refused_with_words",
     ),

@@ -583,7 +583,7 @@ def raises(error: Exception) -> Callable[..., Any]:
     return called
 
 
-def _carry_out(handler: Handler, warehouse: Warehouse, request: Request, *_: Any) -> None:
+def _execute(handler: Handler, warehouse: Warehouse, request: Request, *_: Any) -> None:
     handler(warehouse, request)
 
 
@@ -1169,7 +1169,7 @@ def test_a_repeat_is_not_refused_for_what_its_first_copy_did_late(
         (tables.rename_table, asks("POST", {"source": ends[0], "destination": ends[1]})),
         (tables.drop_table, asks("DELETE", None, namespace="db", table="u")),
     ):
-        monkeypatch.setattr(KeyedRequests, "begin", both(begin, partial(_carry_out, handler, warehouse, request)))
+        monkeypatch.setattr(KeyedRequests, "begin", both(begin, partial(_execute, handler, warehouse, request)))
         assert Idempotency().answer(handler, warehouse, request).status in (200, 204)
 
 

@@ -268,9 +268,9 @@ def test_a_long_commit_waits_for_no_thread_of_the_reads(
 ) -> None:
     server, run = serve(), Lanes.run
 
-    async def without_reads(self: Lanes, work: Work, carry_out: Callable[[], Any]) -> Any:
+    async def without_reads(self: Lanes, work: Work, execute: Callable[[], Any]) -> Any:
         assert work.kind is not WorkKind.READ
-        return await run(self, work, carry_out)
+        return await run(self, work, execute)
 
     monkeypatch.setattr(Lanes, "run", without_reads)
     updates = [{"action": "set-properties", "updates": {"a": "x" * 100_000}}]

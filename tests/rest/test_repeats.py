@@ -155,7 +155,7 @@ class World:
             raise Killed
 
         with self.patch.context() as patch:
-            patch.setattr(idempotency, "_carried_out", killed)
+            patch.setattr(idempotency, "_execute_begun", killed)
             with suppress(Killed):
                 self.keys.answer(handler, self.warehouse, request)
 

@@ -172,7 +172,7 @@ class Guards:
         if self.standing is not None:
             self.standing.forget(table.path)
 
-    def sweep(self, table: Resource) -> bool:
+    def remove_unneeded(self, table: Resource) -> bool:
         """Remove the guards of *table*, unless it declares a lock manager between which and ours it does not move.
 
         Returns:

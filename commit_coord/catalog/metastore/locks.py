@@ -70,10 +70,10 @@ class MetastoreLocks:
         self.manager = self._open()
 
     @property
-    def beside(self) -> HmsLockManager | None:
+    def guard_manager(self) -> HmsLockManager | None:
         """The metastore's locks where tables are guarded there, and locked elsewhere alone; else None."""
-        is_beside = self.guards.standing is not None and self.common_lock.own is None
-        return self.common_lock.manager if is_beside else None
+        is_guarded = self.guards.standing is not None and self.common_lock.own is None
+        return self.common_lock.manager if is_guarded else None
 
     def _open(self) -> HandoverLockManager:
         impl = self._settings.lock_impl

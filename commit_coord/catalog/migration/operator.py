@@ -321,7 +321,7 @@ class Migration:
             if self._state(table).phase is Phase.ZOOKEEPER:
                 self._catalog.guards.stand(table)
             elif any(entry.guard for entry in self._locks.hms.locks(resource, scope=LockScope.COMMIT)):
-                self._catalog.guards.sweep(resource)
+                self._catalog.guards.remove_unneeded(resource)
 
     def _tell(self, table: Identifier, state: State, phase: Phase, stage: str, why: str) -> None:
         self._catalog.tell_phase_change(

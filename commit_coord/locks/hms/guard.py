@@ -253,11 +253,11 @@ class HmsGuards:
         facts: dict[str, object] = {}
         for one in self._metastore.show_locks(*table):
             if one.acquired and hms_names.conflict(_part(table), one.part):
-                said = hms_names.Agent.parse(one.agent)
+                agent = hms_names.Agent.parse(one.agent)
                 facts = holder_facts(
-                    hms_names.owner_of(one, said),
+                    hms_names.owner_of(one, agent),
                     one.acquired_ms or one.heartbeat_ms,
-                    said.request_id if said else f"hms-{one.lock_id}",
+                    agent.request_id if agent else f"hms-{one.lock_id}",
                 )
         return LockTimeout(
             "the deadline passed while the table's guard waited for a lock in the metastore",
@@ -328,8 +328,8 @@ def _part(table: Identifier) -> LockPart:
 
 
 def _is_guard(listed: ListedLock) -> bool:
-    said = hms_names.Agent.parse(listed.agent)
-    return said is not None and said.guard and listed.part.type is LockType.SHARED_READ
+    agent = hms_names.Agent.parse(listed.agent)
+    return agent is not None and agent.guard and listed.part.type is LockType.SHARED_READ
 
 
 @contextmanager

@@ -118,9 +118,9 @@ def user(owner: Owner) -> str:
     return _fitting(owner.user)
 
 
-def owner_of(listed: ListedLock, said: Agent | None) -> Owner:
+def owner_of(listed: ListedLock, agent: Agent | None) -> Owner:
     """Return the owner of *listed*."""
-    if said is None:
+    if agent is None:
         return Owner(user=listed.user, host=listed.host, pid=0, application=listed.agent)
     name, _, process = listed.host.removesuffix(f" {thread_of(listed)}").rpartition(" ")
     pid = process.split(":")[2] if process.count(":") == 3 else ""
@@ -128,8 +128,8 @@ def owner_of(listed: ListedLock, said: Agent | None) -> Owner:
         user=listed.user,
         host=name,
         pid=int(pid) if pid.isdigit() else 0,
-        application=said.application,
-        statement=said.statement,
+        application=agent.application,
+        statement=agent.statement,
         process="" if process.startswith("::") else process,
     )
 

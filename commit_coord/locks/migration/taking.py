@@ -46,7 +46,7 @@ class Taking:
     Args:
         sides: The two lock managers.
         beliefs: What is known of the phases.
-        sweep_guard: Removes the guards of a table, called under ZooKeeper's latch; false if they are of other lock
+        remove_guard: Removes the guards of a table, called under ZooKeeper's latch; false if they are of other lock
             managers.
         writers: The registry of the writers in a migration.
         clock: Time and random numbers.
@@ -57,12 +57,12 @@ class Taking:
         sides: Sides,
         beliefs: Beliefs,
         *,
-        sweep_guard: Callable[[Resource], bool],
+        remove_guard: Callable[[Resource], bool],
         writers: Writers,
         clock: Clock,
     ) -> None:
         self._sides, self._beliefs, self._writers, self._clock = sides, beliefs, writers, clock
-        self._sweep_guard = sweep_guard
+        self._remove_guard = remove_guard
         self.leases: weakref.WeakValueDictionary[str, MigratingLease] = weakref.WeakValueDictionary()
         """The acquired leases, by the name of the lock manager."""
         self._closings = 0
@@ -115,7 +115,9 @@ class Taking:
                     self._clock, policy, denials, deadline, denied.refused, lambda: closings != self._closings
                 )
             except Guarded:
-                may_go_on = self._beliefs.have_changed(phases, request) or self._sweep(request, phases, deadline)
+                may_go_on = self._beliefs.have_changed(phases, request) or self._remove_unneeded_guards(
+                    request, phases, deadline
+                )
                 if not may_go_on or self._clock.now() >= deadline:
                     raise
                 self._clock.sleep(next_wait(_AGAIN, tries, self._clock.random()))
@@ -185,14 +187,14 @@ class Taking:
                 raise
             raise _Denied(refused) from refused
 
-    def _sweep(self, request: LockRequest, phases: PhaseByTable, deadline: float) -> bool:
+    def _remove_unneeded_guards(self, request: LockRequest, phases: PhaseByTable, deadline: float) -> bool:
         """Remove guards that no phase asks for; return whether all of them could be removed."""
         removed = True
         for table in [table for table, phase in phases.items() if HMS in managers_of(phase, request)]:
             with self._sides.latched_in_zookeeper(table, "remove a guard that was left", deadline=deadline):
                 if self._beliefs.now(table) is not Phase.ZOOKEEPER:
-                    logger.warning("%s is not in phase zookeeper, and guarded: the guard is swept", table)
-                    removed &= self._sweep_guard(table)
+                    logger.warning("%s is not in phase zookeeper, and guarded: the guard is removed", table)
+                    removed &= self._remove_guard(table)
         return removed
 
     def _parts(self, request: LockRequest, phases: PhaseByTable) -> Iterator[tuple[Side, LockRequest]]:

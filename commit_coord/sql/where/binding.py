@@ -12,7 +12,7 @@ from pyiceberg.schema import Schema
 from sqlglot import expressions as sql
 
 from commit_coord.errors import StatementError
-from commit_coord.iceberg.values import Misfit, beside
+from commit_coord.iceberg.values import Misfit, nearest_value
 from commit_coord.sql.clauses import unknown
 from commit_coord.sql.constants import NotAConstant, constant
 from commit_coord.sql.where.columns import Called, column_of
@@ -161,7 +161,7 @@ class _Binder:
         if isinstance(kind, T.StringType) and not isinstance(value, str):
             _incomparable(field, value, "the column has texts: write the value in quotes")
         try:
-            near, side = beside(value, kind)
+            near, side = nearest_value(value, kind)
         except Misfit as error:
             _incomparable(field, value, str(error))
         # Where the literal lies beside `near`, no value of the type lies between the two: n < 2.5 is n <= 2.

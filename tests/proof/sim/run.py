@@ -478,7 +478,7 @@ class Run:
         mark: str,
         *,
         request_id: str | None = None,
-        under: Lease | None = None,
+        operation_lease: Lease | None = None,
     ) -> Answer:
         try:
             head, location = coordinator.load(TABLE)
@@ -486,7 +486,9 @@ class Run:
         except (OSError, NoAnswer, Unreachable):
             process.note(f"{mark}: the table can't be read")
             return Answer.UNKNOWN
-        answer, _ = self._commit(process, coordinator, attempt, mark, repeatable=request_id is not None, under=under)
+        answer, _ = self._commit(
+            process, coordinator, attempt, mark, repeatable=request_id is not None, operation_lease=operation_lease
+        )
         if answer is Answer.REFUSED and request_id is None:
             self._clean(attempt)
         return answer
@@ -512,7 +514,7 @@ class Run:
             return
         begins = self.world.now
         with lease:
-            self._append(process, coordinator, mark, under=lease)
+            self._append(process, coordinator, mark, operation_lease=lease)
             if _believes(process, lease) and self.plan.belief_is_true:
                 self.holds.append(Hold(who=mark, locks=request.locks, begins=begins, ends=self.world.now))
 
@@ -673,14 +675,16 @@ class Run:
         is_append: bool = True,
         replan: Replanner | None = None,
         repeatable: bool = False,
-        under: Lease | None = None,
+        operation_lease: Lease | None = None,
     ) -> tuple[Answer, Committed | None]:
         if is_append:
             self.appends[mark] = Append(mark=mark, answer=Answer.UNKNOWN)
         process.note(f"commits {mark}")
         committed: Committed | None = None
         try:
-            (committed,) = coordinator.commit([attempt], replan=replan, repeatable=repeatable, operation_lease=under)
+            (committed,) = coordinator.commit(
+                [attempt], replan=replan, repeatable=repeatable, operation_lease=operation_lease
+            )
             answer, why = Answer.ACKNOWLEDGED, f"in {short(committed.location)}"
         except (CommitNotApplied, CommitStateUnknown) as error:
             answer = Answer.REFUSED if isinstance(error, CommitNotApplied) else Answer.UNKNOWN
