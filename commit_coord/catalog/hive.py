@@ -199,7 +199,7 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
         new = self._convert_iceberg_into_hive(Table(table, metadata, location, io, self))
         result = self.pointers.create(new, location)
         if result is SwapResult.SWAPPED:
-            self.guards.stand_for_new(table, location)
+            self.guards.place_for_new(table, location)
         return result
 
     def wait_for_unconditional_writers(self, table: tuple[str, ...], location: str, lease: Lease) -> bool:
@@ -239,7 +239,7 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
     def _reaped(self, *, dry_run: bool) -> Iterator[Sequence[LockEntry]]:
         """Yield what is freed, or would be; also the guards of tables that are gone."""
         yield from super()._reaped(dry_run=dry_run)
-        if self.guards.standing is not None:
+        if self.guards.guard_locks is not None:
             for guard in self._guard_locks.left():
                 yield [guard] if dry_run else self._guard_locks.free([guard])
 

@@ -311,10 +311,10 @@ class Leases:
         wanted = self._resources(objects)
         self._delete_expired()
         doomed = [lease for lease in self._live() if not wanted or not wanted.isdisjoint(lease.objects)]
-        standing = self.manager.locks(scope=_SCOPE) if doomed else ()
+        present = self.manager.locks(scope=_SCOPE) if doomed else ()
         ended = [lease for lease in doomed if self._end(lease.request_id, lease.lease_id)]
         requests = {lease.request_id for lease in ended}
-        self._forced([entry for entry in standing if entry.request_id in requests])
+        self._forced([entry for entry in present if entry.request_id in requests])
         return [listed for lease in ended for listed in lease.listed(lambda _: True)]
 
     # For a block of code.

@@ -230,8 +230,8 @@ class MemoryQueue:
         """See :meth:`Deadlocks.waits`."""
         return self.space.waits()  # at one moment
 
-    def all_stand(self, places: Mapping[str, int]) -> bool:
-        """See :meth:`Deadlocks.all_stand`."""
+    def all_present(self, places: Mapping[str, int]) -> bool:
+        """See :meth:`Deadlocks.all_present`."""
         return True
 
     def ticket(self, request: LockRequest) -> MemoryTicket:

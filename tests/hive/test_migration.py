@@ -301,7 +301,7 @@ def test_a_guard_that_was_left_is_removed_by_whoever_meets_it(world: World) -> N
     table = world.catalog.create_table(world.name, SCHEMA)
     table.append(ids(1))
     for phase in (Phase.HMS, Phase.BOTH):
-        world.catalog.guards.stand(world.name)
+        world.catalog.guards.place(world.name)
         world.catalog.guards.look_again(Resource(world.name))
         assert world.guarded()
         table.append(ids(2))
@@ -364,7 +364,7 @@ def test_who_waits_for_its_second_lock_lets_go_when_the_phase_changes(world: Wor
         waiting.start()
         while not any(e.scope is LockScope.COMMIT for e in locks.hms.locks(resource)) and time.monotonic() < deadline:
             pass
-        other.guards.stand(world.name)  # would wait for ever
+        other.guards.place(world.name)  # would wait for ever
     waiting.join(limits.PATIENCE)
     assert not waiting.is_alive()
     assert row_ids(table.refresh()) == [1]

@@ -75,7 +75,7 @@ class Asked:
         except NoSuchLock:
             return "no such lock"
 
-    def standing(self, db: str, table: str | None) -> list[Any]:
+    def present(self, db: str, table: str | None) -> list[Any]:
         """Return what is listed, with what changes by every clock: whether it was extended since the last look."""
         listed = self.client.show_locks(db, table)
         beats = {(one.lock_id, one.part): one.heartbeat_ms for one in listed}
@@ -140,7 +140,7 @@ def compare(real: MetastoreClient, copy: MetastoreClient, seed: int, steps: int 
                 told.append(f"{what} {number}")
                 answers = [one.answer(what, number) for one in both]
             table = dice.choice([None, None, "t"])
-            listed = [one.standing(db, table) for one in both]
+            listed = [one.present(db, table) for one in both]
             told.append(f"… {answers[0]}: {listed[0]}")
             assert (answers[0], listed[0]) == (answers[1], listed[1]), "\n".join(told)
     finally:

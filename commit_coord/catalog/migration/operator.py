@@ -319,7 +319,7 @@ class Migration:
         deadline = self._clock.now() + self._locks.settings.acquire_timeout_ms / 1000
         with self._locks.sides.latched_in_zookeeper(resource, "guard", deadline=deadline):
             if self._state(table).phase is Phase.ZOOKEEPER:
-                self._catalog.guards.stand(table)
+                self._catalog.guards.place(table)
             elif any(entry.guard for entry in self._locks.hms.locks(resource, scope=LockScope.COMMIT)):
                 self._catalog.guards.remove_unneeded(resource)
 

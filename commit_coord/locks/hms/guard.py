@@ -118,7 +118,7 @@ class HmsGuards:
         """None: it was lost, and is to be set again."""
         self.heartbeat = Heartbeat(self.beat, idle=self._interval, name="commit-coord-guards")
 
-    def stand(self, table: Identifier, *, deadline: float) -> None:
+    def place(self, table: Identifier, *, deadline: float) -> None:
         """Return when *table* is guarded. Costs nothing when that was confirmed a moment ago.
 
         Raises:

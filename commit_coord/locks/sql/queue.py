@@ -236,8 +236,8 @@ class SqlQueue:
             agents = {row[5] for rows in in_the_way.values() for row in rows} - seen
         return found
 
-    def all_stand(self, places: Mapping[str, int]) -> bool:
-        """See :meth:`Deadlocks.all_stand`."""
+    def all_present(self, places: Mapping[str, int]) -> bool:
+        """See :meth:`Deadlocks.all_present`."""
         return dict(self.requests.ask(lease_sql.PLACES_OF, {"ids": id_list(sorted(places))})) == dict(places)
 
     def retract(self, request: LockRequest) -> bool:

@@ -333,13 +333,13 @@ def _listed(chosen: str, order: str) -> str:
         SELECT l.resource, l.mode, l.place, l.request_id FROM commit_coord_locks l
         WHERE (:resource = '' OR l.resource = :resource OR (l.resource >= :below_from AND l.resource < :below_to))
           AND {chosen}),
-    standing AS MATERIALIZED (
+    present AS MATERIALIZED (
         SELECT r.*, {_LEFT} AS left_ms, {_nearest("r")} AS blocked_by
         FROM commit_coord_requests r WHERE r.request_id IN (SELECT request_id FROM listed))
     SELECT l.resource, l.mode, l.place, r.request_id, r.scope, r.owner_user, r.owner_host, r.owner_pid,
         r.owner_application, r.owner_statement, r.owner_process, r.explicit, r.requested_at_ms, r.left_ms, r.blocked_by
     FROM listed l
-    JOIN standing r ON r.request_id = l.request_id
+    JOIN present r ON r.request_id = l.request_id
     ORDER BY {order}"""
 
 

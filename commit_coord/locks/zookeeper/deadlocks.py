@@ -98,8 +98,8 @@ class ToldWaits:
             ],
         )
 
-    def all_stand(self, places: Mapping[str, int]) -> bool:
-        """See :meth:`Deadlocks.all_stand`."""
+    def all_present(self, places: Mapping[str, int]) -> bool:
+        """See :meth:`Deadlocks.all_present`."""
         stats = self._session.exists([self._layout.request(one) for one in places], sync=True)
         return [None if stat is None else stat.created for stat in stats] == list(places.values())
 
@@ -107,7 +107,7 @@ class ToldWaits:
         """Delete the published wait of *ticket*."""
         if ticket.tells is not None:
             # If this fails, the old wait does no harm: its request has left, or the requests that blocked it are gone.
-            # So no cycle through this wait passes `all_stand`.
+            # So no cycle through this wait passes `all_present`.
             with suppress(LockServiceUnavailable):
                 self._session.delete_each([self._layout.wait(ticket.request.request_id)])
             ticket.tells = None

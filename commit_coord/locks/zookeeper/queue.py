@@ -230,7 +230,7 @@ class ZooKeeperQueue:
         return self._advance(ticket, deadline)
 
     def _remove_dead(self, blocker: NodeBlocker) -> None:
-        self._view.remove(blocker.request_id, self._view.standing())
+        self._view.remove(blocker.request_id, self._view.present())
 
     def _identified(self, blocker: NodeBlocker, request: LockRequest, deadline: float) -> NodeBlocker:
         """Return *blocker* with the owner that the marker of its request names.

@@ -49,7 +49,7 @@ class LockView:
         self._session = session
         self._layout = layout
 
-    def standing(self) -> list[ListedNode]:
+    def present(self) -> list[ListedNode]:
         """Return every lock node, oldest first."""
         found = [lock for scope in LockScope for lock in self._read(scope, self._walk(scope))]
         return sorted(found, key=lambda lock: (lock.stat.created, lock.resource))
@@ -165,8 +165,8 @@ class LockView:
         if persistent:
             # Read after the markers: one multi creates a marker and its locks, so the locks of each listed marker
             # existed already. If they are missing now, they were deleted.
-            standing = self.standing()
-            created = {lock.stat.created for lock in standing}
+            present = self.present()
+            created = {lock.stat.created for lock in present}
             stats = zip(persistent, self._session.exists(persistent), strict=True)
             self._session.delete_each([marker for marker, stat in stats if stat and stat.created not in created])
 

@@ -410,11 +410,11 @@ class Run:
             return
         wanted = dict(lease.request.locks)
         mine = self._threads[lease.request.request_id] = self.world.expected()[0]
-        standing = []
+        present = []
         for other, where, held in self._leases:
             if not (other.alive and _believes(other, held)):
                 continue
-            standing.append((other, where, held))
+            present.append((other, where, held))
             clash = (
                 where == service
                 and held.request.scope is lease.request.scope
@@ -426,7 +426,7 @@ class Run:
                 self.broken.append(
                     f"BeliefIsTrue: {other.name} believes to hold {held.request} when {process.name} is granted it"
                 )
-        self._leases = [*standing, (process, service, lease)]
+        self._leases = [*present, (process, service, lease)]
 
     # What writers do.
 
