@@ -239,7 +239,7 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
     def _reaped(self, *, dry_run: bool) -> Iterator[Sequence[LockEntry]]:
         """Yield what is freed, or would be; also the guards of tables that are gone."""
         yield from super()._reaped(dry_run=dry_run)
-        if self.guards.guard_locks is not None:
+        if self.guards.keeper is not None:
             for guard in self._guard_locks.left():
                 yield [guard] if dry_run else self._guard_locks.free([guard])
 

@@ -173,7 +173,7 @@ def test_a_guard_that_somebody_freed_is_set_again_before_the_next_swap(
     catalog = world.open(**{"lock.heartbeat-timeout-ms": "1000", "lock.heartbeat-interval-ms": "300"})
     table = catalog.create_table((world.db, "t"), SCHEMA)
     table.append(ids(1))
-    guards = catalog.guards.guard_locks
+    guards = catalog.guards.keeper
     assert isinstance(guards, HmsGuards)
     guards.heartbeat.pause()
     (guard,) = world.standing()
@@ -189,7 +189,7 @@ def test_a_guard_that_somebody_freed_is_set_again_before_the_next_swap(
 def test_a_guard_that_somebody_freed_is_set_again_in_the_background(world: World) -> None:
     table = world.catalog.create_table((world.db, "t"), SCHEMA)
     table.append(ids(1))
-    guards = world.catalog.guards.guard_locks
+    guards = world.catalog.guards.keeper
     assert isinstance(guards, HmsGuards)
     guards.heartbeat.pause()
     guards._clock = _Later(guards._clock)
@@ -306,7 +306,7 @@ def test_a_guard_can_be_turned_off(world: World) -> None:
 def test_two_guards_that_were_set_at_one_time_become_one(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.stock().create_table((world.db, "t"), SCHEMA)
     second = world.open()
-    guards = world.catalog.guards.guard_locks
+    guards = world.catalog.guards.keeper
     assert isinstance(guards, HmsGuards)
     real, listings = guards._listed, []
 

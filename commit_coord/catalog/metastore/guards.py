@@ -92,7 +92,7 @@ class Guards:
     """Sets and removes the guards of one metastore's tables.
 
     Args:
-        guard_locks: The guards; None where tables are not guarded.
+        keeper: Sets and extends the guards; None where tables are not guarded.
         impl: Tables are guarded that declare this lock manager.
         metadata: Reads the tables' metadata.
         common_lock: The lock for which a guard waits.
@@ -103,7 +103,7 @@ class Guards:
 
     def __init__(
         self,
-        guard_locks: GuardKeeper | None,
+        keeper: GuardKeeper | None,
         *,
         impl: str,
         metadata: MetadataReader,
@@ -112,7 +112,7 @@ class Guards:
         clock: Clock,
         acquire_timeout_ms: int,
     ) -> None:
-        self.guard_locks = guard_locks
+        self.keeper = keeper
         self._impl, self._metadata, self._common_lock, self._servers = impl, metadata, common_lock, servers
         self._clock, self._timeout = clock, acquire_timeout_ms / 1000
 
@@ -123,8 +123,8 @@ class Guards:
             LockError: A writer kept the metastore's lock for longer than ``lock.acquire-timeout-ms``, or there are
                 no locks.
         """
-        if self.guard_locks is not None:
-            self.guard_locks.place(table, deadline=self._clock.now() + self._timeout)
+        if self.keeper is not None:
+            self.keeper.place(table, deadline=self._clock.now() + self._timeout)
 
     def place_for_swap(self, table: Identifier, location: str, base: str | None = None) -> None:
         """See to it that *table* is guarded, if what is, or is about to be, published says that it has to be.
@@ -137,7 +137,7 @@ class Guards:
         Raises:
             LockError: As :meth:`place`.
         """
-        if self.guard_locks is None or self._impl not in (
+        if self.keeper is None or self._impl not in (
             declared_at(self._metadata, location),
             declared_at(self._metadata, base) if base is not None else None,
         ):
@@ -151,7 +151,7 @@ class Guards:
 
         It raises nothing: the table is there, and an error would say that it is not.
         """
-        if self.guard_locks is None:
+        if self.keeper is None:
             return
         try:
             if self._servers.compare_and_set():
@@ -161,16 +161,16 @@ class Guards:
 
     def remove(self, table: Identifier) -> None:
         """Remove the guards of *table*; if that fails, they are listed with the locks."""
-        if self.guard_locks is not None:
+        if self.keeper is not None:
             try:
-                self.guard_locks.remove(table)
+                self.keeper.remove(table)
             except LockServiceUnavailable:
                 logger.warning("the guard of %s could not be removed; `commit-coord locks` shows it", table_name(table))
 
     def look_again(self, table: Resource) -> None:
         """Look for the guard of *table* again before the next swap: its phase has changed."""
-        if self.guard_locks is not None:
-            self.guard_locks.forget(table.path)
+        if self.keeper is not None:
+            self.keeper.forget(table.path)
 
     def remove_unneeded(self, table: Resource) -> bool:
         """Remove the guards of *table*, unless it declares a lock manager between which and ours it does not move.
@@ -186,8 +186,8 @@ class Guards:
 
     def close(self) -> None:
         """Extend the guards no more. They stay."""
-        if self.guard_locks is not None:
-            self.guard_locks.close()
+        if self.keeper is not None:
+            self.keeper.close()
 
 
 class GuardLocks:

@@ -72,7 +72,7 @@ class MetastoreLocks:
     @property
     def guard_manager(self) -> HmsLockManager | None:
         """The metastore's locks where tables are guarded there, and locked elsewhere alone; else None."""
-        is_guarded = self.guards.guard_locks is not None and self.common_lock.own is None
+        is_guarded = self.guards.keeper is not None and self.common_lock.own is None
         return self.common_lock.manager if is_guarded else None
 
     def _open(self) -> HandoverLockManager:
@@ -123,7 +123,7 @@ class MetastoreLocks:
         )
         guarded = GuardedTables(self._pointers, self._metadata, impl)
         self.guards = Guards(
-            self._guard_locks(guarded, impl),
+            self._guard_keeper(guarded, impl),
             impl=impl,
             metadata=self._metadata,
             common_lock=self.common_lock,
@@ -133,7 +133,7 @@ class MetastoreLocks:
         )
         self.guard_locks = GuardLocks(self.common_lock, guarded)
 
-    def _guard_locks(self, tables: GuardedTables, impl: str) -> HmsGuards | None:
+    def _guard_keeper(self, tables: GuardedTables, impl: str) -> HmsGuards | None:
         """Return the guards of tables that declare *impl*; None where none are needed, or wanted."""
         settings = self._settings
         if not settings.hive_guard or settings.lock_impl in (*COMMON_LOCK, NoneLockManager.name):
