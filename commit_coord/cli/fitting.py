@@ -58,7 +58,7 @@ class FittingTable:
     Args:
         columns: From left to right.
         title: A line above it, if any.
-        empty: What stands behind the title if there are no rows.
+        empty: The text after the title if there are no rows.
         rows: A text for each column.
     """
 

@@ -304,7 +304,7 @@ def _unlock_arguments(catalog: CoordinatedCatalog, what: str) -> dict[str, Any]:
 
 
 def _nothing_to_free(catalog: CoordinatedCatalog, what: str) -> CommandFailed:
-    """Return the error about a resource on which only requests stand that *unlock* spares."""
+    """Return the error about a resource on which there are only requests that *unlock* spares."""
     arguments = _unlock_arguments(catalog, what)
     helpful = [
         option

@@ -7,7 +7,7 @@ one's schema, codec and sync marker. So the new list is: a new header, the old b
 Small blocks would pile up, one an append, so every ``_FOLD`` of them are folded into one.
 
 A block of no records is left out. PyIceberg writes one where a snapshot has no manifests, and its reader takes it for
-the end of the file: what stood behind it would be in no scan.
+the end of the file: what comes after it would be in no scan.
 """
 
 from __future__ import annotations

@@ -221,7 +221,7 @@ class Overwrites:
                     break
                 behind.append(version)
         except Exception:
-            # What was cut off the log can't be read any more, and it may have stood in there.
+            # The beginning of the log was cut off, and the commit may have been in there.
             if fast_metadata.sequence_number(found) >= fast_metadata.sequence_number(ours):
                 logger.debug("the history of %s can't be read back to %s", table_name(table), known, exc_info=True)
                 return None

@@ -88,7 +88,7 @@ def of_table(raw: Json, known: frozenset[str]) -> Unknown:
 
 
 def of_schema(raw: Json) -> Mapping[ObjectKey, Unknown]:
-    """Return what is not known in *raw*, a schema, as it stands below its table."""
+    """Return what is not known in *raw*, a schema, as it is in the JSON of its table."""
     return _of({"schemas": [raw]}, _TABLE).below
 
 

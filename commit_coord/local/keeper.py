@@ -96,7 +96,7 @@ def default_folder() -> Path:
     """Return the temporary folder of this user's stack; it need not be there.
 
     Raises:
-        ConfigError: Somebody else has put something there.
+        ConfigError: There are other files.
     """
     folder = Path(tempfile.gettempdir()) / f"commit-coord-local-{os.getuid()}"
     if folder.is_symlink() or (folder.exists() and (folder.stat().st_uid != os.getuid() or not folder.is_dir())):

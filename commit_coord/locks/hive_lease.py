@@ -1,9 +1,9 @@
-"""Leases as Hive's proposal has them: locks that somebody has for a time, known by a number that anybody may use.
+"""Leases as Hive's proposal has them: locks that a user has for a time, known by a number that every client may use.
 
 Theory of operation
     A lease is a request of the ``lease`` lock manager in the operation scope, so leases, operations and LOCK statements
-    stand in the same queues, exclude each other by Hive's hierarchy, and are listed together. What makes it a lease is
-    a row beside the request: which objects were asked for (the request also has their parents) and since when. Its id
+    are in the same queues, exclude each other by Hive's hierarchy, and are listed together. What makes it a lease is
+    a second row for the request: which objects were asked for (the request also has their parents) and since when. Its id
     is the place of its request, which grows with every request of the catalog and is never given twice.
 
     ``grab_lease`` acquires as any operation does, in a fair queue, and is cleaned up as any operation is if its process

@@ -216,7 +216,7 @@ class Space:
             if ticket := self._tickets.get(request_id):
                 ticket.taken = False
         # 1. A takes the offer of B, and carries it out.   2. A is freed by force, and not told yet; B is granted.
-        # 3. A settles. If that ended B's request, a third one would be granted beside B.
+        # 3. A settles. If that ended B's request, a third one would be granted while B holds.
         if self._tickets.get(holder.request.request_id) is not holder:
             return
         for request_id in done:

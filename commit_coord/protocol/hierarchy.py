@@ -2,7 +2,7 @@
 
 Theory of operation
     An operation works on a table, on partitions of it, or on a database. :data:`COMMANDS` says on what its lock
-    stands and in which mode. Parents are not in the table: who locks a partition in any mode holds S on all
+    is and in which mode. Parents are not in the table: who locks a partition in any mode holds S on all
     its prefixes and on the table, and :meth:`~commit_coord.model.LockRequest.of` adds them. So the manual's row
     ``alter table T1 partition P1 concatenate: X on T1.P1`` holds S on T1 too, by the manual's own rule.
 

@@ -174,7 +174,7 @@ def error_answer(error: Exception) -> HttpAnswer:
             )
             logger.error("a request ended in %s: %s", kind, error, exc_info=None if is_expected else error)
         return _answer(status, kind, _message(error), error)
-    logger.error("a request ended in an error that nobody expected", exc_info=error)
+    logger.error("a request ended in an unexpected error", exc_info=error)
     text = f"{type(error).__name__}; the server's log says more"
     return _answer(HTTPStatus.INTERNAL_SERVER_ERROR, "InternalServerError", text, error)
 

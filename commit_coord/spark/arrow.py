@@ -64,12 +64,12 @@ ChildLookup = ByName | I.IcebergType
 
 
 def shape(array: pa.Array, wanted: pa.DataType, kind: I.IcebergType, path: str, have: ChildLookup) -> pa.Array:
-    """Return *array* as Arrow type *wanted*, which stands for *kind*: without loss, at every level.
+    """Return *array* as Arrow type *wanted*, which represents *kind*: without loss, at every level.
 
     Args:
         array: What there is.
         wanted: What it becomes.
-        kind: What *wanted* stands for.
+        kind: The Iceberg type that *wanted* represents.
         path: Of the column, for messages.
         have: Where children are found; with ``ByName`` nulls in required fields are refused as well.
 

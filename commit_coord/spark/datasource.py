@@ -180,9 +180,9 @@ def _options_in(schema: T.StructType) -> dict[str, str]:
 
 
 def _harmless(options: Mapping[str, str]) -> dict[str, str]:
-    """Return *options* if all of them may stand in the metadata of columns.
+    """Return *options* if all of them may be in the metadata of columns.
 
-    Spark shows these to whoever reads the table, and writes them into files: they are no place for a password.
+    Spark shows these to everybody who reads the table, and writes them into files. So they must contain no password.
     """
     if refused := sorted(options.keys() - TABLE_OPTIONS):
         raise ConfigError(
@@ -308,7 +308,7 @@ class CommitCoordDataSource(DataSource):
         if mode == "append" and not isinstance(bounds, AlwaysTrue):
             raise ConfigError("overwrite-filter has no meaning for an append", key="overwrite-filter", value=bounds)
         request = request_uuid(given.get("request-id") or str(uuid.uuid4()))
-        # Before anything refuses: whoever repeats what has landed is told so, whatever became of the table.
+        # Before any check: if the request has landed, its repeat succeeds, whatever has become of the table.
         if given.get("request-id") is not None and given.open()[1].find_commit(request) is not None:
             return LandedWriter()
         table = given.open_to_write(schema)

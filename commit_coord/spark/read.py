@@ -165,7 +165,7 @@ def _chosen(df: DataFrame, columns: Sequence[str]) -> DataFrame:
 
 
 def _number_of_rows(tasks: Iterable[FileScanTask]) -> int | None:
-    """Return how many rows *tasks* read by what the manifests say; None where it can't be told from them.
+    """Return how many rows *tasks* read by what the manifests say; None where they do not show it.
 
     Deletes or a filter remove some, or a manifest does not know: some writers then say -1.
     """
@@ -365,7 +365,7 @@ def _rows(
     condition: BooleanExpression,
     tag: str,
 ) -> DataFrame:
-    """Return the rows of *tasks* that match *condition*, under the names of *schema*; *tag* stands in its plan."""
+    """Return the rows of *tasks* that match *condition*, under the names of *schema*; its plan contains *tag*."""
     layouts = _layouts(metadata, io, tasks)
     parquet, arrow = _divide(metadata, schema, tasks, layouts)
     parts = []

@@ -1,4 +1,4 @@
-"""Proves that a form was sent from a page of this server, and not from a page that somebody else has made."""
+"""Proves that a form was sent from a page of this server, and not from a page of another server."""
 
 from __future__ import annotations
 

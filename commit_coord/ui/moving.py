@@ -64,7 +64,7 @@ def move(
     """Bring *table* from *state* to the phase *target*; blocks while the metastore's locks are watched.
 
     Raises:
-        Changed: Meanwhile the server stops, or somebody else has moved the table.
+        Changed: Meanwhile the server stops, or another client has moved the table.
     """
     from commit_coord.catalog.hive import CoordinatedHiveCatalog
     from commit_coord.catalog.migration import Migration
@@ -75,5 +75,5 @@ def move(
     if is_stopping():
         raise Changed("Nothing was changed: the server stops.")
     if State.of(place.catalog.load_table(table).properties) != state:
-        raise Changed("Nothing was changed: somebody else has moved the table meanwhile.")
+        raise Changed("Nothing was changed: another client has moved the table meanwhile.")
     return migration.move(table, target, seen=seen, window_s=WINDOW_S)

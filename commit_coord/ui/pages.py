@@ -108,7 +108,7 @@ class Pages:
             logger.warning("a page can't be shown: %s", error)
             return self._message(visit, HTTPStatus.SERVICE_UNAVAILABLE, without_passwords(str(error)))
         except Exception:
-            logger.exception("a page ended in an error that nobody expected")
+            logger.exception("a page ended in an unexpected error")
             message = "Something unexpected happened; the server's log says more."
             return self._message(visit, HTTPStatus.INTERNAL_SERVER_ERROR, message)
 

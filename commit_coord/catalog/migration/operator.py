@@ -39,7 +39,7 @@ _TOGETHER = 4
 """Tables that are moved at one time."""
 
 _TRIES = 5
-"""Times that a step is begun anew, because somebody else has changed the phase meanwhile."""
+"""Times that a step is begun anew, because another operator has changed the phase meanwhile."""
 
 
 class Migration:
@@ -314,7 +314,7 @@ class Migration:
         self._tell(table, state, phase, "done", self._why)
 
     def _see_to_guard(self, table: Identifier) -> None:
-        """Have the guard stand where the phase asks for it, and nowhere else."""
+        """Set the guard where the phase asks for it, and remove it elsewhere."""
         resource = Resource.table(table)
         deadline = self._clock.now() + self._locks.settings.acquire_timeout_ms / 1000
         with self._locks.sides.latched_in_zookeeper(resource, "guard", deadline=deadline):

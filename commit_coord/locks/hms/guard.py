@@ -1,4 +1,4 @@
-"""Guards: standing locks in a Hive Metastore for tables whose writers exclude each other elsewhere.
+"""Guards: permanent locks in a Hive Metastore for tables whose writers exclude each other elsewhere.
 
 Theory of operation
     A writer that knows nothing but the metastore's EXCLUSIVE lock carries no condition with its alter, so it overwrites
@@ -83,7 +83,7 @@ class HmsGuards:
     """The guards that this process extends.
 
     Args:
-        metastore: Where they stand.
+        metastore: Has their locks.
         statement: Shown to those who wait for them.
         interval_ms: A guard that was confirmed less than this time ago is not extended again.
         clock: Time and chance.

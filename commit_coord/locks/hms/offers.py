@@ -20,7 +20,7 @@ A holder that comes late
     1. A takes the offer of B and stalls; its lease ends.   2. B is granted the latch. It finds the mark that A wrote.
     So it does not know whether A has published its attempt, and looks in the table.   3. A goes on, and swaps. That
     fails if B has swapped, because each swap compares.   4. A writes an outcome. B holds the latch and does not look at
-    it. If A removed B's lock instead, the next request would be granted the latch beside B.
+    it. If A removed B's lock instead, the next request would be granted the latch while B holds it.
 
     A writes an outcome only if its lease is still live. Else it could return an offer that another holder has taken:
     1. A looks for a mark on B's offer, finds none, and stalls; its lease ends.   2. C is granted the latch and takes

@@ -77,7 +77,7 @@ class HmsBlocker(Blocker):
     """The nearest blocker, with what decides when to ask again."""
 
     ahead: int
-    """How many requests stand in the way."""
+    """How many requests block this one."""
     turns: int
     """How many holders come before this request, if each publishes what those behind it offer."""
     first: int

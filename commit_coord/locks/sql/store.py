@@ -39,7 +39,7 @@ class Connection(ABC):
 
     @abstractmethod
     def reach(self) -> None:
-        """Return once the database is open, as far as that can be told without asking it.
+        """Return once the database is open, as far as that can be known without a question to it.
 
         Raises:
             LockServiceUnavailable: It can't be opened. Nothing was sent.

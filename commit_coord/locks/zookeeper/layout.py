@@ -25,7 +25,7 @@ Theory of operation
         /commit-coord/<namespace>/journal/entries/<request id>
         /commit-coord/<namespace>/journal/expiry/<span>/<request id>
 
-    In all these paths, ``<namespace>`` stands for ``<namespace>@<space>`` if the catalog has a space.
+    In all these paths, ``<namespace>`` is ``<namespace>@<space>`` if the catalog has a space.
 
     One ``multi`` creates all nodes of a request. The node below ``requests`` is the *marker* of the request: it is
     created and deleted together with the locks, and no other node can have its name. So the marker shows whether a

@@ -62,7 +62,7 @@ def faults_of_document(now: Observed, before: Observed | None) -> Iterator[str]:
             yield "two fields of a partition spec have one id"
     for name, ref in raw.get("refs", {}).items():
         if ref["snapshot-id"] not in now.snapshots:
-            yield f"{name} stands at a snapshot that is gone"
+            yield f"{name} refers to a snapshot that is gone"
 
 
 def _given_once(now: Observed) -> Iterator[str]:
