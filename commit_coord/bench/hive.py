@@ -1,4 +1,4 @@
-"""Acknowledged appends a second on one Hive Metastore: ours beside PyIceberg's and Iceberg Java's ``HiveCatalog``.
+"""Acknowledged appends a second on one Hive Metastore: ours, PyIceberg's and Iceberg Java's ``HiveCatalog``.
 
 All share one metastore, 2.3.10 on Derby; cells run one after the other. A peer runs with its defaults, and *tuned*:
 with short waits and many tries.

@@ -200,7 +200,7 @@ def _told(found: dict[str, Any]) -> str:
 
 
 def _bars(cells: Sequence[dict[str, Any]], idle: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return what the figures say: after beside before."""
+    """Return what the figures say: before and after."""
     found = {(cell["kind"], cell["writers"]): cell for cell in cells}
     bars: dict[str, Any] = {}
     for writers in sorted({cell["writers"] for cell in cells}):

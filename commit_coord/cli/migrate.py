@@ -54,7 +54,7 @@ _WAIT = Annotated[
 ]
 
 _AGAIN = 1.0
-"""Seconds between two tries of ``--wait``, beside the window."""
+"""Seconds between two tries of ``--wait``, in addition to the window."""
 
 
 @migrate.command()

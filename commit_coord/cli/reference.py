@@ -48,7 +48,7 @@ def render() -> str:
         "| --- | --- |",
         *(f"| {int(code)} | {text} |" for code, text in MEANINGS.items()),
         "",
-        "An error is one line, `error: …`, and says what to do. The line above an error in a statement is the line of the",
+        "An error is one line, `error: …`, and says what to do. Above an error in a statement is the line of the",
         "statement, with a caret under the place. `--debug` shows the traceback as well.",
         "What each error of the library means is in [errors.md](errors.md).",
     ]

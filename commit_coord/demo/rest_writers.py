@@ -58,7 +58,7 @@ _UNSURE = 20
 """How often it is looked for a commit with an unknown outcome."""
 
 _QUICK = {"lock-check-min-wait-time": "0.05", "lock-check-max-wait-time": "0.2", "lock-check-retries": "1000"}
-"""Seconds. With PyIceberg's own times it waits for half a minute beside others."""
+"""Seconds. With PyIceberg's own times it waits for half a minute while others write."""
 
 _BLIND = {"header.X-Commit-Coord-Append": "blind"}
 """Catalog property of clients that only append rows that depend on no others."""

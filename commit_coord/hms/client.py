@@ -1,6 +1,6 @@
 """A client of a Hive Metastore: its calls for tables and databases; those for locks are in ``locks``.
 
-Names are folded to lower case here, as the servers keep them; their lock tables up to 2.3 would treat them as different.
+Names are folded to lower case here, as the servers keep them; lock tables up to 2.3 would treat them as different.
 What a table or database looks like stays Thrift's: PyIceberg's ``HiveCatalog`` makes and reads these objects. So the
 methods have Thrift's names, and the client can be used where ``HiveCatalog`` expects an open Thrift client.
 """

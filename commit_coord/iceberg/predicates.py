@@ -207,9 +207,9 @@ def _asked_of_floats(condition: Any) -> Any:
             return floats if floats != AlwaysTrue() else NotNull(term=term)  # it is in no empty set
         case LiteralPredicate(term=term, literal=literal) if not _is_float(literal.value):
             below, above = _nearest_floats(literal.value)
-            operator, beside = _BETWEEN_FLOATS.get(type(condition), (None, 0))
+            operator, side = _BETWEEN_FLOATS.get(type(condition), (None, 0))
             if operator is not None:
-                return operator(term, literal=(below, above)[beside])
+                return operator(term, literal=(below, above)[side])
             return NotNull(term=term) if isinstance(condition, NotEqualTo) else AlwaysFalse()
     return condition
 

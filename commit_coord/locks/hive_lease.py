@@ -3,8 +3,8 @@
 Theory of operation
     A lease is a request of the ``lease`` lock manager in the operation scope, so leases, operations and LOCK statements
     are in the same queues, exclude each other by Hive's hierarchy, and are listed together. What makes it a lease is
-    a second row for the request: which objects were asked for (the request also has their parents) and since when. Its id
-    is the place of its request, which grows with every request of the catalog and is never given twice.
+    a second row for the request: which objects were asked for (the request also has their parents) and since when.
+    Its id is the place of its request, which grows with every request of the catalog and is never given twice.
 
     ``grab_lease`` acquires as any operation does, in a fair queue, and is cleaned up as any operation is if its process
     ends meanwhile. Granted, the request is given the length that was asked for, and its process is forgotten: from

@@ -3,8 +3,8 @@
 Spark runs every method in another worker process, which has the driver plan
 (:mod:`commit_coord.spark.registered`): what one step knows, the next one learns from the pickled writer and from the
 messages of the tasks alone. After a ``commit()`` that raised or whose process died, Spark calls
-``abort()``. It may follow a commit that has landed, or that will land, so ``commit()`` leaves a mark beside the
-files before it begins, and ``abort()`` deletes them only without the mark or when the commit was refused for good.
+``abort()``. It may follow a commit that has landed, or that will land, so ``commit()`` leaves a mark next to
+the files before it begins, and ``abort()`` deletes them only without the mark or when the commit was refused for good.
 """
 
 from __future__ import annotations

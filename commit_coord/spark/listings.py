@@ -1,6 +1,6 @@
 """Locks and leases as DataFrames: ``spark.read.format("commit_coord.locks")`` and ``.leases``.
 
-A listing is read when Spark plans the query, in a Python worker beside the driver, as any other client of the service
+A listing is read when Spark plans the query, in a Python worker of the driver, as any other client of the service
 would read it; the tasks only carry its rows, and the DataFrame keeps them: ``load()`` again for a new look. To add one:
 a name, its columns, and a function that returns their rows (see :data:`LISTINGS`).
 """

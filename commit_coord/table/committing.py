@@ -126,7 +126,8 @@ class Committing:
             yield
         except Exception as error:
             raise CommitStateUnknown(
-                "the commit landed, and an unexpected error came after it; load the table again, do not repeat the commit",
+                "the commit landed, and an unexpected error came after it; load the table again, do not "
+                "repeat the commit",
                 table=table_name(self._request.table),
                 request_id=self._request.id,
             ) from error

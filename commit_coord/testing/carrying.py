@@ -1,7 +1,7 @@
 """The part of the lock contract that concerns offers: what waits may be carried out by the holder before it.
 
-To be inherited together with :class:`~commit_coord.testing.contract.LockContract`, with the same fixture ``service``: the one
-contract for what carries, the other for the rest.
+A test class inherits it together with :class:`~commit_coord.testing.contract.LockContract`, with the same fixture
+``service``: the one contract for what carries, the other for the rest.
 """
 
 from __future__ import annotations
@@ -361,7 +361,7 @@ class CarryingContract(_TwoClients):
         """What it took may be held by its owner by now, who must not lose it to a late answer.
 
         1. A takes the offers of B and C, does them, and is stopped.   2. It is freed; B is granted.
-        3. A goes on, and settles what it took.   4. If that ended B's request, a fourth one would be granted while B holds.
+        3. A goes on, and settles what it took.   4. If that ended B's request, a fourth one would be granted, too.
         """
         holder = manager.acquire(latch(), deadline=soon())
         b, c = in_line(other, "b", "c")

@@ -1,7 +1,8 @@
 """Decides whether what was observed, in a simulation or on real servers, keeps the promises.
 
 Evidence is plain values: what was asked and answered, what is in the table, who held which locks. Each ``check_…``
-returns what does not hold, in words; nothing is the proof. Each begins with the name that is in bold in ``docs/guarantees.md``.
+returns what does not hold, in words; nothing is the proof. Each begins with a name that is in bold in
+``docs/guarantees.md``.
 """
 
 from __future__ import annotations

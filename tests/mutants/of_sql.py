@@ -92,7 +92,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "sql-between-two-values-of-a-type",
         "sql/where/binding.py",
-        '            operator = _BESIDE[operator in {"<", "<="}, side]\n',
+        '            operator = _NEAREST[operator in {"<", "<="}, side]\n',
         "            pass\n",
         f"{_ROWS}test_where_has_three_truth_values",
     ),

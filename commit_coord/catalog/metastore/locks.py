@@ -154,7 +154,7 @@ class MetastoreLocks:
         )
 
     def close(self) -> None:
-        """Extend the guards no more, and close the lock manager that was opened beside the catalog's own, if any."""
+        """Extend the guards no more, and close the second lock manager, if one was opened."""
         try:
             self.guards.close()
         finally:

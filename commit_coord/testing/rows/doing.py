@@ -84,7 +84,7 @@ Written = tuple[list[Any], int]
 
 @dataclass
 class Doing:
-    """What operations need beside the table.
+    """What operations need in addition to the table.
 
     Args:
         folder: For files that lie outside of the table.
