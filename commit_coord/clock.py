@@ -30,7 +30,7 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's clocks.
 
-    ``now`` is CLOCK_BOOTTIME where the system has it: CLOCK_MONOTONIC stands still while a laptop or a
+    ``now`` is CLOCK_BOOTTIME where the system has it: CLOCK_MONOTONIC stops while a laptop or a
     virtual machine is suspended, and a lease would look alive after it expired.
     """
 

@@ -220,9 +220,9 @@ def this_owner(statement: str = "", application: str = "") -> Owner:
     )
 
 
-def _text(said: str) -> str:
-    """Return *said* as every service can store it: the name of a program may be any bytes, a statement any string."""
-    return said.encode("utf-8", "replace").decode().replace("\0", "?")
+def _text(text: str) -> str:
+    """Return *text* as every service can store it: the name of a program may be any bytes, a statement any string."""
+    return text.encode("utf-8", "replace").decode().replace("\0", "?")
 
 
 def _own_name() -> str:

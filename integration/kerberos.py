@@ -9,7 +9,7 @@ from pathlib import Path
 
 from commit_coord.errors import MetastoreUnavailable
 from commit_coord.hms.client import MetastoreClient
-from commit_coord.hms.connection import Access
+from commit_coord.hms.connection import MetastoreAccess
 from commit_coord.local import HiveMetastore, PostgresServer
 from commit_coord.local.hms import hadoop_site
 from commit_coord.local.server import LOOPBACK, LocalServer
@@ -115,7 +115,7 @@ class KerberosMetastore(HiveMetastore):
         if self._making_lock_tables:
             return super().healthy()
         try:
-            with MetastoreClient(self.uri, Access(timeout_ms=2_000, kerberos_service=SERVICE)) as client:
+            with MetastoreClient(self.uri, MetastoreAccess(timeout_ms=2_000, kerberos_service=SERVICE)) as client:
                 return "default" in client.get_all_databases()
         except MetastoreUnavailable:
             return False

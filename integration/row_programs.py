@@ -32,16 +32,16 @@ def on_spark(seeds: Sequence[int]) -> tuple[list[str], Counter[str], list[str]]:
     from commit_coord.testing.rows.spark_client import SparkRig
 
     with ExitStack() as stack:
-        said: list[str] = []
+        reports: list[str] = []
         done = many.run_many(
-            seeds, 1, lambda one: said.append(f"{one.seed} {one.text}\n{one.program}"), SparkRig(stack)
+            seeds, 1, lambda one: reports.append(f"{one.seed} {one.text}\n{one.program}"), SparkRig(stack)
         )
-    return list(done.kinds), Counter(done.counts), said
+    return list(done.kinds), Counter(done.counts), reports
 
 
 def read_by_all(folder: Path, seeds: Sequence[int]) -> tuple[int, list[str], list[str]]:
     """Run programs, and have every engine read their tables; return how many, findings, and differences."""
-    said: list[str] = []
+    reports: list[str] = []
     made, findings = kept.run_and_keep(folder, seeds)
-    differences = kept.read_all(folder, list(ENGINES), said.append)
-    return made, findings, said if differences else []
+    differences = kept.read_all(folder, list(ENGINES), reports.append)
+    return made, findings, reports if differences else []

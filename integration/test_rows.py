@@ -15,8 +15,8 @@ pytestmark = pytest.mark.timeout(1800)
 
 
 def _findings(folder: Path, place: far.Place, seeds: range, *, apart: bool) -> tuple[int, str]:
-    said: list[str] = []
-    return far.run_programs(folder / "clients", seeds, place, apart=apart, say=said.append), "\n".join(said)
+    reports: list[str] = []
+    return far.run_programs(folder / "clients", seeds, place, apart=apart, say=reports.append), "\n".join(reports)
 
 
 @pytest.mark.hms
@@ -31,24 +31,24 @@ def test_rows_are_right_on_a_metastore(tmp_path: Path, locks: str, apart: bool, 
         keepers: ZooKeeperEnsemble = request.getfixturevalue("zookeeper")
         ensemble = keepers.connect_string
     place = far.hive(metastore.uri, tmp_path, locks, ensemble)
-    findings, said = _findings(tmp_path, place, range(900, 906), apart=apart)
+    findings, reports = _findings(tmp_path, place, range(900, 906), apart=apart)
 
-    assert not findings, said
+    assert not findings, reports
 
 
 def test_rows_are_right_with_clients_in_processes(tmp_path: Path) -> None:
     """Leases on SQLite; the same seeds with clients in one process are run by ``make rows``."""
-    findings, said = _findings(tmp_path, far.sqlite(tmp_path), range(900, 908), apart=True)
+    findings, reports = _findings(tmp_path, far.sqlite(tmp_path), range(900, 908), apart=True)
 
-    assert not findings, said
+    assert not findings, reports
 
 
 @pytest.mark.spark
 def test_rows_are_right_with_a_client_on_spark() -> None:
     """``make rows ARGS=--spark``: DataFrames and streams, by the functions and the format, raced by other clients."""
-    kinds, counts, said = apart(on_spark, range(202611240000, 202611240000 + 20))
+    kinds, counts, reports = apart(on_spark, range(202611240000, 202611240000 + 20))
 
-    assert all(kind.startswith(ALONE) for kind in kinds), "\n\n".join(said)
+    assert all(kind.startswith(ALONE) for kind in kinds), "\n\n".join(reports)
     assert min(counts[f"{kind} landed"] for kind in ("SparkWrite", "SparkSelect")) > 2
     assert min(counts[f"read by Spark's {way}"] for way in ("read_table", "row_filter", "filter", "format")) > 2
 

@@ -11,7 +11,7 @@ import uuid
 import pytest
 
 from commit_coord.hms.client import MetastoreClient
-from commit_coord.hms.connection import Access, NoSuchLock
+from commit_coord.hms.connection import MetastoreAccess, NoSuchLock
 from commit_coord.hms.locks import LockPart, LockType
 from commit_coord.local import HiveMetastore
 from commit_coord.locks.hms.names import Agent
@@ -36,7 +36,7 @@ def neighbour(request: pytest.FixtureRequest) -> None:
 
 
 def _plant(server: HiveMetastore) -> None:
-    with MetastoreClient(server.uri, Access(timeout_ms=int(PATIENCE * 1000))) as client:
+    with MetastoreClient(server.uri, MetastoreAccess(timeout_ms=int(PATIENCE * 1000))) as client:
         try:
             for lock_id in _planted[server.uri]:
                 client.heartbeat(lock_id)

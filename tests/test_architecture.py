@@ -108,6 +108,37 @@ def test_classes_are_small() -> None:
     assert large == reasons
 
 
+_OF_SEVERAL_CLASSES: dict[str, str] = {}
+"""Names that two classes or type aliases of the product may share, and why."""
+
+
+def defined(tree: ast.Module) -> list[str]:
+    """Return the public classes and type aliases at the top of a module."""
+    names = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and isinstance(node.value, (ast.Subscript, ast.BinOp)):
+            names += [
+                name.id for name in node.targets if isinstance(name, ast.Name) and re.match("[A-Z][a-z]", name.id)
+            ]
+    return [name for name in names if not name.startswith("_")]
+
+
+def test_one_name_for_one_class() -> None:
+    """A reader who meets the name of a class or of a type alias does not have to ask which one is meant."""
+    places: dict[str, list[str]] = {}
+    for path, text in texts().items():
+        if (
+            path.suffix == ".py"
+            and path.parts[0] == "commit_coord"
+            and path.parts[1] not in {"testing", "bench", "demo"}
+        ):
+            for name in defined(ast.parse(text)):
+                places.setdefault(name, []).append(path.as_posix())
+    several = {name: found for name, found in places.items() if len(found) > 1}
+    assert {name: found for name, found in several.items() if name not in _OF_SEVERAL_CLASSES} == {}
+    assert set(_OF_SEVERAL_CLASSES) <= set(several), "an exception that nothing needs any more"
+
+
 def test_top_level() -> None:
     """What stands at the top is agreed; everything else has a place below."""
     top = {path.parts[0] for path in files()}

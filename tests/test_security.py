@@ -21,9 +21,9 @@ from commit_coord.local import HiveMetastore, PostgresServer
 from commit_coord.locks.handover import HandoverLockManager
 from commit_coord.locks.registry import create_lock_manager
 from commit_coord.locks.sql.requests import stored
-from commit_coord.locks.zookeeper.access import Access
+from commit_coord.locks.zookeeper.access import EnsembleAccess
 from commit_coord.model import JournalEntry, LockMode, LockRequest, LockScope, Owner, Resource
-from commit_coord.spark.holder import Answer, Holder
+from commit_coord.spark.holder import DriverService, PlanAnswer
 from commit_coord.testing.contract import Service, soon
 from tests.catalog.kit import Kit, ids, kit, row_ids
 
@@ -170,8 +170,10 @@ SPILLS: dict[str, Callable[[], Any]] = {
     "a password behind": lambda: create_lock_manager(
         "lease", f"postgresql://u@127.0.0.1:1/d?password={SECRET}"
     ).locks(),
-    "an ACL that is none": lambda: Access(hosts="h", acl=f"digest:u:{SECRET}"),
-    "ZooKeeper's access": lambda: Access(hosts="h", auth="digest", user="u", password=SECRET, tls_key_password=SECRET),
+    "an ACL that is none": lambda: EnsembleAccess(hosts="h", acl=f"digest:u:{SECRET}"),
+    "ZooKeeper's access": lambda: EnsembleAccess(
+        hosts="h", auth="digest", user="u", password=SECRET, tls_key_password=SECRET
+    ),
     "a catalog's database": lambda: commit_coord.load_catalog("c", uri=f"coord+postgresql://u:{SECRET}@127.0.0.1:1/db"),
     "a catalog's port": lambda: commit_coord.load_catalog("c", uri=f"coord+postgresql://u:{SECRET}@h:port/db"),
     "a catalog's kind": lambda: commit_coord.load_catalog("c", uri=f"coord+mysql://u:{SECRET}@h/db"),
@@ -230,7 +232,7 @@ def mode(path: str | Path) -> int:
 
 
 def test_the_socket_of_a_spark_driver_is_its_users_alone() -> None:
-    holder = Holder(lambda: False, lambda *_: Answer(None))
+    holder = DriverService(lambda: False, lambda *_: PlanAnswer(None))
     try:
         assert mode(Path(holder.address.path).parent) == 0o700
         assert len(holder.address.key) == 32

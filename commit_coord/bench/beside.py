@@ -118,7 +118,9 @@ def _measured(root: Path, suite: str, options: Sequence[str]) -> Mapping[str, An
         path = Path(results, "results.json")
         measured = orjson.loads(path.read_bytes()) if path.exists() else {}
         if done.returncode not in (0, 1) or suite not in measured:
-            raise ConfigError("benchmark failed", checkout=root, suite=suite, said=(done.stderr or done.stdout)[-1000:])
+            raise ConfigError(
+                "benchmark failed", checkout=root, suite=suite, output=(done.stderr or done.stdout)[-1000:]
+            )
         found: Mapping[str, Any] = measured[suite]
         return found
 
@@ -126,10 +128,13 @@ def _measured(root: Path, suite: str, options: Sequence[str]) -> Mapping[str, An
 def _ensure_checkout(root: Path) -> None:
     if not root.is_dir():
         raise ConfigError("folder not found", key="--beside", value=root)
-    said = _python(root, "-c", "import commit_coord; print(commit_coord.__file__)")
-    if said.returncode or root not in Path(said.stdout.strip()).parents:
+    output = _python(root, "-c", "import commit_coord; print(commit_coord.__file__)")
+    if output.returncode or root not in Path(output.stdout.strip()).parents:
         raise ConfigError(
-            "not a checkout of commit_coord that can be measured", key="--beside", value=root, said=said.stderr[-500:]
+            "not a checkout of commit_coord that can be measured",
+            key="--beside",
+            value=root,
+            output=output.stderr[-500:],
         )
 
 
@@ -147,7 +152,7 @@ def _python(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def _commit(root: Path) -> str:
     """Return which commit is checked out in *root*, as git names it."""
-    said = subprocess.run(
+    output = subprocess.run(
         ["git", "-C", root, "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
     )
-    return said.stdout.strip() or root.name
+    return output.stdout.strip() or root.name

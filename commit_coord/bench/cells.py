@@ -61,7 +61,7 @@ def measure(
     fleet: WarmWorkers | None = None,
     locks: Callable[[Catalog], int] = locks_left,
     placed: Callable[[str], None] = lambda _: None,
-    beside: Callable[[float], None] = lambda _: None,
+    meanwhile: Callable[[float], None] = lambda _: None,
 ) -> dict[str, Any]:
     """Measure one cell on new tables and look at them afterwards.
 
@@ -78,7 +78,7 @@ def measure(
         fleet: Whose processes write; None starts new ones, as the contender's writers have to be in another language.
         locks: Says how many locks are left.
         placed: Told of each table when it is there.
-        beside: Called while they write, with the moment of their start.
+        meanwhile: Called while they write, with the moment of their start.
 
     Raises:
         WriterFailed: A writer ended, or its last append did not.
@@ -103,10 +103,10 @@ def measure(
     ]
     timeout_s = seconds + _PATIENCE_S
     if fleet is not None and contender.command == PYTHON:
-        answers = fleet.run(specs, timeout_s=timeout_s, beside=beside)
+        answers = fleet.run(specs, timeout_s=timeout_s, meanwhile=meanwhile)
     else:
         command = contender.command
-        answers = run_together("append_for_a_while", specs, timeout_s=timeout_s, command=command, beside=beside)
+        answers = run_together("append_for_a_while", specs, timeout_s=timeout_s, command=command, meanwhile=meanwhile)
     found = [inspect(catalog, name) for name in names]
     acknowledged = sum(answer["acknowledged"] for answer in answers)
     added = sum(finding.snapshots - history.snapshots for finding in found)

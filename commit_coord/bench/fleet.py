@@ -65,11 +65,11 @@ class WarmWorkers:
         specs: Sequence[Mapping[str, Any]],
         *,
         timeout_s: float,
-        beside: Callable[[float], None] = lambda _: None,
+        meanwhile: Callable[[float], None] = lambda _: None,
     ) -> list[Any]:
         """Have one worker prepare each of *specs*, start them at one moment, return their answers.
 
-        Meanwhile *beside* is called, with the moment of the start.
+        Meanwhile *meanwhile* is called, with the moment of the start.
         """
         workers = self._workers[: len(specs)]
         try:
@@ -77,7 +77,7 @@ class WarmWorkers:
                 worker.send({"spec": spec})
             for worker in workers:
                 worker.receive(_READY_S)
-            return _at_one_moment(workers, timeout_s, beside)
+            return _at_one_moment(workers, timeout_s, meanwhile)
         except WriterFailed:
             # A worker that has not answered yet would answer the next run.
             self._end()
@@ -111,7 +111,7 @@ def run_together(
     *,
     timeout_s: float,
     command: Sequence[str] = PYTHON,
-    beside: Callable[[float], None] = lambda _: None,
+    meanwhile: Callable[[float], None] = lambda _: None,
 ) -> list[Any]:
     """Do as :meth:`WarmWorkers.run`, with a new worker for each of *specs*."""
     workers: list[Worker] = []
@@ -119,17 +119,17 @@ def run_together(
         workers += [Worker(task, spec, command) for spec in specs]
         for worker in workers:
             worker.receive(_READY_S)
-        return _at_one_moment(workers, timeout_s, beside)
+        return _at_one_moment(workers, timeout_s, meanwhile)
     finally:
         for worker in workers:
             worker.close()
 
 
-def _at_one_moment(workers: Sequence[Worker], timeout_s: float, beside: Callable[[float], None]) -> list[Any]:
+def _at_one_moment(workers: Sequence[Worker], timeout_s: float, meanwhile: Callable[[float], None]) -> list[Any]:
     start = time.monotonic() + _LEAD_S
     for worker in workers:
         worker.send({"start": start})
-    beside(start)
+    meanwhile(start)
     return [worker.receive(timeout_s) for worker in workers]
 
 

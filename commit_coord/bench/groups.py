@@ -1,4 +1,4 @@
-"""One swap for all that wait, beside one swap for each: ``commit.group.max-size`` at its default, and 1.
+"""One swap for all that wait, compared with one swap for each: ``commit.group.max-size`` at its default, and 1.
 
 The same writers, tables and servers, in one run. Writers are processes that are started once and serve every cell, or
 the threads of one process. Beside them what a metastore could do at most: how often it alters a table when nobody does
@@ -223,7 +223,7 @@ class _Bench:
             if contender.kind in (QUEUE, SINGLE):
                 raise
             return {}
-        # With the writers' warming up and the look at the tables, which is little beside their appends.
+        # With the writers' warming up and the look at the tables, which is little compared with their appends.
         for name, pid in servers.items():
             cell[f"{name}_cpu_ms_each"] = round((cpu_s(pid) - before[name]) * 1000 / max(1, cell["acknowledged"]), 2)
         cell |= {"where": where, "how": how}

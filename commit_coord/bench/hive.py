@@ -1,4 +1,4 @@
-"""Acknowledged appends a second on one Hive Metastore: ours beside PyIceberg's and Iceberg Java's ``HiveCatalog``.
+"""Acknowledged appends a second on one Hive Metastore: ours, PyIceberg's and Iceberg Java's ``HiveCatalog``.
 
 All share one metastore, 2.3.10 on Derby; cells run one after the other. A peer runs with its defaults, and *tuned*:
 with short waits and many tries.
@@ -160,7 +160,7 @@ def contenders(metastore: HiveMetastore, zookeeper: ZooKeeperEnsemble, java: Seq
 def locks_left_in(services: Iterable[LockManager]) -> int:
     """Return how many locks of the bench were left, and free them: the next cell counts its own.
 
-    Appends take EXCLUSIVE ones. What else there is stands for good: it keeps from a table those who only lock.
+    Appends take EXCLUSIVE ones. Other locks are guards, which stay: they keep writers that only lock from a table.
     """
     left = [
         (locks, entry)

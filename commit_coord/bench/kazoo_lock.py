@@ -1,4 +1,4 @@
-"""kazoo's own lock recipe, to measure beside ours. ``Any`` stops here."""
+"""kazoo's own lock recipe, to be compared with ours. ``Any`` stops here."""
 
 from __future__ import annotations
 

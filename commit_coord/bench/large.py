@@ -194,7 +194,7 @@ def disagreements(found: dict[str, Any]) -> list[str]:
             if None in row["files"]:
                 continue  # it gave up
             files.setdefault(f"large: {case['name']}, {row['operation']}", {})[row["kind"]] = row["files"]
-    return [f"{what}: {said}" for what, said in files.items() if len(set(map(tuple, said.values()))) > 1]
+    return [f"{what}: {counts}" for what, counts in files.items() if len(set(map(tuple, counts.values()))) > 1]
 
 
 def _bars(cases: Sequence[dict[str, Any]]) -> dict[str, Any]:

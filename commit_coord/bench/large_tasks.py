@@ -98,20 +98,20 @@ def operate(
     """
     catalog = open_catalog(kind, Path(folder))
 
-    def carry_out(name: str, files: list[DataFile]) -> int:
-        return _carry_out(catalog.load_table((NAMESPACE, name)), operation, partition, rows, files)
+    def execute(name: str, files: list[DataFile]) -> int:
+        return _execute(catalog.load_table((NAMESPACE, name)), operation, partition, rows, files)
 
     def written(name: str, count: int) -> list[DataFile]:
         location = catalog.load_table((NAMESPACE, name)).location()
         wanted = range(count if operation == "append_files" else 0)
         return [entry(location, number, number % partitions, 3) for number in wanted]
 
-    carry_out(warm, written(warm, 1))
+    execute(warm, written(warm, 1))
     files = written(table, many)
 
     def perform(request: dict[str, Any]) -> Answer:
         read, wrote, cpu, began = _figure("io", "rchar"), _figure("io", "wchar"), _cpu_s(), time.perf_counter()
-        found = carry_out(table, files)
+        found = execute(table, files)
         return {
             "ms": (time.perf_counter() - began) * 1000,
             "cpu_ms": (_cpu_s() - cpu) * 1000,
@@ -125,7 +125,7 @@ def operate(
     return perform
 
 
-def _carry_out(table: Table, operation: str, partition: int, rows: int, files: list[DataFile]) -> int:
+def _execute(table: Table, operation: str, partition: int, rows: int, files: list[DataFile]) -> int:
     """Return the files that were planned, or those of the table after the commit."""
     columns = len(table.schema().fields)
     chosen = EqualTo(term="part", value=partition)

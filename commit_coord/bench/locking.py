@@ -260,7 +260,7 @@ def lock_partitions(locks: Locks, count: int) -> dict[str, Any]:
 
 
 def list_locks(locks: Locks, count: int, times: int) -> dict[str, Any]:
-    """List the locks when there are *times* requests for *count* partitions each; lock one partition beside them."""
+    """List the locks when there are *times* requests for *count* partitions each; lock one more partition."""
     with locks.worker("list_locks", count=count, times=times) as worker:
         worker.receive(_PATIENCE_S)
         answer = worker.ask({}, timeout_s=_PATIENCE_S)

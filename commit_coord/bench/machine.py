@@ -66,6 +66,6 @@ def _java() -> str:
     java = shutil.which("java")
     if java is None:
         return "not installed"
-    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
-    found = re.search(r'version "([^"]+)"', said)
+    output = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    found = re.search(r'version "([^"]+)"', output)
     return found[1] if found else "unknown"

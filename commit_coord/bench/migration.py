@@ -122,7 +122,7 @@ def run(
                 fleet=fleet,
                 locks=lambda _: locks_left_in((hms_locks, zookeeper_locks)),
                 placed=lambda name: bring(operator, name, phase),
-                beside=lambda start: counted.append(counters.count(start, seconds)),
+                meanwhile=lambda start: counted.append(counters.count(start, seconds)),
             )
             found |= _shares(counted[0], seconds)
             say(f"{summary(found)}; {_told(found)}")
@@ -200,7 +200,7 @@ def _told(found: dict[str, Any]) -> str:
 
 
 def _bars(cells: Sequence[dict[str, Any]], idle: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return what the figures say: after beside before."""
+    """Return what the figures say: before and after."""
     found = {(cell["kind"], cell["writers"]): cell for cell in cells}
     bars: dict[str, Any] = {}
     for writers in sorted({cell["writers"] for cell in cells}):

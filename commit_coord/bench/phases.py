@@ -25,9 +25,9 @@ class Phases:
     """Measures inclusive times of the steps of every commit from now on.
 
     Both wall time and this thread's own CPU time: what lies between them was spent on waiting for the disk, for
-    another thread, or for a core that somebody else had.
+    another thread, or for a core that another process had.
 
-    Steps stand inside one another as their names say: ``under latch: plan: read head`` is part of
+    Steps contain one another as their names say: ``under latch: plan: read head`` is part of
     ``under latch: plan``.
     """
 
@@ -69,7 +69,9 @@ class Phases:
 
         def timed(commit: Any, effect: Any) -> Any:
             name = type(effect).__name__
-            label = {"Acquire": "acquire latch", "Release": "release latch"}.get(name, f"under latch: {name.lower()}")
+            label = {"AcquireLatch": "acquire latch", "Release": "release latch"}.get(
+                name, f"under latch: {name.lower()}"
+            )
             began, cpu = time.perf_counter(), time.thread_time()
             try:
                 return perform(commit, effect)

@@ -91,7 +91,7 @@ def _groups(found: dict[str, Any]) -> Any:
                 (
                     c
                     for c in shown
-                    # A process with one thread stands for both.
+                    # A process with one thread is shown for both.
                     if c["where"] == where and c["kind"] == kind and (c["how"] == how or c["writers"] == 1)
                 ),
                 key=lambda c: c["writers"],

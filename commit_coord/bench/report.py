@@ -11,7 +11,7 @@ import orjson
 from commit_coord.bench.hive import KINDS
 
 Results = dict[str, dict[str, Any]]
-"""Suite → its figures, with ``machine`` and ``command`` beside them."""
+"""Suite → its figures, with ``machine`` and ``command``."""
 
 
 def load(folder: Path) -> Results:

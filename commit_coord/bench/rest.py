@@ -1,7 +1,7 @@
 """The REST server on a Hive Metastore: Iceberg Java's appends through it, and what a request costs it.
 
-Java's writers on the server are beside Java's writers on ``HiveCatalog`` and beside the library's own, as in the suite
-``hive``. A server's processes count their processor time and the statuses of their answers.
+Java's writers on the server are compared with Java's writers on ``HiveCatalog`` and with the library's own, as in the
+suite ``hive``. A server's processes count their processor time and the statuses of their answers.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def _measured(
         seconds,
         prefix=place,
         locks=lambda _: hive.locks_left_in(locks),
-        beside=lambda _: before.append((_answers(server), cpu_s(server.pid))) if server else None,
+        meanwhile=lambda _: before.append((_answers(server), cpu_s(server.pid))) if server else None,
     )
     if server is not None:
         (answers, cpu), each = before[0], max(1, cell["acknowledged"])

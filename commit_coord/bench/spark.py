@@ -1,4 +1,4 @@
-"""Rows a second through PySpark, beside Iceberg's JVM runtime in the same JVM, session and run.
+"""Rows a second through PySpark, compared with Iceberg's JVM runtime in the same JVM, session and run.
 
 Both write the same 5 columns with the same codec, statistics and number of files, to the same file system;
 the JVM runtime into its hadoop catalog, we into SQLite. Each figure is the least of some repeats, taken in turns so

@@ -116,7 +116,7 @@ class Finding:
 
     Args:
         snapshots: How many there are.
-        chain: How many stand in the chain of parents back from the current one, with sequence numbers one apart.
+        chain: How many are in the chain of parents back from the current one, with sequence numbers one apart.
         rows: ``total-records`` of the current snapshot.
         summaries: The summary of every snapshot.
     """
@@ -128,7 +128,7 @@ class Finding:
 
     @property
     def unbroken(self) -> bool:
-        """Whether every snapshot stands in the chain."""
+        """Whether every snapshot is in the chain."""
         return self.chain == self.snapshots
 
 
@@ -176,6 +176,6 @@ def look(metadata: dict[str, Any]) -> Finding:
 
 
 def locks_left(catalog: Catalog) -> int:
-    """Return how many locks stand in *catalog*; none for a catalog that has no locks."""
+    """Return how many locks *catalog* lists; none for a catalog that has no locks."""
     locks = getattr(catalog, "locks", None)
     return 0 if locks is None else len(locks.locks())

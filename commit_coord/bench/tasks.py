@@ -94,16 +94,16 @@ def append_for_a_while(
     def perform(request: dict[str, Any]) -> Answer:
         start: float = request["start"]
         outcomes: list[list[tuple[float, float, str | None]]] = [[] for _ in targets]
-        beside = [
+        others = [
             threading.Thread(target=append, args=(target, start, found), daemon=True)
             for target, found in zip(targets[1:], outcomes[1:], strict=True)
         ]
-        for thread in beside:
+        for thread in others:
             thread.start()
         wait_until(start)
         cpu = _cpu_s()
         append(targets[0], start, outcomes[0])
-        for thread in beside:
+        for thread in others:
             thread.join()
         used = _cpu_s() - cpu
         if isinstance(opened, CoordinatedCatalog):
@@ -308,9 +308,9 @@ def lock_partitions(*, manager: str, uri: str, count: int) -> Perform:
 
 
 def list_locks(*, manager: str, uri: str, count: int, times: int) -> Perform:
-    """List all locks, *count* partitions of each of *times* tables among them; lock one partition beside them.
+    """List all locks, *count* partitions of each of *times* tables among them; lock one more partition.
 
-    Then the same beside as many partitions of the same table.
+    Then the same with as many partitions of the same table.
     """
     locks, one = (create_lock_manager(manager, uri, LockSettings(), space="bench") for _ in range(2))
     empty_ms = _acquire_one(one, "small", 0)

@@ -18,7 +18,7 @@ from commit_coord.iceberg.attempt import Attempt, Beginning, table_name
 from commit_coord.table import CatalogTransaction
 from commit_coord.table.several import LoadingCatalog
 
-CommitRequest = tuple[str | Identifier, tuple[TableRequirement, ...], tuple[TableUpdate, ...]]
+TableCommit = tuple[str | Identifier, tuple[TableRequirement, ...], tuple[TableUpdate, ...]]
 """A table, the requirements of the commit to it, and the updates."""
 
 
@@ -86,7 +86,7 @@ class CommittingCatalog(LockingCatalog, NamedCatalog):
 
     def commit_requests(
         self,
-        requests: Sequence[CommitRequest],
+        requests: Sequence[TableCommit],
         *,
         request_id: str | None = None,
         since: Mapping[Identifier, Beginning] = MappingProxyType({}),

@@ -199,7 +199,7 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
         new = self._convert_iceberg_into_hive(Table(table, metadata, location, io, self))
         result = self.pointers.create(new, location)
         if result is SwapResult.SWAPPED:
-            self.guards.stand_for_new(table, location)
+            self.guards.place_for_new(table, location)
         return result
 
     def wait_for_unconditional_writers(self, table: tuple[str, ...], location: str, lease: Lease) -> bool:
@@ -239,27 +239,27 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
     def _reaped(self, *, dry_run: bool) -> Iterator[Sequence[LockEntry]]:
         """Yield what is freed, or would be; also the guards of tables that are gone."""
         yield from super()._reaped(dry_run=dry_run)
-        if self.guards.standing is not None:
+        if self.guards.keeper is not None:
             for guard in self._guard_locks.left():
                 yield [guard] if dry_run else self._guard_locks.free([guard])
 
     def show_locks(self, resource: Resource | None = None) -> Sequence[LockEntry]:
         """See :meth:`CoordinatedCatalog.show_locks`; where tables are guarded, with what meets the guards."""
         found = super().show_locks(resource)
-        if (beside := self._opened.beside) is None:
+        if (guard_manager := self._opened.guard_manager) is None:
             return found
-        return [*found, *beside.locks(self._spelled(resource), scope=LockScope.COMMIT)]
+        return [*found, *guard_manager.locks(self._spelled(resource), scope=LockScope.COMMIT)]
 
     def lock_pages(self, resource: Resource | None = None) -> Iterator[Sequence[LockEntry]]:
         """See :meth:`CoordinatedCatalog.lock_pages`; what meets the guards comes last."""
         yield from super().lock_pages(resource)
-        if (beside := self._opened.beside) is not None:
-            yield from beside.pages(self._spelled(resource), scope=LockScope.COMMIT)
+        if (guard_manager := self._opened.guard_manager) is not None:
+            yield from guard_manager.pages(self._spelled(resource), scope=LockScope.COMMIT)
 
     def _lock_managers(self) -> Sequence[LockManager]:
         """Return also the metastore's locks where tables are guarded; a guard is freed by its request id alone."""
-        beside = self._opened.beside
-        return [self.locks] if beside is None else [self.locks, beside]
+        guard_manager = self._opened.guard_manager
+        return [self.locks] if guard_manager is None else [self.locks, guard_manager]
 
     def protection(self, identifier: str | Identifier) -> Protection:
         """Return what keeps the commits of a table from being overwritten by writers that know nothing of us.

@@ -180,17 +180,17 @@ class LockingCatalog:
             PartlyFreed: Some were released, and then the lock service failed.
             LockServiceUnavailable: It could not be reached, and nothing was released.
         """
-        standing = self.show_locks()
-        waiting, had_waited = _waiting(standing), _waiting(shown)
+        present = self.show_locks()
+        waiting, had_waited = _waiting(present), _waiting(shown)
         chosen = {request_id} if request_id is not None else set[str]()
         chosen |= {e.request_id for e in shown if (e.request_id in had_waited) == (e.request_id in waiting)}
-        for entry in standing:
+        for entry in present:
             if resource is None or not self.is_on(entry, resource):
                 continue
             spared = entry.request_id in waiting and not waiters and not has_dead_owner(entry, self.host.is_dead)
             if (guard or self.is_left(entry)) if entry.guard else not spared:
                 chosen.add(entry.request_id)
-        found = [entry for entry in standing if entry.request_id in chosen]
+        found = [entry for entry in present if entry.request_id in chosen]
         if dry_run:
             return found
         # Those who wait first, the last one before the others: else a release would grant them the lock.

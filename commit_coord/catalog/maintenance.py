@@ -25,7 +25,7 @@ class MaintainedCatalog:
 
         Args:
             identifier: The table.
-            since: Metadata files of commits that are known to be lost, beside what the lock service remembers.
+            since: Metadata files of commits that are known to be lost, in addition to what the lock service remembers.
         """
         return repair.find(self.coordinator, self._table_identifier(identifier), since)
 

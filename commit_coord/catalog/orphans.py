@@ -1,8 +1,8 @@
 """Finds and removes files of a table that no commit refers to and no live attempt can still publish.
 
 Theory of operation
-    A crash, an unknown outcome, and every expired snapshot leave files behind. Which of the files below a table's
-    location are left can't be told from one look, while others write:
+    A crash, an unknown outcome, and every expired snapshot leave files behind. While others write, one look does not
+    show which of the files below a table's location are left:
 
     1. We read which files the table refers to.   2. A writer commits a file that it had written before.
     3. We list the folder, find its file, and delete it.
@@ -19,7 +19,7 @@ Theory of operation
        *older_than_ms* has to exclude: it is the longest time that any writer takes from its first file to its commit,
        without the time that it waits in a queue.
 
-    Where the lock manager does not see every writer (`none`, `memory` beside other processes, writers of other kinds),
+    Where the lock manager does not see every writer (`none`, `memory` with several processes, writers of other kinds),
     *older_than_ms* alone has to do, with the waiting in it.
 
     What was overwritten and not repaired yet is referred to, too, as long as the lock service remembers it.

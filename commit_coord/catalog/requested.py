@@ -14,7 +14,7 @@ from pyiceberg.table.update import AssertCreate, AssertTableUUID, TableRequireme
 from pyiceberg.typedef import Identifier
 
 from commit_coord.catalog.sent_before import SentBefore
-from commit_coord.coordinator import Change, Committed, Coordinator, delete_quietly
+from commit_coord.coordinator import Committed, Coordinator, TableAttempt, delete_quietly
 from commit_coord.errors import (
     CheckpointInTable,
     CommitConflict,
@@ -143,7 +143,7 @@ class RequestedCommit:
         (committed,) = self._land([attempt], replan=self._on)
         return committed
 
-    def change(self, request_id: str) -> Change:
+    def change(self, request_id: str) -> TableAttempt:
         """Return the commit as a part of the commit *request_id* to several tables. Its requirements decide.
 
         Raises:
@@ -154,8 +154,8 @@ class RequestedCommit:
         self._candidate = None
         self._asked = replace(self._asked, request_id=request_id)
         if self._creates:
-            return Change(attempt=self._asked)
-        return Change(attempt=self._on(*self.before.head()), replan=self._on)
+            return TableAttempt(attempt=self._asked)
+        return TableAttempt(attempt=self._on(*self.before.head()), replan=self._on)
 
     def _on(self, head: TableMetadata, location: str) -> Attempt:
         """Return the attempt for *head*: a blind append, or the commit if its requirements are met.

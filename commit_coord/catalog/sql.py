@@ -32,7 +32,7 @@ from commit_coord.catalog.opening import open_locks
 from commit_coord.catalog.sql_changes import send_once
 from commit_coord.catalog.sql_views import SqlViews
 from commit_coord.config import Configuration, Settings, configure
-from commit_coord.coordinator import Swap
+from commit_coord.coordinator import PointerSwap
 from commit_coord.errors import CommitStateUnknown, ConfigError
 from commit_coord.extras import install
 from commit_coord.iceberg.attempt import table_name
@@ -221,15 +221,15 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlCatalog):
         An error before COMMIT was sent is raised, or the swap is tried again: the transaction is rolled back whatever
         happens. An error of COMMIT itself is a lost reply.
         """
-        return self.swap_all([Swap(table=table, base=base, location=location)])
+        return self.swap_all([PointerSwap(table=table, base=base, location=location)])
 
     def swap_under_lease(self, lease_id: int, table: tuple[str, ...], base: str | None, location: str) -> SwapResult:
         """Swap if the lease is live: in one transaction, where both are in one database."""
         if not self._leases_are_here:
             return super().swap_under_lease(lease_id, table, base, location)
-        return self.swap_all([Swap(table=table, base=base, location=location)], lease_id)
+        return self.swap_all([PointerSwap(table=table, base=base, location=location)], lease_id)
 
-    def swap_all(self, swaps: Sequence[Swap], lease_id: int | None = None) -> SwapResult:
+    def swap_all(self, swaps: Sequence[PointerSwap], lease_id: int | None = None) -> SwapResult:
         """Swap all pointers in one transaction, or none; see :meth:`swap`.
 
         Rows are taken in the order of their names, so two transactions never wait for each other.

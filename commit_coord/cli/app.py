@@ -83,7 +83,7 @@ class _Completion:
 
     Args:
         value: The word.
-        help: What shells show beside it.
+        help: The description that shells show.
         type: That it is no file.
     """
 

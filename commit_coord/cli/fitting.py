@@ -33,7 +33,7 @@ def cut_in_middle(text: Text, width: int) -> Text:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ScreenColumn:
     """A column of a table that fits.
 
     Args:
@@ -58,11 +58,11 @@ class FittingTable:
     Args:
         columns: From left to right.
         title: A line above it, if any.
-        empty: What stands behind the title if there are no rows.
+        empty: The text after the title if there are no rows.
         rows: A text for each column.
     """
 
-    columns: Sequence[Column]
+    columns: Sequence[ScreenColumn]
     title: str = ""
     empty: str = ""
     rows: list[Sequence[Text]] = field(default_factory=list)
@@ -97,7 +97,7 @@ class FittingTable:
         yield made
 
 
-def _widths(columns: Sequence[Column], natural: Sequence[int], room: int) -> dict[int, int]:
+def _widths(columns: Sequence[ScreenColumn], natural: Sequence[int], room: int) -> dict[int, int]:
     """Return the width of each column that is shown, by its place; *natural* is what each of them would like."""
     shown = [place for place, _ in enumerate(columns) if natural[place]]
 

@@ -16,7 +16,7 @@ from commit_coord.cli.output import DEBUG, JSON, Output, table
 from commit_coord.errors import ConfigError
 from commit_coord.local import ServerFailed, keeper
 from commit_coord.local.hms import VERSIONS
-from commit_coord.local.keeper import AlreadyUp, NotUp, State
+from commit_coord.local.keeper import AlreadyUp, NotUp, StackState
 from commit_coord.local.stack import Wanted
 
 local = typer.Typer(
@@ -133,19 +133,19 @@ def _place(folder: Path | None) -> Path:
     return folder.absolute()
 
 
-def _found(folder: Path | None) -> State:
+def _found(folder: Path | None) -> StackState:
     try:
         return keeper.status(_place(folder))
     except NotUp as error:
         raise CommandFailed(str(error), ExitCode.REFUSED, "not-up") from error
 
 
-def _announce(output: Output, state: State) -> None:
+def _announce(output: Output, state: StackState) -> None:
     _show(output, state)
     output.console.file.flush()
 
 
-def _show(output: Output, state: State) -> list[bool]:
+def _show(output: Output, state: StackState) -> list[bool]:
     """Print what is up; return of each server whether it answers."""
     healthy = [server.healthy() for server in state.servers]
     shown = table("server", "address", "pid", "answers", "log")

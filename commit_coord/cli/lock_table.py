@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from commit_coord.protocol.hierarchy import COMMANDS, Calls, Command, Operation
+from commit_coord.protocol.hierarchy import COMMANDS, CallLocking, Command, Operation
 
 _MANUAL = list(Operation)[: list(Operation).index(Operation.DROP_TABLE) + 1]
 """The commands of Hive's manual come first."""
@@ -65,7 +65,7 @@ def _rows(operations: Iterable[Operation]) -> list[str]:
 def _row(operation: Operation, command: Command) -> str:
     statement = f"`{command.statement}`".replace("|", "\\|") if command.statement else ""
     call = f"`{command.call}`" if command.call else ""
-    calls = command.calls.value if command.calls is not Calls.NONE else ""
+    calls = command.calls.value if command.calls is not CallLocking.NONE else ""
     return f"| {operation} | {command.mode.letter} | {command.level} | {statement} | {call} | {calls} |"
 
 

@@ -20,7 +20,7 @@ from commit_coord.cli.exit_codes import CommandFailed, ExitCode
 from commit_coord.cli.fitting import FittingTable
 from commit_coord.cli.options import CATALOG, PROPERTY, URI, WAREHOUSE, WHY, YES
 from commit_coord.cli.output import DEBUG, JSON, Output, confirmed
-from commit_coord.cli.tree import Watch, lock_tree
+from commit_coord.cli.tree import WaiterWatch, lock_tree
 from commit_coord.clock import SYSTEM_CLOCK
 from commit_coord.config import known_catalogs
 from commit_coord.errors import LockServiceUnavailable
@@ -90,7 +90,7 @@ class _Look:
             "locks": [views.lock_record(entry) for entry in self.entries],
         }
 
-    def tree(self, watch: Watch, lines: int) -> FittingTable:
+    def tree(self, watch: WaiterWatch, lines: int) -> FittingTable:
         watch.look(self.entries, now_ms=self.at_ms)
         return lock_tree(self.entries, watch, now_ms=self.at_ms, title=self.title, lines=lines)
 
@@ -136,7 +136,7 @@ def _watch_locks(
     output: Output, catalog: CoordinatedCatalog, resource: Resource | None, *, every: float, times: int
 ) -> None:
     """Show the tree again and again: on a terminal in place and no higher than it, else one below the other."""
-    watch = Watch()
+    watch = WaiterWatch()
     looks = _looks(catalog, resource, every=every, times=times)
     with suppress(KeyboardInterrupt):  # that is how a watch ends
         if output.as_json or not output.console.is_terminal:
@@ -152,7 +152,7 @@ def _watch_locks(
         _watch_on_screen(output, looks, watch)
 
 
-def _watch_on_screen(output: Output, looks: Iterable[_Look | LockServiceUnavailable], watch: Watch) -> None:
+def _watch_on_screen(output: Output, looks: Iterable[_Look | LockServiceUnavailable], watch: WaiterWatch) -> None:
     from rich.live import Live
 
     from commit_coord.cli.failures import explain
@@ -243,7 +243,7 @@ def unlock(
         raise CommandFailed("--json can't ask: add --yes or --dry-run", ExitCode.USAGE, "usage")
     with opened(Choice(name=name, uri=uri, warehouse=warehouse, properties=properties)) as found:
         refuse_locks_of_a_process(found)
-        doomed = found.unlock(**_named(found, what), waiters=waiters, guard=guard, dry_run=True)
+        doomed = found.unlock(**_unlock_arguments(found, what), waiters=waiters, guard=guard, dry_run=True)
         if not doomed:
             raise _nothing_to_free(found, what)
         if dry_run:
@@ -276,7 +276,7 @@ def _answer_freed(
     output.answer({"dry_run": dry_run, "freed": freed, "left": kept}, *lines)
 
 
-def _named(catalog: CoordinatedCatalog, what: str) -> dict[str, Any]:
+def _unlock_arguments(catalog: CoordinatedCatalog, what: str) -> dict[str, Any]:
     """Return the request or the resource that *what* names, as :meth:`CoordinatedCatalog.unlock` takes it.
 
     Raises:
@@ -304,12 +304,12 @@ def _named(catalog: CoordinatedCatalog, what: str) -> dict[str, Any]:
 
 
 def _nothing_to_free(catalog: CoordinatedCatalog, what: str) -> CommandFailed:
-    """Return the error about a resource on which only requests stand that *unlock* spares."""
-    named = _named(catalog, what)
+    """Return the error about a resource on which there are only requests that *unlock* spares."""
+    arguments = _unlock_arguments(catalog, what)
     helpful = [
         option
         for option in ("--waiters", "--guard")
-        if catalog.unlock(**named, waiters=option == "--waiters", guard=option == "--guard", dry_run=True)
+        if catalog.unlock(**arguments, waiters=option == "--waiters", guard=option == "--guard", dry_run=True)
     ]
     spared = {"--waiters": "requests that wait", "--guard": "the table's guard"}
     there = " and ".join(spared[option] for option in helpful) or "no lock any more"

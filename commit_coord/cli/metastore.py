@@ -7,7 +7,7 @@ from typing import Any
 from rich.table import Table
 
 from commit_coord.catalog.metastore.declarations import LOCK_ENABLED
-from commit_coord.catalog.metastore.protection import Beside, Protection
+from commit_coord.catalog.metastore.protection import Protection, WriterRelation
 from commit_coord.cli.output import moment, table
 from commit_coord.cli.views import lock_record
 from commit_coord.config import Configuration
@@ -52,18 +52,18 @@ def metastore_table(record: dict[str, Any]) -> Table | str:
     made = table("metastore", "", title="what the metastore was found to do")
     made.add_row("server", f"{record['server']} (of {len(record['servers'])})")
     made.add_row("version, as it says", record["version"])
-    said = _MEANS[CompareAndSet(record["compare_and_set"])]
-    made.add_row("compare-and-set", said if record["tried"] else f"{said} (as configured, not tried)")
+    meaning = _MEANS[CompareAndSet(record["compare_and_set"])]
+    made.add_row("compare-and-set", meaning if record["tried"] else f"{meaning} (as configured, not tried)")
     made.add_row("locks", "granted" if record["locks"] else f"[red]none: {record['locks_reason']}[/]")
     made.add_row("lock modes of Hive 4", "yes" if record["exclusive_write"] else "no")
     return made
 
 
 _BESIDE = {
-    Beside.TAKE_TURNS: "safe: they and ours hold the metastore's lock, in turn",
-    Beside.COMPARE: "safe: they compare and set, as ours do",
-    Beside.KEPT_OUT: "safe: a guard lock blocks them until they time out",
-    Beside.OVERWRITE: "[red]not safe: nothing keeps them from overwriting commits[/]",
+    WriterRelation.TAKE_TURNS: "safe: they and ours hold the metastore's lock, in turn",
+    WriterRelation.COMPARE: "safe: they compare and set, as ours do",
+    WriterRelation.KEPT_OUT: "safe: a guard lock blocks them until they time out",
+    WriterRelation.OVERWRITE: "[red]not safe: nothing keeps them from overwriting commits[/]",
 }
 
 

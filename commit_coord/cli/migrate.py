@@ -23,7 +23,7 @@ from commit_coord.protocol.migration import MIGRATING, Phase
 
 if TYPE_CHECKING:
     from commit_coord.catalog.migration import Migration, Moved
-    from commit_coord.catalog.migration.sightings import Seen
+    from commit_coord.catalog.migration.sightings import SeenWriters
 
 migrate = typer.Typer(
     name="migrate",
@@ -54,7 +54,7 @@ _WAIT = Annotated[
 ]
 
 _AGAIN = 1.0
-"""Seconds between two tries of ``--wait``, beside the window."""
+"""Seconds between two tries of ``--wait``, in addition to the window."""
 
 
 @migrate.command()
@@ -269,7 +269,7 @@ def _patterns(tables: Sequence[str] | None, all_: bool) -> list[str]:
     return list(tables) if tables else ["*"]
 
 
-def _watched(output: Output, migration: Migration, seconds: float) -> Seen:
+def _watched(output: Output, migration: Migration, seconds: float) -> SeenWriters:
     if seconds >= 1:
         output.note(f"watching the metastore's locks for {duration(seconds * 1000)}")
     return migration.watch(seconds)

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from commit_coord.cli.fitting import Column, FittingTable, cut_in_middle
+from commit_coord.cli.fitting import FittingTable, ScreenColumn, cut_in_middle
 from commit_coord.cli.output import duration
 from commit_coord.protocol.migration import Phase, State
 
 if TYPE_CHECKING:
     from commit_coord.catalog.migration import Moved, TableStatus
-    from commit_coord.catalog.migration.sightings import Seen, Sighting
+    from commit_coord.catalog.migration.sightings import SeenWriters, Sighting
 
 STYLES = {Phase.HMS: "yellow", Phase.BOTH: "cyan", Phase.ZOOKEEPER: "green"}
 """How each phase is printed."""
@@ -23,13 +23,13 @@ _BAR = 24
 
 
 _COLUMNS = (
-    Column("table", 0, least=16, cut=cut_in_middle),
-    Column("phase", 1),
-    Column("epoch", 5, right=True),
-    Column("ours", 3, right=True),
-    Column("commits by phase", 2),
-    Column("mean wait", 4),
-    Column("others seen", 0, least=16),
+    ScreenColumn("table", 0, least=16, cut=cut_in_middle),
+    ScreenColumn("phase", 1),
+    ScreenColumn("epoch", 5, right=True),
+    ScreenColumn("ours", 3, right=True),
+    ScreenColumn("commits by phase", 2),
+    ScreenColumn("mean wait", 4),
+    ScreenColumn("others seen", 0, least=16),
 )
 
 
@@ -85,7 +85,7 @@ def people(sightings: Sequence[Sighting]) -> str:
     return "; ".join(map(str, sightings))
 
 
-def rate(seen: Seen) -> float | None:
+def rate(seen: SeenWriters) -> float | None:
     """Return how many lock requests a second the metastore had; None where they can't be counted."""
     return None if seen.locks is None else round(seen.locks / max(seen.seconds, 0.001), 2)
 

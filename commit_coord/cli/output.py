@@ -66,7 +66,7 @@ def confirmed(question: str) -> bool:
         return typer.confirm(question, err=True)
     except typer.Abort as error:
         if isinstance(error.__context__, EOFError):
-            raise CommandFailed("nobody answered the question: add --yes", ExitCode.USAGE, "usage") from None
+            raise CommandFailed("the question was not answered: add --yes", ExitCode.USAGE, "usage") from None
         raise
 
 

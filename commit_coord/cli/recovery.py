@@ -107,7 +107,7 @@ def remove_orphans(
     delete: bool,
     yes: bool,
 ) -> None:
-    """Show the orphans of a table; if told so, ask and delete them."""
+    """Show the orphans of a table; with *delete*, ask and delete them."""
     name = ".".join(on.path)
     found = catalog.find_orphans(name, older_than_ms=older_than_ms, force=force, dropped=dropped)
     document: dict[str, Any] = {

@@ -28,7 +28,7 @@ def render() -> str:
         "",
         "With `--json`, stdout contains exactly one JSON document; progress and errors go to stderr. A failed",
         'command prints `{"error": {"kind", "message", "exit_code"}}`. If `unlock` or `reap` fails halfway, `"freed"`',
-        "beside it lists what was released.",
+        "in the same document lists what was released.",
         "",
         "`commit-coord --version` prints the version. `commit-coord --install-completion` has your shell (bash, zsh,",
         "fish) complete commands and options; `--show-completion` prints what it would install.",
@@ -48,7 +48,7 @@ def render() -> str:
         "| --- | --- |",
         *(f"| {int(code)} | {text} |" for code, text in MEANINGS.items()),
         "",
-        "An error is one line, `error: …`, and says what to do. Above an error in a statement stands the line of the",
+        "An error is one line, `error: …`, and says what to do. Above an error in a statement is the line of the",
         "statement, with a caret under the place. `--debug` shows the traceback as well.",
         "What each error of the library means is in [errors.md](errors.md).",
     ]

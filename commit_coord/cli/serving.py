@@ -121,8 +121,8 @@ def ui(
     check(serving)
 
     def ready(url: str) -> None:
-        said = f"the page of {choice.catalog} is at {url}/ui/; Ctrl-C ends it"
-        output.answer({"catalog": choice.catalog, "ui": f"{url}/ui/", "read_only": not administer}, said)
+        message = f"the page of {choice.catalog} is at {url}/ui/; Ctrl-C ends it"
+        output.answer({"catalog": choice.catalog, "ui": f"{url}/ui/", "read_only": not administer}, message)
         output.console.file.flush()
 
     _run(serving, ready)

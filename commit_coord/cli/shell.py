@@ -96,7 +96,7 @@ class _Names(Completer):
         self._known: list[str] | None = None
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
-        """Yield what may stand here."""
+        """Yield what the user may type here."""
         begun = document.get_word_before_cursor(WORD=True)
         if not begun:
             return

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from rich.text import Text
 
-from commit_coord.cli.fitting import Column, FittingTable
+from commit_coord.cli.fitting import FittingTable, ScreenColumn
 from commit_coord.cli.output import duration
 from commit_coord.cli.views import blocking_owner, expiry, lock_states, short
 from commit_coord.model import LockEntry, LockMode, LockScope, LockState
@@ -22,7 +22,7 @@ _AT_FIRST = 8
 """Lines below one node before others have had theirs; doubled as long as there is room."""
 
 
-class Watch:
+class WaiterWatch:
     """What is seen from one look to the next: since when a waiter that was seen holds its lock."""
 
     def __init__(self) -> None:
@@ -42,17 +42,17 @@ class Watch:
 
 
 _COLUMNS = (
-    Column("resource, owner", 0, least=30),
-    Column("state", 1),
-    Column("for", 2, right=True),
-    Column("expires in", 5),
-    Column("request", 3),
-    Column("", 4),
-    Column("", 6),
+    ScreenColumn("resource, owner", 0, least=30),
+    ScreenColumn("state", 1),
+    ScreenColumn("for", 2, right=True),
+    ScreenColumn("expires in", 5),
+    ScreenColumn("request", 3),
+    ScreenColumn("", 4),
+    ScreenColumn("", 6),
 )
 
 
-def lock_tree(entries: Sequence[LockEntry], watch: Watch, *, now_ms: int, title: str, lines: int) -> FittingTable:
+def lock_tree(entries: Sequence[LockEntry], watch: WaiterWatch, *, now_ms: int, title: str, lines: int) -> FittingTable:
     """Return *entries* as a tree of at most *lines* lines, the title and the header not counted."""
     root = _grown(entries, watch)
     made = FittingTable(_COLUMNS, title, empty="no locks")
@@ -150,7 +150,7 @@ def _entry_of(item: _Item) -> LockEntry | None:
             return None
 
 
-def _grown(entries: Sequence[LockEntry], watch: Watch) -> _Node:
+def _grown(entries: Sequence[LockEntry], watch: WaiterWatch) -> _Node:
     """Return the root. The S that a lock holds on its parents is left out, but where somebody waits for it."""
     above: dict[str, set[tuple[str, ...]]] = {}
     awaited: set[tuple[str | None, tuple[str, ...]]] = set()

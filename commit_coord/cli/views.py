@@ -11,14 +11,14 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from commit_coord.cli.fitting import Column, FittingTable, cut_at_end, cut_in_middle
+from commit_coord.cli.fitting import FittingTable, ScreenColumn, cut_at_end, cut_in_middle
 from commit_coord.cli.output import duration, moment, table
 from commit_coord.config import PROPERTIES, Configuration, Origin
 from commit_coord.model import Guarantees, LockEntry, LockState, Owner
 from commit_coord.process import has_dead_owner, is_dead
 from commit_coord.redaction import shown
 
-Record = dict[str, Any]
+OutputRecord = dict[str, Any]
 
 
 REQUEST_ID_LENGTH = 8
@@ -28,7 +28,7 @@ REQUEST_ID_LENGTH = 8
 # -- locks -------------------------------------------------------------------------------------------------
 
 
-def lock_record(entry: LockEntry) -> Record:
+def lock_record(entry: LockEntry) -> OutputRecord:
     """Return *entry* for JSON."""
     return {
         "request_id": entry.request_id,
@@ -64,16 +64,16 @@ def _cut_owner(text: Text, width: int) -> Text:
 
 
 _LOCK_COLUMNS = (
-    Column("resource", 0, least=16, cut=cut_in_middle),
-    Column("mode", 3),
-    Column("state", 1),
-    Column("owner", 0, least=18, cut=_cut_owner),
-    Column("for", 4, right=True),
-    Column("expires in", 6),
-    Column("request", 2),  # before what only helps to understand: it names one request to `unlock`
-    Column("waits for", 5),
-    Column("of", 8),
-    Column("scope", 7),
+    ScreenColumn("resource", 0, least=16, cut=cut_in_middle),
+    ScreenColumn("mode", 3),
+    ScreenColumn("state", 1),
+    ScreenColumn("owner", 0, least=18, cut=_cut_owner),
+    ScreenColumn("for", 4, right=True),
+    ScreenColumn("expires in", 6),
+    ScreenColumn("request", 2),  # before what only helps to understand: it names one request to `unlock`
+    ScreenColumn("waits for", 5),
+    ScreenColumn("of", 8),
+    ScreenColumn("scope", 7),
 )
 
 
@@ -155,17 +155,17 @@ _OPERATIONS = {"unknown": "unknown (its snapshot may be gone)"}
 
 
 _COMMIT_COLUMNS = (
-    Column("when", 0, least=19),
-    Column("snapshot", 3),
-    Column("operation", 0, least=9),
-    Column("rows", 1, right=True),
-    Column("request id", 2),
-    Column("gen.", 5, right=True),
-    Column("writer", 4),
+    ScreenColumn("when", 0, least=19),
+    ScreenColumn("snapshot", 3),
+    ScreenColumn("operation", 0, least=9),
+    ScreenColumn("rows", 1, right=True),
+    ScreenColumn("request id", 2),
+    ScreenColumn("gen.", 5, right=True),
+    ScreenColumn("writer", 4),
 )
 
 
-def commit_table(records: Sequence[Record], *, title: str, wide: bool) -> FittingTable:
+def commit_table(records: Sequence[OutputRecord], *, title: str, wide: bool) -> FittingTable:
     """Return a table of commits, newest first as given; request ids are whole when it may be *wide*."""
     made = FittingTable(_COMMIT_COLUMNS, title, empty="no commits")
     for record in records:
@@ -186,7 +186,7 @@ def commit_table(records: Sequence[Record], *, title: str, wide: bool) -> Fittin
 # -- configuration -----------------------------------------------------------------------------------------
 
 
-def config_records(configuration: Configuration) -> list[Record]:
+def config_records(configuration: Configuration) -> list[OutputRecord]:
     """Return every property of ours and whatever else was given, secrets hidden."""
     values = dataclasses.asdict(configuration.settings)
     ours = [
@@ -210,7 +210,7 @@ def config_records(configuration: Configuration) -> list[Record]:
     return ours + theirs
 
 
-def config_table(records: Sequence[Record], *, title: str) -> Table:
+def config_table(records: Sequence[OutputRecord], *, title: str) -> Table:
     """Return a table of properties."""
     made = table("property", "value", "from", title=title)
     for record in records:

@@ -343,4 +343,4 @@ TABLE_PROPERTIES: tuple[Property, ...] = (
         strtobool,
     ),
 )
-"""Properties of Iceberg tables that we read there, beside Iceberg's own."""
+"""Properties of Iceberg tables that we read there, in addition to Iceberg's own."""

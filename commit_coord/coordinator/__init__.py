@@ -8,7 +8,7 @@ several tables, and for a commit to a view.
 """
 
 from commit_coord.coordinator.coordinator import Coordinator
-from commit_coord.coordinator.several import Change
-from commit_coord.coordinator.stores import Committed, PointerStore, Replanner, Swap, delete_quietly
+from commit_coord.coordinator.several import TableAttempt
+from commit_coord.coordinator.stores import Committed, PointerStore, PointerSwap, Replanner, delete_quietly
 
-__all__ = ["Change", "Committed", "Coordinator", "PointerStore", "Replanner", "Swap", "delete_quietly"]
+__all__ = ["Committed", "Coordinator", "PointerStore", "PointerSwap", "Replanner", "TableAttempt", "delete_quietly"]

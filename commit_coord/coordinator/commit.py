@@ -25,7 +25,7 @@ from commit_coord.locks.base import Lease
 from commit_coord.locks.handover import HandoverLease
 from commit_coord.model import CommitStatus
 from commit_coord.protocol.commit import (
-    Acquire,
+    AcquireLatch,
     Answered,
     Confirm,
     Discard,
@@ -115,7 +115,7 @@ class Commit:
 
     def _perform(self, effect: Effect) -> Any:
         match effect:
-            case Acquire(offering=offering):
+            case AcquireLatch(offering=offering):
                 return self._acquire(offering=offering)
             case Retract():
                 return self._retract()

@@ -9,7 +9,7 @@ from pyiceberg.typedef import Identifier
 
 from commit_coord.coordinator.commit import Commit
 from commit_coord.coordinator.services import Services
-from commit_coord.coordinator.several import Change, CommitOfSeveral
+from commit_coord.coordinator.several import CommitOfSeveral, TableAttempt
 from commit_coord.coordinator.stores import Committed, Replanner, SeveralPointersStore
 from commit_coord.errors import ConfigError, InternalError
 from commit_coord.iceberg.attempt import Attempt
@@ -58,7 +58,9 @@ class Coordinator(Services):
         commit = Commit(self, attempt, replan, operation_lease, is_repair=is_repair)
         return [commit.run()]
 
-    def commit_several(self, changes: Sequence[Change], *, repeatable: bool = False) -> dict[Identifier, Committed]:
+    def commit_several(
+        self, changes: Sequence[TableAttempt], *, repeatable: bool = False
+    ) -> dict[Identifier, Committed]:
         """Land *changes*, each of another table, in one swap of all pointers.
 
         Guarantee: as for :meth:`commit`, and either all changes land or none.

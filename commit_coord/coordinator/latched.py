@@ -17,7 +17,7 @@ from commit_coord.iceberg.attempt import table_name
 from commit_coord.locks.handover import HandoverLease
 from commit_coord.model import CommitStatus
 from commit_coord.protocol.commit import (
-    Acquire,
+    AcquireLatch,
     Confirm,
     Discard,
     Effect,
@@ -107,7 +107,7 @@ class LatchedCommit(ABC):
 
     def _perform(self, effect: Effect) -> Any:
         match effect:
-            case Acquire():
+            case AcquireLatch():
                 return self._acquire()
             case Retract():
                 return True  # nothing was offered

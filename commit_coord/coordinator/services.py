@@ -26,9 +26,9 @@ from commit_coord.iceberg.reader import MetadataReader
 from commit_coord.locks.handover import HandoverLease, HandoverLockManager
 from commit_coord.model import JournalEntry, LockMode, LockRequest, LockScope, Resource
 from commit_coord.process import SYSTEM_HOST, Host
-from commit_coord.protocol.commit import Limits
+from commit_coord.protocol.commit import TryLimits
 
-_LIMITS = Limits()
+_LIMITS = TryLimits()
 
 
 class Services:
@@ -61,7 +61,7 @@ class Services:
         group_max_size: int = 1,
         group_max_bytes: int = 1 << 20,
         metadata: MetadataReader | None = None,
-        limits: Limits = _LIMITS,
+        limits: TryLimits = _LIMITS,
         host: Host = SYSTEM_HOST,
         executor: Callable[[], Executor] = ExecutorFactory.get_or_create,
     ) -> None:
@@ -69,7 +69,7 @@ class Services:
         self.locks = locks
         self.metadata = metadata or MetadataReader(store.pointer, store.file_io)
         self.cache = self.metadata.cache
-        self.lists = manifest_list.Written()
+        self.lists = manifest_list.RecentLists()
         self.clock = clock
         self.events = events
         self.overwrites = Overwrites(self.read, events)

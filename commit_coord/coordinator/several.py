@@ -19,7 +19,7 @@ from commit_coord.coordinator.planning import Planner
 from commit_coord.coordinator.publishing import Publisher
 from commit_coord.coordinator.run import Run
 from commit_coord.coordinator.services import Services
-from commit_coord.coordinator.stores import Committed, Replanner, SeveralPointersStore, Swap
+from commit_coord.coordinator.stores import Committed, PointerSwap, Replanner, SeveralPointersStore
 from commit_coord.errors import LockLost, LockRefused
 from commit_coord.iceberg.attempt import Attempt, table_name
 from commit_coord.locks.base import Lease
@@ -37,7 +37,7 @@ from commit_coord.protocol.commit import (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class TableAttempt:
     """The change of one table.
 
     Args:
@@ -54,7 +54,7 @@ class Change:
 class _Member:
     """One table of the commit."""
 
-    def __init__(self, services: Services, change: Change) -> None:
+    def __init__(self, services: Services, change: TableAttempt) -> None:
         self.change = change
         self.run = Run(services=services, attempt=change.attempt, fence=services.fence, is_repair=False)
         self.planner = Planner(self.run, change.replan)
@@ -76,7 +76,7 @@ class CommitOfSeveral(LatchedCommit):
         changes: One for each table, all with the same request id.
     """
 
-    def __init__(self, services: Services, store: SeveralPointersStore, changes: Sequence[Change]) -> None:
+    def __init__(self, services: Services, store: SeveralPointersStore, changes: Sequence[TableAttempt]) -> None:
         ordered = sorted(changes, key=lambda change: change.attempt.table)
         tables = [change.attempt.table for change in ordered]
         assert len(set(tables)) == len(tables) > 0, "each table is changed once"
@@ -185,7 +185,7 @@ class CommitOfSeveral(LatchedCommit):
 
     def _swap(self, plan: Planned) -> SwapResult:
         swaps = [
-            Swap(table=member.run.attempt.table, base=own.base, location=own.location)
+            PointerSwap(table=member.run.attempt.table, base=own.base, location=own.location)
             for member in self._members
             if (own := member.to_swap) is not None
         ]

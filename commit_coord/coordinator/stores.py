@@ -85,7 +85,7 @@ class PointerStore(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Swap:
+class PointerSwap:
     """The pointer of *table* is to go from *base* (None: the table does not exist) to *location*."""
 
     table: Identifier
@@ -97,7 +97,7 @@ class Swap:
 class SeveralPointersStore(Protocol):
     """A store that swaps the pointers of several tables at once."""
 
-    def swap_all(self, swaps: Sequence[Swap], lease_id: int | None = None) -> SwapResult:
+    def swap_all(self, swaps: Sequence[PointerSwap], lease_id: int | None = None) -> SwapResult:
         """Swap all pointers if each of them still has its base as value; otherwise swap none.
 
         As :meth:`PointerStore.swap`.

@@ -77,7 +77,7 @@ class CommittedView:
     location: str
 
 
-Change = Callable[[ViewMetadata | None], ViewMetadata]
+ViewChange = Callable[[ViewMetadata | None], ViewMetadata]
 """Returns the new metadata of a view, given the present metadata, or None if the view does not exist.
 
 It returns its argument itself if nothing changes, and raises an error to refuse the change.
@@ -98,7 +98,7 @@ class ViewCommit(LatchedCommit):
     """
 
     def __init__(
-        self, services: Services, store: ViewStore, view: Identifier, change: Change, registered: str | None = None
+        self, services: Services, store: ViewStore, view: Identifier, change: ViewChange, registered: str | None = None
     ) -> None:
         super().__init__(services, [view], str(services.host.new_id()))
         self._store, self._view, self._change, self._registered = store, view, change, registered

@@ -58,7 +58,7 @@ _UNSURE = 20
 """How often it is looked for a commit with an unknown outcome."""
 
 _QUICK = {"lock-check-min-wait-time": "0.05", "lock-check-max-wait-time": "0.2", "lock-check-retries": "1000"}
-"""Seconds. With PyIceberg's own times it waits for half a minute beside others."""
+"""Seconds. With PyIceberg's own times it waits for half a minute while others write."""
 
 _BLIND = {"header.X-Commit-Coord-Append": "blind"}
 """Catalog property of clients that only append rows that depend on no others."""
@@ -168,13 +168,13 @@ def _execute(run: Run, notes: Notebook, spark: SparkSession, writer: str, number
         try:
             spark.sql(text).collect()
         except Exception as error:
-            said = str(error)
-            if "CommitStateUnknownException" in said:
+            message = str(error)
+            if "CommitStateUnknownException" in message:
                 notes.unknown(writer, table, mark)
                 unsure = True
                 time.sleep(1)
-            elif "CommitFailedException" in said or "ValidationException" in said:
-                notes.refused(writer, table, mark, said[:300])
+            elif "CommitFailedException" in message or "ValidationException" in message:
+                notes.refused(writer, table, mark, message[:300])
                 refusals += 1
             else:
                 raise

@@ -81,7 +81,7 @@ def run(
     Args:
         spark: The session of the queries.
         catalog: Name of the catalog.
-        properties: Of the catalog, beside its configuration.
+        properties: Of the catalog, in addition to its configuration.
         table: ``db.name``; must not exist.
         folder: For the input and the checkpoints of the queries.
         queries: How many.
@@ -96,11 +96,11 @@ def run(
         (folder / name).mkdir(parents=True)
         for batch in range(batches):
             pq.write_table(_rows(name, batch), folder / name / f"{batch:05d}.parquet")
-    beside = Fleet[str, ForkedWriter](
+    appending = Fleet[str, ForkedWriter](
         lambda name: ForkedWriter(_append, catalog, dict(properties), table, name, batches, imported=_IMPORTED)
     )
     try:
-        beside.start(*(f"appender-{number}" for number in range(appenders)))
+        appending.start(*(f"appender-{number}" for number in range(appenders)))
         writes = {name: _dying_once(coord.foreach_batch((opened, table), writer_id=name)) for name in names}
         running = {name: _start(spark, folder, name, writes[name]) for name in names}
         restarts = 0
@@ -108,10 +108,10 @@ def run(
             while not _ended(running[name]):
                 running[name] = _start(spark, folder, name, writes[name])
                 restarts += 1
-        holds_within(lambda: not beside.running(), _PATIENCE_S)
-        failed = sum(code != 0 for code in beside.exit_codes().values())
+        holds_within(lambda: not appending.running(), _PATIENCE_S)
+        failed = sum(code != 0 for code in appending.exit_codes().values())
     finally:
-        beside.stop()
+        appending.stop()
     proved = _prove(opened.load_table(table), queries, appenders, batches, restarts, failed)
     opened.close()
     return proved

@@ -20,7 +20,7 @@ from tenacity import (
 
 from commit_coord.clock import SYSTEM_CLOCK, Clock
 from commit_coord.errors import ConfigError
-from commit_coord.hms.connection import Access, Connection, LostReply, NotSent, ServerFailed
+from commit_coord.hms.connection import LostReply, MetastoreAccess, MetastoreConnection, MetastoreServerFailed, NotSent
 from commit_coord.hms.pool import Pool
 
 _SHORTEST = 0.5
@@ -34,7 +34,7 @@ class FailedOver(NotSent):
     """Another server is in use than the one that the call was meant for; nothing was sent."""
 
 
-class Caller:
+class MetastoreCaller:
     """Calls one metastore, which may have several servers. Thread safe.
 
     Args:
@@ -46,7 +46,7 @@ class Caller:
         ConfigError: A URI is malformed.
     """
 
-    def __init__(self, uris: str, access: Access, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, uris: str, access: MetastoreAccess, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock
         self.addresses = tuple(_address(uri.strip()) for uri in uris.split(","))
         self.access = access
@@ -57,11 +57,13 @@ class Caller:
         # A limit is that of one acquire or heartbeat. The calls for it, and the connections that the pool opens for
         # these calls, are several modules away: only the thread connects them.
         self._limits = threading.local()
-        self.pool = Pool(self.addresses, lambda address: Connection(address, access, connect_ms=self._limit_ms()))
+        self.pool = Pool(
+            self.addresses, lambda address: MetastoreConnection(address, access, connect_ms=self._limit_ms())
+        )
         # What is sent may be carried out, so only what was not sent is sent again…
         self._once = self._retrying(NotSent)
         # … and what changes nothing, or ends the same way when it is done twice.
-        self._again = self._retrying(NotSent, LostReply, ServerFailed)
+        self._again = self._retrying(NotSent, LostReply, MetastoreServerFailed)
 
     def repeat(self, name: str, *arguments: Any) -> Any:
         """Make a call that may be made twice: it changes nothing, or ends the same way when it is done again."""
@@ -127,7 +129,7 @@ class Caller:
         error = state.outcome.exception() if state.outcome is not None else None
         if not isinstance(error, errors) or isinstance(error, FailedOver):
             return False  # What fails over to another server is for the caller to decide.
-        if isinstance(error, ServerFailed):
+        if isinstance(error, MetastoreServerFailed):
             return state.attempt_number < _FAILURES
         return self.pool.reached or isinstance(error, LostReply)
 

@@ -1,8 +1,8 @@
 """A client of a Hive Metastore: its calls for tables and databases; those for locks are in ``locks``.
 
-Names are folded to lower case here, as the servers keep them; their lock tables up to 2.3 would tell them apart.
+Names are folded to lower case here, as the servers keep them; lock tables up to 2.3 would treat them as different.
 What a table or database looks like stays Thrift's: PyIceberg's ``HiveCatalog`` makes and reads these objects. So the
-methods have Thrift's names, and the client can stand where ``HiveCatalog`` expects an open Thrift client.
+methods have Thrift's names, and the client can be used where ``HiveCatalog`` expects an open Thrift client.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from urllib.parse import parse_qs, urlencode
 
 from hive_metastore.ttypes import EnvironmentContext, GetTableRequest, GetTablesRequest
 
-from commit_coord.hms.calls import Caller
-from commit_coord.hms.connection import Access, UnknownMethod
-from commit_coord.hms.locks import LockCalls
+from commit_coord.hms.calls import MetastoreCaller
+from commit_coord.hms.connection import MetastoreAccess, UnknownMethod
+from commit_coord.hms.locks import ThriftLockCalls
 
 
-class MetastoreClient(LockCalls):
+class MetastoreClient(ThriftLockCalls):
     """A client of one metastore, which may have several servers. Thread safe.
 
     Args:
@@ -32,7 +32,13 @@ class MetastoreClient(LockCalls):
         ConfigError: A URI is malformed.
     """
 
-    def __init__(self, uris: str, access: Access, *, caller: Callable[[str, Access], Caller] = Caller) -> None:
+    def __init__(
+        self,
+        uris: str,
+        access: MetastoreAccess,
+        *,
+        caller: Callable[[str, MetastoreAccess], MetastoreCaller] = MetastoreCaller,
+    ) -> None:
         super().__init__(caller(uris, access))
         self.addresses, self.access = self._caller.addresses, access
         self.calls: Counter[str] = self._caller.sent
@@ -50,8 +56,8 @@ class MetastoreClient(LockCalls):
         options = {key: values[-1] for key, values in parse_qs(query).items()}
         return cls(
             uris,
-            Access(
-                timeout_ms=int(options.get("timeout-ms", Access().timeout_ms)),
+            MetastoreAccess(
+                timeout_ms=int(options.get("timeout-ms", MetastoreAccess().timeout_ms)),
                 ugi=options.get("ugi"),
                 kerberos_service=options.get("kerberos-service"),
             ),
@@ -191,7 +197,7 @@ class MetastoreClient(LockCalls):
         return str(self._caller.repeat("getVersion"))
 
     def within(self, seconds: float) -> AbstractContextManager[None]:
-        """See :meth:`Caller.within`."""
+        """See :meth:`MetastoreCaller.within`."""
         return self._caller.within(seconds)
 
 
@@ -200,7 +206,7 @@ def client_of(properties: Mapping[str, str], *, timeout_ms: int) -> MetastoreCli
     kerberos = properties.get("hive.kerberos-authentication", "false").lower() == "true"
     return MetastoreClient(
         properties["uri"],
-        Access(
+        MetastoreAccess(
             timeout_ms=timeout_ms,
             ugi=properties.get("ugi"),
             kerberos_service=properties.get("hive.kerberos-service-name", "hive") if kerberos else None,

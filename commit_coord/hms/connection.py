@@ -3,7 +3,7 @@
 A call ends in one of four ways, and callers need to tell them apart:
 
 - an answer: a result, or an exception that the server declares (``MetaException``, ``NoSuchObjectException``, …);
-- :class:`UnknownMethod` or :class:`ServerFailed`: the server answered that it has no such call, or broke in it;
+- :class:`UnknownMethod` or :class:`MetastoreServerFailed`: the server answered that it lacks this call, or broke in it;
 - :class:`NotSent`: the call never left, so nothing happened;
 - :class:`LostReply`: it may have been carried out, and it may still be, long after we gave up.
 """
@@ -81,12 +81,12 @@ class UnknownMethod(Exception):
     """The server's version has no such call."""
 
 
-class ServerFailed(Exception):
+class MetastoreServerFailed(Exception):
     """The server answered that it failed, without an exception of its interface."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
+class MetastoreAccess:
     """The settings of a connection to a metastore.
 
     Args:
@@ -100,7 +100,7 @@ class Access:
     kerberos_service: str | None = None
 
 
-class Connection:
+class MetastoreConnection:
     """An open connection. Not for two threads at a time.
 
     Args:
@@ -112,7 +112,7 @@ class Connection:
         NotSent: The server can't be reached, or authentication failed.
     """
 
-    def __init__(self, address: str, access: Access, *, connect_ms: int | None = None) -> None:
+    def __init__(self, address: str, access: MetastoreAccess, *, connect_ms: int | None = None) -> None:
         self.address = address
         self.clean = True
         """Whether every call was answered to its end, so that the next answer belongs to the next call."""
@@ -140,7 +140,7 @@ class Connection:
         # A client that nobody closed. In a forked child it does nothing: the parent still speaks by this connection.
         weakref.finalize(self, _close, self._transport, os.getpid()).atexit = False
 
-    def _authenticate(self, address: str, access: Access) -> None:
+    def _authenticate(self, address: str, access: MetastoreAccess) -> None:
         try:
             self._transport.open()
         except Exception as error:
@@ -163,7 +163,7 @@ class Connection:
         Raises:
             LostReply: It was sent, and no answer came.
             UnknownMethod: The server has no such call.
-            ServerFailed: The server broke in it.
+            MetastoreServerFailed: The server broke in it.
             Exception: What the server declares for this call.
         """
         self.clean, usual_ms = False, self._timeout_ms + patience_ms
@@ -175,7 +175,7 @@ class Connection:
             if error.type == TApplicationException.UNKNOWN_METHOD:
                 self.clean = True
                 raise UnknownMethod(name) from error
-            raise ServerFailed(f"{name}: {error.message}") from error
+            raise MetastoreServerFailed(f"{name}: {error.message}") from error
         except (TTransportException, TProtocolException, OSError, EOFError) as error:
             late = isinstance(getattr(error, "inner", error), TimeoutError)
             raise LostReply(
@@ -207,7 +207,7 @@ def _close(transport: Any, pid: int) -> None:
         transport.close()
 
 
-def _transport(socket: Any, host: str, access: Access) -> Any:
+def _transport(socket: Any, host: str, access: MetastoreAccess) -> Any:
     if access.kerberos_service is None:
         return TBufferedTransport(socket)
     try:

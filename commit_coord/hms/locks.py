@@ -16,7 +16,7 @@ from hive_metastore.ttypes import (
     UnlockRequest,
 )
 
-from commit_coord.hms.calls import Caller
+from commit_coord.hms.calls import MetastoreCaller
 
 _NO_TXN = 6
 """``DataOperationType.NO_TXN``: servers that run with ``hive.in.test`` refuse locks whose operation is unset."""
@@ -99,10 +99,10 @@ class Unlockable(ValueError):
     """A name that no server may be asked to lock. Nothing was sent."""
 
 
-class LockCalls:
+class ThriftLockCalls:
     """The calls that concern locks."""
 
-    def __init__(self, caller: Caller) -> None:
+    def __init__(self, caller: MetastoreCaller) -> None:
         self._caller = caller
 
     def lock(

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from commit_coord.hms.connection import Connection, LostReply, NotSent
+from commit_coord.hms.connection import LostReply, MetastoreConnection, NotSent
 
 
 class Pool:
@@ -19,7 +19,9 @@ class Pool:
         idle: So many connections are kept open at most; more are opened when they are needed.
     """
 
-    def __init__(self, addresses: Sequence[str], connect: Callable[[str], Connection], *, idle: int = 8) -> None:
+    def __init__(
+        self, addresses: Sequence[str], connect: Callable[[str], MetastoreConnection], *, idle: int = 8
+    ) -> None:
         self._addresses = tuple(addresses)
         self._connect = connect
         self._most_idle = idle
@@ -31,7 +33,7 @@ class Pool:
     def _start_over(self, current: int) -> None:
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._idle: list[Connection] = []
+        self._idle: list[MetastoreConnection] = []
         self._current = current
 
     @property
@@ -40,7 +42,7 @@ class Pool:
         return self._addresses[self._current]
 
     @contextmanager
-    def connection(self) -> Iterator[Connection]:
+    def connection(self) -> Iterator[MetastoreConnection]:
         """Lend a connection; it is closed when a call on it was not answered, by a Ctrl-C too.
 
         Raises:
@@ -62,7 +64,7 @@ class Pool:
         for connection in idle:
             connection.close()
 
-    def _take(self) -> Connection:
+    def _take(self) -> MetastoreConnection:
         if self._pid != os.getpid():
             # One connection must not serve two processes: an answer would go to the process that reads first.
             self._start_over(self._current)
@@ -75,7 +77,7 @@ class Pool:
                 return connection
             connection.close()
 
-    def _open(self) -> Connection:
+    def _open(self) -> MetastoreConnection:
         failures: list[NotSent] = []
         for _ in self._addresses:
             address = self.address
@@ -97,7 +99,7 @@ class Pool:
             if self.address == address:
                 self._current = (self._current + 1) % len(self._addresses)
 
-    def _give_back(self, connection: Connection) -> None:
+    def _give_back(self, connection: MetastoreConnection) -> None:
         with self._lock:
             if connection.clean and len(self._idle) < self._most_idle and connection.address == self.address:
                 self._idle.append(connection)

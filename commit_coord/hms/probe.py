@@ -19,7 +19,7 @@ from hive_metastore.ttypes import FieldSchema, SerDeInfo, StorageDescriptor, Tab
 from commit_coord.errors import MetastoreUnavailable
 from commit_coord.hms.calls import FailedOver
 from commit_coord.hms.client import MetastoreClient
-from commit_coord.hms.connection import LostReply, MetaError, ServerFailed
+from commit_coord.hms.connection import LostReply, MetaError, MetastoreServerFailed
 from commit_coord.hms.locks import LockPart, LockType
 
 logger = logging.getLogger(__name__)
@@ -127,10 +127,10 @@ def _compare_and_set(client: MetastoreClient, server: str) -> CompareAndSet:
     try:
         try:
             client.alter_table(db, name, _view(db, name, "1"), expected=(_KEY, "0"), server=server)
-        except (MetaError, ServerFailed) as error:
+        except (MetaError, MetastoreServerFailed) as error:
             logger.info("a conditional alter whose condition holds failed on %s", server, exc_info=error)
             return CompareAndSet.BROKEN
-        with suppress(MetaError, ServerFailed):
+        with suppress(MetaError, MetastoreServerFailed):
             client.alter_table(db, name, _view(db, name, "2"), expected=(_KEY, "0"), server=server)
         value = client.get_table(db, name).parameters.get(_KEY)
     finally:
@@ -150,7 +150,7 @@ def lock_service(client: MetastoreClient) -> LockService:
         part = LockPart(type=kind, db="commit-coord", table=f"probe-{uuid.uuid4().hex}")
         try:
             lock_id, _ = client.lock([part], user="commit-coord", host="commit-coord", agent="commit-coord probe")
-        except (MetaError, ServerFailed) as error:
+        except (MetaError, MetastoreServerFailed) as error:
             found[kind] = str(getattr(error, "message", error))
             if kind is LockType.SHARED_READ:
                 return LockService(there=False, reason=found[kind])

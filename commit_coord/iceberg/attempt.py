@@ -178,7 +178,7 @@ class Attempt:
             "summary": self.append.summary,
             "schema-id": self.append.schema_id,
             "schema": self.append.schema,
-            "specs": {str(spec_id): said for spec_id, said in self.append.specs.items()},
+            "specs": {str(spec_id): spec_digest for spec_id, spec_digest in self.append.specs.items()},
             "merge": self.append.merge
             and {
                 "merged": manifest_list.to_json(self.append.merge.merged),
@@ -227,7 +227,7 @@ class Attempt:
                 summary=append["summary"],
                 schema_id=append["schema-id"],
                 schema=append.get("schema", ""),  # an older version of the writer does not say it
-                specs={int(spec_id): said for spec_id, said in append.get("specs", {}).items()},
+                specs={int(spec_id): spec_digest for spec_id, spec_digest in append.get("specs", {}).items()},
                 merge=merge
                 and Merge(
                     merged=manifest_list.from_json(merge["merged"]),
@@ -273,9 +273,9 @@ def together(first: Attempt, second: Attempt) -> Attempt | None:
     specs = {**other.specs, **one.specs}
     if (one.schema_id, one.schema) != (other.schema_id, other.schema) or not other.specs.items() <= specs.items():
         return None
-    counts, said = _divided(one.summary)
-    more, also_said = _divided(other.summary)
-    if said != also_said:
+    counts, stated = _divided(one.summary)
+    more, also_stated = _divided(other.summary)
+    if stated != also_stated:
         return None
     added = {key: str(int(counts.get(key, 0)) + int(more.get(key, 0))) for key in counts | more}
     manifests = tuple(manifest_list.added_by(manifest, one.snapshot_id) for manifest in other.manifests)
@@ -285,7 +285,7 @@ def together(first: Attempt, second: Attempt) -> Attempt | None:
         append=replace(
             one,
             manifests=(*one.manifests, *manifests),
-            summary={**said, **added},
+            summary={**stated, **added},
             specs=specs,
             merge=one.merge or (other.merge and _of_snapshot(other.merge, one.snapshot_id)),
         ),

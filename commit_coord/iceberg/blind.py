@@ -67,12 +67,12 @@ def is_declared(summary: Mapping[str, str], client: str | None, properties: Mapp
     Raises:
         ValueError: A declaration is neither ``blind`` nor ``checked``, or the table property is neither true nor false.
     """
-    said = summary.get(DECLARATION) or client
-    if said is None:
+    declaration = summary.get(DECLARATION) or client
+    if declaration is None:
         return property_as_bool(dict(properties), BLIND_APPENDS, False)
-    if said not in (BLIND, CHECKED):
-        raise ValueError(f"an append is declared to be {BLIND} or {CHECKED}, not {said!r}")
-    return said == BLIND
+    if declaration not in (BLIND, CHECKED):
+        raise ValueError(f"an append is declared to be {BLIND} or {CHECKED}, not {declaration!r}")
+    return declaration == BLIND
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,10 +258,10 @@ def _refuse_removed(parts: Sequence[_Part], missing: Sequence[ManifestFile]) -> 
 
 
 def _refuse_uncounted(parts: Sequence[_Part], snapshot: Snapshot) -> None:
-    said = snapshot.summary.get(ADDED_DATA_FILES) if snapshot.summary is not None else None
+    stated = snapshot.summary.get(ADDED_DATA_FILES) if snapshot.summary is not None else None
     count = sum(len(part.entries.added) for part in parts)
-    if said is not None and said != str(count):
-        raise NoAppend(f"it says that it adds {said} files, and adds {count}")
+    if stated is not None and stated != str(count):
+        raise NoAppend(f"it says that it adds {stated} files, and adds {count}")
 
 
 def _fit(part: _Part, head: TableMetadata) -> Schema | Conflict:

@@ -20,7 +20,7 @@ def mend(mends: Mends, reader: ModuleType) -> None:
     """Have *reader*, PyIceberg's module for Arrow, record nothing of a column that it does not know of all rows."""
     counts = reader.MetricsMode(reader.MetricModeTypes.COUNTS)
 
-    def covering(collect: Callable[..., Any]) -> Callable[..., Any]:
+    def complete_only(collect: Callable[..., Any]) -> Callable[..., Any]:
         def collected(
             parquet_metadata: Any, stats_columns: Mapping[int, Any], parquet_column_mapping: Mapping[str, int]
         ) -> Any:
@@ -47,7 +47,7 @@ def mend(mends: Mends, reader: ModuleType) -> None:
 
         return collected
 
-    mends.wrap(reader, "data_file_statistics_from_parquet_metadata", covering)
+    mends.wrap(reader, "data_file_statistics_from_parquet_metadata", complete_only)
     mends.wrap(reader, "truncate_upper_bound_text_string", _over_the_surrogates)
 
 

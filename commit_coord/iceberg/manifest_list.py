@@ -7,7 +7,7 @@ one's schema, codec and sync marker. So the new list is: a new header, the old b
 Small blocks would pile up, one an append, so every ``_FOLD`` of them are folded into one.
 
 A block of no records is left out. PyIceberg writes one where a snapshot has no manifests, and its reader takes it for
-the end of the file: what stood behind it would be in no scan.
+the end of the file: what comes after it would be in no scan.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def whole(io: FileIO, manifest: ManifestFile) -> bytes:
     return data
 
 
-class Written:
+class RecentLists:
     """The lists that were written last. Thread safe.
 
     A list never changes, and the next commit of the same writer grows it. So it need not be read again, which would be
@@ -162,7 +162,7 @@ def write_appended(
     snapshot_id: int,
     parent_snapshot_id: int | None,
     sequence_number: int,
-    known: Written | None = None,
+    known: RecentLists | None = None,
 ) -> bool:
     """Write at *location* the manifest list *head* with *added*.
 
@@ -184,7 +184,7 @@ def write_appended(
         sequence_number: Its sequence number; 0 in version 1.
         known: May have *head*, and gets the new list.
     """
-    known = known or Written()
+    known = known or RecentLists()
     added = [numbered(manifest, sequence_number) for manifest in added]
     kept = read(io, head) if head is not None and (clean or merged is not None) else None
     use_merged = kept is not None and replaced <= {manifest.manifest_path for manifest in kept}

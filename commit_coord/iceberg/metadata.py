@@ -48,7 +48,7 @@ from pyiceberg.utils.properties import property_as_int
 from commit_coord.errors import ConfigError
 from commit_coord.iceberg.given import counted, numbered
 from commit_coord.iceberg.statistics import AnyStatisticsFile
-from commit_coord.iceberg.unknown import Place, Unknown, of_schema, of_table, put_back, surviving
+from commit_coord.iceberg.unknown import ObjectKey, Unknown, of_schema, of_table, put_back, surviving
 from commit_coord.iceberg.variant import with_variants
 
 M = TypeVar("M", bound=BaseModel)
@@ -417,7 +417,7 @@ def parse(data: bytes, location: str, known: TableMetadata | None = None) -> Fas
 
 
 @lru_cache(maxsize=64)
-def _schema(text: bytes) -> tuple[Schema, Mapping[Place, Unknown]]:
+def _schema(text: bytes) -> tuple[Schema, Mapping[ObjectKey, Unknown]]:
     """Return the schema that *text* says, and what is not known of it.
 
     The versions of a table share both, since none can change them.

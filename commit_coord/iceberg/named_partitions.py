@@ -32,7 +32,7 @@ OPEN = Open.OPEN
 
 Value = str | int | float | Decimal | bool | None | Open
 
-Named = Mapping[str, Value]
+NamedValues = Mapping[str, Value]
 """Partition columns and their values. Names are those of fields or columns, in whatever case."""
 
 _EPOCH = date(1970, 1, 1).toordinal()
@@ -40,12 +40,12 @@ _HOUR = 3_600_000_000
 """Microseconds."""
 
 
-def told(partition: Named) -> str:
+def told(partition: NamedValues) -> str:
     """Return *partition* as it could be written."""
     return ", ".join(key if value is OPEN else f"{key}={value!r}" for key, value in partition.items())
 
 
-def partition_levels(table: Table, partition: Named) -> hierarchy.Partition:
+def partition_levels(table: Table, partition: NamedValues) -> hierarchy.Partition:
     """Return *partition* by level, outermost first; None where it says nothing, or leaves the value open.
 
     Raises:
@@ -58,7 +58,7 @@ def partition_levels(table: Table, partition: Named) -> hierarchy.Partition:
     ]
 
 
-def partition_filter(table: Table, partition: Named) -> E.BooleanExpression:
+def partition_filter(table: Table, partition: NamedValues) -> E.BooleanExpression:
     """Return the rows that lie in *partition*.
 
     Raises:
@@ -69,7 +69,7 @@ def partition_filter(table: Table, partition: Named) -> E.BooleanExpression:
     return E.And(E.AlwaysTrue(), E.AlwaysTrue(), *parts)
 
 
-def _values(table: Table, partition: Named) -> dict[int, Any]:
+def _values(table: Table, partition: NamedValues) -> dict[int, Any]:
     """Return the values that *partition* fixes, by partition field."""
     spec, schema = table.spec(), table.schema()
     name = ".".join(table.name())

@@ -1,4 +1,4 @@
-"""The metadata of a table that is not made yet: PyIceberg's, with what format version 3 needs beside it."""
+"""The metadata of a table that is not made yet: PyIceberg's, with what format version 3 needs in addition."""
 
 from __future__ import annotations
 

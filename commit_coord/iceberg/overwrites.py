@@ -34,7 +34,7 @@ from commit_coord.iceberg.attempt import table_name
 
 logger = logging.getLogger(__name__)
 
-Read = Callable[[str], TableMetadata]
+ReadMetadata = Callable[[str], TableMetadata]
 
 _LOSSES = 20
 """That a note names at most; the oldest give way, and are in the log."""
@@ -104,7 +104,7 @@ def _acknowledged(raw: dict[str, object]) -> Acknowledged:
     return replace(made, snapshot_ids=tuple(made.snapshot_ids))
 
 
-def versions(read: Read, location: str) -> Iterator[str]:
+def versions(read: ReadMetadata, location: str) -> Iterator[str]:
     """Yield the metadata files of a table, from *location* back to its first one, as long as they can be read.
 
     Raises:
@@ -131,7 +131,7 @@ class Overwrites:
         events: Told of each loss, once.
     """
 
-    def __init__(self, read: Read, events: Events) -> None:
+    def __init__(self, read: ReadMetadata, events: Events) -> None:
         self._read = read
         self._events = events
         self._known: dict[Identifier, str] = {}
@@ -221,7 +221,7 @@ class Overwrites:
                     break
                 behind.append(version)
         except Exception:
-            # What was cut off the log can't be read any more, and it may have stood in there.
+            # The beginning of the log was cut off, and the commit may have been in there.
             if fast_metadata.sequence_number(found) >= fast_metadata.sequence_number(ours):
                 logger.debug("the history of %s can't be read back to %s", table_name(table), known, exc_info=True)
                 return None
@@ -241,7 +241,7 @@ class Overwrites:
         )
 
 
-def _bounded(read: Read, location: str) -> Iterator[str]:
+def _bounded(read: ReadMetadata, location: str) -> Iterator[str]:
     left = _FILES
 
     def counted(path: str) -> TableMetadata:
@@ -262,5 +262,5 @@ def _summary(metadata: TableMetadata) -> str:
     snapshot = metadata.current_snapshot()
     if snapshot is None or snapshot.summary is None:
         return ""
-    said = {"operation": snapshot.summary.operation.value, **snapshot.summary.additional_properties}
-    return ", ".join(f"{key}={value}" for key, value in said.items())
+    stated = {"operation": snapshot.summary.operation.value, **snapshot.summary.additional_properties}
+    return ", ".join(f"{key}={value}" for key, value in stated.items())

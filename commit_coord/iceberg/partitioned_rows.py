@@ -2,7 +2,7 @@
 
 PyIceberg's own split groups rows by distinct values and then selects each group by ``==``. The two disagree on floats:
 0.0 and -0.0 are two groups and equal, so their rows are written twice; NaN equals nothing, so its rows are lost. Here a
-value is made canonical once, and a number stands for it from then on.
+value is made canonical once, and is represented by a number from then on.
 
 The spec orders -0.0 before 0.0, and Iceberg Java compares so: two partitions. Its readers then skip a partition -0.0
 under ``f = 0.0``, which is true for these rows in SQL. Here one partition, 0.0, holds both, and every reader finds them

@@ -1,7 +1,7 @@
 """Row filters select the rows that they say, in a scan as in a delete.
 
 What a filter means: no condition but ``IS NULL`` is ever true of NULL, also none of ``!=``, ``NOT IN``, ``NOT STARTS
-WITH`` and ``NOT NAN``; as in SQL, and as in a scan by Iceberg's row filters. ``NOT`` stands for the opposite condition:
+WITH`` and ``NOT NAN``; as in SQL, and as in a scan by Iceberg's row filters. ``NOT`` means the opposite condition:
 ``NOT x < 5`` is ``x >= 5``. NaN is unequal to every number, and neither less nor greater.
 
 PyIceberg evaluates a filter for a manifest, for a file's partition, for its bounds, and for its rows. Where one of
@@ -29,7 +29,7 @@ match", rows are deleted that do not. Known mistakes, each mended here:
   every row.
 * ``IN`` tells -0.0 from 0.0 in the rows, ``==`` does not.
 * A partition value that is NULL is compared with ``<``, which Python can't do.
-* Whether all rows of a file match a condition on a field of a struct can't be told by its bounds: it fails for ``!=``.
+* The bounds do not show whether all rows of a file match a condition on a field of a struct: it fails for ``!=``.
 * A dot in a name leads into a struct for Arrow, also where it is part of the name of a column or field.
 * A ``uuid`` is bytes in a filter and a ``UUID`` in a partition, which are never equal. Arrow's reader compares none.
 * The year and the month of a day are asked of Python's calendar, which ends within the range of ``date``: one day after
@@ -207,9 +207,9 @@ def _asked_of_floats(condition: Any) -> Any:
             return floats if floats != AlwaysTrue() else NotNull(term=term)  # it is in no empty set
         case LiteralPredicate(term=term, literal=literal) if not _is_float(literal.value):
             below, above = _nearest_floats(literal.value)
-            operator, beside = _BETWEEN_FLOATS.get(type(condition), (None, 0))
+            operator, side = _BETWEEN_FLOATS.get(type(condition), (None, 0))
             if operator is not None:
-                return operator(term, literal=(below, above)[beside])
+                return operator(term, literal=(below, above)[side])
             return NotNull(term=term) if isinstance(condition, NotEqualTo) else AlwaysFalse()
     return condition
 

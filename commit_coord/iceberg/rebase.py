@@ -362,8 +362,8 @@ def _append_conflict(append: Append, head: TableMetadata) -> str | None:
     specs = head.specs()
     for manifest in append.manifests:
         spec = specs.get(manifest.partition_spec_id)
-        said = append.specs.get(manifest.partition_spec_id)
-        if spec is None or (said is not None and said != digest(spec)):
+        spec_digest = append.specs.get(manifest.partition_spec_id)
+        if spec is None or (spec_digest is not None and spec_digest != digest(spec)):
             return f"partition spec {manifest.partition_spec_id} of the written files is gone"
     written = head.schema_by_id(append.schema_id)
     if written is None or (append.schema and append.schema != digest(written)):

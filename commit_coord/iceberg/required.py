@@ -38,11 +38,11 @@ def complete(rows: pa.Table | pa.RecordBatchReader, columns: StructType) -> pa.T
 
 
 def _refuse(batch: pa.RecordBatch, columns: StructType) -> None:
-    for path in _lacking(columns, batch.to_struct_array(), ""):
+    for path in _missing_values(columns, batch.to_struct_array(), ""):
         raise StatementError("a required column lacks a value", column=path)
 
 
-def _lacking(kind: IcebergType, found: pa.Array, path: str) -> Iterator[str]:
+def _missing_values(kind: IcebergType, found: pa.Array, path: str) -> Iterator[str]:
     """Yield the required fields in *found* that have NULL where what holds them has none."""
     if not _requires(kind):
         return
@@ -55,18 +55,18 @@ def _lacking(kind: IcebergType, found: pa.Array, path: str) -> Iterator[str]:
                     continue  # PyIceberg refuses it
                 if field.required and there[at].null_count > found.null_count:
                     yield path + field.name
-                yield from _lacking(field.field_type, there[at], f"{path}{field.name}.")
+                yield from _missing_values(field.field_type, there[at], f"{path}{field.name}.")
         case ListType():
             elements = found.flatten()
             if kind.element_required and elements.null_count:
                 yield f"{path}element"
-            yield from _lacking(kind.element_type, elements, f"{path}element.")
+            yield from _missing_values(kind.element_type, elements, f"{path}element.")
         case MapType():
             keys, values = _entries(found).flatten()
             if kind.value_required and values.null_count:
                 yield f"{path}value"
-            yield from _lacking(kind.key_type, keys, f"{path}key.")
-            yield from _lacking(kind.value_type, values, f"{path}value.")
+            yield from _missing_values(kind.key_type, keys, f"{path}key.")
+            yield from _missing_values(kind.value_type, values, f"{path}value.")
 
 
 def _entries(found: pa.MapArray) -> pa.StructArray:

@@ -21,7 +21,7 @@ from pyiceberg.types import ListType, MapType, NestedField, StructType
 
 Json = dict[str, Any]
 
-Place = tuple[str, Hashable]
+ObjectKey = tuple[str, Hashable]
 """A key, and what identifies an object there."""
 
 
@@ -75,7 +75,7 @@ class Unknown:
     """
 
     own: Mapping[str, Any] = field(default_factory=dict)
-    below: Mapping[Place, Unknown] = field(default_factory=dict)
+    below: Mapping[ObjectKey, Unknown] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         """Return whether there is anything."""
@@ -87,8 +87,8 @@ def of_table(raw: Json, known: frozenset[str]) -> Unknown:
     return _of({**raw, "schemas": None}, _Level(known | {"schemas"}, _TABLE.below))
 
 
-def of_schema(raw: Json) -> Mapping[Place, Unknown]:
-    """Return what is not known in *raw*, a schema, as it stands below its table."""
+def of_schema(raw: Json) -> Mapping[ObjectKey, Unknown]:
+    """Return what is not known in *raw*, a schema, as it is in the JSON of its table."""
     return _of({"schemas": [raw]}, _TABLE).below
 
 

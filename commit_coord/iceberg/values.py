@@ -102,7 +102,7 @@ def floor(value: int | Decimal, kind: T.IcebergType) -> tuple[Any, int]:
     )
 
 
-def beside(value: Any, kind: T.IcebergType) -> tuple[Any, int]:
+def nearest_value(value: Any, kind: T.IcebergType) -> tuple[Any, int]:
     """Return a value of *kind* that nothing lies between it and *value*, and on which side of it *value* lies.
 
     A number for a ``float`` or ``double`` is taken as a double, as in Spark: 0.1 lies below the nearest ``float``.
@@ -191,8 +191,8 @@ def exact_number(value: Any) -> Decimal:
 
 
 def _exact(value: Any, kind: T.IcebergType) -> Any:
-    found, beside = floor(exact_number(value), kind)
-    if beside:
+    found, side = floor(exact_number(value), kind)
+    if side:
         raise Misfit(
             f"{_told(value)} is out of the range of {kind}"
             if found is None

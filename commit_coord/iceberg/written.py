@@ -22,15 +22,15 @@ _TEXTS: dict[int, tuple[weakref.ref[Schema | PartitionSpec], str]] = {}
 """Schemas and specs by their address, and their texts: a commit needs each several times, and the next one does too."""
 
 
-def text_of(said: Schema | PartitionSpec) -> str:
-    """Return *said*, which never changes, as JSON."""
-    address = id(said)
+def text_of(model: Schema | PartitionSpec) -> str:
+    """Return *model*, which never changes, as JSON."""
+    address = id(model)
     known = _TEXTS.get(address)
     # 1. A schema is collected.   2. Another one is made at its address. So the address alone tells nothing.
-    if known is not None and known[0]() is said:
+    if known is not None and known[0]() is model:
         return known[1]
-    text = said.model_dump_json()
-    _TEXTS[address] = weakref.ref(said, lambda _: _TEXTS.pop(address, None)), text
+    text = model.model_dump_json()
+    _TEXTS[address] = weakref.ref(model, lambda _: _TEXTS.pop(address, None)), text
     return text
 
 
@@ -52,9 +52,9 @@ class Said(Generic[T]):
         return hash(text_of(self.value))
 
 
-def digest(said: Schema | PartitionSpec) -> str:
+def digest(model: Schema | PartitionSpec) -> str:
     """Return a short text that only an equal schema or spec has."""
-    return hashlib.blake2b(text_of(said).encode(), digest_size=8).hexdigest()
+    return hashlib.blake2b(text_of(model).encode(), digest_size=8).hexdigest()
 
 
 def mark(metadata: TableMetadata, files: Iterable[DataFile]) -> None:

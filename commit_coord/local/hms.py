@@ -54,7 +54,7 @@ class _Version:
     Args:
         archive: Holds the server's jars, or others that it needs, and the schema scripts; None for PySpark's jars.
         left_out: Jars of the archive that must not be on the class path.
-        beside: Jars that the archive does not hold; they are first on the class path.
+        extra_jars: Jars that the archive does not hold; they are first on the class path.
         schema: What makes the schema: Hive's schema tool with its options. None: the server itself at its start.
         binds_everywhere: It has no setting for the address that it listens on.
         java: On which versions of Java it runs. Hadoop asks the JVM's security manager who it is, and there is none
@@ -63,7 +63,7 @@ class _Version:
 
     archive: str | None = None
     left_out: tuple[str, ...] = ()
-    beside: tuple[str, ...] = ()
+    extra_jars: tuple[str, ...] = ()
     schema: tuple[str, ...] = ()
     binds_everywhere: bool = False
     java: range = range(17, 23)
@@ -315,11 +315,14 @@ class HiveMetastore(LocalServer):
 
     def _jars(self) -> Sequence[Path]:
         database = (_DRIVER,) if self._postgres is not None else () if self._version.archive is None else (_DERBY,)
-        beside = maven_jars(*self._version.beside, *database) if self._version.beside or database else ()
+        extra_jars = maven_jars(*self._version.extra_jars, *database) if self._version.extra_jars or database else ()
         if self._version.archive is None:
-            return [*beside, *pyspark_jars("*.jar")]
+            return [*extra_jars, *pyspark_jars("*.jar")]
         lib = sorted((maven_archive(self._version.archive) / "lib").glob("*.jar"))
-        return [*beside, *(jar for jar in lib if not any(fnmatch(jar.name, name) for name in self._version.left_out))]
+        return [
+            *extra_jars,
+            *(jar for jar in lib if not any(fnmatch(jar.name, name) for name in self._version.left_out)),
+        ]
 
     def _compile_socket(self) -> None:
         source = self.folder / "conf" / "TServerSocketKeepAlive.java"

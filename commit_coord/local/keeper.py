@@ -74,7 +74,7 @@ class Up:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State:
+class StackState:
     """A stack that is up.
 
     Args:
@@ -96,7 +96,7 @@ def default_folder() -> Path:
     """Return the temporary folder of this user's stack; it need not be there.
 
     Raises:
-        ConfigError: Somebody else has put something there.
+        ConfigError: There are other files.
     """
     folder = Path(tempfile.gettempdir()) / f"commit-coord-local-{os.getuid()}"
     if folder.is_symlink() or (folder.exists() and (folder.stat().st_uid != os.getuid() or not folder.is_dir())):
@@ -107,7 +107,7 @@ def default_folder() -> Path:
 # -- from outside ------------------------------------------------------------------------------------------
 
 
-def up(folder: Path, wanted: Wanted, *, temporary: bool, say: Callable[[str], None]) -> State:
+def up(folder: Path, wanted: Wanted, *, temporary: bool, say: Callable[[str], None]) -> StackState:
     """Start a keeper for *folder* and return when its stack is up. If this process ends before, so does the keeper.
 
     Raises:
@@ -149,7 +149,7 @@ def _make(folder: Path) -> None:
     folder.mkdir(mode=0o711, parents=True, exist_ok=True)  # PostgreSQL may run as another user, who must get through
 
 
-def status(folder: Path) -> State:
+def status(folder: Path) -> StackState:
     """Return what is up in *folder*.
 
     Raises:
@@ -160,7 +160,7 @@ def status(folder: Path) -> State:
         found = json.loads((folder / "state.json").read_text())
     except FileNotFoundError:
         raise NotUp(f"the servers in {folder} are still starting or already stopping") from None
-    return State(**{**found, "servers": [Up(**server) for server in found["servers"]]})
+    return StackState(**{**found, "servers": [Up(**server) for server in found["servers"]]})
 
 
 def down(folder: Path) -> None:
@@ -198,7 +198,7 @@ def _keeper_pid(folder: Path) -> int:
 
 
 @contextmanager
-def keep(folder: Path, wanted: Wanted, *, temporary: bool, say: Callable[[str], None]) -> Iterator[State]:
+def keep(folder: Path, wanted: Wanted, *, temporary: bool, say: Callable[[str], None]) -> Iterator[StackState]:
     """Have a stack up in *folder* inside of the ``with`` block.
 
     Raises:
@@ -229,8 +229,8 @@ def keep(folder: Path, wanted: Wanted, *, temporary: bool, say: Callable[[str], 
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def _state(stack: Stack, *, temporary: bool) -> State:
-    return State(
+def _state(stack: Stack, *, temporary: bool) -> StackState:
+    return StackState(
         folder=str(stack.folder),
         temporary=temporary,
         configuration=str(stack.configuration),

@@ -84,8 +84,8 @@ class Stack:
     @property
     def servers(self) -> list[LocalServer]:
         """All of them, in the order in which they are started."""
-        beside = [] if self.postgres is None else [self.postgres]
-        return [*beside, *([] if self.zookeeper is None else self.zookeeper.servers), self.hms]
+        database = [] if self.postgres is None else [self.postgres]
+        return [*database, *([] if self.zookeeper is None else self.zookeeper.servers), self.hms]
 
     def start(self, say: Callable[[str], None]) -> None:
         """Start them all, and write the configuration.

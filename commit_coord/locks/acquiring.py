@@ -150,7 +150,7 @@ class Deadlocks(Protocol):
         """Return the wait of *request* and those that it may be waiting for in the end; not all of one moment."""
         ...
 
-    def all_stand(self, places: Mapping[str, int]) -> bool:
+    def all_present(self, places: Mapping[str, int]) -> bool:
         """Return whether each of these requests is still at its place."""
         ...
 
@@ -293,7 +293,7 @@ class Acquirer:
             cycle = find_cycle(request.request_id, self._deadlocks.waits(request))
             if cycle is None or youngest(cycle).request_id != request.request_id:
                 return
-            if self._deadlocks.all_stand({one.request_id: one.place for pair in cycle for one in pair}):
+            if self._deadlocks.all_present({one.request_id: one.place for pair in cycle for one in pair}):
                 raise LockDeadlock(
                     "threads that hold locks wait for each other, and this request is the youngest of them",
                     cycle=described(cycle),

@@ -2,10 +2,10 @@
 
 Theory of operation
     A *request* (:class:`~commit_coord.model.LockRequest`) enters the queues of all its resources in one
-    atomic step, so any two requests stand in the same order in every queue that they share and waiting in
+    atomic step, so any two requests have the same order in every queue that they share and waiting in
     place cannot deadlock. It is granted when no conflicting request is before it in any queue.
-    What is granted is a *lease*: it ends by release, by expiry, or by force. If nobody refers to a
-    lease any more (for example, to the result of a cancelled future), its owner can't release it, so the manager does.
+    What is granted is a *lease*: it ends by release, by expiry, or by force. If no code refers to a lease any
+    more (for example, to the result of a cancelled future), its owner can't release it, so the manager does.
 
     A manager is the client of one lock service and lives as long as its catalog.
     All threads of a process share one manager.

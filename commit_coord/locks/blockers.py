@@ -48,19 +48,19 @@ def entries_of(
 
 def holder_of(look: Callable[[None, LockScope], Iterable[LockEntry]], request: LockRequest, blocker: Blocker) -> Holder:
     """Return what an error says about the lock holder, by the listing that *look* returns of a scope."""
-    standing: Iterable[LockEntry] = ()
+    present: Iterable[LockEntry] = ()
     with suppress(LockError):  # The listing is a courtesy: the blocker alone names an owner, too.
-        standing = look(None, request.scope)
-    return holder_in(standing, request, blocker)
+        present = look(None, request.scope)
+    return holder_in(present, request, blocker)
 
 
-def holder_in(standing: Iterable[LockEntry], request: LockRequest, blocker: Blocker) -> dict[str, object]:
-    """Return the facts for an error about the lock holder: the end of the chain that *blocker* starts in *standing*.
+def holder_in(present: Iterable[LockEntry], request: LockRequest, blocker: Blocker) -> dict[str, object]:
+    """Return the facts for an error about the lock holder: the end of the chain that *blocker* starts in *present*.
 
     The nearest blocker may itself be waiting; the owner to contact is the one at the head of the queue.
     """
     by_request: dict[str, list[LockEntry]] = {}
-    for entry in standing:
+    for entry in present:
         by_request.setdefault(entry.request_id, []).append(entry)
     holder = blocker.request_id
     while holder in by_request and by_request[holder][0].blocked_by in by_request:

@@ -1,10 +1,10 @@
-"""Leases as Hive's proposal has them: locks that somebody has for a time, known by a number that anybody may use.
+"""Leases as Hive's proposal has them: locks that a user has for a time, known by a number that every client may use.
 
 Theory of operation
     A lease is a request of the ``lease`` lock manager in the operation scope, so leases, operations and LOCK statements
-    stand in the same queues, exclude each other by Hive's hierarchy, and are listed together. What makes it a lease is
-    a row beside the request: which objects were asked for (the request also has their parents) and since when. Its id
-    is the place of its request, which grows with every request of the catalog and is never given twice.
+    are in the same queues, exclude each other by Hive's hierarchy, and are listed together. What makes it a lease is
+    a second row for the request: which objects were asked for (the request also has their parents) and since when.
+    Its id is the place of its request, which grows with every request of the catalog and is never given twice.
 
     ``grab_lease`` acquires as any operation does, in a fair queue, and is cleaned up as any operation is if its process
     ends meanwhile. Granted, the request is given the length that was asked for, and its process is forgotten: from
@@ -54,7 +54,7 @@ from commit_coord.locks.base import Lease, LockManager
 from commit_coord.locks.sql import statements as lease_sql
 from commit_coord.locks.sql.manager import LeaseLockManager
 from commit_coord.locks.sql.requests import stored
-from commit_coord.locks.sql.store import Step, id_list
+from commit_coord.locks.sql.store import SqlStep, id_list
 from commit_coord.model import Generation, LeaseState, LockEntry, LockMode, LockRequest, LockScope, Resource
 from commit_coord.process import this_owner
 
@@ -63,7 +63,7 @@ _SCOPE = LockScope.OPERATION
 _TABLE_DEPTH = 2  # db/table
 _MAX_ID = 2**63 - 1
 
-Locks = dict[Resource, LockMode]
+LeaseLocks = dict[Resource, LockMode]
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ class _Live:
     end_utc: int
 
     @property
-    def objects(self) -> Locks:
+    def objects(self) -> LeaseLocks:
         return {Resource.parse(path): _MODES[mode] for path, mode in json.loads(self.text)}
 
     def listed(self, chosen: Callable[[Resource], bool]) -> Iterator[HiveLease]:
@@ -273,7 +273,7 @@ class Leases:
             ExceedsMaxLeaseTime: It would live longer than ``lease.max-duration-ms``; it ends when it would have ended.
         """
         _refuse_strangers(self._one(lease_id), self._resources(objects))
-        step = lease_sql.EXTEND, self._named(lease_id)
+        step = lease_sql.EXTEND, self._parameters_of(lease_id)
         (rows,) = self.manager.requests.run([step])
         if rows:
             return int(rows[0][0])
@@ -311,10 +311,10 @@ class Leases:
         wanted = self._resources(objects)
         self._delete_expired()
         doomed = [lease for lease in self._live() if not wanted or not wanted.isdisjoint(lease.objects)]
-        standing = self.manager.locks(scope=_SCOPE) if doomed else ()
+        present = self.manager.locks(scope=_SCOPE) if doomed else ()
         ended = [lease for lease in doomed if self._end(lease.request_id, lease.lease_id)]
         requests = {lease.request_id for lease in ended}
-        self._forced([entry for entry in standing if entry.request_id in requests])
+        self._forced([entry for entry in present if entry.request_id in requests])
         return [listed for lease in ended for listed in lease.listed(lambda _: True)]
 
     # For a block of code.
@@ -372,7 +372,7 @@ class Leases:
 
         It yields a row if the lease is live; then nobody else is granted what it locks before the transaction ends.
         """
-        return self.manager.store.portable(lease_sql.HOLD, self._named(lease_id))
+        return self.manager.store.portable(lease_sql.HOLD, self._parameters_of(lease_id))
 
     # The rows.
 
@@ -387,7 +387,7 @@ class Leases:
         on_lost: Callable[[HeldLease], object] | None,
     ) -> HeldLease:
         wait_ms = _milliseconds("lease_wait_duration_sec", wait_sec)
-        wanted: Locks = {}
+        wanted: LeaseLocks = {}
         for each in objects:
             resource = self._spelled(each.resource)
             if wanted.get(resource) is not LockMode.EXCLUSIVE:
@@ -412,7 +412,7 @@ class Leases:
             raise
         return held
 
-    def _name(self, lease: Lease, objects: Locks, duration_ms: int | None) -> None:
+    def _name(self, lease: Lease, objects: LeaseLocks, duration_ms: int | None) -> None:
         """Make *lease* one that is known by its id."""
         request = {"request_id": lease.request.request_id, "place": lease.generation}
         length = {
@@ -431,7 +431,7 @@ class Leases:
 
     def _live(self, lease_id: int | None = None) -> list[_Live]:
         """Return the live lease with an id, or all of them."""
-        rows = self.manager.requests.ask(lease_sql.LEASES, self._named(lease_id))
+        rows = self.manager.requests.ask(lease_sql.LEASES, self._parameters_of(lease_id))
         return [
             _Live(lease_id=number, request_id=request, text=text, user=user, start_utc=start, end_utc=end)
             for number, request, text, start, user, end in rows
@@ -454,21 +454,21 @@ class Leases:
 
     def _delete_expired(self) -> None:
         """Delete what leases that ended have left; a client that waits for one does it too."""
-        for lease_id, request_id in self.manager.requests.ask(lease_sql.ENDED_LEASES, self._named(None)):
+        for lease_id, request_id in self.manager.requests.ask(lease_sql.ENDED_LEASES, self._parameters_of(None)):
             self._end(request_id, lease_id, forced=False)
 
-    def _reduce(self, lease: _Live, kept: Locks) -> bool:
+    def _reduce(self, lease: _Live, kept: LeaseLocks) -> bool:
         """Let *lease* have the objects *kept* alone; return False if its objects were others by now."""
         before = dict(self._request(lease.objects, lease.request_id, "").locks)
         after = dict(self._request(kept, lease.request_id, "").locks)
         gone = {resource: mode for resource, mode in before.items() if after.get(resource) is not mode}
         named = {
-            **self._named(lease.lease_id),
+            **self._parameters_of(lease.lease_id),
             "request_id": lease.request_id,
             "before": lease.text,
             "after": _text(kept),
         }
-        sharing: list[Step] = [
+        sharing: list[SqlStep] = [
             (lease_sql.SHARE_LOCK, {**named, "resource": stored(resource)}) for resource in gone if resource in after
         ]
         ids = id_list([f"{mode.letter}{stored(resource)}" for resource, mode in gone.items()])
@@ -489,13 +489,13 @@ class Leases:
         )
         return bool(reduced)
 
-    def _named(self, lease_id: int | None) -> dict[str, Any]:
+    def _parameters_of(self, lease_id: int | None) -> dict[str, Any]:
         if lease_id is not None and (type(lease_id) is not int or not 0 < lease_id <= _MAX_ID):
             raise InvalidArguments("not the id of a lease", value=lease_id, accepted="a whole number above 0")
         manager = self.manager
         return {"scope": manager.requests.scope(_SCOPE), "lease_id": lease_id or 0, "clock": manager.store.clock_name}
 
-    def _request(self, objects: Locks, request_id: str, statement: str) -> LockRequest:
+    def _request(self, objects: LeaseLocks, request_id: str, statement: str) -> LockRequest:
         return LockRequest.of(
             _SCOPE,
             objects,
@@ -613,7 +613,7 @@ def _refuse_strangers(lease: _Live, named: Set[Resource]) -> None:
         raise InvalidArguments("the lease is not on this object", lease_id=lease.lease_id, object=stranger)
 
 
-def _text(objects: Locks) -> str:
+def _text(objects: LeaseLocks) -> str:
     return json.dumps([(str(resource), mode.letter.lower()) for resource, mode in sorted(objects.items())])
 
 

@@ -19,7 +19,7 @@ from commit_coord.locks.blockers import Blocker, Holder, entries_of, holder_of
 from commit_coord.locks.event_emitter import LockEventEmitter
 from commit_coord.locks.handover import HandoverLease
 from commit_coord.locks.held import Held
-from commit_coord.locks.memory_space import Space, Ticket, space_of
+from commit_coord.locks.memory_space import MemoryTicket, Space, space_of
 from commit_coord.locks.queue_manager import Parts, QueueLockManager
 from commit_coord.locks.threads import THREADS, Threads
 from commit_coord.model import (
@@ -42,13 +42,13 @@ _TICK = 0.1
 """Seconds between two looks of a waiter whether a lease was dropped without a release."""
 
 HolderOf = Callable[[LockRequest, Blocker], Holder]
-Settle = Callable[[Ticket, Sequence[JournalEntry], Sequence[str], str | None], None]
+Settle = Callable[[MemoryTicket, Sequence[JournalEntry], Sequence[str], str | None], None]
 
 
 class MemoryLease(HandoverLease):
     """Ends by release or by force; its process is its liveness."""
 
-    def __init__(self, space: Space, ticket: Ticket, settle: Settle) -> None:
+    def __init__(self, space: Space, ticket: MemoryTicket, settle: Settle) -> None:
         super().__init__(ticket.request, Generation(ticket.place))
         self._space = space
         self._ticket = ticket
@@ -232,11 +232,11 @@ class MemoryQueue:
         """See :meth:`Deadlocks.waits`."""
         return self.space.waits()  # at one moment
 
-    def all_stand(self, places: Mapping[str, int]) -> bool:
-        """See :meth:`Deadlocks.all_stand`."""
+    def all_present(self, places: Mapping[str, int]) -> bool:
+        """See :meth:`Deadlocks.all_present`."""
         return True
 
-    def ticket(self, request: LockRequest) -> Ticket:
+    def ticket(self, request: LockRequest) -> MemoryTicket:
         """Return the ticket of *request*.
 
         Raises:
@@ -253,7 +253,7 @@ class MemoryQueue:
             raise Carried(entry)
         raise OfferLost("the request is gone, and the outcome of its offer is not known", locks=request)
 
-    def blocker(self, ticket: Ticket) -> Blocker | None:
+    def blocker(self, ticket: MemoryTicket) -> Blocker | None:
         """Return what *ticket* waits for."""
         other = self.space.blocker(ticket)
         if other is None:
@@ -262,7 +262,9 @@ class MemoryQueue:
             request_id=other.request.request_id, owner=other.request.owner, requested_at_ms=other.requested_at_ms
         )
 
-    def _settle(self, holder: Ticket, done: Sequence[JournalEntry], returned: Sequence[str], note: str | None) -> None:
+    def _settle(
+        self, holder: MemoryTicket, done: Sequence[JournalEntry], returned: Sequence[str], note: str | None
+    ) -> None:
         for entry in done:
             self.space.answers.put(entry, self._clock.now(), self._answer_ms)
         self.space.settle(holder, [entry.request_id for entry in done], returned, note)
@@ -315,7 +317,7 @@ class MemoryLockTable:
             return [entry for ticket, blocked_by in dead for entry in _entries(ticket, blocked_by)]
         return self._free(dead)
 
-    def _free(self, tickets: Iterable[tuple[Ticket, str | None]]) -> Sequence[LockEntry]:
+    def _free(self, tickets: Iterable[tuple[MemoryTicket, str | None]]) -> Sequence[LockEntry]:
         freed: list[LockEntry] = []
         for ticket, blocked_by in list(tickets):
             if self._space.remove(ticket):
@@ -399,7 +401,7 @@ class MemoryLockManager(QueueLockManager[MemoryQueue]):
         super().__init__(self.guarantees, settings, made)
 
 
-def _entries(ticket: Ticket, blocked_by: str | None) -> list[LockEntry]:
+def _entries(ticket: MemoryTicket, blocked_by: str | None) -> list[LockEntry]:
     return entries_of(ticket.request, ticket.place, ticket.requested_at_ms, blocked_by)
 
 

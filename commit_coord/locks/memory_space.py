@@ -19,7 +19,7 @@ from commit_coord.protocol.modes import compatible
 
 
 @dataclass(slots=True, eq=False)
-class Ticket:
+class MemoryTicket:
     """A request with its place."""
 
     request: LockRequest
@@ -64,17 +64,19 @@ class Space:
     def __init__(self) -> None:
         self._mutex = threading.Lock()
         self._last_place = 0
-        self._tickets: dict[str, Ticket] = {}
-        self._by_place: dict[int, Ticket] = {}
+        self._tickets: dict[str, MemoryTicket] = {}
+        self._by_place: dict[int, MemoryTicket] = {}
         self._queues: dict[LockScope, dict[Resource, dict[LockMode, list[int]]]] = {scope: {} for scope in LockScope}
         self._watchers: dict[int, set[int]] = {}
-        self.dropped: deque[tuple[Ticket, Callable[[], None]]] = deque()
+        self.dropped: deque[tuple[MemoryTicket, Callable[[], None]]] = deque()
         """Granted, and nobody has the lease any more, released or not; and what tells of the end."""
         self.journal = ExpiringEntries()
         self.answers = ExpiringEntries()
         self.notes: dict[Resource, str] = {}
 
-    def enter(self, request: LockRequest, now_ms: int, agent: str, turn: Turn, lost: Callable[[], None]) -> Ticket:
+    def enter(
+        self, request: LockRequest, now_ms: int, agent: str, turn: Turn, lost: Callable[[], None]
+    ) -> MemoryTicket:
         """Put *request* of *agent* behind everyone, return its ticket.
 
         Args:
@@ -88,7 +90,7 @@ class Space:
             if request.request_id in self._tickets:
                 raise LockRefused("the request id is in use", request_id=request.request_id, locks=request)
             self._last_place += 1
-            ticket = Ticket(request, self._last_place, now_ms, lost, agent, turn)
+            ticket = MemoryTicket(request, self._last_place, now_ms, lost, agent, turn)
             self._tickets[request.request_id] = ticket
             self._by_place[ticket.place] = ticket
             queues = self._queues[request.scope]
@@ -97,7 +99,7 @@ class Space:
             self._look(ticket)
             return ticket
 
-    def remove(self, ticket: Ticket) -> bool:
+    def remove(self, ticket: MemoryTicket) -> bool:
         """Remove *ticket*, wake the requests that are granted now; return whether it was there."""
         try:
             with self._mutex:
@@ -108,7 +110,7 @@ class Space:
                 self._remove(ticket)
             raise
 
-    def take(self, ticket: Ticket, limit: int) -> list[Offer]:
+    def take(self, ticket: MemoryTicket, limit: int) -> list[Offer]:
         """Take the offers that wait right behind *ticket*."""
         with self._mutex:
             if self._tickets.get(ticket.request.request_id) is not ticket:
@@ -125,13 +127,13 @@ class Space:
                 offers.append(Offer(request_id=other.request.request_id, text=other.request.offer))
             return offers
 
-    def retract(self, ticket: Ticket) -> bool:
+    def retract(self, ticket: MemoryTicket) -> bool:
         """Let nobody take the offer of *ticket* from now on; return whether nobody has."""
         with self._mutex:
             ticket.retracted = not ticket.taken
             return ticket.retracted
 
-    def settle(self, holder: Ticket, done: Sequence[str], returned: Sequence[str], note: str | None) -> None:
+    def settle(self, holder: MemoryTicket, done: Sequence[str], returned: Sequence[str], note: str | None) -> None:
         """Pass on what *holder* leaves, if it still has its place.
 
         Args:
@@ -157,16 +159,16 @@ class Space:
                 if self.remove(ticket):
                     ended()
 
-    def find(self, request_id: str) -> Ticket | None:
+    def find(self, request_id: str) -> MemoryTicket | None:
         """Return the ticket of a request."""
         return self._tickets.get(request_id)
 
-    def blocker(self, ticket: Ticket) -> Ticket | None:
+    def blocker(self, ticket: MemoryTicket) -> MemoryTicket | None:
         """Return whom *ticket* waits for."""
         with self._mutex:
             return self._by_place.get(ticket.blocker or 0)
 
-    def tickets(self) -> list[tuple[Ticket, str | None]]:
+    def tickets(self) -> list[tuple[MemoryTicket, str | None]]:
         """Return all tickets in their order, each with the request id that blocks it."""
         self.remove_dropped()
         with self._mutex:
@@ -180,7 +182,7 @@ class Space:
         with self._mutex:
             return [self._wait_of(ticket) for ticket in self._tickets.values() if ticket.blocker is not None]
 
-    def _wait_of(self, ticket: Ticket) -> Wait:
+    def _wait_of(self, ticket: MemoryTicket) -> Wait:
         queues = self._queues[ticket.request.scope]
         before: dict[int, tuple[Resource, LockMode]] = {}
         for resource, mode in ticket.request.locks:
@@ -199,7 +201,7 @@ class Space:
             ],
         )
 
-    def _look(self, ticket: Ticket) -> None:
+    def _look(self, ticket: MemoryTicket) -> None:
         """Find out whom *ticket* waits for and watch it, or give the turn."""
         blocker = nearest_blocker(ticket.place, ticket.request.locks, self._queues[ticket.request.scope])
         # Noted first, so that a removal knows where to undo what follows.
@@ -209,12 +211,12 @@ class Space:
         else:
             self._watchers.setdefault(blocker, set()).add(ticket.place)
 
-    def _settle(self, holder: Ticket, done: Sequence[str], returned: Sequence[str], note: str | None) -> None:
+    def _settle(self, holder: MemoryTicket, done: Sequence[str], returned: Sequence[str], note: str | None) -> None:
         for request_id in returned:
             if ticket := self._tickets.get(request_id):
                 ticket.taken = False
         # 1. A takes the offer of B, and carries it out.   2. A is freed by force, and not told yet; B is granted.
-        # 3. A settles. If that ended B's request, a third one would be granted beside B.
+        # 3. A settles. If that ended B's request, a third one would be granted while B holds.
         if self._tickets.get(holder.request.request_id) is not holder:
             return
         for request_id in done:
@@ -231,7 +233,7 @@ class Space:
         else:
             self.notes.pop(table, None)
 
-    def _remove(self, ticket: Ticket) -> bool:
+    def _remove(self, ticket: MemoryTicket) -> bool:
         if self._tickets.get(ticket.request.request_id) is not ticket:
             return False
         queues = self._queues[ticket.request.scope]

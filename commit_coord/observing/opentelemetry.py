@@ -92,7 +92,7 @@ class Traces:
         self, name: str, *, kind: SpanKind = SpanKind.INTERNAL, start_ns: int | None = None, **facts: AttributeValue
     ) -> Span:
         return self._tracer.start_span(
-            f"commit_coord.{name}", kind=kind, start_time=start_ns, attributes=self._common | _named(facts)
+            f"commit_coord.{name}", kind=kind, start_time=start_ns, attributes=self._common | _attributes(facts)
         )
 
     def _committed(self, event: CommitEnded) -> None:
@@ -115,13 +115,13 @@ class Traces:
 def _end(span: Span | None, *, failed: bool = False, end_ns: int | None = None, **facts: AttributeValue) -> None:
     if span is None:
         return
-    span.set_attributes(_named(facts))
+    span.set_attributes(_attributes(facts))
     if failed:
         span.set_status(StatusCode.ERROR, ", ".join(f"{name}={value!s}" for name, value in facts.items()))
     span.end(end_ns)
 
 
-def _named(facts: dict[str, AttributeValue]) -> dict[str, AttributeValue]:
+def _attributes(facts: dict[str, AttributeValue]) -> dict[str, AttributeValue]:
     return {f"commit_coord.{name}": value for name, value in facts.items()}
 
 

@@ -7,11 +7,11 @@ Theory of operation
 
     ::
 
-        Acquire ─► Retract ─► Plan ─► Gather ─► Write ─► EnsureActive ─► Swap ─► Confirm ─► Release
-           │                   ▲ │                                        │
-           │ Answered: a       │ └─ Replan (the caller plans              │ MOVED: another writer swapped; plan on
-           │ holder published  │    the attempt again)                    │ the new head. LOST_REPLY: Locate, repeat
-           ▼ the attempt       └──────────────────────────────────────────┘ the identical swap
+        AcquireLatch ─► Retract ─► Plan ─► Gather ─► Write ─► EnsureActive ─► Swap ─► Confirm ─► Release
+           │                        ▲ │                                        │
+           │ Answered: a            │ └─ Replan (the caller plans              │ MOVED: another writer swapped; plan
+           │ holder published       │    the attempt again)                    │ on the new head. LOST_REPLY: Locate,
+           ▼ the attempt            └──────────────────────────────────────────┘ repeat the identical swap
         Verdict
 
     If the latch is lost before the swap, the commit acquires it again and starts over. The same happens if the latch is
@@ -60,7 +60,7 @@ from commit_coord.model import CommitStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class TryLimits:
     """Maximum numbers of tries.
 
     Args:
@@ -88,7 +88,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Acquire:
+class AcquireLatch:
     """Acquire the latch. Result: None; or :class:`Answered`: a latch holder published the attempt, nothing is held.
 
     Raises LockError; if it is ``OfferLost``, another holder may have published the attempt.
@@ -184,7 +184,7 @@ class Release:
 
 
 Effect = (
-    Acquire
+    AcquireLatch
     | Gather
     | Plan
     | Replan
@@ -327,16 +327,16 @@ class Verdict:
 Steps = Generator[Effect, Any, Verdict]
 
 
-def commit(limits: Limits) -> Steps:
+def commit(limits: TryLimits) -> Steps:
     """Yield the steps of one commit; return its verdict.
 
-    Guarantee: every path on which ``Acquire`` granted the latch ends in ``Release``; a verdict of FAILURE is returned
-    only where it is proven, and only then ``Discard`` is asked for.
+    Guarantee: every path on which ``AcquireLatch`` granted the latch ends in ``Release``; a verdict of FAILURE is
+    returned only where it is proven, and only then ``Discard`` is asked for.
     """
     replans, latches, phases, in_doubt = 0, 0, 0, False
     while True:
         try:
-            answered: Answered | None = yield Acquire(offering=not in_doubt)
+            answered: Answered | None = yield AcquireLatch(offering=not in_doubt)
         except OfferLost:
             assert not in_doubt, "an attempt that is in doubt is not offered again"
             # The table itself shows the outcome, and Plan looks there. So do it ourselves, if it is not there.
@@ -383,7 +383,7 @@ def _doubted(failure: Verdict) -> Verdict:
     )
 
 
-def _under_latch(limits: Limits, replans: int) -> Generator[Effect, Any, Verdict | None]:
+def _under_latch(limits: TryLimits, replans: int) -> Generator[Effect, Any, Verdict | None]:
     """Plan, write and swap until something is decided. None asks for planning again without the latch."""
     tries = 0
     while True:
@@ -453,7 +453,7 @@ def _not_swapped(error: Exception, tries: int = 0) -> Verdict:
     return Verdict(status=CommitStatus.FAILURE, cause=cause, reason=str(error), error=error, tries=tries)
 
 
-def _swap(limits: Limits, plan: Planned) -> Generator[Effect, Any, CommitStatus]:
+def _swap(limits: TryLimits, plan: Planned) -> Generator[Effect, Any, CommitStatus]:
     """Send one swap and classify it.
 
     The race behind ``LOST_REPLY``:
@@ -491,7 +491,7 @@ def _swap(limits: Limits, plan: Planned) -> Generator[Effect, Any, CommitStatus]
     return CommitStatus.UNKNOWN
 
 
-def _confirmed(limits: Limits, plan: Planned) -> Generator[Effect, Any, CommitStatus]:
+def _confirmed(limits: TryLimits, plan: Planned) -> Generator[Effect, Any, CommitStatus]:
     """Return the outcome of an executed swap if there are lock-only writers, which take the latch and do not compare.
 
     1. We pass ``EnsureActive`` and stall; our latch expires.   2. A lock-only writer takes it and reads our base.

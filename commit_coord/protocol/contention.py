@@ -22,12 +22,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from commit_coord.model import LockMode, Resource
 from commit_coord.protocol.modes import compatible
 
-Queue = Mapping[LockMode, Sequence[int]]
+QueueByMode = Mapping[LockMode, Sequence[int]]
 """The places in the queue of one resource, ascending, by the mode that they ask for."""
 
 
 def nearest_blocker(
-    place: int, locks: Iterable[tuple[Resource, LockMode]], queues: Mapping[Resource, Queue]
+    place: int, locks: Iterable[tuple[Resource, LockMode]], queues: Mapping[Resource, QueueByMode]
 ) -> int | None:
     """Return the nearest place before *place* that conflicts with one of *locks*, None if *locks* are granted.
 

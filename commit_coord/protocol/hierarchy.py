@@ -2,7 +2,7 @@
 
 Theory of operation
     An operation works on a table, on partitions of it, or on a database. :data:`COMMANDS` says on what its lock
-    stands and in which mode. Parents are not in the table: who locks a partition in any mode holds S on all
+    is and in which mode. Parents are not in the table: who locks a partition in any mode holds S on all
     its prefixes and on the table, and :meth:`~commit_coord.model.LockRequest.of` adds them. So the manual's row
     ``alter table T1 partition P1 concatenate: X on T1.P1`` holds S on T1 too, by the manual's own rule.
 
@@ -88,7 +88,7 @@ class Level(StrEnum):
     """The partitions when some are named, else the table."""
 
 
-class Calls(StrEnum):
+class CallLocking(StrEnum):
     """With which ``operation-locks`` a call from Python or a job of Spark takes the locks; statements do with both."""
 
     ICEBERG = "iceberg, hive"
@@ -111,93 +111,101 @@ class Command:
 
     level: Level
     mode: LockMode
-    calls: Calls
+    calls: CallLocking
     statement: str = ""
     call: str = ""
 
 
 COMMANDS: Mapping[Operation, Command] = MappingProxyType(
     {
-        Operation.SELECT: Command(Level.TARGET, S, Calls.NONE, "SELECT … FROM t [WHERE p = …]"),
+        Operation.SELECT: Command(Level.TARGET, S, CallLocking.NONE, "SELECT … FROM t [WHERE p = …]"),
         # Rows 2 and 3 of the manual: a full partition, and a prefix P.Q whose parent P is held in S.
-        Operation.INSERT: Command(Level.TARGET, X, Calls.NONE, "INSERT INTO t [PARTITION (…)] …"),
+        Operation.INSERT: Command(Level.TARGET, X, CallLocking.NONE, "INSERT INTO t [PARTITION (…)] …"),
         Operation.RENAME: Command(
-            Level.TABLE, X, Calls.ICEBERG, "ALTER TABLE t RENAME TO u", "catalog.rename_table, rename_view"
+            Level.TABLE, X, CallLocking.ICEBERG, "ALTER TABLE t RENAME TO u", "catalog.rename_table, rename_view"
         ),
-        Operation.ADD_COLUMNS: Command(Level.TABLE, X, Calls.NONE, "ALTER TABLE t ADD COLUMNS (…)"),
-        Operation.REPLACE_COLUMNS: Command(Level.TABLE, X, Calls.NONE, "ALTER TABLE t REPLACE COLUMNS (…)"),
-        Operation.CHANGE_COLUMNS: Command(Level.TABLE, X, Calls.NONE, "ALTER TABLE t CHANGE [COLUMN] …"),
+        Operation.ADD_COLUMNS: Command(Level.TABLE, X, CallLocking.NONE, "ALTER TABLE t ADD COLUMNS (…)"),
+        Operation.REPLACE_COLUMNS: Command(Level.TABLE, X, CallLocking.NONE, "ALTER TABLE t REPLACE COLUMNS (…)"),
+        Operation.CHANGE_COLUMNS: Command(Level.TABLE, X, CallLocking.NONE, "ALTER TABLE t CHANGE [COLUMN] …"),
         Operation.CONCATENATE: Command(
-            Level.TABLE, X, Calls.ICEBERG, "ALTER TABLE t CONCATENATE", "table.compact(), spark.compact_table"
+            Level.TABLE, X, CallLocking.ICEBERG, "ALTER TABLE t CONCATENATE", "table.compact(), spark.compact_table"
         ),
         Operation.ADD_PARTITION: Command(
-            Level.PARTITION, X, Calls.NONE, "ALTER TABLE t ADD PARTITION (…) [LOCATION …]"
+            Level.PARTITION, X, CallLocking.NONE, "ALTER TABLE t ADD PARTITION (…) [LOCATION …]"
         ),
-        Operation.DROP_PARTITION: Command(Level.PARTITION, X, Calls.NONE, "ALTER TABLE t DROP PARTITION (…)"),
-        Operation.TOUCH_PARTITION: Command(Level.PARTITION, X, Calls.NONE, "ALTER TABLE t TOUCH PARTITION (…)"),
+        Operation.DROP_PARTITION: Command(Level.PARTITION, X, CallLocking.NONE, "ALTER TABLE t DROP PARTITION (…)"),
+        Operation.TOUCH_PARTITION: Command(Level.PARTITION, X, CallLocking.NONE, "ALTER TABLE t TOUCH PARTITION (…)"),
         # These three concern partitions to come only, so they share the table with its readers and writers.
-        Operation.SET_SERDE_PROPERTIES: Command(Level.TABLE, S, Calls.NONE, "ALTER TABLE t SET SERDEPROPERTIES (…)"),
-        Operation.SET_SERIALIZER: Command(Level.TABLE, S, Calls.NONE, "ALTER TABLE t SET SERDE '…'"),
-        Operation.SET_FILE_FORMAT: Command(Level.TABLE, S, Calls.NONE, "ALTER TABLE t SET FILEFORMAT …"),
+        Operation.SET_SERDE_PROPERTIES: Command(
+            Level.TABLE, S, CallLocking.NONE, "ALTER TABLE t SET SERDEPROPERTIES (…)"
+        ),
+        Operation.SET_SERIALIZER: Command(Level.TABLE, S, CallLocking.NONE, "ALTER TABLE t SET SERDE '…'"),
+        Operation.SET_FILE_FORMAT: Command(Level.TABLE, S, CallLocking.NONE, "ALTER TABLE t SET FILEFORMAT …"),
         Operation.SET_TABLE_PROPERTIES: Command(
-            Level.TABLE, X, Calls.HIVE, "ALTER TABLE t SET TBLPROPERTIES (…)", "transaction.set_properties"
+            Level.TABLE, X, CallLocking.HIVE, "ALTER TABLE t SET TBLPROPERTIES (…)", "transaction.set_properties"
         ),
         Operation.CONCATENATE_PARTITION: Command(
-            Level.PARTITION, X, Calls.ICEBERG, "ALTER TABLE t PARTITION (…) CONCATENATE", "table.compact({…})"
+            Level.PARTITION, X, CallLocking.ICEBERG, "ALTER TABLE t PARTITION (…) CONCATENATE", "table.compact({…})"
         ),
         Operation.DROP_TABLE: Command(
-            Level.TABLE, X, Calls.ICEBERG, "DROP TABLE t", "catalog.drop_table, purge_table, drop_view"
+            Level.TABLE, X, CallLocking.ICEBERG, "DROP TABLE t", "catalog.drop_table, purge_table, drop_view"
         ),
         # An append looks at nothing but its own rows and lands on any head: Iceberg needs no lock for it.
-        Operation.APPEND: Command(Level.TARGET, X, Calls.HIVE, "", "table.append, add_files, spark.write_table"),
+        Operation.APPEND: Command(Level.TARGET, X, CallLocking.HIVE, "", "table.append, add_files, spark.write_table"),
         Operation.OVERWRITE: Command(
-            Level.TARGET, X, Calls.ICEBERG, "INSERT OVERWRITE t [PARTITION (…)] …", "table.overwrite, spark.write_table"
+            Level.TARGET,
+            X,
+            CallLocking.ICEBERG,
+            "INSERT OVERWRITE t [PARTITION (…)] …",
+            "table.overwrite, spark.write_table",
         ),
-        Operation.DELETE: Command(Level.TARGET, X, Calls.ICEBERG, "DELETE FROM t [WHERE p = …]", "table.delete"),
+        Operation.DELETE: Command(Level.TARGET, X, CallLocking.ICEBERG, "DELETE FROM t [WHERE p = …]", "table.delete"),
         Operation.UPDATE: Command(
-            Level.TARGET, X, Calls.ICEBERG, "UPDATE t SET … [WHERE p = …]", "transaction.update_rows"
+            Level.TARGET, X, CallLocking.ICEBERG, "UPDATE t SET … [WHERE p = …]", "transaction.update_rows"
         ),
-        Operation.MERGE: Command(Level.TARGET, X, Calls.ICEBERG, "", "table.upsert"),
-        Operation.TRUNCATE: Command(Level.TARGET, X, Calls.NONE, "TRUNCATE TABLE t [PARTITION (…)]"),
+        Operation.MERGE: Command(Level.TARGET, X, CallLocking.ICEBERG, "", "table.upsert"),
+        Operation.TRUNCATE: Command(Level.TARGET, X, CallLocking.NONE, "TRUNCATE TABLE t [PARTITION (…)]"),
         # As in Hive 4: no row of the table's present changes, so it shares the table with writers of its rows.
         Operation.EXPIRE_SNAPSHOTS: Command(
             Level.TABLE,
             S,
-            Calls.HIVE,
+            CallLocking.HIVE,
             "ALTER TABLE t EXECUTE EXPIRE_SNAPSHOTS(…)",
             "table.maintenance.expire_snapshots",
         ),
         Operation.MANAGE_REFS: Command(
-            Level.TABLE, S, Calls.HIVE, "ALTER TABLE t CREATE | DROP BRANCH | TAG …", "table.manage_snapshots"
+            Level.TABLE, S, CallLocking.HIVE, "ALTER TABLE t CREATE | DROP BRANCH | TAG …", "table.manage_snapshots"
         ),
         # Every partition may be another one afterwards.
         Operation.ROLL_BACK: Command(
             Level.TABLE,
             X,
-            Calls.HIVE,
+            CallLocking.HIVE,
             "ALTER TABLE t EXECUTE ROLLBACK(…)",
             "table.manage_snapshots().rollback_to_snapshot",
         ),
-        Operation.EVOLVE_SCHEMA: Command(Level.TABLE, X, Calls.HIVE, "", "table.update_schema"),
+        Operation.EVOLVE_SCHEMA: Command(Level.TABLE, X, CallLocking.HIVE, "", "table.update_schema"),
         # All partitions get other names.
         Operation.EVOLVE_PARTITIONS: Command(
-            Level.TABLE, X, Calls.HIVE, "ALTER TABLE t SET PARTITION SPEC (…)", "table.update_spec"
+            Level.TABLE, X, CallLocking.HIVE, "ALTER TABLE t SET PARTITION SPEC (…)", "table.update_spec"
         ),
         # Like the file format: for files to come.
-        Operation.SET_WRITE_ORDER: Command(Level.TABLE, S, Calls.HIVE, "", "table.update_sort_order"),
-        Operation.SET_STATISTICS: Command(Level.TABLE, S, Calls.HIVE, "", "table.update_statistics"),
+        Operation.SET_WRITE_ORDER: Command(Level.TABLE, S, CallLocking.HIVE, "", "table.update_sort_order"),
+        Operation.SET_STATISTICS: Command(Level.TABLE, S, CallLocking.HIVE, "", "table.update_statistics"),
         Operation.CREATE_TABLE: Command(
             Level.NAME,
             X,
-            Calls.HIVE,
+            CallLocking.HIVE,
             "CREATE TABLE t (…)",
             "catalog.create_table, register_table, create_view, register_view",
         ),
         Operation.CREATE_DATABASE: Command(
-            Level.DATABASE, X, Calls.HIVE, "CREATE DATABASE d", "catalog.create_namespace"
+            Level.DATABASE, X, CallLocking.HIVE, "CREATE DATABASE d", "catalog.create_namespace"
         ),
         # With CASCADE also DROP TABLE of every table in it.
-        Operation.DROP_DATABASE: Command(Level.DATABASE, X, Calls.HIVE, "DROP DATABASE d", "catalog.drop_namespace"),
+        Operation.DROP_DATABASE: Command(
+            Level.DATABASE, X, CallLocking.HIVE, "DROP DATABASE d", "catalog.drop_namespace"
+        ),
     }
 )
 

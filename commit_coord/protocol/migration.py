@@ -77,14 +77,14 @@ class State:
             ConfigError: The phase is unknown to this version.
         """
         unmoved = Phase.ZOOKEEPER if properties.get(LOCK_IMPL) == ZOOKEEPER else Phase.HMS
-        said, epoch = properties.get(LOCK_PHASE, unmoved), properties.get(LOCK_EPOCH, "0")
+        phase, epoch = properties.get(LOCK_PHASE, unmoved), properties.get(LOCK_EPOCH, "0")
         try:
-            return cls(phase=Phase(said), epoch=int(epoch))
+            return cls(phase=Phase(phase), epoch=int(epoch))
         except ValueError as error:
             raise ConfigError(
                 "unknown migration phase of a table",
                 key=LOCK_PHASE,
-                value=said,
+                value=phase,
                 epoch=epoch,
                 accepted=", ".join(Phase),
             ) from error

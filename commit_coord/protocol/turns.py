@@ -31,11 +31,10 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from itertools import pairwise
 
+from commit_coord.protocol.admission import Name
+
 _FEWEST = 6
 """However many reservations stay unused, at least one refusal in ``2 ** _FEWEST`` gets one."""
-
-
-Table = tuple[str, ...]
 
 
 class Stage(Enum):
@@ -52,7 +51,7 @@ class Stage(Enum):
 
 
 @dataclass(slots=True, eq=False)
-class Ticket:
+class CommitTurn:
     """The place of one commit in the queue.
 
     Args:
@@ -63,7 +62,7 @@ class Ticket:
         stage: Its stage.
     """
 
-    tables: frozenset[Table]
+    tables: frozenset[Name]
     writer: frozenset[int]
     number: int
     deadline: float
@@ -74,7 +73,7 @@ class Ticket:
 class _Reservation:
     """The tables are reserved for *writer* until its retry arrives, or until *until*."""
 
-    tables: frozenset[Table]
+    tables: frozenset[Name]
     writer: frozenset[int]
     until: float
 
@@ -92,24 +91,24 @@ class Turns:
         assert min(reserve_s, wait_s, most_waiting) >= 0, "nobody waits for less than nothing"
         self._reserve_s, self._wait_s = reserve_s, wait_s
         self._most_waiting = most_waiting if reserve_s > 0 else 0
-        self._line: list[Ticket] = []
+        self._line: list[CommitTurn] = []
         """The commits that wait for their turn, or whose refusal is held back; ordered by number."""
-        self._running: set[Ticket] = set()
+        self._running: set[CommitTurn] = set()
         self._reserved: list[_Reservation] = []
         """Of different tables."""
-        self._in_turn: set[Ticket] = set()
+        self._in_turn: set[CommitTurn] = set()
         """The commits that run under their reservations."""
         self._numbers = 0
-        self._unused: dict[Table, int] = {}
+        self._unused: dict[Name, int] = {}
         """The number of unused reservations in a row."""
-        self._without: dict[Table, int] = {}
+        self._without: dict[Name, int] = {}
         """How many of the next refusals get no reservation."""
 
-    def enter(self, tables: Iterable[Table], writer: frozenset[int], now: float) -> Ticket:
+    def enter(self, tables: Iterable[Name], writer: frozenset[int], now: float) -> CommitTurn:
         """Return the ticket of a commit that arrives; it waits, or runs at once."""
         self.advance(now)
         self._numbers += 1
-        ticket = Ticket(frozenset(tables), writer, self._numbers, now + self._wait_s, Stage.WAITING)
+        ticket = CommitTurn(frozenset(tables), writer, self._numbers, now + self._wait_s, Stage.WAITING)
         reserved = self._reservation(ticket.tables, writer)
         if reserved is not None:
             self._reserved.remove(reserved)
@@ -125,11 +124,11 @@ class Turns:
         self.advance(now)
         return ticket
 
-    def are_reserved(self, tables: frozenset[Table], writer: frozenset[int]) -> bool:
+    def are_reserved(self, tables: frozenset[Name], writer: frozenset[int]) -> bool:
         """Return whether *tables* are reserved for *writer*: its next commit to them runs at once."""
         return self._reservation(tables, writer) is not None
 
-    def refuse(self, ticket: Ticket, now: float) -> None:
+    def refuse(self, ticket: CommitTurn, now: float) -> None:
         """Note that the commit has run and was refused because a head had moved."""
         assert ticket.stage is Stage.RUNNING, "only what runs is refused"
         self._running.discard(ticket)
@@ -144,7 +143,7 @@ class Turns:
             ticket.stage = Stage.ENDED
         self.advance(now)
 
-    def leave(self, ticket: Ticket, now: float) -> None:
+    def leave(self, ticket: CommitTurn, now: float) -> None:
         """Note that the commit is over, with any outcome. A second call changes nothing."""
         self._running.discard(ticket)
         self._in_turn.discard(ticket)
@@ -188,24 +187,24 @@ class Turns:
             times += [reserved.until for reserved in self._reserved]
         return min(times, default=None)
 
-    def _reservation(self, tables: frozenset[Table], writer: frozenset[int]) -> _Reservation | None:
+    def _reservation(self, tables: frozenset[Name], writer: frozenset[int]) -> _Reservation | None:
         return next((each for each in self._reserved if each.writer & writer and tables <= each.tables), None)
 
-    def _is_full(self, tables: frozenset[Table]) -> bool:
+    def _is_full(self, tables: frozenset[Name]) -> bool:
         return any(sum(table in each.tables for each in self._line) >= self._most_waiting for table in tables)
 
-    def _go(self, ticket: Ticket) -> None:
+    def _go(self, ticket: CommitTurn) -> None:
         if ticket.stage is Stage.WAITING:
             self._run(ticket)
         else:
             ticket.stage = Stage.ENDED
 
-    def _run(self, ticket: Ticket) -> None:
+    def _run(self, ticket: CommitTurn) -> None:
         assert ticket.stage is Stage.WAITING, "a commit runs once"
         ticket.stage = Stage.RUNNING
         self._running.add(ticket)
 
-    def _reserve_for(self, ticket: Ticket, now: float) -> bool:
+    def _reserve_for(self, ticket: CommitTurn, now: float) -> bool:
         """Reserve the tables of *ticket*; return False if too many reservations of one of them stayed unused."""
         assert ticket.writer, "its retry is recognized by its snapshots"
         held = (each.tables for each in (*self._reserved, *self._in_turn))

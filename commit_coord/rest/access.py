@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import IntEnum
 
-Place = tuple[str, ...]
+GrantPath = tuple[str, ...]
 """A catalog's name and the levels of a namespace. The name alone means the whole catalog."""
 
 
@@ -75,31 +75,31 @@ class Grants:
 
     __slots__ = ("_grants",)
 
-    def __init__(self, grants: Mapping[Place, Access]) -> None:
+    def __init__(self, grants: Mapping[GrantPath, Access]) -> None:
         self._grants = dict(grants)
 
     @classmethod
     def union(cls, several: Iterable[Grants]) -> Grants:
         """Return the grants of a client that belongs to several groups: for each place the widest one."""
-        made: dict[Place, Access] = {}
+        made: dict[GrantPath, Access] = {}
         for one in several:
             for place, access in one._grants.items():
                 made[place] = max(access, made.get(place, Access.NONE))
         return cls(made)
 
-    def allow(self, place: Place, needed: Access) -> bool:
+    def allow(self, place: GrantPath, needed: Access) -> bool:
         """Return whether *needed* is allowed at *place*."""
         if needed is Access.SEE:
             below = (access for granted, access in self._grants.items() if granted[: len(place)] == place)
             return self._at(place) >= Access.READ or any(access >= Access.READ for access in below)
         return self._at(place) >= needed
 
-    def allow_everywhere(self, place: Place, needed: Access) -> bool:
+    def allow_everywhere(self, place: GrantPath, needed: Access) -> bool:
         """Return whether *needed* is allowed at *place* and everywhere below it."""
         below = (access for granted, access in self._grants.items() if granted[: len(place)] == place)
         return self._at(place) >= needed and all(access >= needed for access in below)
 
-    def _at(self, place: Place) -> Access:
+    def _at(self, place: GrantPath) -> Access:
         for length in range(len(place), -1, -1):
             if (found := self._grants.get(place[:length])) is not None:
                 return found

@@ -27,7 +27,7 @@ from commit_coord.clock import SYSTEM_CLOCK, Clock
 from commit_coord.locks.handover import HandoverLockManager
 from commit_coord.model import JournalEntry
 from commit_coord.rest.errors import error_answer, is_final
-from commit_coord.rest.wire import Answer, Holder, Request, UnprocessableRequest
+from commit_coord.rest.wire import HttpAnswer, MetadataHolder, Request, UnprocessableRequest
 
 logger = logging.getLogger(__name__)
 
@@ -37,11 +37,11 @@ LIFETIME_MS = 30 * 60 * 1000
 _LONGEST_BODY = 256 * 1024
 """A longer answer is not kept, because a node of ZooKeeper holds 1 MB at most."""
 
-Seen = Mapping[str, Any]
+StateBefore = Mapping[str, Any]
 """The part of the store's state before a request that tells later whether the request was carried out."""
 
 
-class Answered:
+class KeyedRequests:
     """The requests with keys of one catalog. Thread safe.
 
     Args:
@@ -56,7 +56,7 @@ class Answered:
         """Whether all processes see the answers of each other."""
         self._own = _Memory(clock)
 
-    def answer(self, key: str, request: Request) -> Answer | None:
+    def answer(self, key: str, request: Request) -> HttpAnswer | None:
         """Return the answer that was given to the request with *key*; None if no answer is kept.
 
         If it contained a metadata file, its body was not kept: only the location of the file, and the table or view.
@@ -68,14 +68,14 @@ class Answered:
         if kept is None:
             return None
         holder = kept.get("holder")
-        return Answer(
+        return HttpAnswer(
             status=kept["status"],
             body=(kept["body"] or "").encode(),
             location=kept["location"],
-            holder=Holder(tuple(holder["name"]), holder["uuid"], holder["is_view"]) if holder else None,
+            holder=MetadataHolder(tuple(holder["name"]), holder["uuid"], holder["is_view"]) if holder else None,
         )
 
-    def begun_on(self, key: str, request: Request) -> Seen | None:
+    def begun_on(self, key: str, request: Request) -> StateBefore | None:
         """Return the state that the request with *key* found at its start.
 
         None means that no start is known, or that what began did nothing.
@@ -85,7 +85,7 @@ class Answered:
         """
         return self._recall(f"{key}:begun", request) or None
 
-    def begin(self, key: str, request: Request, seen: Seen) -> None:
+    def begin(self, key: str, request: Request, seen: StateBefore) -> None:
         """Keep the state that the request with *key* finds at its start.
 
         Raises:
@@ -103,7 +103,7 @@ class Answered:
         except Exception:
             logger.warning("that the request with the key %s did nothing could not be kept", key, exc_info=True)
 
-    def end(self, key: str, request: Request, ended: Answer | Exception) -> None:
+    def end(self, key: str, request: Request, ended: HttpAnswer | Exception) -> None:
         """Keep the answer to the request with *key*, unless a repeat may have another outcome.
 
         The request has ended, so a failure here must not become an error. A repeat then compares the store's states.
@@ -150,7 +150,7 @@ def _digest(request: Request) -> str:
     return hashlib.sha256(head + b"\n" + request.body).hexdigest()
 
 
-def _plain(answer: Answer) -> bytes:
+def _plain(answer: HttpAnswer) -> bytes:
     return gzip.decompress(answer.body) if "content-encoding" in answer.headers else answer.body
 
 

@@ -23,23 +23,24 @@ from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
-from commit_coord.rest.access import Forbidden, IssuerUnavailable, KeysWanted, NotAuthenticated, Place
+from commit_coord.rest.access import Forbidden, GrantPath, IssuerUnavailable, KeysWanted, NotAuthenticated
 from commit_coord.rest.bodies import Bodies, Disconnected, Message, Receive
 from commit_coord.rest.browsing import Browsing, is_page, route_of
+from commit_coord.rest.doubts import Handler
 from commit_coord.rest.errors import Overloaded, error_answer, stopping
 from commit_coord.rest.files import Reloaded
 from commit_coord.rest.gate import Gate
 from commit_coord.rest.identities import Identities
 from commit_coord.rest.keys import FETCH_S
-from commit_coord.rest.lanes import Kind, Lanes, Work
+from commit_coord.rest.lanes import Lanes, Work, WorkKind
 from commit_coord.rest.needs import NOTHING
-from commit_coord.rest.routes import Admitted, Api, Handler
+from commit_coord.rest.routes import Admitted, Api
 from commit_coord.rest.routing import NoRoute, Route
 from commit_coord.rest.settings import Serving
 from commit_coord.rest.tls import SUBJECT
 from commit_coord.rest.warehouses import Warehouses
 from commit_coord.rest.watching import Exchange, Readiness, Watch, metrics_answer
-from commit_coord.rest.wire import Answer, Request, json_answer
+from commit_coord.rest.wire import HttpAnswer, Request, json_answer
 from commit_coord.ui.rendering import ROOT
 
 logger = logging.getLogger(__name__)
@@ -84,7 +85,7 @@ class Application:
         )
         self._watch = Watch(serving.access_log)
         self._readiness = Readiness(self._warehouses)
-        self._asking: asyncio.Future[Answer] | None = None
+        self._asking: asyncio.Future[HttpAnswer] | None = None
         self._running: Counter[bool] = Counter()
         """The number of requests, to routes that are open to everybody (True) and to others (False)."""
         limits = serving.limits
@@ -174,7 +175,7 @@ class Application:
         assert self._opened is not None, "uvicorn serves nothing before the start is complete"
         return self._opened
 
-    def answer(self, admitted: Admitted) -> Answer:
+    def answer(self, admitted: Admitted) -> HttpAnswer:
         """Return the answer to a request; called in one of the threads."""
         return self._api.answer(admitted)
 
@@ -239,7 +240,7 @@ class Application:
         finally:
             self._watch.ended(exchange, answer)
 
-    async def _watched(self, head: Request, receive: Receive, exchange: Exchange) -> Answer:
+    async def _watched(self, head: Request, receive: Receive, exchange: Exchange) -> HttpAnswer:
         """Return the answer to a request, also if it is refused before its route is called."""
         caller = None
         try:
@@ -285,18 +286,18 @@ class Application:
         except KeysWanted:
             raise IssuerUnavailable("the keys of the issuer have not arrived yet; try again") from None
 
-    async def _answer(self, admitted: Admitted, receive: Receive, exchange: Exchange) -> Answer:
+    async def _answer(self, admitted: Admitted, receive: Receive, exchange: Exchange) -> HttpAnswer:
         is_open = admitted.route.needs is NOTHING
         async with self._bodies[is_open].of(admitted.request, receive) as body:
             with self._counted(is_open=is_open):
                 whole = dataclasses.replace(admitted, request=dataclasses.replace(admitted.request, body=body))
                 work = await self._work(whole)
-                lines = self._api.lines(whole) if work.kind is Kind.COMMIT else None
+                lines = self._api.lines(whole) if work.kind is WorkKind.COMMIT else None
                 with self._queueing(
                     work.objects, is_awaited=lines is not None and lines.are_reserved(work.objects, work.writer)
                 ):
-                    carry_out = partial(self._begun, whole, exchange, time.perf_counter())
-                    land = partial(self._lanes.run, work, carry_out)
+                    execute = partial(self._begun, whole, exchange, time.perf_counter())
+                    land = partial(self._lanes.run, work, execute)
                     return await (land() if lines is None else lines.commit(work.objects, work.writer, land))
 
     async def _work(self, admitted: Admitted) -> Work:
@@ -348,17 +349,17 @@ class Application:
         finally:
             self._queued -= Counter(objects)
 
-    def _begun(self, admitted: Admitted, exchange: Exchange, handed_over: float) -> Answer:
+    def _begun(self, admitted: Admitted, exchange: Exchange, handed_over: float) -> HttpAnswer:
         if self._stopping:
             return error_answer(stopping())
         with self._watch.in_thread(exchange, handed_over):
             return self.answer(admitted)
 
-    async def _health(self, head: Request) -> Answer:
+    async def _health(self, head: Request) -> HttpAnswer:
         """Answer that the process runs."""
         return json_answer({"alive": True})
 
-    async def _ready(self, head: Request) -> Answer:
+    async def _ready(self, head: Request) -> HttpAnswer:
         """Answer whether the catalogs answer; one check serves all clients that ask at the same time."""
         if self._stopping:
             return json_answer({"ready": False}, 503)
@@ -373,13 +374,13 @@ class Application:
             return answer
         return json_answer({"ready": answer.status == 200}, answer.status)  # probes need no names
 
-    async def _metrics(self, head: Request) -> Answer:
+    async def _metrics(self, head: Request) -> HttpAnswer:
         """Answer with the metrics, to any known client."""
         await self._with_keys(head, self._api.gate.caller)
         return await asyncio.to_thread(metrics_answer)
 
 
-_OWN_ROUTES: dict[tuple[str, str], Callable[[Application, Request], Awaitable[Answer]]] = {
+_OWN_ROUTES: dict[tuple[str, str], Callable[[Application, Request], Awaitable[HttpAnswer]]] = {
     ("GET", "/health"): Application._health,
     ("GET", "/ready"): Application._ready,
     ("GET", "/metrics"): Application._metrics,
@@ -412,7 +413,7 @@ def _head(scope: Message) -> Request:
     )
 
 
-async def _respond(answer: Answer, head: Request, send: Send) -> None:
+async def _respond(answer: HttpAnswer, head: Request, send: Send) -> None:
     headers = [(name.encode(), value.encode("latin-1", "replace")) for name, value in answer.headers.items()]
     headers.append((b"x-request-id", head.request_id.encode()))
     if answer.stream is not None:
@@ -439,7 +440,7 @@ def identities(serving: Serving, warehouses: Warehouses, secret: bytes) -> Ident
     if serving.authentication is None:
         return None
 
-    def place(catalog: str, namespace: str) -> Place:
+    def place(catalog: str, namespace: str) -> GrantPath:
         if catalog not in serving.catalogs:
             raise ValueError(f"a grant is for a catalog that is not served; served are: {', '.join(serving.catalogs)}")
         return Gate.place(warehouses.named(catalog), tuple(namespace.split(".")) if namespace else ())

@@ -24,7 +24,7 @@ from commit_coord.rest.gate import Gate
 from commit_coord.rest.identities import Identities
 from commit_coord.rest.settings import Serving
 from commit_coord.rest.warehouses import Warehouses
-from commit_coord.rest.wire import Answer, MalformedRequest, Request
+from commit_coord.rest.wire import HttpAnswer, MalformedRequest, Request
 from commit_coord.ui import Pages, Shown, Visit, Visitor
 from commit_coord.ui.looking import Look
 from commit_coord.ui.pages import NOTHING_SEEN, WATCH_EVERY_S, version_of
@@ -130,7 +130,7 @@ class Browsing:
         for threads in (self._freeing, self._changing):
             threads.end(wait=wait)
 
-    async def answer(self, head: Request, receive: Receive, tell_sender: Callable[[str], None]) -> Answer:
+    async def answer(self, head: Request, receive: Receive, tell_sender: Callable[[str], None]) -> HttpAnswer:
         """Return the answer to a request.
 
         Args:
@@ -151,7 +151,7 @@ class Browsing:
             headers = {**refused.headers, "retry-after": str(error.retry_after_s)}
             return dataclasses.replace(refused, headers=headers)
 
-    async def _answered(self, head: Request, receive: Receive, tell_sender: Callable[[str], None]) -> Answer:
+    async def _answered(self, head: Request, receive: Receive, tell_sender: Callable[[str], None]) -> HttpAnswer:
         self._gate.refuse_browsers(head, may_follow_links=True)
         parts = _parts(head.path)
         head = dataclasses.replace(head, names={"prefix": parts[0] if parts else ""})
@@ -192,7 +192,7 @@ class Browsing:
             administers=lambda catalog, namespace: allowed(catalog, namespace, Access.ADMINISTER),
         )
 
-    def _ask_who(self, head: Request, *, is_wrong: bool = False, following: str = "") -> Answer:
+    def _ask_who(self, head: Request, *, is_wrong: bool = False, following: str = "") -> HttpAnswer:
         identities = self._identities
         assert identities is not None, "else everybody is known"
         takes_tokens = identities.oidc is not None or "token_sha256" in identities.clients.proofs
@@ -200,7 +200,7 @@ class Browsing:
             following = head.path + (f"?{urlencode(head.query)}" if head.query else "")
         return _answer(self._pages.login(following, is_wrong=is_wrong, is_possible=takes_tokens))
 
-    async def _login(self, head: Request, form: dict[str, str]) -> Answer:
+    async def _login(self, head: Request, form: dict[str, str]) -> HttpAnswer:
         token, following = form.get("token", "").strip(), form.get("following", "")
         if self._identities is None:
             return _redirect(f"{ROOT}/")
@@ -239,13 +239,13 @@ class Browsing:
 
         return await self._changing.run(change)
 
-    async def _watch(self, visit: Visit, receive: Receive) -> Answer:
+    async def _watch(self, visit: Visit, receive: Receive) -> HttpAnswer:
         if not self._pages.has(visit):
-            return Answer(status=HTTPStatus.NO_CONTENT)  # the browser does not ask again
+            return HttpAnswer(status=HTTPStatus.NO_CONTENT)  # the browser does not ask again
         if self._watching >= _MOST_WATCHING:
             raise Overloaded(f"{_MOST_WATCHING} browsers watch; try again")
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-        return Answer(content_type="text/event-stream", headers=headers, stream=self._events(visit, receive))
+        return HttpAnswer(content_type="text/event-stream", headers=headers, stream=self._events(visit, receive))
 
     async def _events(self, visit: Visit, receive: Receive) -> AsyncGenerator[bytes]:
         """Yield events until the browser disconnects."""
@@ -352,10 +352,10 @@ def _bearing(head: Request, token: str) -> dict[str, str]:
     return {**head.headers, "authorization": f"Bearer {token}"}
 
 
-def _answer(shown: Shown) -> Answer:
-    return Answer(status=shown.status, body=shown.body, content_type=shown.content_type, headers=shown.headers)
+def _answer(shown: Shown) -> HttpAnswer:
+    return HttpAnswer(status=shown.status, body=shown.body, content_type=shown.content_type, headers=shown.headers)
 
 
-def _redirect(address: str, cookie: str = "") -> Answer:
+def _redirect(address: str, cookie: str = "") -> HttpAnswer:
     headers = {"location": address, "cache-control": "no-store", **({"set-cookie": cookie} if cookie else {})}
-    return Answer(status=HTTPStatus.SEE_OTHER, headers=headers, content_type="text/plain")
+    return HttpAnswer(status=HTTPStatus.SEE_OTHER, headers=headers, content_type="text/plain")

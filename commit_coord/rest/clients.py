@@ -19,7 +19,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from commit_coord.errors import ConfigError
-from commit_coord.rest.access import Access, Caller, Grants, Place
+from commit_coord.rest.access import Access, Caller, GrantPath, Grants
 from commit_coord.rest.settings import read_settings, validated
 
 _GRANTED: dict[str, Access] = {str(access): access for access in Access if access is not Access.SEE}
@@ -73,7 +73,7 @@ class Clients:
         ConfigError: The file is not valid.
     """
 
-    def __init__(self, path: Path, place: Callable[[str, str], Place]) -> None:
+    def __init__(self, path: Path, place: Callable[[str, str], GrantPath]) -> None:
         self._by_proof: dict[tuple[str, str], str] = {}
         self._clients: dict[str, Client] = {}
         self._grants: dict[str, Grants] = {}
@@ -125,9 +125,9 @@ class Clients:
                 )
 
 
-def _placed(name: str, client: Client, place: Callable[[str, str], Place], path: Path) -> dict[Place, Access]:
-    made: dict[Place, Access] = {}
-    named: dict[Place, str] = {}
+def _placed(name: str, client: Client, place: Callable[[str, str], GrantPath], path: Path) -> dict[GrantPath, Access]:
+    made: dict[GrantPath, Access] = {}
+    named: dict[GrantPath, str] = {}
     for where, access in client.grants.items():
         catalog, slash, namespace = where.partition("/")
         if slash and re.search(r"^$|^\.|\.\.|\.$|[/\x00-\x1f]", namespace):

@@ -9,7 +9,7 @@ from pyiceberg.table.update import TableRequirement
 
 from commit_coord.coordinator import Committed
 from commit_coord.iceberg.attempt import Beginning, table_name
-from commit_coord.rest.answered import Seen
+from commit_coord.rest.answered import StateBefore
 from commit_coord.rest.classes import refuse_classes_in
 from commit_coord.rest.requirements import MadeBefore
 from commit_coord.rest.warehouses import Warehouse
@@ -68,7 +68,7 @@ def land_several(warehouse: Warehouse, request: Request, wanted: CommitTransacti
     )
 
 
-def beginnings(found: Seen) -> dict[str, Beginning]:
+def beginnings(found: StateBefore) -> dict[str, Beginning]:
     """Return the tables as the first copy of a commit found them, by name, without those that did not exist.
 
     Args:

@@ -26,14 +26,14 @@ from commit_coord.errors import CommitStateUnknown
 from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.rest import namespaces, tables, transactions, views
-from commit_coord.rest.answered import Seen
-from commit_coord.rest.errors import carried_out
+from commit_coord.rest.answered import StateBefore
+from commit_coord.rest.errors import executed
 from commit_coord.rest.warehouses import Warehouse
 from commit_coord.rest.wire import (
     NO_CONTENT,
-    Answer,
     CreateNamespace,
-    CreateTable,
+    CreateTableRequest,
+    HttpAnswer,
     Named,
     RegisterTable,
     RegisterView,
@@ -45,7 +45,7 @@ from commit_coord.rest.wire import (
     read_transaction,
 )
 
-Handler = Callable[[Warehouse, Request], Answer]
+Handler = Callable[[Warehouse, Request], HttpAnswer]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +61,8 @@ class Doubt:
             is unknown, and it is not refused.
     """
 
-    look: Callable[[Warehouse, Request], Seen]
-    settle: Callable[[Warehouse, Request, Seen, Seen], Answer | None]
+    look: Callable[[Warehouse, Request], StateBefore]
+    settle: Callable[[Warehouse, Request, StateBefore, StateBefore], HttpAnswer | None]
     guesses: bool = False
     fades: bool = False
 
@@ -70,19 +70,19 @@ class Doubt:
 # Namespaces.
 
 
-def _new_namespace(warehouse: Warehouse, request: Request) -> Seen:
+def _new_namespace(warehouse: Warehouse, request: Request) -> StateBefore:
     return _namespace(warehouse, request.parsed(CreateNamespace).namespace)
 
 
-def _old_namespace(warehouse: Warehouse, request: Request) -> Seen:
+def _old_namespace(warehouse: Warehouse, request: Request) -> StateBefore:
     return _namespace(warehouse, request.namespace)
 
 
-def _namespace(warehouse: Warehouse, namespace: Identifier) -> Seen:
+def _namespace(warehouse: Warehouse, namespace: Identifier) -> StateBefore:
     return {"there": "yes" if warehouse.catalog.namespace_exists(namespace) else None}
 
 
-def _namespace_made(warehouse: Warehouse, request: Request, before: Seen, now: Seen) -> Answer | None:
+def _namespace_made(warehouse: Warehouse, request: Request, before: StateBefore, now: StateBefore) -> HttpAnswer | None:
     wanted = request.parsed(CreateNamespace)
     if before["there"] is not None or now["there"] is None:
         return None
@@ -92,7 +92,7 @@ def _namespace_made(warehouse: Warehouse, request: Request, before: Seen, now: S
     return json_answer({"namespace": wanted.namespace, "properties": wanted.properties})
 
 
-def _gone(warehouse: Warehouse, request: Request, before: Seen, now: Seen) -> Answer | None:
+def _gone(warehouse: Warehouse, request: Request, before: StateBefore, now: StateBefore) -> HttpAnswer | None:
     return NO_CONTENT if before["there"] is not None and now["there"] is None else None
 
 
@@ -102,23 +102,23 @@ _UNREADABLE = ""
 """Instead of the UUID of a table whose metadata cannot be read. Such a table can still be dropped."""
 
 
-def _old_table(warehouse: Warehouse, request: Request) -> Seen:
+def _old_table(warehouse: Warehouse, request: Request) -> StateBefore:
     return _state(warehouse, request.table)
 
 
-def _new_table(warehouse: Warehouse, request: Request) -> Seen:
-    return {"there": _uuid(warehouse, (*request.namespace, request.parsed(CreateTable).name))}
+def _new_table(warehouse: Warehouse, request: Request) -> StateBefore:
+    return {"there": _uuid(warehouse, (*request.namespace, request.parsed(CreateTableRequest).name))}
 
 
-def _table_made(warehouse: Warehouse, request: Request, before: Seen, now: Seen) -> Answer | None:
+def _table_made(warehouse: Warehouse, request: Request, before: StateBefore, now: StateBefore) -> HttpAnswer | None:
     if now["there"] != request.idempotency_key:
         return None  # a table that a request with a key creates has the key as its UUID
-    table = (*request.namespace, request.parsed(CreateTable).name)
-    with carried_out(table):
+    table = (*request.namespace, request.parsed(CreateTableRequest).name)
+    with executed(table):
         return warehouse.answers.load(warehouse.catalog.metadata_location(table), request).of(table, now["there"])
 
 
-def _table_gone(warehouse: Warehouse, request: Request, before: Seen, now: Seen) -> Answer | None:
+def _table_gone(warehouse: Warehouse, request: Request, before: StateBefore, now: StateBefore) -> HttpAnswer | None:
     if before["there"] is None:
         return None
     if now["there"] is not None and _UNREADABLE in (before["there"], now["there"]):
@@ -126,17 +126,17 @@ def _table_gone(warehouse: Warehouse, request: Request, before: Seen, now: Seen)
     return NO_CONTENT if now["there"] != before["there"] else None
 
 
-def _renamed_tables(warehouse: Warehouse, request: Request) -> Seen:
+def _renamed_tables(warehouse: Warehouse, request: Request) -> StateBefore:
     wanted = request.parsed(RenameTable)
     source, destination = wanted.source.identifier, wanted.destination.identifier
     return {**_state(warehouse, source), "destination": _uuid(warehouse, destination)}
 
 
-def _renamed(warehouse: Warehouse, request: Request, before: Seen, now: Seen) -> Answer | None:
+def _renamed(warehouse: Warehouse, request: Request, before: StateBefore, now: StateBefore) -> HttpAnswer | None:
     return NO_CONTENT if before["there"] and now["destination"] == before["there"] else None
 
 
-def _registered_table(warehouse: Warehouse, request: Request) -> Seen:
+def _registered_table(warehouse: Warehouse, request: Request) -> StateBefore:
     """Return where the table is, and which of its metadata files follows the one that is registered.
 
     A rollback registers a file that the table's history has already. Then the next commit gives it another follower.
@@ -156,14 +156,14 @@ def _follower(warehouse: Warehouse, location: str, file: str) -> str | None:
     return files[files.index(file) + 1] if file in files[:-1] else None
 
 
-def _registered(warehouse: Warehouse, request: Request, before: Seen, now: Seen) -> Answer | None:
+def _registered(warehouse: Warehouse, request: Request, before: StateBefore, now: StateBefore) -> HttpAnswer | None:
     location, wanted = now["location"], request.parsed(RegisterTable).metadata_location
     if location in (None, before["location"]):
         return None
     if location != wanted and now["next"] in (None, before["next"]):
         return None
     table = (*request.namespace, request.parsed(RegisterTable).name)
-    with carried_out(table):
+    with executed(table):
         uuid = warehouse.catalog.coordinator.read(location).table_uuid
         return warehouse.answers.load(location, request).of(table, uuid)
 
@@ -180,7 +180,7 @@ def _uuid(warehouse: Warehouse, table: Identifier) -> str | None:
     return uuid
 
 
-def _state(warehouse: Warehouse, table: Identifier) -> Seen:
+def _state(warehouse: Warehouse, table: Identifier) -> StateBefore:
     location = _location(warehouse, table)
     if location is None:
         return {"there": None, "location": None}
@@ -201,7 +201,7 @@ COMMITS: Mapping[Handler, Callable[[Request], Sequence[Identifier]]] = {
 """The routes whose tables contain the key after the commit, and how to find the names of these tables."""
 
 
-def commit_tables(handler: Handler, warehouse: Warehouse, request: Request) -> Seen:
+def commit_tables(handler: Handler, warehouse: Warehouse, request: Request) -> StateBefore:
     """Return the state of each table that a commit names: its UUID, its location and its last sequence number."""
     try:
         named = COMMITS[handler](request)
@@ -218,7 +218,7 @@ def creates_tables(handler: Handler, request: Request) -> bool:
     """
     try:
         if handler is tables.create_table:
-            return not request.parsed(CreateTable).stage_create
+            return not request.parsed(CreateTableRequest).stage_create
         if handler not in COMMITS or b"assert-create" not in request.body:
             return False  # the look into the body saves that most commits are parsed twice
         if handler is tables.commit_table:
@@ -228,7 +228,7 @@ def creates_tables(handler: Handler, request: Request) -> bool:
         return False
 
 
-def refuse_other_tables(before: Seen, now: Seen, key: str, *, may_be_new: bool) -> None:
+def refuse_other_tables(before: StateBefore, now: StateBefore, key: str, *, may_be_new: bool) -> None:
     """Return if the tables of a commit are still those that its first copy found.
 
     Args:
@@ -255,33 +255,35 @@ def refuse_other_tables(before: Seen, now: Seen, key: str, *, may_be_new: bool) 
 # that was created again looks like one that was changed.
 
 
-def _old_view(warehouse: Warehouse, request: Request) -> Seen:
+def _old_view(warehouse: Warehouse, request: Request) -> StateBefore:
     return {"there": _view_location(warehouse, request.view)}
 
 
-def _new_view(warehouse: Warehouse, request: Request) -> Seen:
+def _new_view(warehouse: Warehouse, request: Request) -> StateBefore:
     return views.state(warehouse, (*request.namespace, request.parsed(Named).name))
 
 
-def _view_made(warehouse: Warehouse, request: Request, before: Seen, now: Seen) -> Answer | None:
+def _view_made(warehouse: Warehouse, request: Request, before: StateBefore, now: StateBefore) -> HttpAnswer | None:
     if now["there"] != request.idempotency_key:
         return None  # a view that a request with a key creates has the key as its UUID
     return _with_view(warehouse, request, now)
 
 
-def _view_registered(warehouse: Warehouse, request: Request, before: Seen, now: Seen) -> Answer | None:
+def _view_registered(
+    warehouse: Warehouse, request: Request, before: StateBefore, now: StateBefore
+) -> HttpAnswer | None:
     if before["location"] is not None or now["location"] != request.parsed(RegisterView).metadata_location:
         return None
     return _with_view(warehouse, request, now)
 
 
-def _with_view(warehouse: Warehouse, request: Request, now: Seen) -> Answer:
+def _with_view(warehouse: Warehouse, request: Request, now: StateBefore) -> HttpAnswer:
     view = (*request.namespace, request.parsed(Named).name)
-    with carried_out(view):
+    with executed(view):
         return warehouse.answers.load(now["location"], request).of(view, now["there"], is_view=True)
 
 
-def _renamed_views(warehouse: Warehouse, request: Request) -> Seen:
+def _renamed_views(warehouse: Warehouse, request: Request) -> StateBefore:
     wanted = request.parsed(RenameTable)
     source, destination = wanted.source.identifier, wanted.destination.identifier
     return {**views.state(warehouse, source), "destination": views.state(warehouse, destination)["there"]}

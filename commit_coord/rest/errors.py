@@ -50,7 +50,7 @@ from commit_coord.redaction import without_passwords
 from commit_coord.rest.access import Forbidden, IssuerUnavailable, NotAuthenticated
 from commit_coord.rest.routing import MethodNotAllowed, NoRoute
 from commit_coord.rest.wire import (
-    Answer,
+    HttpAnswer,
     MalformedRequest,
     UnprocessableRequest,
     UnsupportedRequest,
@@ -94,7 +94,7 @@ class AnswerGone(Exception):
 
 
 @contextmanager
-def carried_out(name: Identifier) -> Iterator[None]:
+def executed(name: Identifier) -> Iterator[None]:
     """Let the block answer a request that was carried out and that has changed the table or view *name*.
 
     Raises:
@@ -162,7 +162,7 @@ _MEANINGS: tuple[tuple[type[Exception], HTTPStatus, str], ...] = (
 """The first one that fits is meant, so what is narrow comes before what is wide."""
 
 
-def error_answer(error: Exception) -> Answer:
+def error_answer(error: Exception) -> HttpAnswer:
     """Return the answer for *error*. An unexpected error is logged, and the client does not see its text."""
     if (meaning := _meaning(error)) is not None:
         status, kind = meaning
@@ -174,7 +174,7 @@ def error_answer(error: Exception) -> Answer:
             )
             logger.error("a request ended in %s: %s", kind, error, exc_info=None if is_expected else error)
         return _answer(status, kind, _message(error), error)
-    logger.error("a request ended in an error that nobody expected", exc_info=error)
+    logger.error("a request ended in an unexpected error", exc_info=error)
     text = f"{type(error).__name__}; the server's log says more"
     return _answer(HTTPStatus.INTERNAL_SERVER_ERROR, "InternalServerError", text, error)
 
@@ -218,7 +218,7 @@ def _message(error: Exception) -> str:
     return without_passwords(str(error)).removeprefix("the commit did not land: ")
 
 
-def _answer(status: HTTPStatus, kind: str, message: str, error: Exception) -> Answer:
+def _answer(status: HTTPStatus, kind: str, message: str, error: Exception) -> HttpAnswer:
     headers = {}
     if isinstance(error, Overloaded):
         headers["retry-after"] = str(error.retry_after_s)

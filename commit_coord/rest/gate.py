@@ -18,17 +18,17 @@ from commit_coord.rest.access import (
     Access,
     Caller,
     Forbidden,
+    GrantPath,
     IssuerUnavailable,
     KeysWanted,
     NotAuthenticated,
-    Place,
 )
 from commit_coord.rest.identities import Identities
 from commit_coord.rest.needs import Needs
 from commit_coord.rest.settings import is_loopback
 from commit_coord.rest.warehouses import Warehouse, Warehouses
 from commit_coord.rest.wire import Request
-from commit_coord.rest.writing import Writer
+from commit_coord.rest.writing import BackgroundWriter
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class Gate:
     def __init__(self, warehouses: Warehouses, identities: Identities | None) -> None:
         self._warehouses = warehouses
         self._identities = identities
-        self._audits = Writer("audit", _record, _MOST_UNRECORDED, self._summarize)
+        self._audits = BackgroundWriter("audit", _record, _MOST_UNRECORDED, self._summarize)
 
     def refuse_browsers(self, request: Request, *, may_follow_links: bool = False) -> None:
         """Refuse a request that a web page of another origin has sent.
@@ -119,7 +119,7 @@ class Gate:
         return all(self.sees(caller, warehouse)(()) for warehouse in self._warehouses)
 
     @staticmethod
-    def place(warehouse: Warehouse, namespace: Identifier) -> Place:
+    def place(warehouse: Warehouse, namespace: Identifier) -> GrantPath:
         """Return the place of *namespace*, in the spelling that the catalog stores.
 
         Raises:

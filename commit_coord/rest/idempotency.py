@@ -33,7 +33,7 @@ from commit_coord.errors import CommitNotApplied, CommitStateUnknown, LockError
 from commit_coord.model import LockMode, Resource
 from commit_coord.rest import tables
 from commit_coord.rest.access import Forbidden
-from commit_coord.rest.answered import LIFETIME_MS, Answered
+from commit_coord.rest.answered import LIFETIME_MS, KeyedRequests
 from commit_coord.rest.doubts import (
     COMMITS,
     DOUBTS,
@@ -43,9 +43,9 @@ from commit_coord.rest.doubts import (
     creates_tables,
     refuse_other_tables,
 )
-from commit_coord.rest.errors import AnswerGone, StillRunning, carried_out, is_final, is_refusal
+from commit_coord.rest.errors import AnswerGone, StillRunning, executed, is_final, is_refusal
 from commit_coord.rest.warehouses import Warehouse
-from commit_coord.rest.wire import Answer, Holder, MalformedRequest, Request, UnprocessableRequest
+from commit_coord.rest.wire import HttpAnswer, MalformedRequest, MetadataHolder, Request, UnprocessableRequest
 
 _WAIT_S = 10.0
 """How long a repeat waits for the first request. It occupies a thread of the server meanwhile."""
@@ -69,7 +69,7 @@ class Idempotency:
         self._wait_s, self._clock = wait_s, clock
         self._changed = threading.Condition() if changed is None else changed
         self._running: set[str] = set()
-        self._answered: dict[str, Answered] = {}
+        self._answered: dict[str, KeyedRequests] = {}
 
     def lifetime(self, warehouse: Warehouse) -> str | None:
         """Return for how long a client may use a key again, in the notation of ISO 8601.
@@ -81,7 +81,7 @@ class Idempotency:
             return None
         return f"PT{lifetime_ms // 1000}S"
 
-    def answer(self, handler: Handler, warehouse: Warehouse, request: Request) -> Answer:
+    def answer(self, handler: Handler, warehouse: Warehouse, request: Request) -> HttpAnswer:
         """Return the answer of *handler* to *request*; for a repeat, the answer to the first request.
 
         Raises:
@@ -106,9 +106,9 @@ class Idempotency:
                 if found is not None:
                     return found
                 is_first = creates and answered.begun_on(key, request) is None
-                carry_out = _committed if handler in COMMITS else _settled_or_carried_out
+                execute = _committed if handler in COMMITS else _settled_or_executed
                 try:
-                    return carry_out(answered, key, handler, warehouse, request)
+                    return execute(answered, key, handler, warehouse, request)
                 except (CommitNotApplied, StillRunning):
                     # No copy has created a table, and none is running: a repeat may do so.
                     if is_first:
@@ -140,11 +140,11 @@ class Idempotency:
             request_id=key,
         )
 
-    def _of(self, warehouse: Warehouse) -> Answered:
+    def _of(self, warehouse: Warehouse) -> KeyedRequests:
         with self._changed:
             found = self._answered.get(warehouse.catalog.name)
             if found is None:
-                found = Answered(warehouse.catalog.locks, _lifetime_ms(warehouse), self._clock)
+                found = KeyedRequests(warehouse.catalog.locks, _lifetime_ms(warehouse), self._clock)
                 self._answered[warehouse.catalog.name] = found
             return found
 
@@ -162,7 +162,7 @@ class Idempotency:
                 self._running.discard(key)
                 self._changed.notify_all()
 
-    def _locked(self, answered: Answered, key: str, warehouse: Warehouse) -> AbstractContextManager[object]:
+    def _locked(self, answered: KeyedRequests, key: str, warehouse: Warehouse) -> AbstractContextManager[object]:
         """Let other requests with *key* at other servers wait, if the servers share their locks."""
         if not answered.shared:
             return nullcontext()
@@ -175,7 +175,7 @@ def _lifetime_ms(warehouse: Warehouse) -> int:
     return min(LIFETIME_MS, warehouse.catalog.settings.commit_journal_lifetime_ms)
 
 
-def _replayed(answered: Answered, key: str, warehouse: Warehouse, request: Request) -> Answer | None:
+def _replayed(answered: KeyedRequests, key: str, warehouse: Warehouse, request: Request) -> HttpAnswer | None:
     found = answered.answer(key, request)
     if found is None or found.location is None:
         return found
@@ -188,14 +188,14 @@ def _replayed(answered: Answered, key: str, warehouse: Warehouse, request: Reque
         return _newer(found.holder, warehouse, request)
 
 
-def _newer(holder: Holder, warehouse: Warehouse, request: Request) -> Answer:
+def _newer(holder: MetadataHolder, warehouse: Warehouse, request: Request) -> HttpAnswer:
     """Return the answer with the present metadata of *holder*.
 
     Raises:
         AnswerGone: *holder* does not exist any more, or has another name.
     """
     catalog = warehouse.catalog
-    with carried_out(holder.name):
+    with executed(holder.name):
         if holder.is_view:
             location = catalog.view_location(holder.name)
             uuid = catalog.load_view(holder.name).metadata.view_uuid
@@ -207,9 +207,9 @@ def _newer(holder: Holder, warehouse: Warehouse, request: Request) -> Answer:
         return replace(warehouse.answers.load(location, request), holder=holder)
 
 
-def _settled_or_carried_out(
-    answered: Answered, key: str, handler: Handler, warehouse: Warehouse, request: Request
-) -> Answer:
+def _settled_or_executed(
+    answered: KeyedRequests, key: str, handler: Handler, warehouse: Warehouse, request: Request
+) -> HttpAnswer:
     doubt = DOUBTS.get(handler, UNSETTLED)
     now = doubt.look(warehouse, request)
     found = answered.begun_on(key, request)
@@ -227,7 +227,7 @@ def _settled_or_carried_out(
             request_id=key,
         )
 
-    def settled_if_refused(warehouse: Warehouse, request: Request) -> Answer:
+    def settled_if_refused(warehouse: Warehouse, request: Request) -> HttpAnswer:
         try:
             return handler(warehouse, replace(request, found=before))
         except Exception as refused:
@@ -248,10 +248,12 @@ def _settled_or_carried_out(
                 ) from refused
             raise
 
-    return _carried_out(answered, key, settled_if_refused, warehouse, request)
+    return _execute_begun(answered, key, settled_if_refused, warehouse, request)
 
 
-def _committed(answered: Answered, key: str, handler: Handler, warehouse: Warehouse, request: Request) -> Answer:
+def _committed(
+    answered: KeyedRequests, key: str, handler: Handler, warehouse: Warehouse, request: Request
+) -> HttpAnswer:
     # The look comes before the question whether another copy has begun. If it has not, we see the tables as they were
     # before any copy landed.
     now = commit_tables(handler, warehouse, request)
@@ -262,7 +264,7 @@ def _committed(answered: Answered, key: str, handler: Handler, warehouse: Wareho
         refuse_other_tables(found, now, key, may_be_new=True)
     before = now if found is None else found
 
-    def refused_if_proven(warehouse: Warehouse, request: Request) -> Answer:
+    def refused_if_proven(warehouse: Warehouse, request: Request) -> HttpAnswer:
         try:
             return handler(warehouse, replace(request, found=found or {}))
         except Exception as refused:
@@ -280,10 +282,12 @@ def _committed(answered: Answered, key: str, handler: Handler, warehouse: Wareho
                     ) from refused
             raise
 
-    return _carried_out(answered, key, refused_if_proven, warehouse, request)
+    return _execute_begun(answered, key, refused_if_proven, warehouse, request)
 
 
-def _carried_out(answered: Answered, key: str, handler: Handler, warehouse: Warehouse, request: Request) -> Answer:
+def _execute_begun(
+    answered: KeyedRequests, key: str, handler: Handler, warehouse: Warehouse, request: Request
+) -> HttpAnswer:
     try:
         done = handler(warehouse, request)
     except CommitStateUnknown as error:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from commit_coord.errors import ConfigError
-from commit_coord.rest.access import Caller, NotAuthenticated, Place
+from commit_coord.rest.access import Caller, GrantPath, NotAuthenticated
 from commit_coord.rest.clients import Clients
 from commit_coord.rest.files import Reloaded
 from commit_coord.rest.settings import Authentication, Tls
@@ -35,7 +35,7 @@ class Identities:
     """
 
     def __init__(
-        self, settings: Authentication, tls: Tls | None, secret: bytes, place: Callable[[str, str], Place]
+        self, settings: Authentication, tls: Tls | None, secret: bytes, place: Callable[[str, str], GrantPath]
     ) -> None:
         self._settings = settings
         self._clients = Reloaded([settings.clients], lambda: self._read_clients(tls, place))
@@ -135,7 +135,7 @@ class Identities:
         kind = "proxy" if proof == "proxy_user" else proof
         return clients.caller(name) if name is not None else clients.known(f"{kind}:{value}")
 
-    def _read_clients(self, tls: Tls | None, place: Callable[[str, str], Place]) -> Clients:
+    def _read_clients(self, tls: Tls | None, place: Callable[[str, str], GrantPath]) -> Clients:
         clients = Clients(self._settings.clients, place)
         wanted = {
             "oidc_subject": (self._settings.oidc, "[authentication.oidc]"),

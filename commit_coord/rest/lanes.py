@@ -23,7 +23,7 @@ _PURGES = 2
 """How many tables a process purges at once."""
 
 
-class Kind(Enum):
+class WorkKind(Enum):
     """The kind of a request, by what it may wait for."""
 
     READ = auto()
@@ -47,7 +47,7 @@ class Work:
         patience_s: How long it waits for a thread.
     """
 
-    kind: Kind = Kind.READ
+    kind: WorkKind = WorkKind.READ
     objects: frozenset[Name] = frozenset()
     writer: frozenset[int] = frozenset()
     patience_s: float = 60.0
@@ -62,20 +62,20 @@ class Lanes:
 
     def __init__(self, threads: int) -> None:
         self._lanes = {
-            Kind.READ: _Lane("read", threads),
-            Kind.COMMIT: _Lane("commit", threads),
-            Kind.CHANGE: _Lane("change", max(threads // 4, 1)),
-            Kind.PURGE: _Lane("purge", _PURGES),
+            WorkKind.READ: _Lane("read", threads),
+            WorkKind.COMMIT: _Lane("commit", threads),
+            WorkKind.CHANGE: _Lane("change", max(threads // 4, 1)),
+            WorkKind.PURGE: _Lane("purge", _PURGES),
         }
 
-    async def run(self, work: Work, carry_out: Callable[[], T]) -> T:
-        """Call *carry_out* in a thread for *work* as soon as there is one, and return its result.
+    async def run(self, work: Work, execute: Callable[[], T]) -> T:
+        """Call *execute* in a thread for *work* as soon as there is one, and return its result.
 
         Raises:
             Overloaded: No thread was free in time, or the server is stopping. Nothing was done.
-            Exception: Whatever *carry_out* raises.
+            Exception: Whatever *execute* raises.
         """
-        return await self._lanes[work.kind].run(work, carry_out)
+        return await self._lanes[work.kind].run(work, execute)
 
     def stop(self) -> None:
         """Refuse what waits for a thread, and what comes."""
@@ -97,11 +97,11 @@ class _Lane:
         self._waiting: dict[Place, asyncio.Future[None]] = {}
         self._stopping = False
 
-    async def run(self, work: Work, carry_out: Callable[[], T]) -> T:
+    async def run(self, work: Work, execute: Callable[[], T]) -> T:
         place = self._admission.enter(work.objects)
         try:
             await self._admitted(place, work)
-            return await asyncio.get_running_loop().run_in_executor(self._pool, carry_out)
+            return await asyncio.get_running_loop().run_in_executor(self._pool, execute)
         finally:
             self._admission.leave(place)
             self._start()

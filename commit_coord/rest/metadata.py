@@ -20,7 +20,7 @@ import orjson
 from pyiceberg.io import FileIO
 
 from commit_coord.iceberg.metadata import unzipped
-from commit_coord.rest.wire import Answer, Request
+from commit_coord.rest.wire import HttpAnswer, Request
 
 _GZIP_LEVEL = 1
 """The next level saves a tenth of the bytes and takes twice the time."""
@@ -93,7 +93,7 @@ class TableAnswers:
         self._bytes = 0
         self._lock = threading.Lock()
 
-    def load(self, location: str, request: Request, *, refs_only: bool = False) -> Answer:
+    def load(self, location: str, request: Request, *, refs_only: bool = False) -> HttpAnswer:
         """Return the answer with the metadata file at *location*.
 
         Raises:
@@ -110,16 +110,16 @@ class TableAnswers:
             body = self._put(location, refs_only, with_referenced_snapshots(metadata))
         return self._answer(body, location, request, refs_only=refs_only)
 
-    def written(self, location: str, metadata: bytes, request: Request) -> Answer:
+    def written(self, location: str, metadata: bytes, request: Request) -> HttpAnswer:
         """Return the answer with *metadata*, which was just written to *location*."""
         body = self._put(location, refs_only=False, metadata=metadata)
         return self._answer(body, location, request, refs_only=False)
 
-    def unkept(self, location: str, metadata: bytes, request: Request) -> Answer:
+    def unkept(self, location: str, metadata: bytes, request: Request) -> HttpAnswer:
         """Return the answer with *metadata*, which may differ from the file at *location*: not cached, and no ETag."""
         return self._answer(_Body(_spliced(location, metadata)), None, request, refs_only=False)
 
-    def staged(self, metadata: bytes, request: Request) -> Answer:
+    def staged(self, metadata: bytes, request: Request) -> HttpAnswer:
         """Return the answer with *metadata*, which is not in a file yet."""
         return self._answer(_Body(_spliced(None, metadata)), None, request, refs_only=False)
 
@@ -131,16 +131,16 @@ class TableAnswers:
             raise missing(location) from error
         return self._put(location, refs_only, with_referenced_snapshots(metadata) if refs_only else metadata)
 
-    def _answer(self, body: _Body, location: str | None, request: Request, *, refs_only: bool) -> Answer:
+    def _answer(self, body: _Body, location: str | None, request: Request, *, refs_only: bool) -> HttpAnswer:
         headers = {"vary": "accept-encoding"}
         if location is not None:
             headers["etag"] = etag_of(location, refs_only=refs_only)
         if len(body.plain) < _GZIP_FROM_BYTES or not request.takes_gzip:
-            return Answer(body=body.plain, headers=headers, location=location)
+            return HttpAnswer(body=body.plain, headers=headers, location=location)
         if body.gzipped is None:
             body.gzipped = gzip.compress(body.plain, compresslevel=_GZIP_LEVEL, mtime=0)
             self._grown(body, location, refs_only)
-        return Answer(body=body.gzipped, headers={**headers, "content-encoding": "gzip"}, location=location)
+        return HttpAnswer(body=body.gzipped, headers={**headers, "content-encoding": "gzip"}, location=location)
 
     def _get(self, location: str, refs_only: bool) -> _Body | None:
         with self._lock:

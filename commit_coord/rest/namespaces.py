@@ -10,8 +10,8 @@ from commit_coord.rest.pages import page
 from commit_coord.rest.warehouses import Warehouse
 from commit_coord.rest.wire import (
     NO_CONTENT,
-    Answer,
     CreateNamespace,
+    HttpAnswer,
     MalformedRequest,
     Request,
     UnprocessableRequest,
@@ -21,7 +21,7 @@ from commit_coord.rest.wire import (
 )
 
 
-def list_namespaces(warehouse: Warehouse, request: Request) -> Answer:
+def list_namespaces(warehouse: Warehouse, request: Request) -> HttpAnswer:
     """Answer with the namespaces directly below ``parent``; without ``parent``, with those of the first level."""
     parent = levels(request.query["parent"]) if request.query.get("parent") else ()
     if parent:
@@ -31,7 +31,7 @@ def list_namespaces(warehouse: Warehouse, request: Request) -> Answer:
     return json_answer({"namespaces": found, "next-page-token": following})
 
 
-def create_namespace(warehouse: Warehouse, request: Request) -> Answer:
+def create_namespace(warehouse: Warehouse, request: Request) -> HttpAnswer:
     """Create a namespace."""
     wanted = request.parsed(CreateNamespace)
     if any("." in level for level in wanted.namespace):
@@ -44,20 +44,20 @@ def create_namespace(warehouse: Warehouse, request: Request) -> Answer:
     return json_answer({"namespace": wanted.namespace, "properties": wanted.properties})
 
 
-def load_namespace(warehouse: Warehouse, request: Request) -> Answer:
+def load_namespace(warehouse: Warehouse, request: Request) -> HttpAnswer:
     """Answer with the properties of a namespace."""
     require_namespace(warehouse.catalog, request.namespace)
     properties = warehouse.catalog.load_namespace_properties(request.namespace)
     return json_answer({"namespace": request.namespace, "properties": properties})
 
 
-def namespace_exists(warehouse: Warehouse, request: Request) -> Answer:
+def namespace_exists(warehouse: Warehouse, request: Request) -> HttpAnswer:
     """Answer 204 if there is such a namespace."""
     require_namespace(warehouse.catalog, request.namespace)
     return NO_CONTENT
 
 
-def drop_namespace(warehouse: Warehouse, request: Request) -> Answer:
+def drop_namespace(warehouse: Warehouse, request: Request) -> HttpAnswer:
     """Drop an empty namespace."""
     require_namespace(warehouse.catalog, request.namespace)
     if below := warehouse.catalog.list_namespaces(request.namespace):
@@ -68,7 +68,7 @@ def drop_namespace(warehouse: Warehouse, request: Request) -> Answer:
     return NO_CONTENT
 
 
-def update_namespace(warehouse: Warehouse, request: Request) -> Answer:
+def update_namespace(warehouse: Warehouse, request: Request) -> HttpAnswer:
     """Set and remove properties of a namespace."""
     wanted = request.parsed(UpdateNamespace)
     if both := sorted(set(wanted.removals) & wanted.updates.keys()):

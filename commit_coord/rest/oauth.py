@@ -9,7 +9,7 @@ from commit_coord.rest.access import NotAuthenticated
 from commit_coord.rest.gate import Gate
 from commit_coord.rest.identities import Identities
 from commit_coord.rest.warehouses import Warehouse
-from commit_coord.rest.wire import Answer, Request, json_answer
+from commit_coord.rest.wire import HttpAnswer, Request, json_answer
 
 _ACCESS_TOKEN = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105 - a name of the protocol # nosec B105
 _EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
@@ -26,7 +26,7 @@ class TokenEndpoint:
     def __init__(self, identities: Identities, gate: Gate) -> None:
         self._identities, self._gate = identities, gate
 
-    def give(self, warehouse: Warehouse, request: Request) -> Answer:
+    def give(self, warehouse: Warehouse, request: Request) -> HttpAnswer:
         """Answer with a token, or with the error code of OAuth."""
         form = {name: values[-1] for name, values in parse_qs(request.body.decode("latin-1")).items()}
         grant = form.get("grant_type")
@@ -67,5 +67,5 @@ def _basic(request: Request) -> tuple[str, str] | None:
     return unquote_plus(name), unquote_plus(secret)
 
 
-def _refused(status: int, error: str, description: str, headers: dict[str, str] | None = None) -> Answer:
+def _refused(status: int, error: str, description: str, headers: dict[str, str] | None = None) -> HttpAnswer:
     return json_answer({"error": error, "error_description": description}, status, headers)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -14,11 +14,12 @@ from pyiceberg.typedef import Identifier
 
 from commit_coord.rest import namespaces, tables, transactions, views
 from commit_coord.rest.access import ANYBODY, Access, Caller, Forbidden
+from commit_coord.rest.doubts import Handler
 from commit_coord.rest.errors import NoSuchWarehouse, error_answer
 from commit_coord.rest.gate import Gate
 from commit_coord.rest.idempotency import Idempotency
 from commit_coord.rest.identities import Identities
-from commit_coord.rest.lanes import Kind, Work
+from commit_coord.rest.lanes import Work, WorkKind
 from commit_coord.rest.needs import NOTHING, Needs, whole_catalog
 from commit_coord.rest.oauth import TokenEndpoint
 from commit_coord.rest.routing import PREFIX, Route, Router
@@ -26,9 +27,9 @@ from commit_coord.rest.turns import Lines
 from commit_coord.rest.warehouses import Warehouse, Warehouses
 from commit_coord.rest.watching import request_span
 from commit_coord.rest.wire import (
-    Answer,
     CommitTransaction,
     CreateNamespace,
+    HttpAnswer,
     Named,
     RenameTable,
     Request,
@@ -37,8 +38,6 @@ from commit_coord.rest.wire import (
     json_answer,
     levels,
 )
-
-Handler = Callable[[Warehouse, Request], Answer]
 
 _NAMESPACES = f"{PREFIX}/namespaces"
 _NAMESPACE = f"{_NAMESPACES}/{{namespace}}"
@@ -268,14 +267,14 @@ class Api:
             with suppress(ValueError, RecursionError):
                 writer = added_snapshots(request.body)
         purges = route.needs.purging is not None and request.purges
-        kind = Kind.PURGE if purges else Kind.COMMIT if route.commits else Kind.CHANGE
+        kind = WorkKind.PURGE if purges else WorkKind.COMMIT if route.commits else WorkKind.CHANGE
         return Work(kind, objects, writer, catalog.settings.lock_acquire_timeout_ms / 1000)
 
     def lines(self, admitted: Admitted) -> Lines:
         """Return the queues of the catalog to which a request commits."""
         return self._warehouses.named(admitted.request.names["prefix"]).lines
 
-    def answer(self, admitted: Admitted) -> Answer:
+    def answer(self, admitted: Admitted) -> HttpAnswer:
         """Return the answer to a request, also if it ends in an error. Blocks; may be called from many threads."""
         request = admitted.request
         try:
@@ -302,7 +301,7 @@ class Api:
             seen = [each.catalog.name for each in self._warehouses if self.gate.sees(admitted.caller, each)(())]
             raise NoSuchWarehouse(f"{error}; served are: {', '.join(seen)}" if seen else str(error)) from None
 
-    def _answered(self, warehouse: Warehouse, admitted: Admitted) -> Answer:
+    def _answered(self, warehouse: Warehouse, admitted: Admitted) -> HttpAnswer:
         request, caller = admitted.request, admitted.caller
         seen = dataclasses.replace(request, client=caller.name, sees=self.gate.sees(caller, warehouse))
         try:
@@ -317,7 +316,7 @@ class Api:
         except Exception as error:  # noqa: BLE001 - every error is an answer
             return error_answer(error)
 
-    def _config(self, warehouse: Warehouse, request: Request) -> Answer:
+    def _config(self, warehouse: Warehouse, request: Request) -> HttpAnswer:
         """Answer with the prefix, the routes and the lifetime of keys: clients ask for them first."""
         lifetime = self._keys.lifetime(warehouse)
         return json_answer(

@@ -15,7 +15,7 @@ from commit_coord.errors import CommitConflict
 from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.rest.classes import refuse_classes
 from commit_coord.rest.commits import land
-from commit_coord.rest.errors import carried_out
+from commit_coord.rest.errors import executed
 from commit_coord.rest.metadata import etag_of, matches
 from commit_coord.rest.namespaces import require_namespace, shown
 from commit_coord.rest.pages import page
@@ -23,8 +23,8 @@ from commit_coord.rest.views import refuse_creation, refuse_view
 from commit_coord.rest.warehouses import Warehouse
 from commit_coord.rest.wire import (
     NO_CONTENT,
-    Answer,
-    CreateTable,
+    CreateTableRequest,
+    HttpAnswer,
     MalformedRequest,
     RegisterTable,
     RenameTable,
@@ -39,16 +39,16 @@ from commit_coord.table import CoordinatedCreation
 logger = logging.getLogger(__name__)
 
 
-def list_tables(warehouse: Warehouse, request: Request) -> Answer:
+def list_tables(warehouse: Warehouse, request: Request) -> HttpAnswer:
     """Answer with the tables of a namespace."""
     require_namespace(warehouse.catalog, request.namespace)
     found, following = page(warehouse.catalog.list_tables(request.namespace), request)
     return json_answer({"identifiers": table_names(found), "next-page-token": following})
 
 
-def create_table(warehouse: Warehouse, request: Request) -> Answer:
+def create_table(warehouse: Warehouse, request: Request) -> HttpAnswer:
     """Create a table; or, for a staged creation, answer with the metadata that the client creates it with."""
-    wanted = read_creation(request, CreateTable)
+    wanted = read_creation(request, CreateTableRequest)
     table = (*request.namespace, wanted.name)
     require_namespace(warehouse.catalog, request.namespace)
     refuse_existing(warehouse, table)
@@ -66,11 +66,11 @@ def create_table(warehouse: Warehouse, request: Request) -> Answer:
     except CommitConflict:
         refuse_existing(warehouse, table)
         raise
-    with carried_out(table):
+    with executed(table):
         return warehouse.answers.load(made.metadata_location, request).of(table, made.metadata.table_uuid)
 
 
-def load_table(warehouse: Warehouse, request: Request) -> Answer:
+def load_table(warehouse: Warehouse, request: Request) -> HttpAnswer:
     """Answer with the metadata of a table, or with 304 if the client has it already."""
     refs_only = request.query.get("snapshots", "all")
     if refs_only not in ("all", "refs"):
@@ -78,17 +78,17 @@ def load_table(warehouse: Warehouse, request: Request) -> Answer:
     location = warehouse.catalog.metadata_location(request.table)
     etag = etag_of(location, refs_only=refs_only == "refs")
     if matches(request.headers.get("if-none-match"), etag):
-        return Answer(status=304, headers={"etag": etag})
+        return HttpAnswer(status=304, headers={"etag": etag})
     return warehouse.answers.load(location, request, refs_only=refs_only == "refs")
 
 
-def table_exists(warehouse: Warehouse, request: Request) -> Answer:
+def table_exists(warehouse: Warehouse, request: Request) -> HttpAnswer:
     """Answer 204 if the table exists."""
     warehouse.catalog.metadata_location(request.table)
     return NO_CONTENT
 
 
-def commit_table(warehouse: Warehouse, request: Request) -> Answer:
+def commit_table(warehouse: Warehouse, request: Request) -> HttpAnswer:
     """Commit to a table, or create the table that was staged."""
     wanted = read_commit(request)
     table = request.table
@@ -103,7 +103,7 @@ def commit_table(warehouse: Warehouse, request: Request) -> Answer:
     return _answer(warehouse, committed, request).of(table, committed.metadata.table_uuid)
 
 
-def drop_table(warehouse: Warehouse, request: Request) -> Answer:
+def drop_table(warehouse: Warehouse, request: Request) -> HttpAnswer:
     """Drop a table, and delete its files if the client asks for that; never one that was created since it was seen."""
     seen = _seen(warehouse, request.table, request.found)
     if request.purges:
@@ -113,7 +113,7 @@ def drop_table(warehouse: Warehouse, request: Request) -> Answer:
     return NO_CONTENT
 
 
-def rename_table(warehouse: Warehouse, request: Request) -> Answer:
+def rename_table(warehouse: Warehouse, request: Request) -> HttpAnswer:
     """Give a table another name, which may be in another namespace; never one that was created since it was seen."""
     wanted = request.parsed(RenameTable)
     source, destination = wanted.source.identifier, wanted.destination.identifier
@@ -125,7 +125,7 @@ def rename_table(warehouse: Warehouse, request: Request) -> Answer:
     return NO_CONTENT
 
 
-def register_table(warehouse: Warehouse, request: Request) -> Answer:
+def register_table(warehouse: Warehouse, request: Request) -> HttpAnswer:
     """Register the table of an existing metadata file.
 
     With a key, it replaces only the state that the first copy of the request has found: a later commit stays.
@@ -141,11 +141,11 @@ def register_table(warehouse: Warehouse, request: Request) -> Answer:
         refuse_existing(warehouse, table)
     refuse_classes(warehouse, warehouse.catalog.coordinator.read(wanted.metadata_location).properties)
     made = warehouse.catalog.register_table(table, wanted.metadata_location, overwrite, expected=expected)
-    with carried_out(table):
+    with executed(table):
         return warehouse.answers.load(made.metadata_location, request).of(table, made.metadata.table_uuid)
 
 
-def report_metrics(warehouse: Warehouse, request: Request) -> Answer:
+def report_metrics(warehouse: Warehouse, request: Request) -> HttpAnswer:
     """Accept the report of a scan or a commit, and ignore it."""
     return NO_CONTENT
 
@@ -184,7 +184,7 @@ def _seen(warehouse: Warehouse, table: Identifier, found: Mapping[str, Any]) -> 
         return location
 
 
-def _answer(warehouse: Warehouse, committed: Committed, request: Request) -> Answer:
+def _answer(warehouse: Warehouse, committed: Committed, request: Request) -> HttpAnswer:
     """Return the answer with the metadata file that *committed* published; it may contain later commits, too.
 
     Usually the reader still has it in memory. The commit has landed, so a failure here must not become an error.

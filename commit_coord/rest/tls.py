@@ -80,8 +80,8 @@ class Protocol(HttpToolsProtocol):
 
     A head has a length and a time limit. The time counts from the beginning of the connection, or from the first byte
     after a request. A body that is sent although the request was answered has the time limit of bodies. Between two
-    requests, uvicorn's keep-alive counts. What stands between and behind the pieces of a chunked body has the length
-    limit of heads, and says nothing: a header that comes behind the head is ignored. A client that takes nothing of its
+    requests, uvicorn's keep-alive counts. The text between and after the pieces of a chunked body has the length limit
+    of heads, and has no effect: a header that comes after the head is ignored. A client that takes nothing of its
     answer for the time limit of bodies is cut off.
 
     Args:

@@ -114,7 +114,7 @@ class OidcTokens:
             raise NotAuthenticated("the token is signed with an unknown key", given=True) from error
         name, groups = claims.get(self._settings.subject_claim), claims.get(self._settings.groups_claim, [])
         if not isinstance(name, str) or not name:
-            raise NotAuthenticated("the token names nobody", given=True)
+            raise NotAuthenticated("the token does not name its subject", given=True)
         listed = groups if isinstance(groups, list) else []
         return Subject(name, tuple(group for group in listed if isinstance(group, str)))
 

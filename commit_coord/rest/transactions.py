@@ -6,7 +6,7 @@ from commit_coord.coordinator.stores import SeveralPointersStore
 from commit_coord.rest.commits import land_several
 from commit_coord.rest.views import refuse_creation
 from commit_coord.rest.warehouses import Warehouse
-from commit_coord.rest.wire import NO_CONTENT, Answer, Request, UnsupportedRequest, read_transaction
+from commit_coord.rest.wire import NO_CONTENT, HttpAnswer, Request, UnsupportedRequest, read_transaction
 
 
 def has_transactions(warehouse: Warehouse) -> bool:
@@ -14,7 +14,7 @@ def has_transactions(warehouse: Warehouse) -> bool:
     return isinstance(warehouse.catalog.coordinator.store, SeveralPointersStore)
 
 
-def commit_transaction(warehouse: Warehouse, request: Request) -> Answer:
+def commit_transaction(warehouse: Warehouse, request: Request) -> HttpAnswer:
     """Commit to several tables: all changes land, or none."""
     if not has_transactions(warehouse):
         raise UnsupportedRequest(

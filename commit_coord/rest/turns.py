@@ -11,9 +11,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
 from commit_coord.clock import Clock
-from commit_coord.protocol.turns import Stage, Table, Ticket, Turns
+from commit_coord.protocol.admission import Name
+from commit_coord.protocol.turns import CommitTurn, Stage, Turns
 from commit_coord.rest.lanes import wake
-from commit_coord.rest.wire import Answer
+from commit_coord.rest.wire import HttpAnswer
 
 WAITS = 10
 """A commit waits no longer than this number of unused turns takes."""
@@ -32,13 +33,13 @@ class Lines:
         self._clock = clock
         reserve_s = reserved_ms / 1000
         self._turns = Turns(reserve_s=reserve_s, wait_s=reserve_s * WAITS, most_waiting=most_waiting)
-        self._waiting: dict[Ticket, asyncio.Future[None]] = {}
+        self._waiting: dict[CommitTurn, asyncio.Future[None]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._stopping = False
 
     async def commit(
-        self, tables: Iterable[Table], writer: frozenset[int], land: Callable[[], Awaitable[Answer]]
-    ) -> Answer:
+        self, tables: Iterable[Name], writer: frozenset[int], land: Callable[[], Awaitable[HttpAnswer]]
+    ) -> HttpAnswer:
         """Call *land* when the turn of the commit has come, and return its answer.
 
         If the commit is refused because the head moved, this returns only when the tables can be reserved for this
@@ -65,7 +66,7 @@ class Lines:
             turns.leave(ticket, self._clock.now())
             self._go_on()
 
-    def are_reserved(self, tables: Iterable[Table], writer: frozenset[int]) -> bool:
+    def are_reserved(self, tables: Iterable[Name], writer: frozenset[int]) -> bool:
         """Return whether *tables* are reserved for *writer* now."""
         return self._turns.are_reserved(frozenset(tables), writer)
 
@@ -75,7 +76,7 @@ class Lines:
         for future in tuple(self._waiting.values()):
             future.get_loop().call_soon_threadsafe(wake, future)
 
-    async def _until_it_leaves(self, ticket: Ticket, stage: Stage) -> None:
+    async def _until_it_leaves(self, ticket: CommitTurn, stage: Stage) -> None:
         self._go_on()
         if ticket.stage is stage and not self._stopping:
             self._waiting[ticket] = asyncio.get_running_loop().create_future()

@@ -8,14 +8,14 @@ from pyiceberg.exceptions import NoSuchViewError, ViewAlreadyExistsError
 from pyiceberg.typedef import Identifier
 
 from commit_coord.iceberg import view_metadata
-from commit_coord.rest.errors import carried_out
+from commit_coord.rest.errors import executed
 from commit_coord.rest.namespaces import require_namespace, shown
 from commit_coord.rest.pages import page
 from commit_coord.rest.warehouses import Warehouse
 from commit_coord.rest.wire import (
     NO_CONTENT,
-    Answer,
     CreateView,
+    HttpAnswer,
     RegisterView,
     RenameTable,
     Request,
@@ -32,14 +32,14 @@ def has_views(warehouse: Warehouse) -> bool:
     return warehouse.catalog.view_store is not None
 
 
-def list_views(warehouse: Warehouse, request: Request) -> Answer:
+def list_views(warehouse: Warehouse, request: Request) -> HttpAnswer:
     """Answer with the views of a namespace."""
     require_namespace(warehouse.catalog, request.namespace)
     found, following = page(warehouse.catalog.list_views(request.namespace), request)
     return json_answer({"identifiers": table_names(found), "next-page-token": following})
 
 
-def create_view(warehouse: Warehouse, request: Request) -> Answer:
+def create_view(warehouse: Warehouse, request: Request) -> HttpAnswer:
     """Create a view."""
     _require_views(warehouse)
     wanted = read_creation(request, CreateView)
@@ -53,22 +53,22 @@ def create_view(warehouse: Warehouse, request: Request) -> Answer:
         wanted.properties,
         view_uuid=request.idempotency_key,  # by which the server recognizes the view if the request is sent again
     )
-    with carried_out(view):
+    with executed(view):
         return _loaded(warehouse, view, request).of(view, made.metadata.view_uuid, is_view=True)
 
 
-def load_view(warehouse: Warehouse, request: Request) -> Answer:
+def load_view(warehouse: Warehouse, request: Request) -> HttpAnswer:
     """Answer with the metadata of a view."""
     return _loaded(warehouse, request.view, request)
 
 
-def view_exists(warehouse: Warehouse, request: Request) -> Answer:
+def view_exists(warehouse: Warehouse, request: Request) -> HttpAnswer:
     """Answer 204 if the view exists."""
     warehouse.catalog.view_location(request.view)
     return NO_CONTENT
 
 
-def commit_view(warehouse: Warehouse, request: Request) -> Answer:
+def commit_view(warehouse: Warehouse, request: Request) -> HttpAnswer:
     """Commit to a view."""
     wanted = read_view_commit(request)
     committed = warehouse.catalog.commit_view(request.view, wanted.requirements, wanted.updates)
@@ -76,13 +76,13 @@ def commit_view(warehouse: Warehouse, request: Request) -> Answer:
     return written.of(request.view, committed.metadata.view_uuid, is_view=True)
 
 
-def drop_view(warehouse: Warehouse, request: Request) -> Answer:
+def drop_view(warehouse: Warehouse, request: Request) -> HttpAnswer:
     """Drop a view."""
     warehouse.catalog.drop_view(request.view)
     return NO_CONTENT
 
 
-def rename_view(warehouse: Warehouse, request: Request) -> Answer:
+def rename_view(warehouse: Warehouse, request: Request) -> HttpAnswer:
     """Give a view another name, which may be in another namespace; never one that was created since it was seen."""
     wanted = request.parsed(RenameTable)
     source = wanted.source.identifier
@@ -94,14 +94,14 @@ def rename_view(warehouse: Warehouse, request: Request) -> Answer:
     return NO_CONTENT
 
 
-def register_view(warehouse: Warehouse, request: Request) -> Answer:
+def register_view(warehouse: Warehouse, request: Request) -> HttpAnswer:
     """Register the view of an existing metadata file."""
     _require_views(warehouse)
     wanted = request.parsed(RegisterView)
     view = (*request.namespace, wanted.name)
     require_namespace(warehouse.catalog, request.namespace)
     made = warehouse.catalog.register_view(view, wanted.metadata_location)
-    with carried_out(view):
+    with executed(view):
         return _loaded(warehouse, view, request).of(view, made.metadata.view_uuid, is_view=True)
 
 
@@ -138,7 +138,7 @@ def refuse_view(warehouse: Warehouse, name: Identifier) -> None:
         raise ViewAlreadyExistsError(f"View with same name already exists: {shown(name)}")
 
 
-def _loaded(warehouse: Warehouse, view: Identifier, request: Request) -> Answer:
+def _loaded(warehouse: Warehouse, view: Identifier, request: Request) -> HttpAnswer:
     return warehouse.answers.load(warehouse.catalog.view_location(view), request)
 
 

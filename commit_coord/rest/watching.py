@@ -22,8 +22,8 @@ from commit_coord.events import Event, LockAcquired, LockNotAcquired
 from commit_coord.model import Resource
 from commit_coord.observing.prometheus import Metrics
 from commit_coord.rest.warehouses import Warehouse, Warehouses
-from commit_coord.rest.wire import Answer, Request, json_answer
-from commit_coord.rest.writing import Writer
+from commit_coord.rest.wire import HttpAnswer, Request, json_answer
+from commit_coord.rest.writing import BackgroundWriter
 
 logger = logging.getLogger(__name__)
 
@@ -93,7 +93,7 @@ class Watch:
     def __init__(self, access_log: str) -> None:
         self._path = access_log
         self._on = _instruments()
-        self._log = Writer("access log", self._append, _MOST_UNWRITTEN, self._tell_dropped)
+        self._log = BackgroundWriter("access log", self._append, _MOST_UNWRITTEN, self._tell_dropped)
 
     def attach(self, warehouses: Warehouses) -> None:
         """Measure what happens in the catalogs, and how long requests wait for locks."""
@@ -117,7 +117,7 @@ class Watch:
         finally:
             _waiting.exchange = None
 
-    def ended(self, exchange: Exchange, answer: Answer | None) -> None:
+    def ended(self, exchange: Exchange, answer: HttpAnswer | None) -> None:
         """Note that a request has ended, and write its line; without an answer, the client has disconnected."""
         took_s = time.perf_counter() - exchange.began
         status = answer.status if answer else 499
@@ -174,13 +174,13 @@ def _waited(event: Event) -> None:
         exchange.wait_ms += event.waited_ms
 
 
-def metrics_answer() -> Answer:
+def metrics_answer() -> HttpAnswer:
     """Return all metrics in Prometheus' text format; if several processes share a folder, those of all processes."""
     registry = REGISTRY
     if os.environ.get(SHARED_METRICS):
         registry = CollectorRegistry()
         MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
-    return Answer(body=text_of(registry), content_type=CONTENT_TYPE_LATEST)
+    return HttpAnswer(body=text_of(registry), content_type=CONTENT_TYPE_LATEST)
 
 
 @contextmanager
@@ -205,9 +205,9 @@ class Readiness:
     def __init__(self, warehouses: Warehouses) -> None:
         self._warehouses = warehouses
         self._answered_at = float("-inf")
-        self._answer = Answer(status=503)
+        self._answer = HttpAnswer(status=503)
 
-    def answer(self) -> Answer:
+    def answer(self) -> HttpAnswer:
         """Return 200 if all answer, else 503; the log contains the reason."""
         if time.monotonic() - self._answered_at > _READY_FOR_S:
             found = {warehouse.catalog.name: _state(warehouse) for warehouse in self._warehouses}

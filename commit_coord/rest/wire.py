@@ -146,7 +146,7 @@ class UnsupportedRequest(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class MetadataHolder:
     """The table or view whose metadata an answer contains.
 
     Args:
@@ -161,7 +161,7 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class HttpAnswer:
     """An HTTP answer.
 
     Args:
@@ -180,21 +180,21 @@ class Answer:
     headers: Mapping[str, str] = field(default_factory=dict)
     content_type: str = "application/json"
     location: str | None = None
-    holder: Holder | None = None
+    holder: MetadataHolder | None = None
     head_moved: bool = False
     stream: AsyncGenerator[bytes] | None = None
 
-    def of(self, name: Identifier, uuid: object, *, is_view: bool = False) -> Answer:
+    def of(self, name: Identifier, uuid: object, *, is_view: bool = False) -> HttpAnswer:
         """Return this answer with its holder."""
-        return dataclasses.replace(self, holder=Holder(name, str(uuid), is_view))
+        return dataclasses.replace(self, holder=MetadataHolder(name, str(uuid), is_view))
 
 
-def json_answer(document: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Answer:
+def json_answer(document: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> HttpAnswer:
     """Return the answer whose body is *document*."""
-    return Answer(status=status, body=orjson.dumps(document), headers=headers or {})
+    return HttpAnswer(status=status, body=orjson.dumps(document), headers=headers or {})
 
 
-NO_CONTENT = Answer(status=204)
+NO_CONTENT = HttpAnswer(status=204)
 
 
 def levels(text: str) -> Identifier:
@@ -222,7 +222,7 @@ class Named(IcebergBaseModel):
     name: str
 
 
-class CreateTable(IcebergBaseModel):
+class CreateTableRequest(IcebergBaseModel):
     """``CreateTableRequest``."""
 
     name: str

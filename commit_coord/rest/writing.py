@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class Writer(Generic[T]):
+class BackgroundWriter(Generic[T]):
     """Writes items in the order in which they are put; never blocks who puts them. Thread safe.
 
     Args:

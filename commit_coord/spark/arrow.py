@@ -59,17 +59,17 @@ class ByName:
     case_sensitive: bool
 
 
-Found = ByName | I.IcebergType
+ChildLookup = ByName | I.IcebergType
 """How children are found: by name, or by the ids in the type of what there is."""
 
 
-def shape(array: pa.Array, wanted: pa.DataType, kind: I.IcebergType, path: str, have: Found) -> pa.Array:
-    """Return *array* as Arrow type *wanted*, which stands for *kind*: without loss, at every level.
+def shape(array: pa.Array, wanted: pa.DataType, kind: I.IcebergType, path: str, have: ChildLookup) -> pa.Array:
+    """Return *array* as Arrow type *wanted*, which represents *kind*: without loss, at every level.
 
     Args:
         array: What there is.
         wanted: What it becomes.
-        kind: What *wanted* stands for.
+        kind: The Iceberg type that *wanted* represents.
         path: Of the column, for messages.
         have: Where children are found; with ``ByName`` nulls in required fields are refused as well.
 
@@ -117,7 +117,7 @@ def _without_offset(array: pa.Array) -> pa.Array:
     return array if array.offset == 0 else pa.concat_arrays([array.slice(0, 0), array])
 
 
-def _shape_struct(array: pa.Array, wanted: pa.DataType, kind: I.StructType, path: str, have: Found) -> pa.Array:
+def _shape_struct(array: pa.Array, wanted: pa.DataType, kind: I.StructType, path: str, have: ChildLookup) -> pa.Array:
     names = [array.type.field(i).name for i in range(array.type.num_fields)]
     known: dict[int, I.NestedField] = {}
     if isinstance(have, I.StructType):

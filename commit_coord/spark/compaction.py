@@ -12,18 +12,18 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask
 from pyspark.sql import SparkSession
 
-from commit_coord.iceberg.named_partitions import Named
+from commit_coord.iceberg.named_partitions import NamedValues
 from commit_coord.spark.arrow import BatchReader, BatchWriter
 from commit_coord.spark.files import Target, delete_folder, tidy_folder
 from commit_coord.spark.tables import TableOrName, resolve
-from commit_coord.table.compaction import Compacted, Group
+from commit_coord.table.compaction import Compacted, FileGroup
 from commit_coord.table.table import Rewriter
 
 if TYPE_CHECKING:
     from commit_coord.table import CoordinatedTable
 
 
-def compact_table(spark: SparkSession, table: TableOrName, partition: Named | None = None) -> Compacted:
+def compact_table(spark: SparkSession, table: TableOrName, partition: NamedValues | None = None) -> Compacted:
     """Put the small files of a table together, or those of one partition, as a job of *spark*.
 
     Guarantee, arguments and errors as :meth:`~commit_coord.table.CoordinatedTable.compact`.
@@ -38,7 +38,7 @@ def rewriter(spark: SparkSession) -> Rewriter:
     A task reads the files of one new file of ``write.target-file-size-bytes`` and writes it; nothing is shuffled.
     """
 
-    def rewrite(table: CoordinatedTable, groups: Sequence[Group]) -> list[DataFile]:
+    def rewrite(table: CoordinatedTable, groups: Sequence[FileGroup]) -> list[DataFile]:
         target = Target.of(table)
         reader = BatchReader.of(table.metadata, table.io, table.schema(), AlwaysTrue())
         writer = BatchWriter(target, [field.name for field in table.schema().fields], case_sensitive=True)
@@ -63,7 +63,7 @@ def rewriter(spark: SparkSession) -> Rewriter:
     return rewrite
 
 
-def _packs(group: Group, size: int) -> list[list[FileScanTask]]:
+def _packs(group: FileGroup, size: int) -> list[list[FileScanTask]]:
     """Divide the files of a partition into what makes one file of about *size* bytes each."""
     packs: list[list[FileScanTask]] = []
     left = 0

@@ -3,8 +3,8 @@
 Spark runs every method in another worker process, which has the driver plan
 (:mod:`commit_coord.spark.registered`): what one step knows, the next one learns from the pickled writer and from the
 messages of the tasks alone. After a ``commit()`` that raised or whose process died, Spark calls
-``abort()``. It may follow a commit that has landed, or that will land, so ``commit()`` leaves a mark beside the
-files before it begins, and ``abort()`` deletes them only without the mark or when the commit was refused for good.
+``abort()``. It may follow a commit that has landed, or that will land, so ``commit()`` leaves a mark next to
+the files before it begins, and ``abort()`` deletes them only without the mark or when the commit was refused for good.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from commit_coord.spark.arrow import BatchReader, BatchWriter
 from commit_coord.spark.catalogs import opened
 from commit_coord.spark.files import Target, delete_folder
 from commit_coord.spark.filters import parse
-from commit_coord.spark.holder import Address, Answer, Holder
+from commit_coord.spark.holder import Address, DriverService, PlanAnswer
 from commit_coord.spark.listings import register_listings
 from commit_coord.spark.locks import check_inside, write_locks
 from commit_coord.spark.options import (
@@ -62,7 +62,7 @@ from commit_coord.spark.schema import SchemaMismatch, bare_schema, check_fits
 from commit_coord.spark.session import planned_at
 from commit_coord.spark.streams import QUERY_ID, Batch
 from commit_coord.table.isolation import NO_SNAPSHOT, NOTHING
-from commit_coord.table.operation_locks import Held
+from commit_coord.table.operation_locks import AlreadyHeld
 from commit_coord.table.writable import check_version
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ logger = logging.getLogger(__name__)
 
 _MARK = "_commit_began"
 _FILES_A_TASK = 8
-_holder: Holder | None = None
+_holder: DriverService | None = None
 
 
 def register(spark: SparkSession) -> None:
@@ -93,7 +93,7 @@ def register(spark: SparkSession) -> None:
     global _holder  # noqa: PLW0603 - one holder a driver
     context = spark.sparkContext
     if _holder is None or not _holder.alive:
-        _holder = Holder(lambda: context._jsc is None, partial(_plan, spark))
+        _holder = DriverService(lambda: context._jsc is None, partial(_plan, spark))
     address, found = _holder.address, catalog_settings(spark.conf.getAll)
 
     class Registered(RegisteredDataSource):
@@ -116,10 +116,10 @@ def _plan(
     options: Mapping[str, str],
     settings: Mapping[str, str],
     arguments: tuple[Any, ...],
-) -> Answer:
-    """Do one step for a worker; see :data:`commit_coord.spark.holder.Planner`."""
+) -> PlanAnswer:
+    """Do one step for a worker; see :data:`commit_coord.spark.holder.PlanFunction`."""
     if step == "planned":
-        return Answer(planned_at(spark, *arguments))
+        return PlanAnswer(planned_at(spark, *arguments))
     given = dict(options)
     if step == "partitions":
         given = given or _options_in(arguments[0])
@@ -128,15 +128,15 @@ def _plan(
     source = CommitCoordDataSource(given, address, settings)
     match step:
         case "schema":
-            return Answer(_with_options(source.schema(), options))
+            return PlanAnswer(_with_options(source.schema(), options))
         case "partitions":
-            return Answer([pickle.dumps(pack) for pack in source.reader(*arguments).partitions()])
+            return PlanAnswer([pickle.dumps(pack) for pack in source.reader(*arguments).partitions()])
         case "writer":
             writer = source.writer(*arguments)
-            return Answer(pickle.dumps(writer), lambda: writer.abort([]))
+            return PlanAnswer(pickle.dumps(writer), lambda: writer.abort([]))
         case "streamWriter":
             stream = source.streamWriter(*arguments)
-            return Answer(pickle.dumps(stream), lambda: stream.abort([], 0))
+            return PlanAnswer(pickle.dumps(stream), lambda: stream.abort([], 0))
     raise InternalError("unknown step of a plan", step=step)
 
 
@@ -181,9 +181,9 @@ def _options_in(schema: T.StructType) -> dict[str, str]:
 
 
 def _harmless(options: Mapping[str, str]) -> dict[str, str]:
-    """Return *options* if all of them may stand in the metadata of columns.
+    """Return *options* if all of them may be in the metadata of columns.
 
-    Spark shows these to whoever reads the table, and writes them into files: they are no place for a password.
+    Spark shows these to everybody who reads the table, and writes them into files. So they must contain no password.
     """
     if refused := sorted(options.keys() - TABLE_OPTIONS):
         raise ConfigError(
@@ -309,7 +309,7 @@ class CommitCoordDataSource(DataSource):
         if mode == "append" and not isinstance(bounds, AlwaysTrue):
             raise ConfigError("overwrite-filter has no meaning for an append", key="overwrite-filter", value=bounds)
         request = request_uuid(given.get("request-id") or str(uuid.uuid4()))
-        # Before anything refuses: whoever repeats what has landed is told so, whatever became of the table.
+        # Before any check: if the request has landed, its repeat succeeds, whatever has become of the table.
         if given.get("request-id") is not None and given.open()[1].find_commit(request) is not None:
             return LandedWriter()
         table = given.open_to_write(schema)
@@ -370,7 +370,7 @@ def _lock(
 ) -> Address | None:
     """Have the driver take the operation locks of a write. Return the holder when there are any."""
     needed = write_locks(table, mode, bounds)
-    if needed.held is Held.ALL:
+    if needed.held is AlreadyHeld.ALL:
         return None
     if holder is None:
         raise ConfigError("no process holds the locks of this write: call commit_coord.spark.register(spark) first")
@@ -449,7 +449,7 @@ def _projection(schema: Schema, wanted: T.StructType) -> Schema:
 
 
 @dataclass
-class Written(WriterCommitMessage):
+class TaskFiles(WriterCommitMessage):
     """The files that one task wrote, and the job that the task belongs to."""
 
     files: list[DataFile]
@@ -480,9 +480,9 @@ class TableWriter(DataSourceArrowWriter):
         self._target = target
         self._names = names
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskFiles:
         """Write the rows of one task attempt. Only what an attempt that succeeded returned counts."""
-        return Written(BatchWriter(self._target, self._names).write(iterator), self._target)
+        return TaskFiles(BatchWriter(self._target, self._names).write(iterator), self._target)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Publish everything in one commit and give the locks back.
@@ -550,11 +550,11 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
         self._target = target
         self._names = names
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskFiles:
         """Write the rows of one task attempt, and say which query it works for."""
         context = TaskContext.get()
         query_id = context.getLocalProperty(QUERY_ID) if context is not None else None
-        return Written(BatchWriter(self._target, self._names).write(iterator), self._target, query_id or "")
+        return TaskFiles(BatchWriter(self._target, self._names).write(iterator), self._target, query_id or "")
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Publish one batch, or delete its files when it was published before."""
@@ -602,7 +602,7 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
                 Batch(name or message.query_id, message.query_id, number, former or ""),
             )
             for message in messages
-            if isinstance(message, Written)
+            if isinstance(message, TaskFiles)
         }
         if any(not batch.writer_id for _, batch in found.values()):
             raise ConfigError("the stream has no name, and no streaming query with an id runs it", key="writer-id")
@@ -610,7 +610,7 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
 
 
 def _files(messages: Sequence[WriterCommitMessage | None]) -> list[DataFile]:
-    return [data_file for message in messages if isinstance(message, Written) for data_file in message.files]
+    return [data_file for message in messages if isinstance(message, TaskFiles) for data_file in message.files]
 
 
 def _publish(table: CoordinatedTable, files: Sequence[DataFile], target: Target, **arguments: Any) -> None:

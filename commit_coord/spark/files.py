@@ -213,7 +213,7 @@ def tidy_folder(target: Target, kept: Sequence[DataFile]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class ParquetLayout:
     """The columns of a Parquet file.
 
     Args:
@@ -227,18 +227,18 @@ class Layout:
 
 _REMEMBERED = 10_000
 _Key = tuple[int, str, int]
-_layouts: OrderedDict[_Key, Layout] = OrderedDict()
+_layouts: OrderedDict[_Key, ParquetLayout] = OrderedDict()
 """By store, path and size, the one that was asked for last is last: a data file never changes."""
 _lock = Lock()
 
 
-def file_layouts(io: FileIO, files: Sequence[DataFile]) -> dict[str, Layout]:
+def file_layouts(io: FileIO, files: Sequence[DataFile]) -> dict[str, ParquetLayout]:
     """Return the layouts of Parquet files by path, from their footers, each of which is read once in a process.
 
     Files of one schema share one layout.
     """
 
-    def read(file: DataFile) -> Layout:
+    def read(file: DataFile) -> ParquetLayout:
         with io.new_input(file.file_path).open() as stream:
             return _layout(pq.read_schema(stream).serialize().to_pybytes())
 
@@ -263,14 +263,14 @@ def file_layouts(io: FileIO, files: Sequence[DataFile]) -> dict[str, Layout]:
 
 
 @lru_cache(maxsize=64)
-def _layout(schema: bytes) -> Layout:
+def _layout(schema: bytes) -> ParquetLayout:
     """Return the layout of files with a schema of Arrow."""
     arrow = pa.ipc.read_schema(pa.py_buffer(schema))
     has_ids = any(number >= 0 for number in _field_ids(arrow).values())
     try:
-        return Layout(pyarrow_to_schema(arrow, downcast_ns_timestamp_to_us=True), has_ids)
+        return ParquetLayout(pyarrow_to_schema(arrow, downcast_ns_timestamp_to_us=True), has_ids)
     except (ValueError, TypeError):
-        return Layout(None, has_ids)
+        return ParquetLayout(None, has_ids)
 
 
 def _filesystem(io: FileIO, location: str) -> tuple[pafs.FileSystem, str]:

@@ -96,7 +96,7 @@ class Address:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PlanAnswer:
     """What was planned.
 
     Args:
@@ -108,11 +108,11 @@ class Answer:
     undo: Callable[[], None] = lambda: None
 
 
-Planner = Callable[["Address", str, Mapping[str, str], Mapping[str, str], tuple[Any, ...]], Answer]
+PlanFunction = Callable[["Address", str, Mapping[str, str], Mapping[str, str], tuple[Any, ...]], PlanAnswer]
 """Does one step of a plan: with the address of the driver, the step, the options, Spark's settings, and arguments."""
 
 
-class Holder:
+class DriverService:
     """The listener in the driver, and the leases that it holds.
 
     Args:
@@ -120,7 +120,7 @@ class Holder:
         planner: Does the steps of plans.
     """
 
-    def __init__(self, stopped: Callable[[], bool], planner: Planner) -> None:
+    def __init__(self, stopped: Callable[[], bool], planner: PlanFunction) -> None:
         self._stopped = stopped
         self._planner = planner
         self._folder = tempfile.mkdtemp(prefix="commit-coord-")

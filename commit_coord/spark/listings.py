@@ -1,6 +1,6 @@
 """Locks and leases as DataFrames: ``spark.read.format("commit_coord.locks")`` and ``.leases``.
 
-A listing is read when Spark plans the query, in a Python worker beside the driver, as any other client of the service
+A listing is read when Spark plans the query, in a Python worker of the driver, as any other client of the service
 would read it; the tasks only carry its rows, and the DataFrame keeps them: ``load()`` again for a new look. To add one:
 a name, its columns, and a function that returns their rows (see :data:`LISTINGS`).
 """
@@ -34,7 +34,7 @@ _OPTIONS = {
 
 _ROWS_A_TASK = 20_000
 
-Row = tuple[Any, ...]
+ListingRow = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +49,10 @@ class Listing:
 
     name: str
     columns: str
-    rows: Callable[[CoordinatedCatalog, Resource | None], Iterable[Row]]
+    rows: Callable[[CoordinatedCatalog, Resource | None], Iterable[ListingRow]]
 
 
-def _locks(catalog: CoordinatedCatalog, resource: Resource | None) -> Iterator[Row]:
+def _locks(catalog: CoordinatedCatalog, resource: Resource | None) -> Iterator[ListingRow]:
     for entry in catalog.show_locks(resource):
         database, *below = entry.resource.path
         yield (
@@ -77,7 +77,7 @@ def _locks(catalog: CoordinatedCatalog, resource: Resource | None) -> Iterator[R
         )
 
 
-def _leases(catalog: CoordinatedCatalog, resource: Resource | None) -> Iterator[Row]:
+def _leases(catalog: CoordinatedCatalog, resource: Resource | None) -> Iterator[ListingRow]:
     path = catalog.spelled(resource).path if resource is not None else ()
     for lease in catalog.leases.list_lease():
         leased = LeaseObject(lease.db_name, lease.table_name, lease.partition_name or None).resource
@@ -141,10 +141,10 @@ class ListingDataSource(DataSource):
 
 
 @dataclass
-class Rows(InputPartition):
+class ListingRows(InputPartition):
     """Rows of a listing."""
 
-    rows: list[Row]
+    rows: list[ListingRow]
 
 
 class ListingReader(DataSourceReader):
@@ -175,11 +175,11 @@ class ListingReader(DataSourceReader):
                     value=catalog.locks.name,
                 )
             rows = list(self._listing.rows(catalog, Resource.parse(named) if named else None))
-        return [Rows(rows[start : start + _ROWS_A_TASK]) for start in range(0, max(1, len(rows)), _ROWS_A_TASK)]
+        return [ListingRows(rows[start : start + _ROWS_A_TASK]) for start in range(0, max(1, len(rows)), _ROWS_A_TASK)]
 
-    def read(self, partition: InputPartition) -> Iterator[Row]:
+    def read(self, partition: InputPartition) -> Iterator[ListingRow]:
         """Yield the rows of one part."""
-        assert isinstance(partition, Rows)
+        assert isinstance(partition, ListingRows)
         return iter(partition.rows)
 
 

@@ -46,7 +46,7 @@ from pyspark.sql import functions as F
 
 from commit_coord.errors import ConfigError
 from commit_coord.spark.arrow import BatchReader
-from commit_coord.spark.files import Layout, file_layouts
+from commit_coord.spark.files import ParquetLayout, file_layouts
 from commit_coord.spark.filters import parse, spark_filter
 from commit_coord.spark.schema import (
     FIELD_ID,
@@ -165,7 +165,7 @@ def _chosen(df: DataFrame, columns: Sequence[str]) -> DataFrame:
 
 
 def _number_of_rows(tasks: Iterable[FileScanTask]) -> int | None:
-    """Return how many rows *tasks* read by what the manifests say; None where it can't be told from them.
+    """Return how many rows *tasks* read by what the manifests say; None where they do not show it.
 
     Deletes or a filter remove some, or a manifest does not know: some writers then say -1.
     """
@@ -181,7 +181,7 @@ def _number_of_rows(tasks: Iterable[FileScanTask]) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class FrameRead:
     """Rows of a branch that a DataFrame was made of.
 
     Args:
@@ -231,7 +231,7 @@ def tag_of(found: Table, branch: str, snapshot: Snapshot | None, condition: Bool
     return tag
 
 
-def reads_of(df: DataFrame, table: Table, branch: str) -> Read | None:
+def reads_of(df: DataFrame, table: Table, branch: str) -> FrameRead | None:
     """Return which rows of a branch of *table* the plan of *df* reads, as of the oldest of its snapshots.
 
     None when it reads none. What was collected, checkpointed or read by another program is not in the plan. A dropped
@@ -241,17 +241,19 @@ def reads_of(df: DataFrame, table: Table, branch: str) -> Read | None:
     name, key = _digest_of_name(table), metadata.table_uuid.hex
     plan = plan_of(df)
     found = [
-        Read(int(tag["snapshot"]) if tag["snapshot"] != "none" else NO_SNAPSHOT, _conditions.get(tag[0], AlwaysTrue()))
+        FrameRead(
+            int(tag["snapshot"]) if tag["snapshot"] != "none" else NO_SNAPSHOT, _conditions.get(tag[0], AlwaysTrue())
+        )
         for tag in _TAGS.finditer(plan)
         if (tag["name"] == name or tag["table"] == key) and tag["branch"] == _digest(branch)
     ]
     if re.search(r"RelationV2\[.*?\] commit_coord\b", plan, re.DOTALL):  # names of columns may hold anything
         # It is read when the query runs, so not before now.
-        found.append(Read(head_of(metadata, branch), AlwaysTrue()))
+        found.append(FrameRead(head_of(metadata, branch), AlwaysTrue()))
     if not found:
         return None
     at = oldest(metadata, branch, {read.snapshot_id for read in found})
-    return Read(at, reduce(Or, [read.condition for read in found]))
+    return FrameRead(at, reduce(Or, [read.condition for read in found]))
 
 
 def head_of(metadata: TableMetadata, branch: str) -> int:
@@ -363,7 +365,7 @@ def _rows(
     condition: BooleanExpression,
     tag: str,
 ) -> DataFrame:
-    """Return the rows of *tasks* that match *condition*, under the names of *schema*; *tag* stands in its plan."""
+    """Return the rows of *tasks* that match *condition*, under the names of *schema*; its plan contains *tag*."""
     layouts = _layouts(metadata, io, tasks)
     parquet, arrow = _divide(metadata, schema, tasks, layouts)
     parts = []
@@ -417,7 +419,7 @@ def _divide(
     metadata: TableMetadata,
     schema: Schema,
     tasks: Sequence[FileScanTask],
-    layouts: Mapping[str, Layout],
+    layouts: Mapping[str, ParquetLayout],
 ) -> tuple[list[FileScanTask], list[FileScanTask]]:
     """Divide *tasks* into those for Spark's Parquet reader and those for Arrow; log why there are any of the latter."""
     if unable := beyond_parquet(schema, writing=False):
@@ -445,7 +447,7 @@ def _divide(
     )
 
 
-def _layouts(metadata: TableMetadata, io: FileIO, tasks: Sequence[FileScanTask]) -> dict[str, Layout]:
+def _layouts(metadata: TableMetadata, io: FileIO, tasks: Sequence[FileScanTask]) -> dict[str, ParquetLayout]:
     """Return what the footers of the Parquet files say, as far as they are worth reading."""
     parquet = [task.file for task in tasks if task.file.file_format == FileFormat.PARQUET]
     if len(parquet) > _FOOTERS and metadata.name_mapping() is None:
@@ -453,7 +455,7 @@ def _layouts(metadata: TableMetadata, io: FileIO, tasks: Sequence[FileScanTask])
     return file_layouts(io, parquet)
 
 
-def _value_in_metadata_only(metadata: TableMetadata, task: FileScanTask, layout: Layout | None) -> bool:
+def _value_in_metadata_only(metadata: TableMetadata, task: FileScanTask, layout: ParquetLayout | None) -> bool:
     """Say whether the file lacks a column whose value its partition gives."""
     sizes: Collection[int] = (task.file.column_sizes or {}).keys()
     found = layout.schema.field_ids if layout is not None and layout.schema is not None else sizes
@@ -471,7 +473,7 @@ def _through_parquet(
     io: FileIO,
     schema: Schema,
     tasks: Sequence[FileScanTask],
-    layouts: Mapping[str, Layout],
+    layouts: Mapping[str, ParquetLayout],
     tag: str,
 ) -> DataFrame:
     by_name, prefix = _by_name(schema, tasks, layouts)
@@ -517,7 +519,9 @@ def _through_parquet(
     )
 
 
-def _by_name(schema: Schema, tasks: Sequence[FileScanTask], layouts: Mapping[str, Layout]) -> tuple[set[int], str]:
+def _by_name(
+    schema: Schema, tasks: Sequence[FileScanTask], layouts: Mapping[str, ParquetLayout]
+) -> tuple[set[int], str]:
     """Return the ids of the top-level columns that may be found by name in all files, and a prefix for hidden names.
 
     The prefix starts no name in any file, as far as their layouts are known; where one is not, no column is found by

@@ -1,7 +1,7 @@
 """Iceberg schemas as Spark sees them, and the check of a DataFrame before a row of it is written.
 
 Three kinds of names exist for one field: the table's own, the *file name* (PyIceberg's and Java's Avro-safe
-form, which is what stands in Parquet), and *hidden* names, which none of the files has that are read. The field id
+form, which Parquet files contain), and *hidden* names, which none of the files has that are read. The field id
 is what ties them together.
 """
 

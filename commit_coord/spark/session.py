@@ -154,7 +154,7 @@ def counted(df: DataFrame, rows: int) -> DataFrame:
 def planned_at(spark: SparkSession, query_id: str, batch: int) -> str:
     """Return when Spark planned a *batch* of a query that runs, in milliseconds; empty when that is not known.
 
-    The checkpoint has it beside the offsets of the batch. A batch that is repeated has the same; a batch that is
+    The checkpoint has it together with the offsets of the batch. A batch that is repeated has the same; a batch that is
     planned anew, because the checkpoint has lost its offsets, may have other rows, and has a later one.
     """
     jvm: Any = spark._jvm

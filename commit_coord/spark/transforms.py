@@ -178,7 +178,7 @@ def partition_columns(spec: PartitionSpec, schema: Schema, top: Callable[[int], 
     Args:
         spec: The spec that is written.
         schema: The table's schema.
-        top: Gives the column of a top-level field id; struct fields stand under file names.
+        top: Gives the column of a top-level field id; struct fields have their file names.
     """
     safe = file_schema(schema)
     result = []

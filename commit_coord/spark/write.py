@@ -105,7 +105,7 @@ def write_table(
         logger.info("request %s was committed before, nothing is written", request_id)
         found.refresh()
         return found
-    # What refuses comes behind it: whoever repeats what has landed is told so, whatever became of the table.
+    # The checks come after it: if the request has landed, its repeat succeeds, whatever has become of the table.
     refuse_unwritable(found)
     if mode == "dynamic" and not found.spec().fields:
         raise ConfigError("a table without partitions has none to replace: use mode 'overwrite'", table=found.name())

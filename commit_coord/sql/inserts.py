@@ -28,14 +28,14 @@ from commit_coord.sql.columns import Constant, Rows, arrow_schema, fitted
 from commit_coord.sql.matching import delete
 from commit_coord.sql.queries import read
 from commit_coord.sql.show import Answer, message
-from commit_coord.sql.statement import Insert, Name
+from commit_coord.sql.statement import Insert, QualifiedName
 from commit_coord.sql.where.columns import field_of
 from commit_coord.table import CoordinatedTable
 from commit_coord.table.data_files import data_files
 from commit_coord.table.transaction import CoordinatedTransaction
 
 
-def insert(statement: Insert, tables: Callable[[Name], CoordinatedTable]) -> Answer:
+def insert(statement: Insert, tables: Callable[[QualifiedName], CoordinatedTable]) -> Answer:
     """Insert the rows of a query, or put them in the place of others."""
     table, count = tables(statement.table), 0
 
@@ -43,7 +43,7 @@ def insert(statement: Insert, tables: Callable[[Name], CoordinatedTable]) -> Ans
         nonlocal count
         target = tx.view
 
-        def source(name: Name) -> Table:
+        def source(name: QualifiedName) -> Table:
             found = tables(name)
             return target if found.metadata.table_uuid == target.metadata.table_uuid else found
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.table import Table
 
 from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.errors import StatementError
 from commit_coord.model import Resource
-from commit_coord.sql.statement import Name
+from commit_coord.sql.statement import QualifiedName
 from commit_coord.table import CoordinatedTable, Rewriter, rewrite_here
+
+Tables = Callable[[QualifiedName], Table]
+"""Returns the table that a name in a statement refers to."""
 
 _SHOWN = 10
 """Tables that an error names at most."""
@@ -31,7 +35,7 @@ class Names:
         self.rewrite = rewrite
         self._database = database
 
-    def identifier(self, name: Name) -> tuple[str, str]:
+    def identifier(self, name: QualifiedName) -> tuple[str, str]:
         """Return database and table, whether they are there or not.
 
         Raises:
@@ -46,7 +50,7 @@ class Names:
         """Return the database *name* as the catalog spells it, whether it is there or not."""
         return self.catalog.spelled(Resource((name,))).path[0]
 
-    def table(self, name: Name) -> CoordinatedTable:
+    def table(self, name: QualifiedName) -> CoordinatedTable:
         """Return the table as it is now.
 
         Raises:
@@ -59,7 +63,7 @@ class Names:
                 "there is no such table", table=".".join(self.identifier(name)), accepted=self._like(name)
             ) from error
 
-    def _like(self, name: Name) -> str | None:
+    def _like(self, name: QualifiedName) -> str | None:
         """Return the tables that may have been meant; None where there are none."""
         database, table = self.identifier(name)
         if not self.has_database(database):

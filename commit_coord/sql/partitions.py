@@ -22,7 +22,7 @@ from commit_coord.sql.show import Answer, message
 from commit_coord.sql.statement import (
     AddPartitions,
     DropPartitions,
-    Partition,
+    PartitionClause,
 )
 from commit_coord.table import CoordinatedTable
 from commit_coord.table.foreign_files import foreign_files, grown_mapping
@@ -33,7 +33,7 @@ TOUCHED = "commit-coord.touched"
 """The table property that ``TOUCH`` sets: which partition, and when."""
 
 
-def touch(table: CoordinatedTable, partition: Partition) -> Answer:
+def touch(table: CoordinatedTable, partition: PartitionClause) -> Answer:
     """Write into the table's properties that a partition, which must be there, was touched."""
 
     def plan(tx: CoordinatedTransaction) -> None:
@@ -148,7 +148,7 @@ def drop_partitions(statement: DropPartitions, table: CoordinatedTable) -> Answe
     return message(f"dropped {len(statement.partitions)} partitions of {'.'.join(table.name())}")
 
 
-def truncate(table: CoordinatedTable, partition: Partition | None) -> Answer:
+def truncate(table: CoordinatedTable, partition: PartitionClause | None) -> Answer:
     """Delete all rows of a table or partition."""
 
     def plan(tx: CoordinatedTransaction) -> None:

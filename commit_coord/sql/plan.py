@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from pyiceberg.table import Table
 from sqlglot import expressions as sql
@@ -12,7 +12,7 @@ from commit_coord.iceberg.partitions import fixed_partitions, lockable
 from commit_coord.model import LockMode, Resource
 from commit_coord.protocol import hierarchy
 from commit_coord.protocol.hierarchy import Operation, operation_locks
-from commit_coord.sql.names import Names
+from commit_coord.sql.names import Names, Tables
 from commit_coord.sql.statement import (
     AddColumns,
     AddPartitions,
@@ -28,8 +28,8 @@ from commit_coord.sql.statement import (
     DropTable,
     ExpireSnapshots,
     Insert,
-    Name,
-    Partition,
+    PartitionClause,
+    QualifiedName,
     Rename,
     ReplaceColumns,
     RollBack,
@@ -45,8 +45,6 @@ from commit_coord.sql.statement import (
 )
 from commit_coord.sql.where.filters import weakest_filter
 from commit_coord.table.writable import refuse_unwritable
-
-Tables = Callable[[Name], Table]
 
 _WHOLE_TABLE: Mapping[type, Operation] = {
     Rename: Operation.RENAME,
@@ -137,7 +135,7 @@ def _uses(statement: Statement, tables: Tables) -> Iterator[tuple[Operation, Tab
             yield Operation.UPDATE, table, [] if _moves(values, table) else _filtered(where, table)
         case Concatenate(table=name, partition=None):
             yield Operation.CONCATENATE, tables(name), []
-        case Concatenate(table=name, partition=Partition() as partition):
+        case Concatenate(table=name, partition=PartitionClause() as partition):
             table = tables(name)
             yield Operation.CONCATENATE_PARTITION, table, [partition_levels(table, partition.named)]
 
@@ -149,7 +147,7 @@ def _reads(query: sql.Expr, tables: Tables) -> Iterator[tuple[Operation, Table, 
         sources = [source for source in _sources(select) if source.db or source.name not in named]
         where = select.args.get("where")
         for source in sources:
-            table = tables(Name(source.name, source.db or None))
+            table = tables(QualifiedName(source.name, source.db or None))
             # With several tables a column would have to be looked for in each.
             alone = where.this if where is not None and len(_sources(select)) == 1 else None
             yield Operation.SELECT, table, _filtered(alone, table)

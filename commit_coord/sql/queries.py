@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from pyiceberg import types as T
 from pyiceberg.schema import Schema
@@ -15,12 +15,11 @@ from commit_coord.sql.clauses import unknown
 from commit_coord.sql.columns import Constant, Rows
 from commit_coord.sql.constants import NotAConstant, constant
 from commit_coord.sql.matching import count_matching, matching
-from commit_coord.sql.statement import Name
+from commit_coord.sql.names import Tables
+from commit_coord.sql.statement import QualifiedName
 from commit_coord.sql.where.binding import NotAFilter, bound
 from commit_coord.sql.where.columns import Called, column_of, is_of
 from commit_coord.sql.where.conditions import Condition
-
-Tables = Callable[[Name], Table]
 
 
 def read(query: sql.Expr, tables: Tables) -> Rows:
@@ -63,7 +62,7 @@ def _count(name: str, rows: sql.Select, query: sql.Expr, tables: Tables) -> Rows
     more = unknown(rows)
     if more is not None or source is None or not isinstance(source.this, sql.Table):
         raise _needs_spark(query, more)
-    table, called = _named(source.this, tables)
+    table, called = _table_and_alias(source.this, tables)
     try:
         condition = _condition(rows, table.schema(), called)
     except (NotAFilter, NotAConstant) as error:
@@ -72,7 +71,7 @@ def _count(name: str, rows: sql.Select, query: sql.Expr, tables: Tables) -> Rows
 
 
 def _select(query: sql.Select, source: sql.Table, tables: Tables) -> Rows:
-    table, called = _named(source, tables)
+    table, called = _table_and_alias(source, tables)
     limit, schema = query.args.get("limit"), table.schema()
     try:
         chosen = [one for item in query.expressions for one in _chosen(item, schema, called)]
@@ -85,9 +84,9 @@ def _select(query: sql.Select, source: sql.Table, tables: Tables) -> Rows:
     return Rows(tuple(name for name, _ in chosen), tuple(columns), found.num_rows)
 
 
-def _named(source: sql.Table, tables: Tables) -> tuple[Table, Called]:
+def _table_and_alias(source: sql.Table, tables: Tables) -> tuple[Table, Called]:
     """Return the table *source*, and how the query calls it."""
-    table = tables(Name(source.name, source.db or None))
+    table = tables(QualifiedName(source.name, source.db or None))
     return table, (source.alias,) if source.alias else table.name()
 
 

@@ -27,8 +27,8 @@ from commit_coord.sql.statement import (
     Help,
     Leased,
     Lock,
-    Name,
-    Partition,
+    PartitionClause,
+    QualifiedName,
     ShowDatabases,
     ShowLease,
     ShowLocks,
@@ -167,8 +167,8 @@ class Session:
         is_on = self.catalog.locks.is_on
         freed: list[LockEntry] = []
         by_request: dict[str, list[LockEntry]] = {}
-        standing = self.catalog.locks.locks(resource, scope=LockScope.OPERATION)
-        for entry in standing:
+        present = self.catalog.locks.locks(resource, scope=LockScope.OPERATION)
+        for entry in present:
             if entry.explicit:
                 by_request.setdefault(entry.request_id, []).append(entry)
         for request_id, entries in by_request.items():
@@ -177,7 +177,7 @@ class Session:
                 freed += self.catalog.unlock(request_id=request_id, why="UNLOCK statement")
         if freed:
             return show.message(f"freed {len(freed)} locks on {resource}")
-        held = next((one for one in standing if is_on(one, resource) and one.state is LockState.ACQUIRED), None)
+        held = next((one for one in present if is_on(one, resource) and one.state is LockState.ACQUIRED), None)
         if held is None:
             return show.message(f"nobody has locked {resource}")
         return show.message(
@@ -201,7 +201,7 @@ class Session:
         named = [LeaseObject.of(self._leasable(name, partition)) for name, partition in objects]
         return ask(self.catalog.leases, named)
 
-    def _leasable(self, name: Name, partition: Partition | None) -> Resource:
+    def _leasable(self, name: QualifiedName, partition: PartitionClause | None) -> Resource:
         """Return what *name* and *partition* mean; a table that is not there has no columns to hold them against."""
         table = Resource.table(self.names.identifier(name))
         if partition is None:

@@ -139,10 +139,10 @@ def show_locks(entries: Iterable[LockEntry], *, on: str, extended: bool) -> Answ
 
 def show_all_columns(entries: Iterable[LockEntry]) -> Answer:
     """Return locks as Hive's ``DbTxnManager`` shows them: thirteen columns, who waits for whom among them."""
-    standing = list(entries)
-    numbers = {entry.request_id: str(entry.generation or entry.request_id) for entry in standing}
+    present = list(entries)
+    numbers = {entry.request_id: str(entry.generation or entry.request_id) for entry in present}
     rows = []
-    for number, entry in enumerate(standing, 1):
+    for number, entry in enumerate(present, 1):
         database, *below = entry.resource.path
         blocked_by = None if entry.blocked_by is None else numbers.get(entry.blocked_by, entry.blocked_by)
         rows.append(

@@ -16,7 +16,7 @@ from commit_coord.model import LockMode
 
 
 @dataclass(frozen=True, slots=True)
-class Name:
+class QualifiedName:
     """A table.
 
     Args:
@@ -33,7 +33,7 @@ class Name:
 
 
 @dataclass(frozen=True, slots=True)
-class Partition:
+class PartitionClause:
     """``PARTITION (day='2026-01-01', hour)``: columns and values in the order in which they were written."""
 
     values: tuple[tuple[str, Value], ...]
@@ -90,7 +90,7 @@ class ShowTables:
 class Describe:
     """``DESCRIBE [EXTENDED] t``."""
 
-    table: Name
+    table: QualifiedName
     extended: bool = False
 
 
@@ -101,8 +101,8 @@ class Describe:
 class ShowLocks:
     """``SHOW LOCKS [t [PARTITION (...)] | DATABASE d] [EXTENDED]``."""
 
-    table: Name | None = None
-    partition: Partition | None = None
+    table: QualifiedName | None = None
+    partition: PartitionClause | None = None
     database: str | None = None
     extended: bool = False
 
@@ -120,8 +120,8 @@ class Lock:
     """``LOCK TABLE t [PARTITION (...)] | DATABASE d  SHARED | EXCLUSIVE``: held until UNLOCK."""
 
     mode: LockMode
-    table: Name | None = None
-    partition: Partition | None = None
+    table: QualifiedName | None = None
+    partition: PartitionClause | None = None
     database: str | None = None
 
 
@@ -129,12 +129,12 @@ class Lock:
 class Unlock:
     """``UNLOCK TABLE t [PARTITION (...)] | DATABASE d``."""
 
-    table: Name | None = None
-    partition: Partition | None = None
+    table: QualifiedName | None = None
+    partition: PartitionClause | None = None
     database: str | None = None
 
 
-Leased = tuple[tuple[Name, Partition | None], ...]
+Leased = tuple[tuple[QualifiedName, PartitionClause | None], ...]
 """Tables and partitions; none is all."""
 
 
@@ -166,9 +166,9 @@ class Select:
 class Insert:
     """``INSERT INTO | OVERWRITE t [PARTITION (...)] [(columns)] <query>``."""
 
-    table: Name
+    table: QualifiedName
     overwrite: bool
-    partition: Partition | None
+    partition: PartitionClause | None
     columns: tuple[str, ...]
     query: sql.Query | sql.Values
 
@@ -177,15 +177,15 @@ class Insert:
 class Rename:
     """``ALTER TABLE t RENAME TO u``."""
 
-    table: Name
-    to: Name
+    table: QualifiedName
+    to: QualifiedName
 
 
 @dataclass(frozen=True, slots=True)
 class AddColumns:
     """``ALTER TABLE t ADD COLUMNS (...)``."""
 
-    table: Name
+    table: QualifiedName
     columns: tuple[Column, ...]
 
 
@@ -193,7 +193,7 @@ class AddColumns:
 class ReplaceColumns:
     """``ALTER TABLE t REPLACE COLUMNS (...)``."""
 
-    table: Name
+    table: QualifiedName
     columns: tuple[Column, ...]
 
 
@@ -208,7 +208,7 @@ class ChangeColumn:
         after: The column that it follows from now on; "" puts it first, None leaves it where it is.
     """
 
-    table: Name
+    table: QualifiedName
     name: str
     column: Column
     after: str | None = None
@@ -218,7 +218,7 @@ class ChangeColumn:
 class SetProperties:
     """``ALTER TABLE t SET TBLPROPERTIES (...)``; a value of None is ``UNSET``."""
 
-    table: Name
+    table: QualifiedName
     properties: Mapping[str, str | None]
 
 
@@ -226,7 +226,7 @@ class SetProperties:
 class SetSerde:
     """``ALTER TABLE t SET SERDE 'class' [WITH SERDEPROPERTIES (...)]`` or ``SET SERDEPROPERTIES (...)``."""
 
-    table: Name
+    table: QualifiedName
     serializer: str | None
     properties: Mapping[str, str]
 
@@ -235,7 +235,7 @@ class SetSerde:
 class SetFileFormat:
     """``ALTER TABLE t SET FILEFORMAT f``."""
 
-    table: Name
+    table: QualifiedName
     file_format: str
 
 
@@ -243,8 +243,8 @@ class SetFileFormat:
 class AddPartitions:
     """``ALTER TABLE t ADD [IF NOT EXISTS] PARTITION (...) [LOCATION '...'] ...``."""
 
-    table: Name
-    partitions: tuple[tuple[Partition, str | None], ...]
+    table: QualifiedName
+    partitions: tuple[tuple[PartitionClause, str | None], ...]
     if_not_exists: bool = False
 
 
@@ -252,8 +252,8 @@ class AddPartitions:
 class DropPartitions:
     """``ALTER TABLE t DROP [IF EXISTS] PARTITION (...), ...``."""
 
-    table: Name
-    partitions: tuple[Partition, ...]
+    table: QualifiedName
+    partitions: tuple[PartitionClause, ...]
     if_exists: bool = False
 
 
@@ -261,31 +261,31 @@ class DropPartitions:
 class TouchPartition:
     """``ALTER TABLE t TOUCH PARTITION (...)``."""
 
-    table: Name
-    partition: Partition
+    table: QualifiedName
+    partition: PartitionClause
 
 
 @dataclass(frozen=True, slots=True)
 class Concatenate:
     """``ALTER TABLE t [PARTITION (...)] CONCATENATE``."""
 
-    table: Name
-    partition: Partition | None = None
+    table: QualifiedName
+    partition: PartitionClause | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
     """``TRUNCATE [TABLE] t [PARTITION (...)]``."""
 
-    table: Name
-    partition: Partition | None = None
+    table: QualifiedName
+    partition: PartitionClause | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Delete:
     """``DELETE FROM t [AS x] [WHERE ...]``."""
 
-    table: Name
+    table: QualifiedName
     where: sql.Expr | None = None
     alias: str = ""
 
@@ -294,7 +294,7 @@ class Delete:
 class Update:
     """``UPDATE t [AS x] SET a = ..., b = ... [WHERE ...]``."""
 
-    table: Name
+    table: QualifiedName
     values: tuple[tuple[sql.Column, sql.Expr], ...]
     where: sql.Expr | None = None
     alias: str = ""
@@ -321,7 +321,7 @@ class PartitionedBy:
 class CreateTable:
     """``CREATE TABLE [IF NOT EXISTS] t (...) [COMMENT] [PARTITIONED BY] [STORED] [LOCATION] [TBLPROPERTIES]``."""
 
-    table: Name
+    table: QualifiedName
     columns: tuple[Column, ...]
     partitioned: tuple[PartitionedBy, ...]
     properties: Mapping[str, str]
@@ -333,7 +333,7 @@ class CreateTable:
 class SetPartitionSpec:
     """``ALTER TABLE t SET PARTITION SPEC (...)``."""
 
-    table: Name
+    table: QualifiedName
     partitioned: tuple[PartitionedBy, ...]
 
 
@@ -350,7 +350,7 @@ class CreateRef:
         if_not_exists: There may be one.
     """
 
-    table: Name
+    table: QualifiedName
     name: str
     branch: bool
     snapshot: int | str | None = None
@@ -362,7 +362,7 @@ class CreateRef:
 class DropRef:
     """``ALTER TABLE t DROP BRANCH | TAG [IF EXISTS] r``."""
 
-    table: Name
+    table: QualifiedName
     name: str
     branch: bool
     if_exists: bool = False
@@ -382,7 +382,7 @@ class ExpireSnapshots:
         retain_last: All but this many of the newest ones.
     """
 
-    table: Name
+    table: QualifiedName
     before: datetime | None = None
     snapshots: tuple[int, ...] = ()
     retain_last: int | None = None
@@ -392,7 +392,7 @@ class ExpireSnapshots:
 class RollBack:
     """``ALTER TABLE t EXECUTE ROLLBACK(id | 'time')``."""
 
-    table: Name
+    table: QualifiedName
     to: int | datetime
 
 
@@ -418,7 +418,7 @@ class DropDatabase:
 class DropTable:
     """``DROP TABLE [IF EXISTS] t [PURGE]``."""
 
-    table: Name
+    table: QualifiedName
     if_exists: bool = False
     purge: bool = False
 

@@ -18,7 +18,7 @@ from commit_coord.coordinator import delete_quietly
 from commit_coord.iceberg import manifest_list, manifests
 from commit_coord.iceberg.attempt import TOTALS, Append, Merge
 from commit_coord.iceberg.written import Written, digest
-from commit_coord.table.producers import BySpec, Delete, Overwrite, Rewrite, by_spec
+from commit_coord.table.producers import BySpec, DeleteFiles, Overwrite, Rewrite, by_spec
 
 P = TypeVar("P", bound=BySpec)
 
@@ -49,9 +49,9 @@ class CoordinatedUpdateSnapshot(UpdateSnapshot):
         there = self._transaction.table_metadata.snapshot_by_name(self._branch) is not None
         return self._make(Overwrite, Operation.OVERWRITE if there else Operation.APPEND, commit_uuid)
 
-    def delete(self) -> Delete:
+    def delete(self) -> DeleteFiles:
         """Return a snapshot that removes the files all of whose rows match a filter."""
-        return self._make(Delete, Operation.DELETE)
+        return self._make(DeleteFiles, Operation.DELETE)
 
     def rewrite(self) -> Rewrite:
         """Return a snapshot whose files have the rows of those that it removes."""

@@ -13,7 +13,7 @@ from commit_coord.table.commit_request import CommitRequest
 from commit_coord.table.ports import TableCatalog
 from commit_coord.table.staged import Draft
 
-Seen = tuple[TableMetadata, str]
+ShownHead = tuple[TableMetadata, str]
 """The table as it was shown, and where its metadata is."""
 
 
@@ -29,13 +29,13 @@ class Basis:
     """
 
     def __init__(
-        self, target: Table, draft: Draft, catalog: TableCatalog, request: CommitRequest, seen: Seen | None = None
+        self, target: Table, draft: Draft, catalog: TableCatalog, request: CommitRequest, seen: ShownHead | None = None
     ) -> None:
         self._target = target
         self._draft = draft
         self._catalog = catalog
         self._request = request
-        self.planned_on: Seen = (target.metadata, target.metadata_location)
+        self.planned_on: ShownHead = (target.metadata, target.metadata_location)
         self.seen = seen or self.planned_on
         self._shown = target.metadata
 
@@ -49,7 +49,7 @@ class Basis:
         base, base_location = self.planned_on
         return (location, fast_metadata.sequence_number(head)) == (base_location, fast_metadata.sequence_number(base))
 
-    def head(self) -> Seen:
+    def head(self) -> ShownHead:
         """Return the table as it is now.
 
         Raises:
@@ -57,7 +57,7 @@ class Basis:
         """
         return self._catalog.coordinator.load(self._request.table)
 
-    def newer_head(self) -> Seen | None:
+    def newer_head(self) -> ShownHead | None:
         """Return the table as it is now, None if the changes are planned on that.
 
         Raises:
@@ -70,7 +70,7 @@ class Basis:
         self.refuse_other_table(head)
         return head, location
 
-    def refreshed(self) -> Seen | None:
+    def refreshed(self) -> ShownHead | None:
         """Return what the caller's table object shows, if that was refreshed since it was asked for last."""
         shown = self._target.metadata
         if shown is self._shown:

@@ -16,7 +16,7 @@ from commit_coord.table.call_stack import CallStack
 from commit_coord.table.commit_request import CommitRequest
 from commit_coord.table.dependencies import Dependencies
 from commit_coord.table.held_lock import HeldLock
-from commit_coord.table.replanning import Replanner
+from commit_coord.table.replanning import TransactionReplanner
 from commit_coord.table.staged import Call, Draft, StagingTransaction
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -42,7 +42,7 @@ class Calls:
         stack: CallStack,
         dependencies: Dependencies,
         lock: HeldLock,
-        replanner: Replanner,
+        replanner: TransactionReplanner,
         request: CommitRequest,
     ) -> None:
         self.draft = draft

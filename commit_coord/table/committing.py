@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import AssertTableUUID
 
-from commit_coord.coordinator import Change, Committed
+from commit_coord.coordinator import Committed, TableAttempt
 from commit_coord.errors import CommitNotApplied, CommitStateUnknown, StatementError
 from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.iceberg.attempt import Attempt, table_name
 from commit_coord.table.calls import Calls
 from commit_coord.table.commit_request import CommitRequest
 from commit_coord.table.ports import TableCatalog
-from commit_coord.table.replanning import Replanner
+from commit_coord.table.replanning import TransactionReplanner
 from commit_coord.table.staged import Staged, StagingTransaction
 
 
@@ -29,7 +29,9 @@ class Committing:
         request: The commit.
     """
 
-    def __init__(self, catalog: TableCatalog, calls: Calls, replanner: Replanner, request: CommitRequest) -> None:
+    def __init__(
+        self, catalog: TableCatalog, calls: Calls, replanner: TransactionReplanner, request: CommitRequest
+    ) -> None:
         self._catalog = catalog
         self._calls = calls
         self._draft, self._basis = calls.draft, calls.basis
@@ -58,7 +60,7 @@ class Committing:
             raise
         self.begin_anew(transaction)
 
-    def prepare(self, transaction: StagingTransaction) -> Change | None:
+    def prepare(self, transaction: StagingTransaction) -> TableAttempt | None:
         """Return the staged changes for a commit, None if there are none. On an error, they are abandoned.
 
         Raises:
@@ -85,7 +87,7 @@ class Committing:
                 return self.attempt()
 
         self._request.sent = True
-        return Change(attempt=attempt, replan=replan, operation_lease=self._request.operation_lease)
+        return TableAttempt(attempt=attempt, replan=replan, operation_lease=self._request.operation_lease)
 
     def show(self, transaction: StagingTransaction, committed: Committed | None) -> None:
         """Let the caller's table object show *committed*; None if there was nothing to commit."""
@@ -124,7 +126,7 @@ class Committing:
             yield
         except Exception as error:
             raise CommitStateUnknown(
-                "the commit landed, and an error that nobody expected came after it; load the table again, do not "
+                "the commit landed, and an unexpected error came after it; load the table again, do not "
                 "repeat the commit",
                 table=table_name(self._request.table),
                 request_id=self._request.id,

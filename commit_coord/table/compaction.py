@@ -40,7 +40,7 @@ _TARGET = TableProperties.WRITE_TARGET_FILE_SIZE_BYTES_DEFAULT
 _SMALL = 0.75
 """Files below this part of the target size are put together, as in Iceberg Java's rewrite."""
 
-Group = Sequence[FileScanTask]
+FileGroup = Sequence[FileScanTask]
 """Files of one partition that are put together, each with its deletes."""
 
 T = TypeVar("T", bound=Table)
@@ -60,7 +60,10 @@ class Compacted:
 
 
 def compact(
-    table: T, condition: BooleanExpression, rewrite: Callable[[T, Sequence[Group]], list[DataFile]], lease: Lease | None
+    table: T,
+    condition: BooleanExpression,
+    rewrite: Callable[[T, Sequence[FileGroup]], list[DataFile]],
+    lease: Lease | None,
 ) -> Compacted:
     """Put the small files of *table* together whose rows may match *condition*.
 
@@ -98,7 +101,7 @@ def compact(
     return Compacted(len(old), len(new))
 
 
-def _small_files(table: Table, condition: BooleanExpression) -> list[Group]:
+def _small_files(table: Table, condition: BooleanExpression) -> list[FileGroup]:
     """Return what is worth putting together: two small files of a partition, or one that has deletes."""
     limit = small_below(table)
     by_partition: dict[Any, list[FileScanTask]] = {}
@@ -113,7 +116,7 @@ def small_below(table: Table) -> float:
     return int(table.properties.get(TableProperties.WRITE_TARGET_FILE_SIZE_BYTES, _TARGET)) * _SMALL
 
 
-def rewrite_here(table: Table, groups: Sequence[Group]) -> list[DataFile]:
+def rewrite_here(table: Table, groups: Sequence[FileGroup]) -> list[DataFile]:
     """Rewrite in this process, the rows of one group at a time in memory; see :data:`commit_coord.table.Rewriter`."""
     # Loaded with the first compaction: Arrow starts threads, and takes long.
     from pyiceberg.io.pyarrow import ArrowScan

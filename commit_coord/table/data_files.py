@@ -45,7 +45,7 @@ def data_files(
 
     Raises:
         StatementError: A row lacks a required value. Of a table that is found before a file is written.
-        ValueError, NotImplementedError: *rows* do not fit the table, or have no partition that can be told.
+        ValueError, NotImplementedError: *rows* do not fit the table, or their partition can't be computed.
     """
     # Loaded when it is needed: Arrow starts threads, and takes long.
     import pyarrow as pa

@@ -18,7 +18,7 @@ from commit_coord.table.ports import catalog_of
 REFUSALS = (CommitFailedException, ValidationException, NoSuchTableError, LockError, ValueError, TypeError)
 """Errors that refuse a commit because of the head that it met, or of its arguments; and ``LockError``.
 
-A ``LockError`` says nothing about commits: whoever gets it does not conclude that an earlier commit has not landed.
+A ``LockError`` says nothing about commits: a caller that gets it does not know whether an earlier commit has landed.
 ``CommitLockFailed``, which says that nothing landed and never will, is a ``CommitFailedException``.
 """
 

@@ -8,7 +8,7 @@ from commit_coord.locks.base import Lease
 from commit_coord.model import LockMode, Resource
 from commit_coord.protocol.hierarchy import COMMANDS, Operation
 from commit_coord.table.operation_locks import acquire_unless_held, needed_locks
-from commit_coord.table.ports import LockingCatalog
+from commit_coord.table.ports import OperationLocking
 
 
 class HeldLock:
@@ -19,7 +19,7 @@ class HeldLock:
         table: The name of the table.
     """
 
-    def __init__(self, catalog: LockingCatalog, table: Iterable[str]) -> None:
+    def __init__(self, catalog: OperationLocking, table: Iterable[str]) -> None:
         self._catalog = catalog
         self._table = Resource.table(table)
         self._lease: Lease | None = None

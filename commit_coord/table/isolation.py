@@ -1,7 +1,7 @@
 """Checks whether the rows that a commit depends on have changed since they were read.
 
 Rows that a caller computed from a table are right as long as the rows they were computed from are still there, and no
-others beside them. That is Iceberg's check before an overwrite lands, under the levels of
+other rows match. That is Iceberg's check before an overwrite lands, under the levels of
 ``write.delete|update|merge.isolation-level``:
 
 * ``serializable``: a data file that may hold matching rows was added, removed, or got deletes: the read is stale.

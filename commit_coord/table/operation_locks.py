@@ -12,12 +12,12 @@ from commit_coord.locks.base import Lease
 from commit_coord.model import LockMode, Resource
 from commit_coord.protocol.hierarchy import Operation, Partition, calls_take, operation_locks
 from commit_coord.protocol.modes import compatible
-from commit_coord.table.ports import LockingCatalog
+from commit_coord.table.ports import OperationLocking
 
 logger = logging.getLogger(__name__)
 
 
-class Held(Enum):
+class AlreadyHeld(Enum):
     """The locks of a call that its thread already holds."""
 
     NOTHING = auto()
@@ -36,11 +36,11 @@ class NeededLocks:
     """
 
     locks: tuple[tuple[Resource, LockMode], ...]
-    held: Held
+    held: AlreadyHeld
 
 
 def needed_locks(
-    catalog: LockingCatalog,
+    catalog: OperationLocking,
     operation: Operation,
     on: Resource,
     partitions: Iterable[Partition] = (),
@@ -56,7 +56,7 @@ def needed_locks(
         live_specs: As for :func:`~commit_coord.protocol.hierarchy.operation_locks`.
     """
     if not calls_take(operation, catalog.settings.operation_locks):
-        return NeededLocks((), Held.ALL)
+        return NeededLocks((), AlreadyHeld.ALL)
     planned = operation_locks(
         operation, on, partitions, live_specs=live_specs, escalate_above=catalog.settings.lock_max_partitions
     )
@@ -64,7 +64,7 @@ def needed_locks(
     return NeededLocks(locks, _held(catalog, locks))
 
 
-def acquire(catalog: LockingCatalog, needed: NeededLocks, statement: str) -> Lease | None:
+def acquire(catalog: OperationLocking, needed: NeededLocks, statement: str) -> Lease | None:
     """Take the locks that are *needed*; None when this thread holds all of them, or the call takes none.
 
     Args:
@@ -77,10 +77,10 @@ def acquire(catalog: LockingCatalog, needed: NeededLocks, statement: str) -> Lea
         LockReentered: This thread holds a part of them.
         LockError: They were not granted.
     """
-    return catalog.lock_change(needed.locks, statement=statement) if needed.held is not Held.ALL else None
+    return catalog.lock_change(needed.locks, statement=statement) if needed.held is not AlreadyHeld.ALL else None
 
 
-def acquire_unless_held(catalog: LockingCatalog, needed: NeededLocks, statement: str) -> Lease | None:
+def acquire_unless_held(catalog: OperationLocking, needed: NeededLocks, statement: str) -> Lease | None:
     """Do :func:`acquire`; return None also when this thread holds a part of the locks.
 
     To wait for the rest would never end. The call goes on without them: the check at the commit finds every conflict.
@@ -89,7 +89,7 @@ def acquire_unless_held(catalog: LockingCatalog, needed: NeededLocks, statement:
         CommitLockFailed: The lock service could not be reached. Nothing was changed.
         LockError: They were not granted.
     """
-    if needed.held is not Held.NOTHING:
+    if needed.held is not AlreadyHeld.NOTHING:
         return None
     try:
         return acquire(catalog, needed, statement)
@@ -99,17 +99,17 @@ def acquire_unless_held(catalog: LockingCatalog, needed: NeededLocks, statement:
         return None
 
 
-def _held(catalog: LockingCatalog, locks: tuple[tuple[Resource, LockMode], ...]) -> Held:
+def _held(catalog: OperationLocking, locks: tuple[tuple[Resource, LockMode], ...]) -> AlreadyHeld:
     lease_on = catalog.locks.lease_on
     if all(lease_on(resource, mode) is not None for resource, mode in locks):
-        return Held.ALL
+        return AlreadyHeld.ALL
     near = {one for resource, _ in locks for one in (resource, *resource.ancestors)}
     if all(lease_on(one, LockMode.SHARED) is None for one in near):
-        return Held.NOTHING
+        return AlreadyHeld.NOTHING
     for resource, mode in catalog.lock_request(locks).locks:
         lease = lease_on(resource, LockMode.SHARED)
         mine = dict(lease.request.locks).get(resource) if lease is not None else None
         # Only UNLOCK ends the lock of a LOCK statement, so a compatible lock may be taken while it is held.
         if lease is not None and mine is not None and not (lease.request.explicit and compatible(mode, mine)):
-            return Held.PART
-    return Held.NOTHING
+            return AlreadyHeld.PART
+    return AlreadyHeld.NOTHING

@@ -15,7 +15,7 @@ from commit_coord.errors import CommitNotApplied
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.protocol.hierarchy import Operation as Operates
 from commit_coord.table.append import PureAppend
-from commit_coord.table.basis import Basis, Seen
+from commit_coord.table.basis import Basis, ShownHead
 from commit_coord.table.call_stack import CallStack
 from commit_coord.table.calls import Calls
 from commit_coord.table.changes import Change, changes_table, rolls_back, sets_order
@@ -27,7 +27,7 @@ from commit_coord.table.exact_rows import ExactRows
 from commit_coord.table.foreign_files import refuse_mapped_names
 from commit_coord.table.held_lock import HeldLock
 from commit_coord.table.ports import catalog_of
-from commit_coord.table.replanning import Replanner
+from commit_coord.table.replanning import TransactionReplanner
 from commit_coord.table.staged import REFS, Call, StagingTransaction
 from commit_coord.table.writable import refuse_unwritable
 
@@ -46,7 +46,12 @@ class PlannedTransaction(ExactRows, StagingTransaction):
     """
 
     def __init__(
-        self, table: Table, autocommit: bool = False, *, operation: Operates | None = None, seen: Seen | None = None
+        self,
+        table: Table,
+        autocommit: bool = False,
+        *,
+        operation: Operates | None = None,
+        seen: ShownHead | None = None,
     ) -> None:
         refuse_unwritable(table)
         self._target = table
@@ -60,7 +65,7 @@ class PlannedTransaction(ExactRows, StagingTransaction):
         self.request = request = CommitRequest(table.name())
         basis, stack = Basis(table, draft, catalog, request, seen), CallStack(draft)
         self.dependencies = Dependencies(draft, basis, stack, request)
-        replanner = Replanner(draft, basis, stack, self.dependencies, request)
+        replanner = TransactionReplanner(draft, basis, stack, self.dependencies, request)
         lock = HeldLock(catalog, request.table)
         self.calls = Calls(draft, basis, stack, self.dependencies, lock, replanner, request)
         self._stack = stack

@@ -16,7 +16,7 @@ Locks = Mapping[Resource, LockMode] | Iterable[tuple[Resource, LockMode]]
 """Resources and the mode of each, without parents."""
 
 
-class LockSettings(Protocol):
+class OperationLockSettings(Protocol):
     """The settings that say which calls take operation locks."""
 
     @property
@@ -38,11 +38,11 @@ class HeldLocks(Protocol):
         ...
 
 
-class LockingCatalog(Protocol):
+class OperationLocking(Protocol):
     """A catalog as far as operation locks go."""
 
     @property
-    def settings(self) -> LockSettings:
+    def settings(self) -> OperationLockSettings:
         """The settings of the catalog."""
         ...
 
@@ -69,7 +69,7 @@ class LockingCatalog(Protocol):
         ...
 
 
-class TableCatalog(LockingCatalog, Protocol):
+class TableCatalog(OperationLocking, Protocol):
     """The catalog as a table uses it: operation locks, and the coordinator that executes commits."""
 
     @property

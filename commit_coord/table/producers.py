@@ -186,7 +186,7 @@ def by_spec(found: Iterable[Any], file_of: Callable[[Any], DataFile]) -> dict[in
     return groups
 
 
-class Delete(BySpec, _DeleteFiles):
+class DeleteFiles(BySpec, _DeleteFiles):
     """PyIceberg's deletion of whole files."""
 
 

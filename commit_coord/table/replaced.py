@@ -48,7 +48,7 @@ def replaced(metadata: TableMetadata, io: FileIO, tasks: Iterable[FileScanTask],
         by: Each of a spec that has partitions.
 
     Raises:
-        ValueError: A column that partitions of *by* are made of was dropped: rows of other specs can't be told apart.
+        ValueError: A column that partitions of *by* are made of was dropped: rows of other specs can't be assigned.
     """
     specs = metadata.specs()
     doomed: dict[int, set[tuple[Any, ...]]] = {}

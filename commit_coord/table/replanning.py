@@ -18,7 +18,7 @@ from commit_coord.table.dependencies import Dependencies
 from commit_coord.table.staged import Draft, StagingTransaction
 
 
-class Replanner:
+class TransactionReplanner:
     """Has one transaction follow the head.
 
     Args:

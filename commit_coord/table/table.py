@@ -23,13 +23,13 @@ from pyiceberg.typedef import EMPTY_DICT
 from commit_coord.coordinator import Coordinator
 from commit_coord.errors import CommitConflict, CommitCoordError, CommitNotApplied
 from commit_coord.iceberg.attempt import request_uuid, table_name
-from commit_coord.iceberg.named_partitions import Named, partition_filter, partition_levels
+from commit_coord.iceberg.named_partitions import NamedValues, partition_filter, partition_levels
 from commit_coord.iceberg.partitions import fixed_partitions, lockable, partitions_of_rows
 from commit_coord.locks.base import Lease
 from commit_coord.model import JournalEntry, LockMode, Resource, WriteMode
 from commit_coord.protocol.hierarchy import Operation as Operates
 from commit_coord.protocol.hierarchy import Partition, calls_take
-from commit_coord.table.compaction import Compacted, Group, compact, rewrite_here
+from commit_coord.table.compaction import Compacted, FileGroup, compact, rewrite_here
 from commit_coord.table.earlier_commit import EarlierCommit
 from commit_coord.table.isolation import NOTHING
 from commit_coord.table.operation_locks import acquire, acquire_unless_held, needed_locks
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-Rewriter = Callable[["CoordinatedTable", Sequence[Group]], list[DataFile]]
+Rewriter = Callable[["CoordinatedTable", Sequence[FileGroup]], list[DataFile]]
 """Writes the rows of groups of files as new files of the table, and returns these. When it raises, it leaves none."""
 
 
@@ -325,7 +325,7 @@ class CoordinatedTable(PlacedTable):
             ) from error
         return not tx.request.answered
 
-    def compact(self, partition: Named = EMPTY_DICT, *, rewrite: Rewriter = rewrite_here) -> Compacted:
+    def compact(self, partition: NamedValues = EMPTY_DICT, *, rewrite: Rewriter = rewrite_here) -> Compacted:
         """Put small files together, under X on *partition*, or on the table where none is given.
 
         Files below three quarters of ``write.target-file-size-bytes`` are small. Appends go on meanwhile, and stay.
@@ -358,7 +358,7 @@ class CoordinatedTable(PlacedTable):
                     lease = taken or catalog.locks.lease_on(planned[0], LockMode.SHARED)
                     return compact(self, condition, rewrite, lease)
 
-    def _compacted(self, partition: Named) -> tuple[Resource, list[Partition], int]:
+    def _compacted(self, partition: NamedValues) -> tuple[Resource, list[Partition], int]:
         levels = [partition_levels(self, partition)] if partition else []
         return Resource.table(self.name()), levels, len(self.metadata.partition_specs)
 

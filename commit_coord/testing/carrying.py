@@ -1,7 +1,7 @@
 """The part of the lock contract that concerns offers: what waits may be carried out by the holder before it.
 
-To be inherited beside :class:`~commit_coord.testing.contract.LockContract`, with the same fixture ``service``: the one
-contract for what carries, the other for the rest.
+A test class inherits it together with :class:`~commit_coord.testing.contract.LockContract`, with the same fixture
+``service``: the one contract for what carries, the other for the rest.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Submitter:
 
 
 def in_line(manager: HandoverLockManager, *texts: str) -> list[Submitter]:
-    """Return submitters that stand in the queue in this order; an empty text offers nothing."""
+    """Return submitters that wait in the queue in this order; an empty text offers nothing."""
     return [Submitter(manager, offering(text)).queued() for text in texts]
 
 
@@ -335,7 +335,7 @@ class CarryingContract(_TwoClients):
     def test_a_holder_that_was_freed_takes_nothing(
         self, manager: HandoverLockManager, other: HandoverLockManager
     ) -> None:
-        """Its place is gone, and with it what stood behind it."""
+        """Its place is gone, and with it the requests behind it."""
         holder = manager.acquire(latch(), deadline=soon())
         with other.acquire(latch(Resource(("db", "another"))), deadline=soon()):
             (waiter,) = in_line(other, "a")
@@ -361,7 +361,7 @@ class CarryingContract(_TwoClients):
         """What it took may be held by its owner by now, who must not lose it to a late answer.
 
         1. A takes the offers of B and C, does them, and is stopped.   2. It is freed; B is granted.
-        3. A goes on, and settles what it took.   4. If that ended B's request, a fourth one would be granted beside B.
+        3. A goes on, and settles what it took.   4. If that ended B's request, a fourth one would be granted, too.
         """
         holder = manager.acquire(latch(), deadline=soon())
         b, c = in_line(other, "b", "c")

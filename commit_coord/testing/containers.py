@@ -161,7 +161,7 @@ class ContainerServer(Server):
             self._container.kill()
 
     def pause(self) -> None:
-        """Make it stand still: connections stay open, nothing is answered."""
+        """Pause it: connections stay open, nothing is answered."""
         self._container.pause()
 
     def resume(self) -> None:

@@ -443,7 +443,7 @@ class LockContract:
     def test_two_locks_stand_together_as_the_matrix_says(
         self, manager: HandoverLockManager, other: HandoverLockManager, first: LockMode, second: LockMode
     ) -> None:
-        """S beside S is granted, anything else waits."""
+        """S together with S is granted, everything else waits."""
         with manager.acquire(request((first, TABLE)), deadline=soon()):
             expected = manager.guarantees.mutual_exclusion and not compatible(second, first)
             assert expected == blocked(other, request((second, TABLE)))

@@ -1,7 +1,8 @@
 """Decides whether what was observed, in a simulation or on real servers, keeps the promises.
 
 Evidence is plain values: what was asked and answered, what is in the table, who held which locks. Each ``check_…``
-returns what does not hold, in words; nothing is the proof. The names in bold in ``docs/guarantees.md`` stand in front.
+returns what does not hold, in words; nothing is the proof. Each begins with a name that is in bold in
+``docs/guarantees.md``.
 """
 
 from __future__ import annotations
@@ -236,7 +237,7 @@ def check_line(
     while len(line) < files and (log := body["metadata-log"]):
         before = log[-1]["metadata-file"]
         if before in line:
-            return line, [*broken, f"Unbroken: {before} stands behind itself"]
+            return line, [*broken, f"Unbroken: {before} comes after itself"]
         try:
             older = read(before)
         except OSError:
@@ -285,7 +286,7 @@ def check_seen(seen: Sequence[str], line: Sequence[str]) -> list[str]:
 
 
 def check_changes(changes: Sequence[Change], line: Sequence[str], *, heedless: Collection[str] = ()) -> list[str]:
-    """Each change of the pointer was made to the head that it was built on, and stands in the line.
+    """Each change of the pointer was made to the head that it was built on, and is in the line.
 
     Args:
         changes: In their order.

@@ -1,11 +1,11 @@
-"""Proves that a form was sent from a page of this server, and not from a page that somebody else has made."""
+"""Proves that a form was sent from a page of this server, and not from a page of another server."""
 
 from __future__ import annotations
 
 import hmac
 from collections.abc import Mapping
 
-from commit_coord.ui.visiting import Refused, Visitor
+from commit_coord.ui.visiting import NotAllowed, Visitor
 
 FIELD = "proof"
 SHOWN = "shown"
@@ -30,7 +30,7 @@ class Proofs:
         """Return if the form is one of ours.
 
         Raises:
-            Refused: It is not.
+            NotAllowed: It is not.
         """
         if not hmac.compare_digest(self.of(visitor).encode(), form.get(FIELD, "").encode()):
-            raise Refused("This form is not from this server, or is too old. Open the page again.")
+            raise NotAllowed("This form is not from this server, or is too old. Open the page again.")

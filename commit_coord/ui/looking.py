@@ -73,7 +73,7 @@ class Looks:
             # After a look at very many locks, the lock service does something else for at least as long.
             age_s = max(max_age_s, 2 * self._took_s) if max_age_s else 0.0
             if self._failure is not None and asked_at <= self._failed_at:
-                raise self._failure  # Whoever has waited for that look would wait as long again, one after the other.
+                raise self._failure  # Else those who waited for that look would wait as long again, one after another.
             if self._latest is None or self._looked_at < asked_at - age_s:
                 began = SYSTEM_CLOCK.now()
                 try:

@@ -11,7 +11,7 @@ from pyiceberg.typedef import Identifier
 
 from commit_coord.process import on_behalf_of
 from commit_coord.protocol.migration import MIGRATING, Phase, State
-from commit_coord.ui.visiting import Changed, Place
+from commit_coord.ui.visiting import Changed, VisitedCatalog
 
 if TYPE_CHECKING:
     from commit_coord.catalog.migration import Moved
@@ -21,7 +21,7 @@ WINDOW_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class PhaseStep:
     """One step to another phase."""
 
     target: Phase
@@ -31,24 +31,26 @@ class Step:
 
 _STEPS = {
     Phase.HMS: (
-        Step(target=Phase.BOTH, label="Start", explanation="Writers take both locks. Writers of all kinds continue."),
+        PhaseStep(
+            target=Phase.BOTH, label="Start", explanation="Writers take both locks. Writers of all kinds continue."
+        ),
     ),
     Phase.BOTH: (
-        Step(
+        PhaseStep(
             target=Phase.ZOOKEEPER,
             label="Advance",
             explanation="Writers take only ZooKeeper's lock. First the metastore's locks are watched for "
             f"{WINDOW_S:.0f} seconds; the step is refused if a writer that takes only the metastore's lock is seen.",
         ),
-        Step(target=Phase.HMS, label="Abort", explanation="Writers take only the metastore's lock again."),
+        PhaseStep(target=Phase.HMS, label="Abort", explanation="Writers take only the metastore's lock again."),
     ),
     Phase.ZOOKEEPER: (
-        Step(target=Phase.HMS, label="Abort", explanation="Back to the metastore's lock, through the phase both."),
+        PhaseStep(target=Phase.HMS, label="Abort", explanation="Back to the metastore's lock, through the phase both."),
     ),
 }
 
 
-def phase_of(place: Place, table: Table) -> tuple[State, tuple[Step, ...]] | None:
+def phase_of(place: VisitedCatalog, table: Table) -> tuple[State, tuple[PhaseStep, ...]] | None:
     """Return the phase of *table* and the steps from there; None if the catalog moves no tables."""
     if place.catalog.settings.lock_impl != MIGRATING:
         return None
@@ -57,12 +59,12 @@ def phase_of(place: Place, table: Table) -> tuple[State, tuple[Step, ...]] | Non
 
 
 def move(
-    place: Place, table: Identifier, state: State, target: Phase, why: str, *, is_stopping: Callable[[], bool]
+    place: VisitedCatalog, table: Identifier, state: State, target: Phase, why: str, *, is_stopping: Callable[[], bool]
 ) -> Moved:
     """Bring *table* from *state* to the phase *target*; blocks while the metastore's locks are watched.
 
     Raises:
-        Changed: Meanwhile the server stops, or somebody else has moved the table.
+        Changed: Meanwhile the server stops, or another client has moved the table.
     """
     from commit_coord.catalog.hive import CoordinatedHiveCatalog
     from commit_coord.catalog.migration import Migration
@@ -73,5 +75,5 @@ def move(
     if is_stopping():
         raise Changed("Nothing was changed: the server stops.")
     if State.of(place.catalog.load_table(table).properties) != state:
-        raise Changed("Nothing was changed: somebody else has moved the table meanwhile.")
+        raise Changed("Nothing was changed: another client has moved the table meanwhile.")
     return migration.move(table, target, seen=seen, window_s=WINDOW_S)

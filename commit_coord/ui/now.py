@@ -24,7 +24,7 @@ _COMMIT = re.compile(r"commit ([0-9a-f]{8}[0-9a-f-]{0,28})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class LockRow:
     """One lock of one request.
 
     Args:
@@ -55,11 +55,11 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class ObjectLocks:
     """The locks on one object, holders first."""
 
     resource: Resource
-    rows: Sequence[Row]
+    rows: Sequence[LockRow]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,7 @@ class Database:
     """The locked objects of one database."""
 
     name: str
-    groups: Sequence[Group]
+    groups: Sequence[ObjectLocks]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +134,7 @@ def now(
     pages = max(1, -(-len(found) // PAGE_SIZE))
     page = min(max(page, 1), pages)
     rows = [
-        Row(
+        LockRow(
             entry=entry,
             cause_of_death=dead.get(entry.request_id, ""),
             blocker=owners.get(entry.blocked_by or ""),
@@ -204,12 +204,12 @@ def _fits(entry: LockEntry, wanted: str) -> bool:
     return any(wanted in text.casefold() for text in texts)
 
 
-def _grouped(rows: Sequence[Row]) -> list[Database]:
-    by_database: dict[str, dict[Resource, list[Row]]] = {}
+def _grouped(rows: Sequence[LockRow]) -> list[Database]:
+    by_database: dict[str, dict[Resource, list[LockRow]]] = {}
     for row in rows:
         resource = row.entry.resource
         by_database.setdefault(resource.path[0], {}).setdefault(resource, []).append(row)
     return [
-        Database(name=name, groups=[Group(resource=resource, rows=found) for resource, found in groups.items()])
+        Database(name=name, groups=[ObjectLocks(resource=resource, rows=found) for resource, found in groups.items()])
         for name, groups in by_database.items()
     ]

@@ -37,7 +37,7 @@ from commit_coord.ui.looking import Look, Looks
 from commit_coord.ui.now import SHORT, now
 from commit_coord.ui.recent import Recent
 from commit_coord.ui.rendering import ROOT, address
-from commit_coord.ui.visiting import Changed, NotFound, Place, Refused, Shown, Visit, Visitor
+from commit_coord.ui.visiting import Changed, NotAllowed, NotFound, Shown, Visit, VisitedCatalog, Visitor
 
 logger = logging.getLogger(__name__)
 
@@ -100,7 +100,7 @@ class Pages:
             return self._answered(visit)
         except (NotFound, NoSuchTableError, NoSuchNamespaceError) as error:
             return self._message(visit, HTTPStatus.NOT_FOUND, str(error))
-        except Refused as error:
+        except NotAllowed as error:
             return self._message(visit, HTTPStatus.FORBIDDEN, str(error))
         except Changed as error:
             return self._message(visit, HTTPStatus.CONFLICT, str(error))
@@ -108,9 +108,9 @@ class Pages:
             logger.warning("a page can't be shown: %s", error)
             return self._message(visit, HTTPStatus.SERVICE_UNAVAILABLE, without_passwords(str(error)))
         except Exception:
-            logger.exception("a page ended in an error that nobody expected")
-            said = "Something unexpected happened; the server's log says more."
-            return self._message(visit, HTTPStatus.INTERNAL_SERVER_ERROR, said)
+            logger.exception("a page ended in an unexpected error")
+            message = "Something unexpected happened; the server's log says more."
+            return self._message(visit, HTTPStatus.INTERNAL_SERVER_ERROR, message)
 
     def login(self, following: str, *, is_wrong: bool = False, is_possible: bool = True) -> Shown:
         """Return the page that asks who the visitor is.
@@ -123,17 +123,17 @@ class Pages:
         values = {"following": following, "is_wrong": is_wrong, "is_possible": is_possible}
         return rendering.html("login.html", HTTPStatus.UNAUTHORIZED, **self._frame(None, None), **values)
 
-    def refusal(self, status: HTTPStatus, said: str) -> Shown:
+    def refusal(self, status: HTTPStatus, message: str) -> Shown:
         """Return a page for a visit that was refused before it began."""
         return rendering.html(
-            "message.html", status, **self._frame(None, None), heading=status.phrase, said=without_passwords(said)
+            "message.html", status, **self._frame(None, None), heading=status.phrase, message=without_passwords(message)
         )
 
     def has_proof(self, visit: Visit) -> bool:
         """Return whether *visit* sends a form of this server."""
         try:
             self._proofs.check(visit.visitor, visit.form)
-        except Refused:
+        except NotAllowed:
             return False
         return True
 
@@ -184,11 +184,11 @@ class Pages:
                 return _PAGES[page](self, visit, place, served)
         raise NotFound("There is no such page.")
 
-    def _place(self, visit: Visit) -> tuple[Place, _Served]:
+    def _place(self, visit: Visit) -> tuple[VisitedCatalog, _Served]:
         if not self.has(visit):
             raise NotFound("There is no such catalog.")
         served = self._served[visit.path[0]]
-        return Place(served.catalog, visit.visitor, self._may_change), served
+        return VisitedCatalog(served.catalog, visit.visitor, self._may_change), served
 
     # Pages.
 
@@ -198,11 +198,11 @@ class Pages:
             return rendering.redirect(address(names[0], ""))
         return rendering.html("catalogs.html", **self._frame(None, visit.visitor), names=names)
 
-    def _now(self, visit: Visit, place: Place, served: _Served) -> Shown:
+    def _now(self, visit: Visit, place: VisitedCatalog, served: _Served) -> Shown:
         values = self._now_values(visit, place, served.looks.latest(WATCH_EVERY_S / 2))
         return rendering.html("now.html", **self._frame(place, visit.visitor, "now"), **values, leases=_leases(place))
 
-    def _now_values(self, visit: Visit, place: Place, look: Look) -> dict[str, Any]:
+    def _now_values(self, visit: Visit, place: VisitedCatalog, look: Look) -> dict[str, Any]:
         readable = _memoized(lambda resource: place.reads(Resource(resource.path[:1])))
         wanted = visit.query.get("find", "")
         shown = now(
@@ -215,7 +215,7 @@ class Pages:
         may_free = _memoized(lambda resource: place.administers(Resource(resource.path[:1])))
         return {"now": shown, "wanted": wanted, "may_free": may_free, "place": place, "problem": ""}
 
-    def _tables(self, visit: Visit, place: Place, served: _Served) -> Shown:
+    def _tables(self, visit: Visit, place: VisitedCatalog, served: _Served) -> Shown:
         wanted = visit.query.get("find", "")
         listing = tables.listing(
             place.catalog, wanted, lambda namespace: visit.visitor.reads(place.catalog.name, namespace)
@@ -223,7 +223,7 @@ class Pages:
         frame = self._frame(place, visit.visitor, "tables")
         return rendering.html("tables.html", **frame, listing=listing, wanted=wanted)
 
-    def _table(self, visit: Visit, place: Place, served: _Served) -> Shown:
+    def _table(self, visit: Visit, place: VisitedCatalog, served: _Served) -> Shown:
         name = _table_name(visit.query)
         _require_readable(place, name)
         if visit.method == "POST":
@@ -231,7 +231,14 @@ class Pages:
         return self._table_page(visit, place, served, name)
 
     def _table_page(
-        self, visit: Visit, place: Place, served: _Served, name: Identifier, *, said: str = "", status: int = 200
+        self,
+        visit: Visit,
+        place: VisitedCatalog,
+        served: _Served,
+        name: Identifier,
+        *,
+        message: str = "",
+        status: int = 200,
     ) -> Shown:
         table = place.catalog.load_table(name)
         resource = place.catalog.spelled(Resource.table(name))
@@ -257,25 +264,25 @@ class Pages:
             phase=phase,
             shown=phase and _shown(phase[0]),
             may_move=place.administers(resource),
-            said=said,
+            message=message,
         )
 
-    def _moved(self, visit: Visit, place: Place, served: _Served, name: Identifier) -> Shown:
+    def _moved(self, visit: Visit, place: VisitedCatalog, served: _Served, name: Identifier) -> Shown:
         self._proofs.check(visit.visitor, visit.form)
         if not place.administers(Resource.table(name)):
-            raise Refused("Only an administrator may move a table.")
+            raise NotAllowed("Only an administrator may move a table.")
         phase = moving.phase_of(place, place.catalog.load_table(name))
         target = visit.form.get("target", "")
         if phase is None or target not in {step.target for step in phase[1]}:
             raise NotFound("The table can't go to this phase from where it is.")
         if (asked := self._asked(visit, name[-1], _shown(phase[0]))) is not None:
-            return self._table_page(visit, place, served, name, status=asked[0], said=asked[1])
+            return self._table_page(visit, place, served, name, status=asked[0], message=asked[1])
         stopping = self._stopping.is_set
         moved = moving.move(place, name, phase[0], Phase(target), _reason(visit), is_stopping=stopping)
-        said = f"{moved.outcome}: {moved.after}" + (f". {moved.reason}" if moved.reason else "")
-        return self._table_page(visit, place, served, name, said=said)
+        message = f"{moved.outcome}: {moved.after}" + (f". {moved.reason}" if moved.reason else "")
+        return self._table_page(visit, place, served, name, message=message)
 
-    def _request(self, visit: Visit, place: Place, served: _Served) -> Shown:
+    def _request(self, visit: Visit, place: VisitedCatalog, served: _Served) -> Shown:
         text, table = visit.query.get("id", "").strip(), visit.query.get("table", "").strip()
         name = _identifier(*table.split(".")) if table else None
         found = problem = None
@@ -291,7 +298,7 @@ class Pages:
         frame |= {"text": text, "table": table, "fate": found, "problem": problem}
         return rendering.html("request.html", **frame, cause_of_death=look.cause_of_death)
 
-    def _free(self, visit: Visit, place: Place, served: _Served) -> Shown:
+    def _free(self, visit: Visit, place: VisitedCatalog, served: _Served) -> Shown:
         request_id = (visit.form if visit.method == "POST" else visit.query).get("request", "")
         if visit.method == "POST":
             self._proofs.check(visit.visitor, visit.form)
@@ -301,10 +308,10 @@ class Pages:
         frame = self._frame(place, visit.visitor, "now") | {"cause_of_death": look.cause_of_death}
         if (asked := self._asked(visit, word, shown)) is None:
             return self._freed(place, freeing.free(place, locks, _reason(visit)), frame)
-        values = {"locks": locks, "word": word, "shown": shown, "said": asked[1], "request_id": request_id}
+        values = {"locks": locks, "word": word, "shown": shown, "message": asked[1], "request_id": request_id}
         return rendering.html("free.html", asked[0], **frame, **values, is_conditional=_is_conditional(place))
 
-    def _reap(self, visit: Visit, place: Place, served: _Served) -> Shown:
+    def _reap(self, visit: Visit, place: VisitedCatalog, served: _Served) -> Shown:
         if visit.method == "POST":
             self._proofs.check(visit.visitor, visit.form)
         look = served.looks.latest()
@@ -313,7 +320,7 @@ class Pages:
         frame = self._frame(place, visit.visitor, "now") | {"cause_of_death": look.cause_of_death}
         if (asked := self._asked(visit, word, shown)) is None:
             return self._freed(place, freeing.reap(place, _reason(visit)), frame)
-        values = {"locks": locks, "guards": guards, "word": word, "shown": shown, "said": asked[1]}
+        values = {"locks": locks, "guards": guards, "word": word, "shown": shown, "message": asked[1]}
         return rendering.html("reap.html", asked[0], **frame, **values)
 
     # What pages share.
@@ -328,16 +335,16 @@ class Pages:
         return None if visit.form.get(SHOWN) == shown else (HTTPStatus.CONFLICT, _CHANGED)
 
     @staticmethod
-    def _freed(place: Place, freed: Sequence[LockEntry], frame: dict[str, Any]) -> Shown:
+    def _freed(place: VisitedCatalog, freed: Sequence[LockEntry], frame: dict[str, Any]) -> Shown:
         has_file = bool(place.catalog.settings.commit_coord_audit_log)
         return rendering.html("freed.html", **frame, freed=freed, has_file=has_file)
 
-    def _message(self, visit: Visit, status: HTTPStatus, said: str) -> Shown:
+    def _message(self, visit: Visit, status: HTTPStatus, message: str) -> Shown:
         place = self._place(visit)[0] if visit.path and self.has(visit) else None
         frame = self._frame(place, visit.visitor)
-        return rendering.html("message.html", status, **frame, heading=status.phrase, said=said)
+        return rendering.html("message.html", status, **frame, heading=status.phrase, message=message)
 
-    def _frame(self, place: Place | None, visitor: Visitor | None, current: str = "") -> dict[str, Any]:
+    def _frame(self, place: VisitedCatalog | None, visitor: Visitor | None, current: str = "") -> dict[str, Any]:
         """Return what every page needs."""
         return {
             "catalog": place.catalog.name if place else "",
@@ -354,7 +361,7 @@ class Pages:
         }
 
 
-_Page = Callable[[Pages, Visit, Place, _Served], Shown]
+_Page = Callable[[Pages, Visit, VisitedCatalog, _Served], Shown]
 _PAGES: dict[str, _Page] = {
     "": Pages._now,
     "tables": Pages._tables,
@@ -370,7 +377,7 @@ def version_of(look: Look | str) -> int:
     return _NO_LOOK if isinstance(look, str) else look.version
 
 
-def _require_readable(place: Place, table: Identifier) -> None:
+def _require_readable(place: VisitedCatalog, table: Identifier) -> None:
     if not place.reads(place.catalog.spelled(Resource.table(table))):
         raise NotFound(f"There is no table {'.'.join(table)}.")
 
@@ -381,7 +388,7 @@ def _concerns(entry: LockEntry, table: Resource) -> bool:
     return path[:2] == table.path or (path == table.path[:1] and entry.mode is LockMode.EXCLUSIVE)
 
 
-def _is_conditional(place: Place) -> bool:
+def _is_conditional(place: VisitedCatalog) -> bool:
     """Return whether it is certain that a commit without its latch overwrites no other."""
     try:
         return place.catalog.swaps_are_conditional()
@@ -408,7 +415,7 @@ def _identifier(*levels: str) -> Identifier:
     return levels
 
 
-def _leases(place: Place) -> list[HiveLease]:
+def _leases(place: VisitedCatalog) -> list[HiveLease]:
     try:
         leases = place.catalog.leases
     except ConfigError:

@@ -21,7 +21,7 @@ from commit_coord.ui.looking import Look
 from commit_coord.ui.now import SHORT, commit_of, latched_commit
 from commit_coord.ui.recent import Ended, Recent
 from commit_coord.ui.tables import namespaces
-from commit_coord.ui.visiting import Place, namespace_of
+from commit_coord.ui.visiting import VisitedCatalog, namespace_of
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ class _Search:
     complete: bool = True
 
 
-def fate(place: Place, recent: Recent, look: Look, text: str, table: Identifier | None) -> Fate:
+def fate(place: VisitedCatalog, recent: Recent, look: Look, text: str, table: Identifier | None) -> Fate:
     """Return what became of the request *text*.
 
     Args:
@@ -91,7 +91,7 @@ def fate(place: Place, recent: Recent, look: Look, text: str, table: Identifier 
     locks = [
         one
         for one in look.entries
-        if (_begins(one.request_id, text) or _is_beside(commit_of(one), text)) and place.reads(one.resource)
+        if (_begins(one.request_id, text) or _is_latch_of(commit_of(one), text)) and place.reads(one.resource)
     ]
     audits = _audited(place, text) if len(text) >= SHORT else []
     named = [(one.request_id, commit_of(one)) for one in locks]
@@ -124,17 +124,17 @@ def _begins(request_id: str, text: str) -> bool:
     return len(text) >= SHORT and request_id.startswith(text)
 
 
-def _is_beside(commit: str, text: str) -> bool:
+def _is_latch_of(commit: str, text: str) -> bool:
     """Return whether the latch of *commit*, which may be cut off, belongs to the request *text*."""
     return bool(commit) and len(text) >= SHORT and (commit.startswith(text) or text.startswith(commit))
 
 
-def _reads_tables(place: Place, tables: str) -> bool:
+def _reads_tables(place: VisitedCatalog, tables: str) -> bool:
     """Return whether the visitor may read all of *tables*: a commit to several ones names them with commas between."""
     return all(place.reads(Resource.table(table.split("."))) for table in tables.split(", "))
 
 
-def _searched(place: Place, text: str, table: Identifier | None) -> _Search:
+def _searched(place: VisitedCatalog, text: str, table: Identifier | None) -> _Search:
     """Search the journal for the commit *text*, and then the tables."""
     entry = place.catalog.locks.recall(request_uuid(text))
     if entry is not None and _reads_tables(place, entry.table):
@@ -159,13 +159,13 @@ def _searched(place: Place, text: str, table: Identifier | None) -> _Search:
     return search
 
 
-def _readable(place: Place) -> Iterator[Identifier]:
+def _readable(place: VisitedCatalog) -> Iterator[Identifier]:
     for namespace in namespaces(place.catalog):
         if place.visitor.reads(place.catalog.name, namespace):
             yield from place.catalog.list_tables(namespace)
 
 
-def _landed_in(place: Place, table: Identifier, text: str) -> JournalEntry | None:
+def _landed_in(place: VisitedCatalog, table: Identifier, text: str) -> JournalEntry | None:
     coordinator = place.catalog.coordinator
     whole = text
     if SHORT <= len(text) < len("01234567-0123-0123-0123-0123456789ab"):
@@ -176,7 +176,7 @@ def _landed_in(place: Place, table: Identifier, text: str) -> JournalEntry | Non
     return coordinator.find(table, request_uuid(whole))
 
 
-def _audited(place: Place, text: str) -> list[dict[str, Any]]:
+def _audited(place: VisitedCatalog, text: str) -> list[dict[str, Any]]:
     """Return the lines of the audit log about locks of the request, as far as the visitor may read what they locked."""
     path = place.catalog.settings.commit_coord_audit_log
     if not path:
@@ -197,7 +197,7 @@ def _audited(place: Place, text: str) -> list[dict[str, Any]]:
                 record = json.loads(line)
             except ValueError:
                 continue  # the first one may be cut
-            is_named = _begins(str(record.get("request_id", "")), text) or _is_beside(_commit_of_line(record), text)
+            is_named = _begins(str(record.get("request_id", "")), text) or _is_latch_of(_commit_of_line(record), text)
             if is_named and _may_read(place, record):
                 found.append(record)
     return found
@@ -207,7 +207,7 @@ def _commit_of_line(record: dict[str, Any]) -> str:
     return latched_commit(record.get("scope", ""), record.get("owner", {}).get("statement", ""))
 
 
-def _may_read(place: Place, record: dict[str, Any]) -> bool:
+def _may_read(place: VisitedCatalog, record: dict[str, Any]) -> bool:
     locks = _resources(record)
     return bool(locks) and record.get("catalog") == place.catalog.name and all(place.reads(one) for one in locks)
 

@@ -80,7 +80,7 @@ class Commits:
 
 
 @dataclass(slots=True, kw_only=True)
-class Listing:
+class TableListing:
     """The tables of a catalog, by their namespaces."""
 
     total: int = 0
@@ -137,7 +137,7 @@ def files(table: Table) -> Files:
     return Files(counted=counted, all=complete, size=size, small=small, small_below=limit)
 
 
-def listing(catalog: CoordinatedCatalog, wanted: str, reads: Callable[[Identifier], bool]) -> Listing:
+def listing(catalog: CoordinatedCatalog, wanted: str, reads: Callable[[Identifier], bool]) -> TableListing:
     """Return the tables that the visitor may read.
 
     Args:
@@ -145,7 +145,7 @@ def listing(catalog: CoordinatedCatalog, wanted: str, reads: Callable[[Identifie
         wanted: A part of the names; "" for all.
         reads: Tells whether the visitor may read a namespace.
     """
-    found = Listing()
+    found = TableListing()
     for namespace in namespaces(catalog):
         if not reads(namespace):
             continue

@@ -12,7 +12,7 @@ from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.model import Resource
 
 
-class Refused(Exception):
+class NotAllowed(Exception):
     """The visitor may not do this. Nothing was done."""
 
 
@@ -74,7 +74,7 @@ class Shown:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-class Place(NamedTuple):
+class VisitedCatalog(NamedTuple):
     """A catalog as one visitor may see it."""
 
     catalog: CoordinatedCatalog

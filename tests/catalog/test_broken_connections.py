@@ -20,7 +20,7 @@ from sqlalchemy.exc import OperationalError
 
 from commit_coord import CommitStateUnknown
 from commit_coord.catalog.sql import CoordinatedSqlCatalog
-from commit_coord.protocol.commit import Limits
+from commit_coord.protocol.commit import TryLimits
 from tests.catalog.kit import SCHEMA, Kit, files_in, files_of, ids, kit, row_ids
 from tests.catalog.test_views import queries, replacing, version
 
@@ -181,7 +181,7 @@ def test_no_broken_connection_misjudges_a_change(
     monkeypatch.setattr(CoordinatedSqlCatalog, "_connected", breaking)
     with kit("memory") as store:
         store.catalog.coordinator.clock = Ticking(store.catalog.coordinator.clock)
-        store.catalog.coordinator.limits = Limits(status_checks=3)
+        store.catalog.coordinator.limits = TryLimits(status_checks=3)
 
         def outcome(breaks_at: int | None) -> tuple[Exception | None, bool | str]:
             change, is_there = make(store)

@@ -17,7 +17,7 @@ from commit_coord.errors import CommitLockFailed, CommitNotApplied, StatementErr
 from commit_coord.model import LockScope, Resource
 from commit_coord.sql import Session
 from commit_coord.table import CoordinatedTable, rewrite_here
-from commit_coord.table.compaction import Group
+from commit_coord.table.compaction import FileGroup
 from tests.catalog.kit import EVERY_LOCK_MANAGER, Kit, frame, ids, kit, kit_of, orphans, row_ids, rows
 
 BY_S = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "s"))
@@ -53,7 +53,7 @@ def test_files_are_put_together_under_locks_that_last(
     table, seen = with_small_files(made), []
     before = rows(table)
 
-    def rewrite(table: CoordinatedTable, groups: Sequence[Group]) -> list[DataFile]:
+    def rewrite(table: CoordinatedTable, groups: Sequence[FileGroup]) -> list[DataFile]:
         seen.append(held(made))
         new = rewrite_here(table, groups)
         seen.append(held(made))
@@ -76,7 +76,7 @@ def test_a_compaction_that_lost_its_lease_never_publishes(made: Kit, how: str) -
     before = made.again(table).metadata_location
     new: list[DataFile] = []
 
-    def broken(table: CoordinatedTable, groups: Sequence[Group]) -> list[DataFile]:
+    def broken(table: CoordinatedTable, groups: Sequence[FileGroup]) -> list[DataFile]:
         new.extend(rewrite_here(table, groups))
         other = made.open()
         assert other.unlock(resource=Resource.table(table.name(), "s=a"))
@@ -100,7 +100,7 @@ def test_a_compaction_whose_rows_are_gone_is_refused() -> None:
     with kit("lease") as made:
         table = with_small_files(made)
 
-        def overtaken(table: CoordinatedTable, groups: Sequence[Group]) -> list[DataFile]:
+        def overtaken(table: CoordinatedTable, groups: Sequence[FileGroup]) -> list[DataFile]:
             new = rewrite_here(table, groups)
             other = made.open()
             other.unlock(resource=Resource.table(table.name(), "s=a"))
@@ -118,7 +118,7 @@ def test_a_compaction_that_fails_leaves_nothing() -> None:
     with kit("memory") as made:
         table = with_small_files(made)
 
-        def failing(table: CoordinatedTable, groups: Sequence[Group]) -> list[DataFile]:
+        def failing(table: CoordinatedTable, groups: Sequence[FileGroup]) -> list[DataFile]:
             return rewrite_here(table, [*groups, None])  # type: ignore[list-item]  # the last group can't be read
 
         with pytest.raises(TypeError):
@@ -136,7 +136,7 @@ def test_a_table_of_two_specs_is_compacted_as_a_whole_and_into_the_present_one()
             update.add_identity("s")
         table.append(frame((3, "1")))
 
-        def rewrite(table: CoordinatedTable, groups: Sequence[Group]) -> list[DataFile]:
+        def rewrite(table: CoordinatedTable, groups: Sequence[FileGroup]) -> list[DataFile]:
             seen.extend(held(made))
             return rewrite_here(table, groups)
 

@@ -16,7 +16,7 @@ from commit_coord import NOTHING
 from commit_coord.errors import CommitConflict, StaleRead
 from commit_coord.sql import Session
 from commit_coord.table import CoordinatedTable, rewrite_here
-from commit_coord.table.compaction import Group
+from commit_coord.table.compaction import FileGroup
 from commit_coord.table.data_files import data_files
 from tests.catalog.kit import Kit, frame, ids, orphans, rows
 from tests.catalog.row_deletes import add_equality_deletes, add_position_deletes
@@ -34,7 +34,7 @@ def test_a_compaction_is_refused_when_rows_were_deleted_meanwhile(memory: Kit, h
     table = memory.table(ids(1, 2, 3))
     add_position_deletes(table, [0])
 
-    def overtaken(table: CoordinatedTable, groups: Sequence[Group]) -> list[DataFile]:
+    def overtaken(table: CoordinatedTable, groups: Sequence[FileGroup]) -> list[DataFile]:
         new = rewrite_here(table, groups)
         DELETES[how](memory.again(table))
         return new

@@ -23,10 +23,10 @@ import pytest
 from pyiceberg.exceptions import CommitFailedException
 
 from commit_coord import CommitNotApplied, CommitStateUnknown
-from commit_coord.coordinator import Swap
+from commit_coord.coordinator import PointerSwap
 from commit_coord.iceberg.attempt import request_uuid
 from commit_coord.iceberg.rebase import REQUEST_ID
-from commit_coord.protocol.commit import Limits, SwapResult
+from commit_coord.protocol.commit import SwapResult, TryLimits
 from tests.catalog.kit import SCHEMA, Kit, ids, kit, row_ids
 from tests.coordinator.test_lost_replies import NoWaiting
 
@@ -69,7 +69,7 @@ class FaultyStore:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
 
-    def swap_all(self, swaps: Sequence[Swap], lease_id: int | None = None) -> SwapResult:
+    def swap_all(self, swaps: Sequence[PointerSwap], lease_id: int | None = None) -> SwapResult:
         fault = self._dice.choice(_FAULTS)
         self._world.faults[fault] += 1
         match fault:
@@ -97,7 +97,7 @@ def write(store: Kit, world: World, writer: int) -> None:
     catalog = store.open()
     try:
         catalog.coordinator.store = FaultyStore(catalog, dice, world)
-        catalog.coordinator.clock, catalog.coordinator.limits = NoWaiting(), Limits(status_checks=3)
+        catalog.coordinator.clock, catalog.coordinator.limits = NoWaiting(), TryLimits(status_checks=3)
         for number in range(_TRANSACTIONS):
             name = f"{world.seed}-{writer}-{number}"
             chosen = tuple(dice.sample(TABLES, dice.randint(2, 3)))

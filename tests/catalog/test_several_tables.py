@@ -15,13 +15,13 @@ from pyiceberg.exceptions import NoSuchTableError
 
 import commit_coord
 from commit_coord import CommitConflict, CommitNotApplied, CommitStateUnknown, StaleRead
-from commit_coord.coordinator import Swap
+from commit_coord.coordinator import PointerSwap
 from commit_coord.coordinator.several import CommitOfSeveral
-from commit_coord.protocol.commit import Limits, SwapResult
+from commit_coord.protocol.commit import SwapResult, TryLimits
 from tests.catalog.kit import NO_MATCH, SCHEMA, Kit, files_in, files_of, ids, kit, names, row_ids, rows
 from tests.coordinator.test_lost_replies import NoWaiting
 
-SwapAll = Callable[[Sequence[Swap], int | None], SwapResult]
+SwapAll = Callable[[Sequence[PointerSwap], int | None], SwapResult]
 
 
 @pytest.fixture(params=["memory", "lease", pytest.param("postgres", marks=pytest.mark.postgres)])
@@ -49,7 +49,7 @@ class Faulty:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
 
-    def swap_all(self, swaps: Sequence[Swap], lease_id: int | None = None) -> SwapResult:
+    def swap_all(self, swaps: Sequence[PointerSwap], lease_id: int | None = None) -> SwapResult:
         return self._swap(self._real.swap_all, swaps, lease_id)
 
 
@@ -57,7 +57,7 @@ def break_swaps(store: Kit, swap: Callable[..., SwapResult]) -> None:
     """Have *swap* called instead, with the real one."""
     coordinator = store.catalog.coordinator
     coordinator.store, coordinator.clock = Faulty(store.catalog, swap), NoWaiting()
-    coordinator.limits = Limits(status_checks=3)
+    coordinator.limits = TryLimits(status_checks=3)
 
 
 def shown(store: Kit, *tables: Any) -> list[list[Any]]:
@@ -170,9 +170,9 @@ def test_a_transaction_of_a_table_that_is_not_there_does_nothing(store: Kit, pai
 
 def test_an_unmodified_writer_that_moves_one_table_moves_nothing_half(store: Kit, pair: tuple[Any, Any]) -> None:
     second = pair[1]
-    tries: list[Sequence[Swap]] = []
+    tries: list[Sequence[PointerSwap]] = []
 
-    def swap(real: SwapAll, swaps: Sequence[Swap], lease_id: int | None) -> SwapResult:
+    def swap(real: SwapAll, swaps: Sequence[PointerSwap], lease_id: int | None) -> SwapResult:
         tries.append(swaps)
         if len(tries) == 1:
             store.stock.load_table(second.name()).append(ids(7))
@@ -187,7 +187,7 @@ def test_an_unmodified_writer_that_moves_one_table_moves_nothing_half(store: Kit
 def test_the_rows_of_a_database_are_swapped_in_the_order_of_their_names(store: Kit, pair: tuple[Any, Any]) -> None:
     seen: list[list[Any]] = []
 
-    def swap(real: SwapAll, swaps: Sequence[Swap], lease_id: int | None) -> SwapResult:
+    def swap(real: SwapAll, swaps: Sequence[PointerSwap], lease_id: int | None) -> SwapResult:
         seen.append([swap.table for swap in swaps])
         return real(swaps, lease_id)
 
@@ -197,7 +197,7 @@ def test_the_rows_of_a_database_are_swapped_in_the_order_of_their_names(store: K
 
 
 def test_a_reply_that_is_lost_after_the_swap_is_a_success(store: Kit, pair: tuple[Any, Any]) -> None:
-    def swap(real: SwapAll, swaps: Sequence[Swap], lease_id: int | None) -> SwapResult:
+    def swap(real: SwapAll, swaps: Sequence[PointerSwap], lease_id: int | None) -> SwapResult:
         real(swaps, lease_id)
         return SwapResult.LOST_REPLY
 
@@ -207,9 +207,9 @@ def test_a_reply_that_is_lost_after_the_swap_is_a_success(store: Kit, pair: tupl
 
 
 def test_a_swap_that_is_lost_on_its_way_is_sent_again(store: Kit, pair: tuple[Any, Any]) -> None:
-    tries: list[Sequence[Swap]] = []
+    tries: list[Sequence[PointerSwap]] = []
 
-    def swap(real: SwapAll, swaps: Sequence[Swap], lease_id: int | None) -> SwapResult:
+    def swap(real: SwapAll, swaps: Sequence[PointerSwap], lease_id: int | None) -> SwapResult:
         tries.append(swaps)
         return SwapResult.LOST_REPLY if len(tries) == 1 else real(swaps, lease_id)
 
@@ -222,9 +222,9 @@ def test_a_swap_that_is_lost_on_its_way_is_sent_again(store: Kit, pair: tuple[An
 def test_a_lost_swap_that_another_commit_has_overtaken_in_one_table_lands_anew(
     store: Kit, pair: tuple[Any, Any]
 ) -> None:
-    tries: list[Sequence[Swap]] = []
+    tries: list[Sequence[PointerSwap]] = []
 
-    def swap(real: SwapAll, swaps: Sequence[Swap], lease_id: int | None) -> SwapResult:
+    def swap(real: SwapAll, swaps: Sequence[PointerSwap], lease_id: int | None) -> SwapResult:
         tries.append(swaps)
         if len(tries) == 1:
             store.stock.load_table(pair[0].name()).append(ids(7))
@@ -239,7 +239,7 @@ def test_a_lost_swap_that_another_commit_has_overtaken_in_one_table_lands_anew(
 def test_an_outcome_that_nobody_can_find_out_keeps_every_file(store: Kit, pair: tuple[Any, Any]) -> None:
     late: list[Callable[[], SwapResult]] = []
 
-    def swap(real: SwapAll, swaps: Sequence[Swap], lease_id: int | None) -> SwapResult:
+    def swap(real: SwapAll, swaps: Sequence[PointerSwap], lease_id: int | None) -> SwapResult:
         late[:] = [lambda: real(swaps, lease_id)]
         return SwapResult.LOST_REPLY
 
@@ -253,7 +253,7 @@ def test_an_outcome_that_nobody_can_find_out_keeps_every_file(store: Kit, pair: 
 
 
 def test_a_refused_swap_leaves_nothing(store: Kit, pair: tuple[Any, Any]) -> None:
-    def swap(real: SwapAll, swaps: Sequence[Swap], lease_id: int | None) -> SwapResult:
+    def swap(real: SwapAll, swaps: Sequence[PointerSwap], lease_id: int | None) -> SwapResult:
         raise OSError("the disk is full")
 
     break_swaps(store, swap)
@@ -463,7 +463,7 @@ def test_a_repeat_is_answered_whatever_became_of_another_table_since(
 def test_a_repeat_after_an_unknown_outcome_lands_once(store: Kit, pair: tuple[Any, Any]) -> None:
     answers = iter([SwapResult.LOST_REPLY] * 4)
 
-    def swap(real: SwapAll, swaps: Sequence[Swap], lease_id: int | None) -> SwapResult:
+    def swap(real: SwapAll, swaps: Sequence[PointerSwap], lease_id: int | None) -> SwapResult:
         found = real(swaps, lease_id)
         store.catalog.coordinator.store.pointer = away  # nobody can see what became of it
         return next(answers, found)

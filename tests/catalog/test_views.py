@@ -29,7 +29,7 @@ from pyiceberg.view.metadata import SQLViewRepresentation, ViewRepresentation, V
 from commit_coord import CommitConflict, CommitNotApplied, CommitStateUnknown, ConfigError
 from commit_coord.iceberg import view_metadata
 from commit_coord.iceberg.view_metadata import AddViewVersion, InvalidView, SameView, SetCurrentViewVersion
-from commit_coord.protocol.commit import Limits, SwapResult
+from commit_coord.protocol.commit import SwapResult, TryLimits
 from tests.catalog.kit import SCHEMA, Kit, files_in, kit, local
 from tests.coordinator.test_lost_replies import NoWaiting
 
@@ -87,7 +87,7 @@ def break_swaps(store: Kit, swap: Callable[..., SwapResult]) -> None:
     catalog = store.catalog
     real = catalog.view_store.swap
     catalog.view_store.swap = lambda *arguments: swap(real, *arguments)
-    catalog.coordinator.clock, catalog.coordinator.limits = NoWaiting(), Limits(status_checks=3)
+    catalog.coordinator.clock, catalog.coordinator.limits = NoWaiting(), TryLimits(status_checks=3)
 
 
 # -- the store -----------------------------------------------------------------------------------------------

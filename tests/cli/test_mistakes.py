@@ -465,7 +465,7 @@ def test_a_question_that_nobody_answers_is_said(place: Place) -> None:
     run(place, 'sql @ "LOCK TABLE shop.sales EXCLUSIVE"')
     ended = run(place, "unlock shop.sales @", "{command} </dev/null")
     assert ended.returncode == USAGE
-    assert ended.stderr.endswith("error: nobody answered the question: add --yes\n")
+    assert ended.stderr.endswith("error: the question was not answered: add --yes\n")
 
 
 def test_a_full_disk_for_the_tables_is_said_and_changes_nothing(place: Place) -> None:

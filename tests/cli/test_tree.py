@@ -16,7 +16,7 @@ from rich.console import Console
 
 import commit_coord
 from commit_coord.catalog.base import CoordinatedCatalog
-from commit_coord.cli.tree import Watch, lock_tree
+from commit_coord.cli.tree import WaiterWatch, lock_tree
 from commit_coord.model import LockEntry, LockMode, LockScope, LockState, Owner, Resource
 from tests.processes import Process
 
@@ -45,11 +45,11 @@ def entry(
 
 
 def rendered(
-    entries: Sequence[LockEntry], *, watch: Watch | None = None, lines: int = 100, now_ms: int = NOW_MS
+    entries: Sequence[LockEntry], *, watch: WaiterWatch | None = None, lines: int = 100, now_ms: int = NOW_MS
 ) -> list[str]:
     """Return the lines of the tree, without the blanks at their ends."""
     console = Console(width=108, record=True, file=open(os.devnull, "w"))  # noqa: SIM115 - as long as the test
-    watch = watch or Watch()
+    watch = watch or WaiterWatch()
     watch.look(entries, now_ms=now_ms)
     with console.file:
         console.print(lock_tree(entries, watch, now_ms=now_ms, title="catalog shop", lines=lines))
@@ -90,7 +90,7 @@ def test_nothing_is_said_in_one_line() -> None:
 
 
 def test_a_lock_that_was_waited_for_is_held_since_its_grant() -> None:
-    watch = Watch()
+    watch = WaiterWatch()
     holder = entry("shop/sales", X, "11111111-a")
     rendered([holder, entry("shop/sales", X, "22222222-b", behind="11111111-a", age_ms=4000)], watch=watch)
     granted = entry("shop/sales", X, "22222222-b", age_ms=4000)

@@ -37,7 +37,7 @@ from commit_coord.locks.registry import create_lock_manager
 from commit_coord.locks.sql import statements as lease_sql
 from commit_coord.locks.sql.manager import LeaseLockManager
 from commit_coord.locks.sql.sqlite import SqliteStore
-from commit_coord.locks.sql.store import Connection, Step
+from commit_coord.locks.sql.store import Connection, SqlStep
 from commit_coord.model import ExpiryClock, LockMode, LockScope
 from commit_coord.protocol.modes import compatible
 from commit_coord.testing.contract import PART_A, PATIENCE, TABLE, Contender, Service, request, soon, until
@@ -497,7 +497,7 @@ def test_what_is_freed_as_a_lock_is_no_lease_any_more(leases: Leases) -> None:
     assert [] == leases.list_lease()
     leases.grab_lease([A], LONG)
     assert [(1,)] == leases.manager.requests.ask(
-        "SELECT count(*) FROM commit_coord_leases WHERE scope = :scope", leases._named(None)
+        "SELECT count(*) FROM commit_coord_leases WHERE scope = :scope", leases._parameters_of(None)
     )
 
 
@@ -576,7 +576,7 @@ def _failing(
     kind: type[Connection] = type(leases.manager.store.connection)
     real, left = kind.run, [error] * times
 
-    def run(self: Connection, steps: Sequence[Step], *arguments: Any, **named: Any) -> Any:
+    def run(self: Connection, steps: Sequence[SqlStep], *arguments: Any, **named: Any) -> Any:
         naming = any(text in (lease_sql.NAME_LEASE, lease_sql.REDUCE) for text, _ in steps)
         if naming and left and before:
             raise left.pop()

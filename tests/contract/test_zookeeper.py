@@ -36,12 +36,12 @@ from commit_coord.locks.zookeeper import queue as queue_module
 from commit_coord.locks.zookeeper import request_nodes as nodes_module
 from commit_coord.locks.zookeeper import service as service_module
 from commit_coord.locks.zookeeper.bulk import MultiRead
-from commit_coord.locks.zookeeper.client import Session
-from commit_coord.locks.zookeeper.connection import Connection
+from commit_coord.locks.zookeeper.client import ZooKeeperSession
+from commit_coord.locks.zookeeper.connection import EnsembleConnection
 from commit_coord.locks.zookeeper.entering import Entering
-from commit_coord.locks.zookeeper.journal import SPAN_MS, Journal
+from commit_coord.locks.zookeeper.journal import SPAN_MS, ZooKeeperJournal
 from commit_coord.locks.zookeeper.manager import ZooKeeperLockManager
-from commit_coord.locks.zookeeper.nodes import Create, Delete, MultiRefused
+from commit_coord.locks.zookeeper.nodes import CreateNode, DeleteNode, MultiRefused
 from commit_coord.locks.zookeeper.opening import Opening
 from commit_coord.model import (
     JournalEntry,
@@ -130,7 +130,7 @@ def tree(raw: Any, path: str) -> set[str]:
     return found
 
 
-def end_session(session: Session, other: HandoverLockManager) -> None:
+def end_session(session: ZooKeeperSession, other: HandoverLockManager) -> None:
     """Have the servers end *session*, as they do with one that was not heard of for too long."""
     from kazoo.client import KazooClient
 
@@ -316,13 +316,13 @@ def test_a_partition_is_locked_without_a_list_of_its_table(
 ) -> None:
     """What an acquire asks does not grow with the table; a mark that an X left behind is wiped by who finds it."""
     listed: list[str] = []
-    children = Session.children
+    children = ZooKeeperSession.children
 
-    def noted(session: Session, paths: Sequence[str], *arguments: Any, **options: Any) -> Any:
+    def noted(session: ZooKeeperSession, paths: Sequence[str], *arguments: Any, **options: Any) -> Any:
         listed.extend(paths)
         return children(session, paths, *arguments, **options)
 
-    monkeypatch.setattr(Session, "children", noted)
+    monkeypatch.setattr(ZooKeeperSession, "children", noted)
     manager, other = service.open(), service.open()
     table = f"/{HIVE}@{service.space}/db/t"
     for round_ in range(2):
@@ -405,15 +405,15 @@ def test_round_trips(alone: ZooKeeperEnsemble) -> None:
         for _ in range(50):
             manager.acquire(latch(), deadline=soon()).release()
         assert received(alone) - before - 1 == 200
-        trips, ask = [0], Connection.ask
+        trips, ask = [0], EnsembleConnection.ask
 
-        def count(connection: Connection, requests: Any, patience: float, **options: Any) -> Any:
+        def count(connection: EnsembleConnection, requests: Any, patience: float, **options: Any) -> Any:
             # All of them are sent before the first answer is waited for.
             trips[0] += 1
             return ask(connection, requests, patience, **options)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Connection, "ask", count)
+            patch.setattr(EnsembleConnection, "ask", count)
             manager.acquire(latch(), deadline=soon()).release()
         assert trips[0] == 2
 
@@ -1294,7 +1294,7 @@ def _free(manager: HandoverLockManager) -> bool:
 def test_journal_entries_go_when_their_span_is_over(service: Service, raw: Any) -> None:
     """Without a time-to-live in ZooKeeper: a client that wrote some removes what expired, not what was renewed."""
     manager = ours(service.open())
-    journal = Journal(manager.session, manager.layout)
+    journal = ZooKeeperJournal(manager.session, manager.layout)
     now_ms = SYSTEM_CLOCK.wall_ms()
     old, renewed = (
         JournalEntry(request_id=name, table="t", table_uuid="u", metadata_location="m") for name in ("old/1", "renewed")
@@ -1320,7 +1320,7 @@ def test_who_lives_through_a_span_forgets_what_expired_in_it(service: Service, r
     manager = ours(service.open())
     entry = JournalEntry(request_id="old", table="t", table_uuid="u", metadata_location="m")
     leases: Any = manager.parts.queue.leases
-    Journal(manager.session, manager.layout).remember(entry, SYSTEM_CLOCK.wall_ms() - 3 * SPAN_MS)
+    ZooKeeperJournal(manager.session, manager.layout).remember(entry, SYSTEM_CLOCK.wall_ms() - 3 * SPAN_MS)
     leases._forgotten -= 1
     leases.chores()
     assert [] == raw.get_children(f"/commit-coord/{HIVE}@{service.space}/journal/entries")
@@ -1378,13 +1378,13 @@ def test_a_multi_says_which_operation_failed(service: Service) -> None:
     manager = ours(service.open())
     manager.acquire(latch(), deadline=soon()).release()
     session, path = manager.session, f"/{HIVE}@{service.space}/a/b"
-    session.multi([Create(path), Create(f"{path}/c")])
+    session.multi([CreateNode(path), CreateNode(f"{path}/c")])
     with pytest.raises(MultiRefused) as refused:
-        session.multi([Create(f"{path}/d"), Create(f"{path}/c")])
+        session.multi([CreateNode(f"{path}/d"), CreateNode(f"{path}/c")])
     assert (1, "exists") == (refused.value.index, refused.value.reason)
     assert [None] == session.exists([f"{path}/d"])
     with pytest.raises(MultiRefused, match="not-empty"):
-        session.multi([Delete(path)])
+        session.multi([DeleteNode(path)])
     session.delete_each([f"{path}/c", path, f"/{HIVE}@{service.space}/a"])
 
 
@@ -1415,7 +1415,7 @@ def test_a_listing_of_many_nodes_is_true_for_each_of_them(
     session = ours(service.open()).session
     root = f"/{HIVE}@{service.space}"
     paths = [f"{root}/n{number}" for number in range(20)]
-    session.multi([Create(path) for path in paths])
+    session.multi([CreateNode(path) for path in paths])
     reader = session._bulk
     read_many = reader._read
 

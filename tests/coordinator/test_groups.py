@@ -26,7 +26,7 @@ from commit_coord.iceberg.attempt import Append, Attempt
 from commit_coord.iceberg.rebase import REQUEST_ID
 from commit_coord.locks.keeping import CarryingLease
 from commit_coord.model import LockScope, Resource
-from commit_coord.protocol.commit import Limits, SwapResult
+from commit_coord.protocol.commit import SwapResult, TryLimits
 from tests import limits
 from tests.processes import until
 
@@ -292,7 +292,7 @@ def test_a_stranger_s_commit_before_the_swap_moves_the_whole_group(catalog: Any)
 
 def test_after_an_unknown_swap_each_member_goes_its_own_way(catalog: Any) -> None:
     """The holder gives up without an answer; its change is still under way and comes in when others have committed."""
-    catalog.coordinator.limits = Limits(status_checks=1)
+    catalog.coordinator.limits = TryLimits(status_checks=1)
     lost: list[tuple[Any, ...]] = []
 
     def swap(real: Callable[..., SwapResult], table: Any, base: Any, location: str) -> SwapResult:
@@ -312,7 +312,7 @@ def test_after_an_unknown_swap_each_member_goes_its_own_way(catalog: Any) -> Non
 
 def test_after_an_unknown_swap_no_member_s_failure_is_proven(catalog: Any) -> None:
     """The holder gave up and its change is under way, with the members in it, who can't write at all."""
-    catalog.coordinator.limits = Limits(status_checks=1)
+    catalog.coordinator.limits = TryLimits(status_checks=1)
     lost: list[tuple[Any, ...]] = []
 
     def swap(real: Callable[..., SwapResult], table: Any, base: Any, location: str) -> SwapResult:
@@ -332,7 +332,7 @@ def swapped_late(catalog: Any) -> list[Any]:
 
     The members find themselves in the table. Returns the results of the three.
     """
-    catalog.coordinator.limits = Limits(status_checks=1)
+    catalog.coordinator.limits = TryLimits(status_checks=1)
     lost: list[tuple[Any, ...]] = []
 
     class Late(Counting):

@@ -16,7 +16,7 @@ from commit_coord.iceberg.attempt import Attempt
 from commit_coord.iceberg.rebase import REQUEST_ID
 from commit_coord.locks.memory import MemoryLease
 from commit_coord.model import LeaseState
-from commit_coord.protocol.commit import Limits, SwapResult
+from commit_coord.protocol.commit import SwapResult, TryLimits
 from commit_coord.table import CoordinatedTable
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64())})
@@ -55,7 +55,7 @@ def catalog(tmp_path: Path) -> Iterator[Any]:
     )
     catalog.create_namespace("db")
     catalog.create_table("db.t", ROWS.schema).append(ROWS)
-    catalog.coordinator.limits = Limits(status_checks=3)
+    catalog.coordinator.limits = TryLimits(status_checks=3)
     catalog.coordinator.clock = NoWaiting()
     yield catalog
     assert catalog.locks.locks() == []

@@ -27,7 +27,7 @@ def log(*tried: str, acked: dict[str, Ack] | None = None, refused: dict[str, str
 
 RIGHT = Image(
     chain=[snapshot(1, A), snapshot(2, B)],
-    beside=[],
+    off_chain=[],
     rows={A: ROWS, B: ROWS},
     named=frozenset({"data", "list"}),
     present=frozenset({"data", "list"}),
@@ -61,7 +61,7 @@ def test_a_lost_commit_is_reported() -> None:
 
 
 def test_an_acknowledged_commit_beside_the_history_is_lost() -> None:
-    assert found(replace(RIGHT, chain=[snapshot(1, A)], beside=[snapshot(2, B)], rows={A: ROWS})).lost == 1
+    assert found(replace(RIGHT, chain=[snapshot(1, A)], off_chain=[snapshot(2, B)], rows={A: ROWS})).lost == 1
 
 
 def test_an_acknowledgement_with_somebody_elses_snapshot_is_lost() -> None:

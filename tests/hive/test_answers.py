@@ -28,17 +28,17 @@ from hive_metastore.ttypes import Database
 import commit_coord
 from commit_coord.catalog.hive import CoordinatedHiveCatalog
 from commit_coord.errors import CommitNotApplied
-from commit_coord.hms.calls import Caller, FailedOver
+from commit_coord.hms.calls import FailedOver, MetastoreCaller
 from commit_coord.hms.connection import (
     AlreadyExists,
     InvalidObject,
     LostReply,
     MetaError,
+    MetastoreServerFailed,
     NoSuchObject,
     NotSent,
-    ServerFailed,
 )
-from commit_coord.protocol.commit import Limits
+from commit_coord.protocol.commit import TryLimits
 from tests.catalog.kit import SCHEMA, files_in, files_of, ids, row_ids
 from tests.catalog.test_views import queries, replacing, version
 from tests.coordinator.test_lost_replies import NoWaiting
@@ -88,9 +88,9 @@ FAULTS = [
     *ANSWERS,
     Fault(NotSent),
     Fault(FailedOver),
-    Fault(ServerFailed, Carried.BEFORE),
+    Fault(MetastoreServerFailed, Carried.BEFORE),
     Fault(NotSent, lasts=True),
-    Fault(ServerFailed, lasts=True),
+    Fault(MetastoreServerFailed, lasts=True),
 ]
 
 
@@ -112,8 +112,10 @@ class Metastore:
     _late: list[Callable[[], object]] = field(default_factory=list)
     _thread: threading.Thread = field(default_factory=threading.current_thread)
 
-    def call(self, caller: Caller, name: str, *arguments: Any, server: str | None = None, patience_ms: int = 0) -> Any:
-        """Stand for :meth:`Caller.send` and :meth:`Caller.repeat`."""
+    def call(
+        self, caller: MetastoreCaller, name: str, *arguments: Any, server: str | None = None, patience_ms: int = 0
+    ) -> Any:
+        """Stand for :meth:`MetastoreCaller.send` and :meth:`MetastoreCaller.repeat`."""
         fault = self._next(name)
         if fault is not None and fault.error is FailedOver:
             caller.pool._leave(caller.pool.address)
@@ -215,7 +217,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     logging.disable()
     metastore = Metastore()
     for name in ("send", "repeat"):
-        monkeypatch.setattr(Caller, name, lambda *asked, **more: metastore.call(*asked, **more))  # noqa: PLW0108 - binds
+        monkeypatch.setattr(MetastoreCaller, name, lambda *asked, **more: metastore.call(*asked, **more))  # noqa: PLW0108 - binds
     for module in ("pointers", "administration"):
         monkeypatch.setattr(f"commit_coord.catalog.metastore.{module}.next_wait", lambda *_: 0.0)
     properties = {"lock-impl": impl, "hive.compare-and-set": compares, "warehouse": f"file://{tmp_path}"}
@@ -223,7 +225,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     def opened() -> CoordinatedHiveCatalog:
         catalog = commit_coord.load_catalog("t", uri=f"coord+{URIS}", **properties)
         assert isinstance(catalog, CoordinatedHiveCatalog)
-        catalog.coordinator.clock, catalog.coordinator.limits = NoWaiting(), Limits(status_checks=3)
+        catalog.coordinator.clock, catalog.coordinator.limits = NoWaiting(), TryLimits(status_checks=3)
         return catalog
 
     with closing(opened()) as reader:

@@ -34,7 +34,7 @@ from commit_coord.clock import SystemClock
 from commit_coord.errors import CommitLockFailed, CommitStateUnknown
 from commit_coord.events import CommitOverwritten
 from commit_coord.hms.client import MetastoreClient
-from commit_coord.hms.connection import Access, InvalidOperation, MetaError, ServerFailed
+from commit_coord.hms.connection import InvalidOperation, MetaError, MetastoreAccess, MetastoreServerFailed
 from commit_coord.local import HiveMetastore
 from commit_coord.locks.hms.manager import HmsLockManager
 from commit_coord.model import LockEntry, LockMode, Owner, Resource
@@ -588,7 +588,7 @@ def test_a_swap_whose_lock_had_run_out_is_not_acknowledged_before_its_taker_is_d
     assert isinstance(locks, HmsLockManager)
     table = catalog.create_table((db, "t"), SCHEMA)
     table.append(ids(1))
-    stock, other = HiveCatalog("s", uri=hms.uri), MetastoreClient(hms.uri, Access())
+    stock, other = HiveCatalog("s", uri=hms.uri), MetastoreClient(hms.uri, MetastoreAccess())
     alter = catalog.metastore.alter_table
     foreign: list[threading.Thread] = []
 
@@ -620,7 +620,7 @@ def test_a_swap_whose_lock_had_run_out_is_not_acknowledged_before_its_taker_is_d
     other.close()
 
 
-@pytest.mark.parametrize("answer", [None, MetaError("Unable to update"), ServerFailed("it broke")], ids=str)
+@pytest.mark.parametrize("answer", [None, MetaError("Unable to update"), MetastoreServerFailed("it broke")], ids=str)
 @pytest.mark.parametrize("mode", ["probe", "ignored"])
 def test_a_look_that_fails_after_the_alter_was_sent_proves_nothing(
     hms: HiveMetastore, db: str, mode: str, answer: Exception | None, monkeypatch: pytest.MonkeyPatch
@@ -641,7 +641,7 @@ def test_a_look_that_fails_after_the_alter_was_sent_proves_nothing(
     def looked(name: tuple[str, ...]) -> str | None:
         if len(sent) == 1:
             sent.append(name)
-            raise ServerFailed("it is busy")
+            raise MetastoreServerFailed("it is busy")
         return pointer(name)
 
     monkeypatch.setattr(catalog.metastore, "alter_table", altered)

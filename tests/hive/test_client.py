@@ -18,7 +18,7 @@ from thrift.transport.TTransport import TSaslClientTransport
 from commit_coord.errors import ConfigError, LockServiceUnavailable, MetastoreUnavailable
 from commit_coord.hms.calls import FailedOver
 from commit_coord.hms.client import MetastoreClient, client_of
-from commit_coord.hms.connection import Access, LostReply, MetaError, NoSuchObject, NotSent
+from commit_coord.hms.connection import LostReply, MetaError, MetastoreAccess, NoSuchObject, NotSent
 from commit_coord.hms.locks import LockPart, LockType
 from commit_coord.hms.probe import CompareAndSet, Probe, lock_service
 from commit_coord.local import HiveMetastore
@@ -27,7 +27,7 @@ from commit_coord.testing.contract import PATIENCE, latch, soon
 from tests.hive.proxy import Proxy
 
 NOWHERE = "thrift://127.0.0.1:1"
-PATIENT = Access(timeout_ms=int(PATIENCE * 1000))
+PATIENT = MetastoreAccess(timeout_ms=int(PATIENCE * 1000))
 """A client that leaves no server only because the machine is slow."""
 
 
@@ -105,7 +105,7 @@ def test_a_server_that_goes_away_is_left_for_the_next(hms: HiveMetastore, proxy:
 
 
 def test_a_server_that_never_answers_is_an_error_in_time(silent: str) -> None:
-    client = MetastoreClient(silent, Access(timeout_ms=300))
+    client = MetastoreClient(silent, MetastoreAccess(timeout_ms=300))
     started = time.monotonic()
     with pytest.raises(MetastoreUnavailable, match="did not answer"):
         client.get_all_databases()
@@ -118,12 +118,12 @@ def test_a_server_that_never_answers_is_an_error_in_time(silent: str) -> None:
 
 def test_a_server_that_never_answers_is_left_for_the_next(silent: str, hms: HiveMetastore) -> None:
     MetastoreClient(hms.uri, PATIENT).get_all_databases()  # a new server's first answer takes long
-    client = MetastoreClient(f"{silent},{hms.uri}", Access(timeout_ms=1000))
+    client = MetastoreClient(f"{silent},{hms.uri}", MetastoreAccess(timeout_ms=1000))
     assert "default" in client.get_all_databases()
 
 
 def test_no_server_is_a_clear_error() -> None:
-    client = MetastoreClient(f"{NOWHERE},thrift://127.0.0.1:2", Access(timeout_ms=300))
+    client = MetastoreClient(f"{NOWHERE},thrift://127.0.0.1:2", MetastoreAccess(timeout_ms=300))
     with pytest.raises(NotSent, match=r"none of the metastores can be reached.*127\.0\.0\.1:1.*127\.0\.0\.1:2"):
         client.get_all_databases()
 
@@ -217,7 +217,7 @@ def test_how_to_talk_to_it_travels_as_one_text() -> None:
     )
     again = MetastoreClient.of(client.service)
     assert (again.addresses, again.access) == (("thrift://a:1", "thrift://b:9083"), client.access)
-    assert again.access == Access(timeout_ms=7, ugi="ann:staff", kerberos_service="hive")
+    assert again.access == MetastoreAccess(timeout_ms=7, ugi="ann:staff", kerberos_service="hive")
 
 
 def test_the_user_of_the_calls_can_be_named(hms: HiveMetastore) -> None:
@@ -229,7 +229,7 @@ def test_kerberos_without_its_packages_is_a_clear_error(hms: HiveMetastore, monk
     monkeypatch.setattr("puresasl.mechanisms.have_kerberos", False)  # as pure-sasl has it without that package
     monkeypatch.setattr("puresasl.mechanisms.mechanisms", {})
     with pytest.raises(ConfigError, match="missing optional dependency of Kerberos"):
-        MetastoreClient(hms.uri, Access(kerberos_service="hive")).get_all_databases()
+        MetastoreClient(hms.uri, MetastoreAccess(kerberos_service="hive")).get_all_databases()
 
 
 def test_a_principal_that_the_metastore_refuses_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,7 +247,9 @@ def test_a_principal_that_the_metastore_refuses_is_a_clear_error(monkeypatch: py
                 caller.recv(4096)
 
         threading.Thread(target=refuse, daemon=True).start()
-        client = MetastoreClient(f"thrift://127.0.0.1:{server.getsockname()[1]}", Access(kerberos_service="hiev"))
+        client = MetastoreClient(
+            f"thrift://127.0.0.1:{server.getsockname()[1]}", MetastoreAccess(kerberos_service="hiev")
+        )
         with pytest.raises(MetastoreUnavailable, match="authentication failed.*hiev.*kinit.*GSS initiate failed"):
             client.get_all_databases()
 

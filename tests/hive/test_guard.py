@@ -173,7 +173,7 @@ def test_a_guard_that_somebody_freed_is_set_again_before_the_next_swap(
     catalog = world.open(**{"lock.heartbeat-timeout-ms": "1000", "lock.heartbeat-interval-ms": "300"})
     table = catalog.create_table((world.db, "t"), SCHEMA)
     table.append(ids(1))
-    guards = catalog.guards.standing
+    guards = catalog.guards.keeper
     assert isinstance(guards, HmsGuards)
     guards.heartbeat.pause()
     (guard,) = world.standing()
@@ -189,7 +189,7 @@ def test_a_guard_that_somebody_freed_is_set_again_before_the_next_swap(
 def test_a_guard_that_somebody_freed_is_set_again_in_the_background(world: World) -> None:
     table = world.catalog.create_table((world.db, "t"), SCHEMA)
     table.append(ids(1))
-    guards = world.catalog.guards.standing
+    guards = world.catalog.guards.keeper
     assert isinstance(guards, HmsGuards)
     guards.heartbeat.pause()
     guards._clock = _Later(guards._clock)
@@ -208,7 +208,7 @@ def test_a_guard_that_somebody_freed_is_set_again_in_the_background(world: World
     assert world.standing() == []
 
 
-@pytest.mark.parametrize("call", ["stand", "extend", "remove", "beat"])
+@pytest.mark.parametrize("call", ["place", "extend", "remove", "beat"])
 def test_nothing_waits_for_long_for_a_metastore_that_hangs(world: World, call: str) -> None:
     """Its client would wait for ten minutes. What nobody gave a deadline ends after two seconds, or a lease."""
     table = (world.db, "t")
@@ -221,9 +221,9 @@ def test_nothing_waits_for_long_for_a_metastore_that_hangs(world: World, call: s
             wanted=lambda _: True,
             left=lambda _: False,
         )
-        guards.stand(table, deadline=soon())
+        guards.place(table, deadline=soon())
         guards.heartbeat.pause()
-        if call == "stand":
+        if call == "place":
             guards.forget(table)
         else:
             guards._clock = _Later(guards._clock)
@@ -231,7 +231,7 @@ def test_nothing_waits_for_long_for_a_metastore_that_hangs(world: World, call: s
         deadline = guards._clock.now() + 1
         work = {"remove": lambda: guards.remove(table), "beat": guards.beat}
         with ThreadPoolExecutor(1) as pool:
-            asked = pool.submit(work.get(call, lambda: guards.stand(table, deadline=deadline)))
+            asked = pool.submit(work.get(call, lambda: guards.place(table, deadline=deadline)))
             ended = wait([asked], limits.PATIENCE).done
             proxy.passing.set()
             assert ended
@@ -306,7 +306,7 @@ def test_a_guard_can_be_turned_off(world: World) -> None:
 def test_two_guards_that_were_set_at_one_time_become_one(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.stock().create_table((world.db, "t"), SCHEMA)
     second = world.open()
-    guards = world.catalog.guards.standing
+    guards = world.catalog.guards.keeper
     assert isinstance(guards, HmsGuards)
     real, listings = guards._listed, []
 
@@ -319,7 +319,7 @@ def test_two_guards_that_were_set_at_one_time_become_one(world: World, monkeypat
 
     monkeypatch.setattr(guards, "_listed", listed)
     world.catalog.load_table((world.db, "t"))
-    guards.stand((world.db, "t"), deadline=world.catalog.coordinator.clock.now() + 10)
+    guards.place((world.db, "t"), deadline=world.catalog.coordinator.clock.now() + 10)
     assert [len(found) for found in listings] == [0, 2]
     (guard,) = world.standing()
     assert guards._known[world.db, "t"].lock_id == guard.generation  # type: ignore[union-attr]

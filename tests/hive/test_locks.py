@@ -15,7 +15,7 @@ import pytest
 from commit_coord.clock import SYSTEM_CLOCK, SystemClock
 from commit_coord.errors import LockDeadlock, LockLost, LockRefused, LockServiceUnavailable, LockTimeout, OfferLost
 from commit_coord.hms.client import MetastoreClient
-from commit_coord.hms.connection import Access, LostReply
+from commit_coord.hms.connection import LostReply, MetastoreAccess
 from commit_coord.hms.locks import LockPart, LockType
 from commit_coord.local import HiveMetastore
 from commit_coord.local.server import by_load
@@ -51,7 +51,7 @@ def service(hms: HiveMetastore) -> Iterator[Service]:
 @pytest.fixture
 def plain(hms: HiveMetastore) -> Iterator[MetastoreClient]:
     """A client of the metastore that knows nothing of our locks."""
-    client = MetastoreClient(hms.uri, Access())
+    client = MetastoreClient(hms.uri, MetastoreAccess())
     yield client
     client.close()
 
@@ -147,9 +147,9 @@ def test_an_owner_is_cut_to_its_columns() -> None:
     wanted = request((X, TABLE), owner=owner)
     agent = hms_names.agent(wanted, client="01234567", requested_ms=1_800_000_000_000, lease_ms=15_000)
     assert max(len(agent), len(hms_names.host(owner)), len(hms_names.user(owner))) == 128
-    said = hms_names.Agent.parse(agent)
-    assert said is not None
-    assert (said.request_id, said.lease_ms) == (wanted.request_id, 15_000)
+    parsed = hms_names.Agent.parse(agent)
+    assert parsed is not None
+    assert (parsed.request_id, parsed.lease_ms) == (wanted.request_id, 15_000)
     assert agent.isascii()
     assert hms_names.user(owner).isascii()
     for foreign in ("", "Unknown", "commit-coord", "commit-coord probe", "commit-coord a b c d e f"):

@@ -25,7 +25,7 @@ import commit_coord
 from commit_coord import CommitNotApplied, ConfigError
 from commit_coord.catalog.hive import CoordinatedHiveCatalog
 from commit_coord.catalog.migration import Migration, Outcome
-from commit_coord.catalog.migration.sightings import Kind
+from commit_coord.catalog.migration.sightings import WriterKind
 from commit_coord.cli.app import app
 from commit_coord.errors import OfferLost
 from commit_coord.hms.client import MetastoreClient
@@ -301,7 +301,7 @@ def test_a_guard_that_was_left_is_removed_by_whoever_meets_it(world: World) -> N
     table = world.catalog.create_table(world.name, SCHEMA)
     table.append(ids(1))
     for phase in (Phase.HMS, Phase.BOTH):
-        world.catalog.guards.stand(world.name)
+        world.catalog.guards.place(world.name)
         world.catalog.guards.look_again(Resource(world.name))
         assert world.guarded()
         table.append(ids(2))
@@ -364,7 +364,7 @@ def test_who_waits_for_its_second_lock_lets_go_when_the_phase_changes(world: Wor
         waiting.start()
         while not any(e.scope is LockScope.COMMIT for e in locks.hms.locks(resource)) and time.monotonic() < deadline:
             pass
-        other.guards.stand(world.name)  # would wait for ever
+        other.guards.place(world.name)  # would wait for ever
     waiting.join(limits.PATIENCE)
     assert not waiting.is_alive()
     assert row_ids(table.refresh()) == [1]
@@ -512,13 +512,13 @@ def test_going_on_is_refused_while_a_writer_knows_only_the_metastores_lock(world
         writing.join()
     moved = operator.move(world.name, Phase.ZOOKEEPER, seen=seen, window_s=0)
     assert (moved.outcome, moved.phase) == (Outcome.WAITS, Phase.BOTH)
-    assert [one.kind for one in moved.waits_for] == [Kind.PINNED]
+    assert [one.kind for one in moved.waits_for] == [WriterKind.PINNED]
     assert str(os.getpid()) in moved.reason
-    assert {one.kind for one in seen.at(".".join(world.name))} == {Kind.PINNED, Kind.MIGRATING}
+    assert {one.kind for one in seen.at(".".join(world.name))} == {WriterKind.PINNED, WriterKind.MIGRATING}
 
     world.stock().load_table(world.name).append(ids(3))  # in its history, though it holds no lock now
     moved = operator.move(world.name, Phase.ZOOKEEPER, seen=operator.watch(0), window_s=60)
-    assert [(one.kind, one.how) for one in moved.waits_for] == [(Kind.LOCK_ONLY, "commit")]
+    assert [(one.kind, one.how) for one in moved.waits_for] == [(WriterKind.LOCK_ONLY, "commit")]
     moved = operator.move(world.name, Phase.ZOOKEEPER, seen=operator.watch(0), window_s=60, force=True)
     assert moved.phase is Phase.ZOOKEEPER
 

@@ -12,7 +12,7 @@ import pytest
 from hive_metastore.ttypes import LockComponent, LockRequest
 
 from commit_coord.hms.client import MetastoreClient
-from commit_coord.hms.connection import Access, Connection, NoSuchLock
+from commit_coord.hms.connection import MetastoreAccess, MetastoreConnection, NoSuchLock
 from commit_coord.hms.locks import LockPart, LockType
 from commit_coord.hms.pool import Pool
 from commit_coord.local import HiveMetastore
@@ -22,7 +22,7 @@ STEPS = 80
 TYPES = (LockType.SHARED_READ, LockType.SHARED_READ, LockType.EXCLUSIVE, LockType.EXCLUSIVE, LockType.SHARED_WRITE)
 
 
-class Direct(Connection):
+class Direct(MetastoreConnection):
     """Asks the simulated table without a way to it; a second goes by with each call."""
 
     def __init__(self, table: LockTable, seconds: Iterator[int]) -> None:
@@ -75,7 +75,7 @@ class Asked:
         except NoSuchLock:
             return "no such lock"
 
-    def standing(self, db: str, table: str | None) -> list[Any]:
+    def present(self, db: str, table: str | None) -> list[Any]:
         """Return what is listed, with what changes by every clock: whether it was extended since the last look."""
         listed = self.client.show_locks(db, table)
         beats = {(one.lock_id, one.part): one.heartbeat_ms for one in listed}
@@ -102,14 +102,14 @@ def simulated(*, by_id: bool = False) -> MetastoreClient:
     """Return a real client of a simulated table, on which a second goes by with each look at the clock."""
     ticks = count(1)
     table = LockTable(lambda: float(next(ticks)), by_id=by_id)
-    client = MetastoreClient("thrift://simulated:9083", Access())
+    client = MetastoreClient("thrift://simulated:9083", MetastoreAccess())
     client._caller.pool = Pool(client.addresses, lambda _: Direct(table, ticks))
     return client
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_the_simulated_lock_table_answers_as_a_real_one(hms: HiveMetastore, seed: int) -> None:
-    real = MetastoreClient(hms.uri, Access())
+    real = MetastoreClient(hms.uri, MetastoreAccess())
     compare(real, simulated(), seed)
     real.close()
 
@@ -140,7 +140,7 @@ def compare(real: MetastoreClient, copy: MetastoreClient, seed: int, steps: int 
                 told.append(f"{what} {number}")
                 answers = [one.answer(what, number) for one in both]
             table = dice.choice([None, None, "t"])
-            listed = [one.standing(db, table) for one in both]
+            listed = [one.present(db, table) for one in both]
             told.append(f"… {answers[0]}: {listed[0]}")
             assert (answers[0], listed[0]) == (answers[1], listed[1]), "\n".join(told)
     finally:

@@ -183,8 +183,8 @@ MUTANTS = (
     Mutant(
         "a-lost-offer-is-not-made-again",
         "protocol/commit.py",
-        "yield Acquire(offering=not in_doubt)\n",
-        "yield Acquire(offering=True)\n",
+        "yield AcquireLatch(offering=not in_doubt)\n",
+        "yield AcquireLatch(offering=True)\n",
         f"{_PROTOCOL}test_an_offer_that_was_lost_is_not_offered_again_and_the_table_is_looked_at",
     ),
     Mutant(
@@ -518,8 +518,8 @@ MUTANTS = (
     Mutant(
         "a-heartbeat-is-waited-for",
         "locks/hms/heartbeat_log.py",
-        "    return asked - seen >= said.lease_ms / 1000 or",
-        "    return asked - seen >= said.lease_ms / 3000 or",
+        "    return asked - seen >= agent.lease_ms / 1000 or",
+        "    return asked - seen >= agent.lease_ms / 3000 or",
         f"{_SIM}[stalls in a metastore-1]",
     ),
     # A table that moves between two lock services.

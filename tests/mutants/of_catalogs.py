@@ -192,7 +192,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-creation-that-can-not-be-looked-up-proves-a-failure",
         "catalog/metastore/pointers.py",
-        "                except (MetastoreUnavailable, MetaError, ServerFailed):\n",
+        "                except (MetastoreUnavailable, MetaError, MetastoreServerFailed):\n",
         "                except ZeroDivisionError:\n",
         f"{_ANSWERS}[none-honoured-creation_with_rows]",
     ),
@@ -234,8 +234,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-table-without-its-guard-is-not-there",
         "catalog/metastore/guards.py",
-        "                self.stand_for_swap(table, location)\n        except Exception:\n",
-        "                self.stand_for_swap(table, location)\n        except LockServiceUnavailable:\n",
+        "                self.place_for_swap(table, location)\n        except Exception:\n",
+        "                self.place_for_swap(table, location)\n        except LockServiceUnavailable:\n",
         f"{_ANSWERS}[memory-honoured-creation_with_rows]",
     ),
     Mutant(

@@ -282,8 +282,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "schemas-known-by-their-address-alone",
         "iceberg/written.py",
-        "    _TEXTS[address] = weakref.ref(said, lambda _: _TEXTS.pop(address, None)), text\n",
-        "    _TEXTS[address] = (lambda: said), text\n",
+        "    _TEXTS[address] = weakref.ref(model, lambda _: _TEXTS.pop(address, None)), text\n",
+        "    _TEXTS[address] = (lambda: model), text\n",
         "tests/unit/test_written.py::test_texts_of_schemas_that_are_gone_are_not_kept",
     ),
     Mutant(

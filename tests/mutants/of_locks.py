@@ -301,7 +301,7 @@ _ZOOKEEPER = (
     Mutant(
         "zookeeper-wipes-marks-of-other-nodes",
         "locks/zookeeper/entering.py",
-        "[Check(part.marker), change]",
+        "[CheckNode(part.marker), change]",
         "[change]",
         "tests/contract/test_zookeeper.py::test_a_mark_on_a_parent_that_was_made_anew_is_not_wiped",
     ),
@@ -359,8 +359,8 @@ _ZOOKEEPER = (
     Mutant(
         "a-dead-holder-keeps-its-lock-for-three-leases",
         "locks/hms/heartbeat_log.py",
-        "asked - seen >= said.lease_ms / 1000",
-        "asked - seen >= 3 * said.lease_ms / 1000",
+        "asked - seen >= agent.lease_ms / 1000",
+        "asked - seen >= 3 * agent.lease_ms / 1000",
         "tests/sim/test_dead_holders.py::"
         "test_a_waiter_has_the_lock_of_a_dead_holder_one_lease_after_its_last_word[hms-1.0-operation]",
     ),

@@ -137,7 +137,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "spark-write-that-waits-for-its-own-lease",
         "table/operation_locks.py",
         "    return NeededLocks(locks, _held(catalog, locks))\n",
-        "    return NeededLocks(locks, Held.NOTHING)\n",
+        "    return NeededLocks(locks, AlreadyHeld.NOTHING)\n",
         "tests/coordinator/test_fenced_commits.py::"
         "test_a_job_of_a_holder_asks_for_no_lock_that_it_has[sqlite-a lock on the database]",
     ),

@@ -43,7 +43,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "sql-values-are-rounded-to-fit",
         "iceberg/values.py",
-        "    if beside:\n        raise Misfit(",
+        "    if side:\n        raise Misfit(",
         "    if found is None:\n        raise Misfit(",
         f"{_ROWS}test_a_literal_that_its_column_can_t_hold_is_refused_with_words",
     ),
@@ -92,7 +92,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "sql-between-two-values-of-a-type",
         "sql/where/binding.py",
-        '            operator = _BESIDE[operator in {"<", "<="}, side]\n',
+        '            operator = _NEAREST[operator in {"<", "<="}, side]\n',
         "            pass\n",
         f"{_ROWS}test_where_has_three_truth_values",
     ),

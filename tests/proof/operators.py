@@ -14,8 +14,8 @@ from typing import Any
 import commit_coord
 from commit_coord.catalog.hive import CoordinatedHiveCatalog
 from commit_coord.catalog.migration import Migration, Outcome
-from commit_coord.hms.calls import Caller
-from commit_coord.locks.zookeeper.client import Session
+from commit_coord.hms.calls import MetastoreCaller
+from commit_coord.locks.zookeeper.client import ZooKeeperSession
 from commit_coord.protocol.migration import Phase
 from commit_coord.testing.fleet import ForkedWriter
 
@@ -59,10 +59,10 @@ def _move_until(step: int, properties: dict[str, str], table: TableName, target:
 
         return call
 
-    caller: Any = Caller
-    caller._call = counted(Caller._call, lambda _, name, *__: name in _SENT)
-    session: Any = Session
-    session.multi = counted(Session.multi, lambda *_: True)
+    caller: Any = MetastoreCaller
+    caller._call = counted(MetastoreCaller._call, lambda _, name, *__: name in _SENT)
+    session: Any = ZooKeeperSession
+    session.multi = counted(ZooKeeperSession.multi, lambda *_: True)
     with closing(_open(properties)) as catalog:
         moved = Migration(catalog).move(table, target)
     os._exit((End.DONE if moved.phase is target else End.REFUSED).value)

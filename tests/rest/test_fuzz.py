@@ -1,4 +1,4 @@
-"""Whatever is sent, the server answers in order: no request ends in an error that nobody expected.
+"""Whatever is sent, the server answers in order: no request ends in an unexpected error.
 
 And the answer is true: after a 4xx the table is as it was, after a 200 it contains every snapshot of the commit.
 """

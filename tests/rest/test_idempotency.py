@@ -34,7 +34,7 @@ from commit_coord.errors import CommitConflict, CommitLockFailed, CommitStateUnk
 from commit_coord.model import Resource
 from commit_coord.rest import Serving, commits, namespaces, tables, transactions, views
 from commit_coord.rest.access import Forbidden
-from commit_coord.rest.answered import Answered
+from commit_coord.rest.answered import KeyedRequests
 from commit_coord.rest.doubts import COMMITS, Handler
 from commit_coord.rest.errors import Overloaded, StillRunning, error_answer
 from commit_coord.rest.gate import Gate
@@ -43,7 +43,7 @@ from commit_coord.rest.metadata import TableAnswers
 from commit_coord.rest.routes import SERVED, TRANSACTIONS, VIEWS
 from commit_coord.rest.turns import Lines
 from commit_coord.rest.warehouses import Warehouse
-from commit_coord.rest.wire import Answer, MalformedRequest, Request
+from commit_coord.rest.wire import HttpAnswer, MalformedRequest, Request
 from commit_coord.testing.fleet import holds_within
 from tests.limits import PATIENCE
 from tests.rest.asgi import InProcess, configure
@@ -507,10 +507,10 @@ def test_a_repeat_that_waits_for_too_long_is_sent_away_and_not_refused(warehouse
     keys, begun, ends = Idempotency(wait_s=0.1), threading.Event(), threading.Event()
     request = asks("POST", {"namespace": ["a"]})
 
-    def waits(_: Warehouse, __: Request) -> Answer:
+    def waits(_: Warehouse, __: Request) -> HttpAnswer:
         begun.set()
         ends.wait(PATIENCE)
-        return Answer(status=204)
+        return HttpAnswer(status=204)
 
     first = threading.Thread(target=keys.answer, args=(waits, warehouse, request))
     first.start()
@@ -583,7 +583,7 @@ def raises(error: Exception) -> Callable[..., Any]:
     return called
 
 
-def _carry_out(handler: Handler, warehouse: Warehouse, request: Request, *_: Any) -> None:
+def _execute(handler: Handler, warehouse: Warehouse, request: Request, *_: Any) -> None:
     handler(warehouse, request)
 
 
@@ -614,7 +614,7 @@ _HAPPENED: dict[str, Callable[[Any], object]] = {
 @pytest.fixture
 def killed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Has every server be killed before it can keep an answer."""
-    monkeypatch.setattr(Answered, "end", lambda *_: None)
+    monkeypatch.setattr(KeyedRequests, "end", lambda *_: None)
 
 
 @pytest.mark.usefixtures("killed")
@@ -651,7 +651,7 @@ def test_a_commit_whose_table_is_taken_away_under_it_is_unknown(
         tables.commit_table(warehouse, request)
         _HAPPENED[happened](warehouse.catalog)
 
-    monkeypatch.setattr(Answered, "begin", both(Answered.begin, twin))
+    monkeypatch.setattr(KeyedRequests, "begin", both(KeyedRequests.begin, twin))
     with pytest.raises(CommitStateUnknown):
         Idempotency().answer(tables.commit_table, warehouse, request)
 
@@ -668,7 +668,7 @@ def test_no_live_file_is_deleted_by_a_client_that_sends_its_commit_again(
         table.append(ids(2))
     request = asks("POST", commit, namespace="db", table="t")
     if chance.random() < 0.7:
-        monkeypatch.setattr(Answered, "end", lambda *_: None)
+        monkeypatch.setattr(KeyedRequests, "end", lambda *_: None)
     statuses, may = [], True
     for copy in range(3):
         if copy and (happened := chance.choice((None, "renamed", "dropped", "replaced", "revoked"))) == "revoked":
@@ -723,16 +723,16 @@ def test_a_creation_with_a_key_makes_one_table(
     chance, catalog = random.Random(seed), warehouse.catalog
     servers = [Idempotency(0.2) for _ in range(2 if catalog.locks.guarantees.journal else 1)]
     handler, request = creation(warehouse, kind)
-    begun_on = Answered.begun_on
+    begun_on = KeyedRequests.begun_on
     if chance.random() < 0.7:
-        monkeypatch.setattr(Answered, "end", lambda *_: None)
+        monkeypatch.setattr(KeyedRequests, "end", lambda *_: None)
 
     def send(server: Idempotency) -> None:
         with suppress(Exception):
             server.answer(handler, warehouse, request)
 
     def twin(*_: Any) -> None:
-        monkeypatch.setattr(Answered, "begun_on", begun_on)
+        monkeypatch.setattr(KeyedRequests, "begun_on", begun_on)
         send(servers[-1])
         happen()
 
@@ -743,7 +743,7 @@ def test_a_creation_with_a_key_makes_one_table(
 
     for _ in range(3):
         if len(servers) > 1 and chance.random() < 0.5:  # both servers look, one lands, and its table gets another name
-            monkeypatch.setattr(Answered, "begun_on", chance.choice((_then(begun_on, twin), both(twin, begun_on))))
+            monkeypatch.setattr(KeyedRequests, "begun_on", chance.choice((_then(begun_on, twin), both(twin, begun_on))))
         blocked = catalog.coordinator.latch(("db", "t"), statement="in the way") if chance.random() < 0.25 else None
         with ThreadPoolExecutor(1) as client, blocked or nullcontext():
             client.submit(send, servers[0]).result()
@@ -764,16 +764,16 @@ def test_two_servers_that_see_no_table_make_one(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     handler, request = creation(warehouse, kind)
-    begun_on = Answered.begun_on
+    begun_on = KeyedRequests.begun_on
 
     def twin(*_: Any) -> None:
-        monkeypatch.setattr(Answered, "begun_on", begun_on)
+        monkeypatch.setattr(KeyedRequests, "begun_on", begun_on)
         with suppress(Exception):  # it waits for this one, if it may not go on
             Idempotency(0.2).answer(handler, warehouse, request)
         if warehouse.catalog.table_exists(("db", "t")):
             _HAPPENED["renamed"](warehouse.catalog)
 
-    monkeypatch.setattr(Answered, "begun_on", _then(begun_on, twin))
+    monkeypatch.setattr(KeyedRequests, "begun_on", _then(begun_on, twin))
     with suppress(Exception):
         Idempotency().answer(handler, warehouse, request)
     if warehouse.catalog.table_exists(("db", "t")):
@@ -942,7 +942,7 @@ def test_a_repeat_is_answered_with_its_own_view(
     catalog, keys = warehouse.catalog, Idempotency()
     handler, request = _new_view(warehouse, endpoint)
     with monkeypatch.context() as patched:
-        patched.setattr(Answered, "end", lambda *_: None)
+        patched.setattr(KeyedRequests, "end", lambda *_: None)
         if happened == "got no lock":
             patched.setattr(catalog, endpoint, raises(LockTimeout("busy")))
             with pytest.raises(LockTimeout):
@@ -1036,7 +1036,7 @@ def test_a_registration_with_a_key_replaces_only_what_it_has_seen(
     first = catalog.create_table(("db", "t"), SCHEMA).metadata_location
     _commits(catalog, "a")
     request = asks("POST", {"name": "t", "metadata-location": first, "overwrite": True}, namespace="db")
-    monkeypatch.setattr(Answered, "begin", both(Answered.begin, lambda *_: _commits(catalog, "later")))
+    monkeypatch.setattr(KeyedRequests, "begin", both(KeyedRequests.begin, lambda *_: _commits(catalog, "later")))
     with pytest.raises(CommitFailedException):
         Idempotency().answer(tables.register_table, warehouse, request)
     assert "later" in catalog.load_table(("db", "t")).properties
@@ -1087,7 +1087,7 @@ def test_a_repeat_whose_sender_may_not_commit_any_more_is_unknown(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, answer_is_kept: bool
 ) -> None:
     if not answer_is_kept:
-        monkeypatch.setattr(Answered, "end", lambda *_: None)
+        monkeypatch.setattr(KeyedRequests, "end", lambda *_: None)
     keys, commit = Idempotency(), commit_of(warehouse.catalog.create_table(("db", "t"), SCHEMA), 1)
     request, forbidden = asks("POST", commit, namespace="db", table="t"), Forbidden("no")
     assert forbidden is keys.forbidden(forbidden, tables.commit_table, warehouse, request)
@@ -1141,7 +1141,7 @@ def test_a_drop_that_was_paused_spares_a_table_that_was_created_since(
         catalog.create_table(("db", "t"), SCHEMA).append(ids(1))
 
     if keyed:
-        monkeypatch.setattr(Answered, "begin", both(Answered.begin, pause))
+        monkeypatch.setattr(KeyedRequests, "begin", both(KeyedRequests.begin, pause))
         assert 204 == Idempotency().answer(tables.drop_table, warehouse, drop).status  # its own table is gone
     else:
         monkeypatch.setattr(catalog, "operating", both(pause, operating))
@@ -1162,14 +1162,14 @@ def test_a_repeat_is_not_refused_for_what_its_first_copy_did_late(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """1. The server looks.  2. The change of the first copy is carried out.  3. The handler meets it."""
-    begin = Answered.begin
+    begin = KeyedRequests.begin
     ends = [{"namespace": ["db"], "name": name} for name in ("t", "u")]
     for handler, request in (
         (tables.create_table, asks("POST", {"name": "t", "schema": SCHEMA_JSON}, namespace="db")),
         (tables.rename_table, asks("POST", {"source": ends[0], "destination": ends[1]})),
         (tables.drop_table, asks("DELETE", None, namespace="db", table="u")),
     ):
-        monkeypatch.setattr(Answered, "begin", both(begin, partial(_carry_out, handler, warehouse, request)))
+        monkeypatch.setattr(KeyedRequests, "begin", both(begin, partial(_execute, handler, warehouse, request)))
         assert Idempotency().answer(handler, warehouse, request).status in (200, 204)
 
 
@@ -1177,8 +1177,8 @@ def test_a_namespace_that_another_client_created_meanwhile_is_refused(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     request = asks("POST", {"namespace": ["space"]})
-    take = both(Answered.begin, lambda *_: warehouse.catalog.create_namespace("space"))
-    monkeypatch.setattr(Answered, "begin", take)
+    take = both(KeyedRequests.begin, lambda *_: warehouse.catalog.create_namespace("space"))
+    monkeypatch.setattr(KeyedRequests, "begin", take)
     with pytest.raises(NamespaceAlreadyExistsError):
         Idempotency().answer(namespaces.create_namespace, warehouse, request)
 
@@ -1214,10 +1214,10 @@ def test_what_ends_in_an_error_of_the_server_is_tried_again(warehouse: Warehouse
     keys, request = Idempotency(), asks("POST", {"namespace": ["a"]})
     ends = iter([CommitStateUnknown("nobody knows"), RuntimeError("a bug"), Overloaded("busy")])
 
-    def fails_at_first(_: Warehouse, __: Request) -> Answer:
+    def fails_at_first(_: Warehouse, __: Request) -> HttpAnswer:
         if (error := next(ends, None)) is not None:
             raise error
-        return Answer(body=b"done")
+        return HttpAnswer(body=b"done")
 
     for expected in (CommitStateUnknown, RuntimeError, Overloaded):
         with pytest.raises(expected):

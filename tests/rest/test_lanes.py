@@ -16,7 +16,7 @@ import pytest
 from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.model import LockMode, Resource
 from commit_coord.rest import Serving
-from commit_coord.rest.lanes import Kind, Lanes, Work
+from commit_coord.rest.lanes import Lanes, Work, WorkKind
 from commit_coord.rest.settings import Authentication, Limits, OAuth
 from commit_coord.rest.wire import MOST_TABLES, Request
 from commit_coord.testing.contract import until
@@ -268,9 +268,9 @@ def test_a_long_commit_waits_for_no_thread_of_the_reads(
 ) -> None:
     server, run = serve(), Lanes.run
 
-    async def without_reads(self: Lanes, work: Work, carry_out: Callable[[], Any]) -> Any:
-        assert work.kind is not Kind.READ
-        return await run(self, work, carry_out)
+    async def without_reads(self: Lanes, work: Work, execute: Callable[[], Any]) -> Any:
+        assert work.kind is not WorkKind.READ
+        return await run(self, work, execute)
 
     monkeypatch.setattr(Lanes, "run", without_reads)
     updates = [{"action": "set-properties", "updates": {"a": "x" * 100_000}}]

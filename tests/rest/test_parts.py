@@ -62,7 +62,7 @@ from commit_coord.rest.routes import Admitted
 from commit_coord.rest.routing import MethodNotAllowed, NoRoute, Route, Router
 from commit_coord.rest.server import check
 from commit_coord.rest.settings import Limits, Serving
-from commit_coord.rest.wire import Answer, CommitTable, Request, UnsupportedRequest, read_commit
+from commit_coord.rest.wire import CommitTable, HttpAnswer, Request, UnsupportedRequest, read_commit
 from tests.limits import PATIENCE
 from tests.rest.asgi import InProcess, configure
 from tests.rest.kit import SCHEMA
@@ -414,11 +414,11 @@ class _Blocking(Application):
         self.answered = 0
         self.start()
 
-    def answer(self, admitted: Admitted) -> Answer:
+    def answer(self, admitted: Admitted) -> HttpAnswer:
         """Wait."""
         self.go_on.wait(PATIENCE)
         self.answered += 1
-        return Answer(status=200)
+        return HttpAnswer(status=200)
 
 
 @pytest.fixture

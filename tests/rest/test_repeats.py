@@ -26,14 +26,14 @@ from commit_coord.coordinator import outcome
 from commit_coord.iceberg import blind, manifest_list
 from commit_coord.rest import idempotency, tables, transactions
 from commit_coord.rest.access import Forbidden
-from commit_coord.rest.answered import Answered
+from commit_coord.rest.answered import KeyedRequests
 from commit_coord.rest.doubts import Handler
 from commit_coord.rest.errors import error_answer
 from commit_coord.rest.idempotency import Idempotency
 from commit_coord.rest.metadata import TableAnswers
 from commit_coord.rest.turns import Lines
 from commit_coord.rest.warehouses import Warehouse
-from commit_coord.rest.wire import Answer, Request
+from commit_coord.rest.wire import HttpAnswer, Request
 from tests.rest.kit import SCHEMA, ids, row_ids
 from tests.rest.lost_replies import new_key
 from tests.rest.test_views import SELECT
@@ -139,7 +139,7 @@ class World:
             body=json.dumps({"table-changes": named} if several else alone).encode(),
         )
 
-    def sent(self, handler: Handler, request: Request) -> Answer:
+    def sent(self, handler: Handler, request: Request) -> HttpAnswer:
         """Return what is answered."""
         try:
             if not self.may_commit:
@@ -151,11 +151,11 @@ class World:
     def killed_before_it_commits(self, handler: Handler, request: Request) -> None:
         """Have the first copy begin, and nothing more."""
 
-        def killed(*_: Any) -> Answer:
+        def killed(*_: Any) -> HttpAnswer:
             raise Killed
 
         with self.patch.context() as patch:
-            patch.setattr(idempotency, "_carried_out", killed)
+            patch.setattr(idempotency, "_execute_begun", killed)
             with suppress(Killed):
                 self.keys.answer(handler, self.warehouse, request)
 
@@ -318,7 +318,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     )
     for space in (_AWAY, *(namespace for namespace, _ in _NAMES)):
         catalog.create_namespace(space)
-    monkeypatch.setattr(Answered, "end", lambda *_: None)
+    monkeypatch.setattr(KeyedRequests, "end", lambda *_: None)
     lines = Lines(SYSTEM_CLOCK, reserved_ms=0, most_waiting=0)
     yield World(Warehouse(catalog, TableAnswers(catalog.file_io), lines), monkeypatch)
     assert [] == list(catalog.locks.locks())
@@ -362,14 +362,14 @@ def test_a_commit_that_has_landed_is_not_refused(world: World, commit: str, at: 
         lands()
         answer = world.sent(handler, request)
     else:  # between its look at the tables and its own try
-        begun_on = Answered.begun_on
+        begun_on = KeyedRequests.begun_on
 
         def late(*arguments: Any) -> Any:
-            world.patch.setattr(Answered, "begun_on", begun_on)
+            world.patch.setattr(KeyedRequests, "begun_on", begun_on)
             lands()
             return begun_on(*arguments)
 
-        world.patch.setattr(Answered, "begun_on", late)
+        world.patch.setattr(KeyedRequests, "begun_on", late)
         answer = world.sent(handler, request)
     if happened == "nothing":
         assert answer.status in (200, 204), answer.body

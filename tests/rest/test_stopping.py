@@ -19,9 +19,9 @@ from commit_coord.model import Resource
 from commit_coord.rest import Serving
 from commit_coord.rest.bodies import Bodies
 from commit_coord.rest.errors import BodyTimeout, Overloaded
-from commit_coord.rest.lanes import Kind, Lanes, Work
+from commit_coord.rest.lanes import Lanes, Work, WorkKind
 from commit_coord.rest.turns import Lines
-from commit_coord.rest.wire import Answer, Request
+from commit_coord.rest.wire import HttpAnswer, Request
 from tests.limits import PATIENCE
 from tests.processes import until
 from tests.rest.asgi import InProcess, configure
@@ -129,24 +129,24 @@ def test_an_incomplete_body_is_refused_at_the_stop(server: InProcess) -> None:
 
 
 def test_a_commit_that_waits_for_its_turn_is_refused_and_a_refusal_is_not_held_back() -> None:
-    async def stopped_meanwhile() -> list[Answer | BaseException]:
+    async def stopped_meanwhile() -> list[HttpAnswer | BaseException]:
         lines, lanes, go_on = Lines(SYSTEM_CLOCK, reserved_ms=600_000, most_waiting=10), Lanes(4), asyncio.Event()
 
-        async def runs() -> Answer:
+        async def runs() -> HttpAnswer:
             await go_on.wait()
-            return Answer(status=200)
+            return HttpAnswer(status=200)
 
-        async def refused() -> Answer:
-            return Answer(status=409, head_moved=True)
+        async def refused() -> HttpAnswer:
+            return HttpAnswer(status=409, head_moved=True)
 
-        def commit(writer: int, land: Callable[[], Awaitable[Answer]]) -> asyncio.Future[Answer]:
+        def commit(writer: int, land: Callable[[], Awaitable[HttpAnswer]]) -> asyncio.Future[HttpAnswer]:
             return asyncio.ensure_future(lines.commit([("db", "t")], frozenset({writer}), land))
 
         running = commit(1, runs)
         held_back = commit(2, refused)
         while len(lines._turns._line) < 1:  # noqa: ASYNC110 - the queue tells nobody
             await asyncio.sleep(0)
-        waiting = commit(3, partial(lanes.run, Work(Kind.COMMIT), lambda: Answer(status=200)))
+        waiting = commit(3, partial(lanes.run, Work(WorkKind.COMMIT), lambda: HttpAnswer(status=200)))
         while len(lines._turns._line) < 2:  # noqa: ASYNC110 - the queue tells nobody
             await asyncio.sleep(0)
         lanes.stop()
@@ -158,8 +158,8 @@ def test_a_commit_that_waits_for_its_turn_is_refused_and_a_refusal_is_not_held_b
         return [await running, *ended]
 
     running, held_back, waiting = asyncio.run(stopped_meanwhile())
-    assert isinstance(running, Answer)
-    assert isinstance(held_back, Answer)
+    assert isinstance(running, HttpAnswer)
+    assert isinstance(held_back, HttpAnswer)
     assert [200, 409] == [running.status, held_back.status]
     assert isinstance(waiting, Overloaded)
 

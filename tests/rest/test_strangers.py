@@ -21,7 +21,7 @@ from commit_coord.events import AccessRefused
 from commit_coord.rest import Serving
 from commit_coord.rest.application import Application
 from commit_coord.rest.settings import Authentication, Limits, OAuth
-from commit_coord.rest.writing import Writer
+from commit_coord.rest.writing import BackgroundWriter
 from tests.limits import PATIENCE
 from tests.processes import until
 from tests.rest.asgi import InProcess, configure
@@ -238,7 +238,7 @@ def test_an_access_log_that_nobody_reads_stops_no_request(
     configure(monkeypatch, tmp_path, "shop")
     monkeypatch.setattr("commit_coord.rest.watching._MOST_UNWRITTEN", 10)
     monkeypatch.setattr("commit_coord.rest.application._FLUSH_TIMEOUT_S", 0.1)
-    monkeypatch.setattr(Writer, "_TELL_EVERY_S", 0.0)
+    monkeypatch.setattr(BackgroundWriter, "_TELL_EVERY_S", 0.0)
     pipe = tmp_path / "access"
     os.mkfifo(pipe)
     done = threading.Event()

@@ -222,9 +222,9 @@ class LockMachine(RuleBasedStateMachine):
     @invariant()
     def granted_is_who_is_not_blocked(self) -> None:
         """So no two in conflict, in the order of their coming, and all or none."""
-        standing = [client for client in self.queue if client not in self.dead]
-        assert [client.lease is not None for client in standing] == [not self.blocked(client) for client in standing]
-        assert all(client.error is None for client in standing)
+        present = [client for client in self.queue if client not in self.dead]
+        assert [client.lease is not None for client in present] == [not self.blocked(client) for client in present]
+        assert all(client.error is None for client in present)
 
     @invariant()
     def the_listing_says_so(self) -> None:

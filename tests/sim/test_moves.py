@@ -14,7 +14,7 @@ import pytest
 from commit_coord.catalog.migration import operator as operating
 from commit_coord.iceberg.attempt import Attempt
 from commit_coord.locks.migration import beliefs
-from commit_coord.locks.migration.beliefs import Beliefs, Phases
+from commit_coord.locks.migration.beliefs import Beliefs, PhaseByTable
 from commit_coord.locks.migration.lease import MigratingLease
 from commit_coord.locks.migration.taking import Taking
 from commit_coord.model import LockRequest
@@ -63,7 +63,7 @@ def _no_metastore_lock_in_both(patch: pytest.MonkeyPatch) -> None:
 def _second_lock_is_not_taken(patch: pytest.MonkeyPatch) -> None:
     real = Taking._parts
 
-    def parts(self: Taking, request: LockRequest, phases: Phases) -> Any:
+    def parts(self: Taking, request: LockRequest, phases: PhaseByTable) -> Any:
         return islice(real(self, request, phases), None if request.changes_phase else 1)
 
     patch.setattr(Taking, "_parts", parts)
@@ -77,7 +77,7 @@ def _epoch_is_not_compared(patch: pytest.MonkeyPatch) -> None:
 
 
 def _no_guard(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(SimulatedGuards, "stand", lambda self, table, deadline: None)
+    patch.setattr(SimulatedGuards, "place", lambda self, table, deadline: None)
 
 
 def _waits_for_ever(patch: pytest.MonkeyPatch) -> None:

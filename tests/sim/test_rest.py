@@ -19,7 +19,7 @@ from commit_coord.coordinator import services as services_module
 from commit_coord.iceberg import rebase as rebase_module
 from commit_coord.model import LockScope
 from commit_coord.protocol.commit import SwapResult
-from commit_coord.rest.answered import Answered
+from commit_coord.rest.answered import KeyedRequests
 from tests.limits import some
 from tests.proof.sim.plan import Job, Kind, Locks, Plan, Writer, draw_rest
 from tests.proof.sim.run import Outcome
@@ -127,7 +127,7 @@ def _takes_a_lost_answer_for_a_failure(patch: pytest.MonkeyPatch) -> None:
 
 def _knows_only_the_history(patch: pytest.MonkeyPatch) -> None:
     """The three guards of what a table forgets back each other up."""
-    patch.setattr(Answered, "answer", lambda *_: None)
+    patch.setattr(KeyedRequests, "answer", lambda *_: None)
     patch.setattr(outcome_module, "_remember", lambda *_: None)
     patch.setattr(services_module, "shows_all_since", lambda *_: True)
 
@@ -292,12 +292,12 @@ def _cannot_look_into_tables(patch: pytest.MonkeyPatch) -> None:
 
 
 def _cannot_keep_answers(patch: pytest.MonkeyPatch) -> None:
-    remember = Answered._remember
+    remember = KeyedRequests._remember
 
-    def remember_starts(self: Answered, entry_id: str, *kept: Any) -> None:
+    def remember_starts(self: KeyedRequests, entry_id: str, *kept: Any) -> None:
         return _raises() if entry_id.endswith(":answer") else remember(self, entry_id, *kept)
 
-    patch.setattr(Answered, "_remember", remember_starts)
+    patch.setattr(KeyedRequests, "_remember", remember_starts)
 
 
 @pytest.mark.parametrize("has", [_cannot_check, _cannot_look_into_tables, _cannot_keep_answers])

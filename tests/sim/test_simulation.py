@@ -15,7 +15,7 @@ import pytest
 
 from commit_coord.coordinator.publishing import Publisher
 from commit_coord.errors import LockError, MetastoreUnavailable
-from commit_coord.hms.connection import ServerFailed
+from commit_coord.hms.connection import MetastoreServerFailed
 from commit_coord.locks.hms import names as hms_names
 from commit_coord.locks.hms import queue as hms_queue
 from commit_coord.locks.hms.calls import LockCalls
@@ -26,7 +26,7 @@ from commit_coord.locks.sql.table import SqlLockTable
 from commit_coord.locks.zookeeper.queue import ZooKeeperQueue
 from commit_coord.locks.zookeeper.service import ZooKeeperLeases
 from commit_coord.locks.zookeeper.table import ZooKeeperLockTable
-from commit_coord.locks.zookeeper.view import View
+from commit_coord.locks.zookeeper.view import LockView
 from commit_coord.process import SYSTEM_HOST
 from commit_coord.protocol.commit import SwapResult, Where
 from tests.limits import some
@@ -163,7 +163,7 @@ def _frees_whoever_holds(patch: pytest.MonkeyPatch) -> None:
     def release(self: Any, ticket: Any) -> None:
         real(self, ticket)
         session, layout = self.service.session, self.service.layout
-        view, retries = View(session, layout), Retries(self._clock, lambda: session.timeout_ms / 1000)
+        view, retries = LockView(session, layout), Retries(self._clock, lambda: session.timeout_ms / 1000)
         table = ZooKeeperLockTable(session, view, Tickets(""), self.service, self, retries, self._clock, SYSTEM_HOST)
         with suppress(LockError):
             table.free(None, ticket.request.locks[0][0])
@@ -198,7 +198,7 @@ def _releases_whoever_stands(patch: pytest.MonkeyPatch) -> None:
     def release(self: Any, ticket: Any) -> None:
         real(self, ticket)
         metastore = self.service.metastore
-        with suppress(MetastoreUnavailable, ServerFailed):
+        with suppress(MetastoreUnavailable, MetastoreServerFailed):
             for listed in metastore.show_locks(*hms_names.places(ticket.request)[0])[:1]:
                 metastore.unlock(listed.lock_id)
 

@@ -16,7 +16,7 @@ from kazoo.security import OPEN_ACL_UNSAFE
 
 from commit_coord.local import ZooKeeperEnsemble
 from commit_coord.locks.base import Lease, LockSettings
-from commit_coord.locks.zookeeper.nodes import Create
+from commit_coord.locks.zookeeper.nodes import CreateNode
 from commit_coord.model import LeaseState, LockMode, LockRequest, LockScope, Owner, Resource
 from tests import limits
 from tests.proof.sim.world import CALM, Process, Service, World
@@ -263,7 +263,7 @@ def test_a_waiter_behind_a_lock_of_hive_withdraws_once_and_comes_when_that_is_go
 
     def lock() -> None:
         path = "/hive_zookeeper_namespace/db/t/LOCK-EXCLUSIVE-"
-        hive.session.multi([Create(path, b"q1:1:IMPLICIT:select:h", ephemeral=True, sequential=True)])
+        hive.session.multi([CreateNode(path, b"q1:1:IMPLICIT:select:h", ephemeral=True, sequential=True)])
 
     def work() -> None:
         with manager.acquire(wanted, deadline=process.clock.now() + 120):

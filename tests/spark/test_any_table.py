@@ -158,7 +158,7 @@ class Program:
             for n in range(self.rng.randint(1, 6))
         }
         self.next_id += len(new)
-        columns = [{"id": number, **_named(schema.as_struct(), row, 1)} for number, row in new.items()]
+        columns = [{"id": number, **_with_field_names(schema.as_struct(), row, 1)} for number, row in new.items()]
         rows = pa.Table.from_pylist(columns, schema=schema_to_pyarrow(schema, include_field_ids=False))
         self.said.append(f"{'append' if stock else 'write_table'} {columns}")
         if stock:
@@ -314,7 +314,7 @@ def _paths(struct: I.StructType, above: tuple[str, ...] = ()) -> Iterator[tuple[
             yield from _paths(f.field_type, (*above, f.name))
 
 
-def _named(struct: I.StructType, value: dict[int, Any], skip: int = 0) -> dict[str, Any]:
+def _with_field_names(struct: I.StructType, value: dict[int, Any], skip: int = 0) -> dict[str, Any]:
     """Return a struct's value under names, as Arrow takes it."""
 
     def plain(kind: I.IcebergType, item: Any) -> Any:
@@ -322,7 +322,7 @@ def _named(struct: I.StructType, value: dict[int, Any], skip: int = 0) -> dict[s
             case _, None:
                 return None
             case I.StructType(), _:
-                return _named(kind, item)
+                return _with_field_names(kind, item)
             case I.ListType(), _:
                 return [plain(kind.element_type, each) for each in item]
             case I.MapType(), _:

@@ -15,7 +15,7 @@ from commit_coord.errors import CommitLockFailed
 from commit_coord.model import LockScope, Resource
 from commit_coord.spark import compact_table, read_table, rewriter, write_table
 from commit_coord.table import CoordinatedTable
-from commit_coord.table.compaction import Group
+from commit_coord.table.compaction import FileGroup
 from tests.catalog.kit import orphans
 from tests.spark.conftest import rows
 
@@ -78,7 +78,7 @@ def test_concatenate_is_sparks_work_where_it_is_told_so(spark: SparkSession, cat
     table = small_files(spark, catalog, "k")
     work, seen, broken = rewriter(spark), [], False
 
-    def watched(table: CoordinatedTable, groups: Sequence[Group]) -> list[DataFile]:
+    def watched(table: CoordinatedTable, groups: Sequence[FileGroup]) -> list[DataFile]:
         new = work(table, groups)
         seen.extend(sorted(map(str, (entry.resource for entry in catalog.locks.locks(scope=LockScope.OPERATION)))))
         if broken:

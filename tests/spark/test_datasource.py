@@ -21,7 +21,7 @@ from commit_coord.model import LockMode, Resource
 from commit_coord.spark import datasource as ds
 from commit_coord.spark import read_table, register, write_table
 from commit_coord.spark.files import Target
-from commit_coord.spark.holder import Address, Answer, Holder
+from commit_coord.spark.holder import Address, DriverService, PlanAnswer
 from tests import limits
 
 
@@ -118,11 +118,11 @@ def test_what_was_planned_for_a_worker_that_is_gone_is_undone() -> None:
     """Nobody else would ever release its locks."""
     gone, undone = threading.Event(), threading.Event()
 
-    def planner(*_: Any) -> Answer:
+    def planner(*_: Any) -> PlanAnswer:
         assert gone.wait(limits.PATIENCE)
-        return Answer(None, undone.set)
+        return PlanAnswer(None, undone.set)
 
-    holder = Holder(lambda: False, planner)
+    holder = DriverService(lambda: False, planner)
     try:
         with Client(holder.address.path, "AF_UNIX", authkey=holder.address.key) as worker:
             worker.send(("plan", "writer", {}, {}, ()))
@@ -147,10 +147,10 @@ class NotPortable(Exception):
     ],
 )
 def test_an_error_of_the_driver_reaches_the_worker(raised: Exception, seen: tuple[type[Exception], str]) -> None:
-    def planner(*_: Any) -> Answer:
+    def planner(*_: Any) -> PlanAnswer:
         raise raised
 
-    holder = Holder(lambda: False, planner)
+    holder = DriverService(lambda: False, planner)
     try:
         with pytest.raises(seen[0], match=seen[1]):
             holder.address.plan("schema", {}, {})

@@ -11,7 +11,7 @@ from commit_coord.iceberg.named_partitions import OPEN
 from commit_coord.model import LockMode
 from commit_coord.sql.grammar import parse, statements
 from commit_coord.sql.manual import STATEMENTS as HELP
-from commit_coord.sql.statement import DropForceLease, Lock, Name, Partition, ShowLease, ShowLocks
+from commit_coord.sql.statement import DropForceLease, Lock, PartitionClause, QualifiedName, ShowLease, ShowLocks
 
 STATEMENTS = [
     "SHOW LOCKS",
@@ -89,14 +89,14 @@ def test_what_a_statement_says() -> None:
         "lock table `my db`.`T-1` partition (day='2026-01-01', Hour, n=-2.5, x=NULL, y=TRUE) exclusive"
     ) == Lock(
         LockMode.EXCLUSIVE,
-        Name("T-1", "my db"),
-        Partition((("day", "2026-01-01"), ("Hour", OPEN), ("n", -2.5), ("x", None), ("y", True))),
+        QualifiedName("T-1", "my db"),
+        PartitionClause((("day", "2026-01-01"), ("Hour", OPEN), ("n", -2.5), ("x", None), ("y", True))),
     )
     assert parse("SHOW LOCKS extended") == ShowLocks(extended=True)
-    assert parse("SHOW LOCKS `extended`") == ShowLocks(Name("extended"))
+    assert parse("SHOW LOCKS `extended`") == ShowLocks(QualifiedName("extended"))
     assert parse("SHOW LEASE") == parse("SHOW LEASE *;") == ShowLease()
     assert parse("drop force lease t partition (d='x'), db.u") == DropForceLease(
-        ((Name("t"), Partition((("d", "x"),))), (Name("u", "db"), None))
+        ((QualifiedName("t"), PartitionClause((("d", "x"),))), (QualifiedName("u", "db"), None))
     )
 
 

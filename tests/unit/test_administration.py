@@ -56,15 +56,15 @@ class Metastore:
         if self.altered == 1:
             self._late = (database, name), copy.deepcopy(new)
             raise LostReply("no answer")
-        self._carry_out((database, name), new)
+        self._execute((database, name), new)
 
     def _tick(self) -> None:
         self._delay -= self._late is not None
         if self._late is not None and self._delay < 0:
             late, self._late = self._late, None
-            self._carry_out(*late)
+            self._execute(*late)
 
-    def _carry_out(self, old: Any, new: Any) -> None:
+    def _execute(self, old: Any, new: Any) -> None:
         name = new.dbName, new.tableName
         if old not in self.tables or name in self.tables:
             raise InvalidOperation(message=f"{old} is not there, or {name} is")
@@ -130,13 +130,13 @@ def test_a_rename_without_a_condition_takes_no_commit_back(kind: str, moment: in
     metastore = LockOnlyWriter(moment)
     metastore.tables[OLD] = named(OLD, kind, "mine")
     seen: list[str] = []
-    carry_out = metastore._carry_out
+    execute = metastore._execute
 
     def look(old: Any, new: Any) -> None:
         seen.append(metastore.tables[old].parameters[METADATA_LOCATION])
-        carry_out(old, new)
+        execute(old, new)
 
-    metastore._carry_out = look  # type: ignore[method-assign]
+    metastore._execute = look  # type: ignore[method-assign]
     administration(metastore, kind, metastore).rename(OLD, NEW)
     assert seen == [metastore.tables[NEW].parameters[METADATA_LOCATION]]
 

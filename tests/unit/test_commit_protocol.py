@@ -10,7 +10,7 @@ import pytest
 from commit_coord.errors import LockLost, LockServiceUnavailable, LockTimeout, OfferLost
 from commit_coord.model import CommitStatus
 from commit_coord.protocol.commit import (
-    Acquire,
+    AcquireLatch,
     Answered,
     Cause,
     Confirm,
@@ -18,7 +18,6 @@ from commit_coord.protocol.commit import (
     Effect,
     EnsureActive,
     Gather,
-    Limits,
     Locate,
     NeedsReplan,
     Pause,
@@ -30,6 +29,7 @@ from commit_coord.protocol.commit import (
     Retract,
     Swap,
     SwapResult,
+    TryLimits,
     Verdict,
     Where,
     Write,
@@ -38,13 +38,13 @@ from commit_coord.protocol.commit import (
 )
 
 PLAN = Planned(base="v1", location="v2")
-LIMITS = Limits()
+LIMITS = TryLimits()
 AGAIN = Planned(base="v3", location="v4")
 _LONGEST = 1_000
 """Effects of one commit; the longest one here takes a few dozen."""
 
 
-def run(answers: dict[type, list[Any]], limits: Limits = LIMITS) -> tuple[Verdict, list[str]]:
+def run(answers: dict[type, list[Any]], limits: TryLimits = LIMITS) -> tuple[Verdict, list[str]]:
     """Drive the protocol: each effect takes the next answer of its kind; exceptions are thrown, the last repeats."""
     asked: list[Effect] = []
 
@@ -54,7 +54,7 @@ def run(answers: dict[type, list[Any]], limits: Limits = LIMITS) -> tuple[Verdic
         return prepared.pop(0) if len(prepared) > 1 else prepared[0]
 
     verdict = drive(commit(limits), answer)
-    assert [type(e) for e in asked].count(Acquire) >= 1
+    assert [type(e) for e in asked].count(AcquireLatch) >= 1
     return verdict, [type(effect).__name__ for effect in asked]
 
 
@@ -75,13 +75,13 @@ def drive(steps: Any, answer: Callable[[Effect], Any]) -> Verdict:
 def test_an_undisturbed_commit_takes_each_step_once() -> None:
     verdict, asked = run({Plan: [PLAN], Swap: [SwapResult.SWAPPED]})
     assert verdict.status is CommitStatus.SUCCESS
-    assert asked == ["Acquire", "Retract", "Plan", "Gather", "Write", "EnsureActive", "Swap", "Confirm", "Release"]
+    assert asked == ["AcquireLatch", "Retract", "Plan", "Gather", "Write", "EnsureActive", "Swap", "Confirm", "Release"]
 
 
 def test_an_attempt_that_the_holder_carried_along_is_a_success_and_holds_nothing() -> None:
-    verdict, asked = run({Acquire: [Answered(payload="theirs")]})
+    verdict, asked = run({AcquireLatch: [Answered(payload="theirs")]})
     assert (verdict.status, verdict.answered) == (CommitStatus.SUCCESS, Answered(payload="theirs"))
-    assert asked == ["Acquire"]
+    assert asked == ["AcquireLatch"]
 
 
 def test_an_offer_that_was_lost_is_not_offered_again_and_the_table_is_looked_at() -> None:
@@ -89,20 +89,26 @@ def test_an_offer_that_was_lost_is_not_offered_again_and_the_table_is_looked_at(
 
     def answer(effect: Effect) -> Any:
         effects.append(effect)
-        if isinstance(effect, Acquire):
+        if isinstance(effect, AcquireLatch):
             return OfferLost("gone") if effect.offering else None
         return Answered(payload="there") if isinstance(effect, Plan) else None
 
     verdict = drive(commit(LIMITS), answer)
     assert verdict.status is CommitStatus.SUCCESS
-    assert [type(effect).__name__ for effect in effects] == ["Acquire", "Acquire", "Retract", "Plan", "Release"]
+    assert [type(effect).__name__ for effect in effects] == [
+        "AcquireLatch",
+        "AcquireLatch",
+        "Retract",
+        "Plan",
+        "Release",
+    ]
 
 
 @pytest.mark.parametrize(
     "then",
     [
-        {Acquire: [OfferLost("gone"), LockTimeout("held")]},
-        {Acquire: [OfferLost("gone"), None], Plan: [OSError("full")]},
+        {AcquireLatch: [OfferLost("gone"), LockTimeout("held")]},
+        {AcquireLatch: [OfferLost("gone"), None], Plan: [OSError("full")]},
     ],
 )
 def test_after_an_offer_was_lost_no_failure_is_proven(then: dict[type, list[Any]]) -> None:
@@ -116,7 +122,7 @@ def test_a_failure_is_proven_only_if_the_offer_could_be_taken_back() -> None:
     verdict, asked = run({**refused, Retract: [False]})
     assert verdict.status is CommitStatus.UNKNOWN
     assert "a column is gone" in verdict.reason
-    assert asked == ["Acquire", "Retract", "Plan", "Release"]
+    assert asked == ["AcquireLatch", "Retract", "Plan", "Release"]
 
 
 def test_the_release_is_told_the_verdict_on_what_was_swapped() -> None:
@@ -132,9 +138,9 @@ def test_the_release_is_told_the_verdict_on_what_was_swapped() -> None:
 
 
 def test_without_the_latch_nothing_is_planned() -> None:
-    verdict, asked = run({Acquire: [LockTimeout("held")]})
+    verdict, asked = run({AcquireLatch: [LockTimeout("held")]})
     assert (verdict.status, verdict.cause) == (CommitStatus.FAILURE, Cause.LOCK)
-    assert asked == ["Acquire"]
+    assert asked == ["AcquireLatch"]
 
 
 def test_a_pointer_that_a_stranger_moved_is_planned_on_again() -> None:
@@ -145,7 +151,7 @@ def test_a_pointer_that_a_stranger_moved_is_planned_on_again() -> None:
 
 
 def test_strangers_that_never_stop_end_in_a_conflict() -> None:
-    verdict, asked = run({Plan: [PLAN], Swap: [SwapResult.MOVED]}, Limits(swaps=3))
+    verdict, asked = run({Plan: [PLAN], Swap: [SwapResult.MOVED]}, TryLimits(swaps=3))
     assert (verdict.status, verdict.cause, verdict.tries) == (CommitStatus.FAILURE, Cause.CONFLICT, 3)
     assert asked.count("Discard") == 3
 
@@ -156,13 +162,13 @@ def test_a_latch_that_is_lost_before_the_swap_is_taken_again(lost: int) -> None:
     verdict, asked = run({Plan: [PLAN], EnsureActive: [*[expired] * lost, None], Swap: [SwapResult.SWAPPED]})
     assert (verdict.status, verdict.tries) == (CommitStatus.SUCCESS, 1)
     assert asked.count("Discard") == lost
-    assert asked.count("Acquire") == asked.count("Retract") == asked.count("Release") == lost + 1
+    assert asked.count("AcquireLatch") == asked.count("Retract") == asked.count("Release") == lost + 1
 
 
 def test_a_latch_that_is_lost_each_time_ends_in_a_failure_that_says_so() -> None:
-    verdict, asked = run({Plan: [PLAN], EnsureActive: [LockLost("expired")]}, Limits(latches=3))
+    verdict, asked = run({Plan: [PLAN], EnsureActive: [LockLost("expired")]}, TryLimits(latches=3))
     assert (verdict.status, verdict.cause) == (CommitStatus.FAILURE, Cause.LOCK)
-    assert asked.count("Acquire") == asked.count("Release") == 3
+    assert asked.count("AcquireLatch") == asked.count("Release") == 3
     assert "Swap" not in asked
 
 
@@ -212,7 +218,7 @@ def test_an_interrupt_while_writing_releases_and_discards() -> None:
         return {Plan: PLAN, Write: KeyboardInterrupt()}.get(type(effect))
 
     with pytest.raises(KeyboardInterrupt):
-        drive(commit(Limits()), answer)
+        drive(commit(TryLimits()), answer)
     assert asked[-2:] == ["Discard", "Release"]
 
 
@@ -224,7 +230,7 @@ def test_an_interrupt_during_the_swap_releases_and_keeps_every_file() -> None:
         return {Plan: PLAN, Swap: KeyboardInterrupt()}.get(type(effect))
 
     with pytest.raises(KeyboardInterrupt):
-        drive(commit(Limits()), answer)
+        drive(commit(TryLimits()), answer)
     assert asked[-1] == "Release"
     assert "Discard" not in asked
 
@@ -250,7 +256,7 @@ def test_a_lost_reply_with_the_pointer_on_our_base_repeats_the_identical_swap() 
                 return Where.STILL_BASE
         return None
 
-    assert drive(commit(Limits()), answer).status is CommitStatus.SUCCESS
+    assert drive(commit(TryLimits()), answer).status is CommitStatus.SUCCESS
     assert seen == [PLAN, PLAN]
 
 
@@ -279,7 +285,7 @@ def test_a_lost_reply_that_the_log_disproves_is_tried_again_on_the_new_head() ->
 
 @pytest.mark.parametrize("where", [Where.UNDECIDED, Where.STILL_BASE])
 def test_what_cannot_be_found_out_is_unknown_and_keeps_every_file(where: Where) -> None:
-    verdict, asked = run({Plan: [PLAN], Swap: [SwapResult.LOST_REPLY], Locate: [where]}, Limits(status_checks=4))
+    verdict, asked = run({Plan: [PLAN], Swap: [SwapResult.LOST_REPLY], Locate: [where]}, TryLimits(status_checks=4))
     assert verdict.status is CommitStatus.UNKNOWN
     assert "Discard" not in asked
     assert asked.count("Pause") == 4
@@ -293,7 +299,7 @@ def test_a_repeated_swap_that_is_refused_does_not_disprove_the_first_one() -> No
             Swap: [SwapResult.LOST_REPLY, PermissionError("read-only")],
             Locate: [Where.STILL_BASE],
         },
-        Limits(status_checks=2),
+        TryLimits(status_checks=2),
     )
     assert verdict.status is CommitStatus.UNKNOWN
     assert "Discard" not in asked
@@ -301,14 +307,14 @@ def test_a_repeated_swap_that_is_refused_does_not_disprove_the_first_one() -> No
 
 def test_a_stale_attempt_is_planned_again_without_the_latch_and_at_last_under_it() -> None:
     verdict, asked = run(
-        {Plan: [NeedsReplan(reason="moved")] * 3 + [PLAN], Swap: [SwapResult.SWAPPED]}, Limits(replans_outside=2)
+        {Plan: [NeedsReplan(reason="moved")] * 3 + [PLAN], Swap: [SwapResult.SWAPPED]}, TryLimits(replans_outside=2)
     )
     assert verdict.status is CommitStatus.SUCCESS
-    round_outside = ["Acquire", "Retract", "Plan", "Release", "Replan"]
+    round_outside = ["AcquireLatch", "Retract", "Plan", "Release", "Replan"]
     assert asked == [
         *round_outside,
         *round_outside,
-        "Acquire",
+        "AcquireLatch",
         "Retract",
         "Plan",
         "Replan",
@@ -325,19 +331,19 @@ def test_a_stale_attempt_is_planned_again_without_the_latch_and_at_last_under_it
 def test_a_refusal_publishes_nothing() -> None:
     verdict, asked = run({Plan: [Refusal(reason="the table was dropped")]})
     assert (verdict.status, verdict.cause) == (CommitStatus.FAILURE, Cause.CONFLICT)
-    assert asked == ["Acquire", "Retract", "Plan", "Release"]
+    assert asked == ["AcquireLatch", "Retract", "Plan", "Release"]
 
 
 def test_a_request_that_had_landed_is_answered_and_not_repeated() -> None:
     verdict, asked = run({Plan: [Answered(payload="v2")]})
     assert verdict.status is CommitStatus.SUCCESS
     assert verdict.answered == Answered(payload="v2")
-    assert asked == ["Acquire", "Retract", "Plan", "Release"]
+    assert asked == ["AcquireLatch", "Retract", "Plan", "Release"]
 
 
 def test_every_effect_is_known_to_this_file() -> None:
     known = {
-        Acquire,
+        AcquireLatch,
         Plan,
         Replan,
         Write,
@@ -362,10 +368,10 @@ def test_a_latch_that_the_table_does_not_ask_for_is_given_back_and_the_right_one
     wrong = WrongLatch(reason="the table is in phase both")
     verdict, asked = run({Plan: [wrong, PLAN], Swap: [SwapResult.SWAPPED]})
     assert verdict.status is CommitStatus.SUCCESS
-    turn = ["Acquire", "Retract", "Plan", "Release"]
+    turn = ["AcquireLatch", "Retract", "Plan", "Release"]
     assert asked == [
         *turn,
-        "Acquire",
+        "AcquireLatch",
         "Retract",
         "Plan",
         "Gather",
@@ -399,9 +405,9 @@ def test_offers_that_were_taken_with_the_wrong_latch_go_back_to_their_owners() -
 
 
 def test_a_table_that_asks_for_another_latch_each_time_is_given_up_and_nothing_was_swapped() -> None:
-    verdict, asked = run({Plan: [WrongLatch(reason="both")]}, Limits(phases=3))
+    verdict, asked = run({Plan: [WrongLatch(reason="both")]}, TryLimits(phases=3))
     assert (verdict.status, verdict.cause, verdict.tries) == (CommitStatus.FAILURE, Cause.PHASE, 0)
-    assert asked.count("Acquire") == asked.count("Release") == 4
+    assert asked.count("AcquireLatch") == asked.count("Release") == 4
     assert "Swap" not in asked
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from commit_coord.catalog.metastore.declarations import LOCK_ENABLED, prepare_properties
 from commit_coord.catalog.metastore.hive_table import folder_refused, value_refused
-from commit_coord.catalog.metastore.protection import Beside, Protection
+from commit_coord.catalog.metastore.protection import Protection, WriterRelation
 from commit_coord.errors import ConfigError
 from commit_coord.hms.probe import CompareAndSet
 from commit_coord.model import Generation, LockEntry, LockMode, LockScope, LockState, Owner, Resource
@@ -76,17 +76,17 @@ GUARD = LockEntry(
 @pytest.mark.parametrize(
     "properties, honoured, guard, lock_only, java",
     [
-        (hms(), True, None, Beside.TAKE_TURNS, Beside.TAKE_TURNS),
-        (hms(**TOLD), True, None, Beside.TAKE_TURNS, Beside.COMPARE),
-        (hms(**TOLD), False, None, Beside.TAKE_TURNS, Beside.OVERWRITE),
-        (zookeeper(), True, GUARD, Beside.KEPT_OUT, Beside.COMPARE),
-        (zookeeper(), True, None, Beside.OVERWRITE, Beside.COMPARE),
-        ({LOCK_IMPL: "zookeeper"}, False, None, Beside.TAKE_TURNS, Beside.TAKE_TURNS),
-        ({LOCK_IMPL: "zookeeper"}, True, GUARD, Beside.KEPT_OUT, Beside.KEPT_OUT),
+        (hms(), True, None, WriterRelation.TAKE_TURNS, WriterRelation.TAKE_TURNS),
+        (hms(**TOLD), True, None, WriterRelation.TAKE_TURNS, WriterRelation.COMPARE),
+        (hms(**TOLD), False, None, WriterRelation.TAKE_TURNS, WriterRelation.OVERWRITE),
+        (zookeeper(), True, GUARD, WriterRelation.KEPT_OUT, WriterRelation.COMPARE),
+        (zookeeper(), True, None, WriterRelation.OVERWRITE, WriterRelation.COMPARE),
+        ({LOCK_IMPL: "zookeeper"}, False, None, WriterRelation.TAKE_TURNS, WriterRelation.TAKE_TURNS),
+        ({LOCK_IMPL: "zookeeper"}, True, GUARD, WriterRelation.KEPT_OUT, WriterRelation.KEPT_OUT),
     ],
 )
 def test_what_protects_a_table_follows_from_what_stands_in_it(
-    properties: dict[str, str], honoured: bool, guard: LockEntry | None, lock_only: Beside, java: Beside
+    properties: dict[str, str], honoured: bool, guard: LockEntry | None, lock_only: WriterRelation, java: WriterRelation
 ) -> None:
     found = Protection(
         table="db.t",

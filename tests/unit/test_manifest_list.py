@@ -138,7 +138,7 @@ def test_a_manifest_survives_json() -> None:
 
 
 def test_a_writer_grows_the_list_that_it_wrote_without_reading_it_again(tmp_path: Path) -> None:
-    known = manifest_list.Written()
+    known = manifest_list.RecentLists()
     head, _ = grow(tmp_path, None, 1, known=known)
     head, _ = grow(tmp_path, head, 2, known=known)
     for number in range(3, 101):
@@ -148,7 +148,7 @@ def test_a_writer_grows_the_list_that_it_wrote_without_reading_it_again(tmp_path
 
 
 def test_a_list_that_is_large_or_was_written_long_ago_is_read_again(tmp_path: Path) -> None:
-    known = manifest_list.Written()
+    known = manifest_list.RecentLists()
     heads = []
     for number in range(1, 12):
         (tmp_path / f"{number}").mkdir()

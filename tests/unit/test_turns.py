@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from commit_coord.protocol.turns import Stage, Ticket, Turns
+from commit_coord.protocol.turns import CommitTurn, Stage, Turns
 
 A, B, C = (frozenset({number}) for number in (1, 2, 3))
 NOBODY: frozenset[int] = frozenset()
@@ -17,18 +17,18 @@ def _turns(*, reserve_s: float = 2, wait_s: float = 20, most_waiting: int = 16) 
     return Turns(reserve_s=reserve_s, wait_s=wait_s, most_waiting=most_waiting)
 
 
-def _stages(*tickets: Ticket) -> list[Stage]:
+def _stages(*tickets: CommitTurn) -> list[Stage]:
     return [ticket.stage for ticket in tickets]
 
 
-def _refused(turns: Turns, writer: frozenset[int], now: float = 0) -> Ticket:
+def _refused(turns: Turns, writer: frozenset[int], now: float = 0) -> CommitTurn:
     ticket = turns.enter([T], writer, now)
     assert ticket.stage is Stage.RUNNING
     turns.refuse(ticket, now)
     return ticket
 
 
-def _refused_in(turns: Turns, tables: list[tuple[str, str]], writer: frozenset[int], now: float = 0) -> Ticket:
+def _refused_in(turns: Turns, tables: list[tuple[str, str]], writer: frozenset[int], now: float = 0) -> CommitTurn:
     ticket = turns.enter(tables, writer, now)
     assert ticket.stage is Stage.RUNNING
     turns.refuse(ticket, now)
@@ -223,7 +223,7 @@ def test_nobody_overtakes_a_commit_to_several_tables_in_one_of_them() -> None:
 def test_whatever_clients_do_nobody_waits_for_ever_and_one_turn_is_used_at_a_time(seed: int) -> None:
     chance, now = random.Random(seed), 0.0
     turns = _turns(most_waiting=chance.choice([0, 1, 4]), wait_s=6)
-    tickets: dict[Ticket, float] = {}
+    tickets: dict[CommitTurn, float] = {}
     for _ in range(400):
         now += chance.choice([0, 0.1, 0.5, 3])
         turns.advance(now)

@@ -9,11 +9,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from commit_coord.errors import ConfigError
-from commit_coord.locks.zookeeper.access import ALL, Access, Right
+from commit_coord.locks.zookeeper.access import ALL, EnsembleAccess, Right
 from commit_coord.locks.zookeeper.layout import (
-    Layout,
     LockData,
     LockNode,
+    NodeLayout,
     RequestData,
     chunks,
     escape,
@@ -28,7 +28,7 @@ from commit_coord.model import JournalEntry, LockMode, LockRequest, LockScope, O
 
 S, X = LockMode.SHARED, LockMode.EXCLUSIVE
 OPERATION, COMMIT = LockScope.OPERATION, LockScope.COMMIT
-HIVE = Layout("hive_zookeeper_namespace", "")
+HIVE = NodeLayout("hive_zookeeper_namespace", "")
 OWNER = Owner(user="ann", host="db1", pid=7, application="etl", statement="INSERT INTO t SELECT ':'", process="p")
 NO_PATH = re.compile("[\x00-\x1f/\x7f-\x9f\ud800-\uf8ff\ufff0-\U0010ffff]")
 
@@ -54,7 +54,7 @@ def test_latches_lie_out_of_hives_sight() -> None:
 
 def test_catalogs_of_their_own_do_not_see_each_other() -> None:
     """Nor can one be taken for a database of another one."""
-    roots = [Layout("hive", space).root(scope) for space in ("", "a", "b", "a/b", "é") for scope in LockScope]
+    roots = [NodeLayout("hive", space).root(scope) for space in ("", "a", "b", "a/b", "é") for scope in LockScope]
     assert len(set(roots)) == len(roots)
     for root in roots:
         assert not [other for other in roots if other.startswith(f"{root}/")]
@@ -200,21 +200,21 @@ def test_a_small_request_is_not_cut() -> None:
 
 
 def test_servers_get_the_port_that_they_do_not_name() -> None:
-    assert Access(hosts="a, b:2182,[::1]/c/d/", client_port=2999).addresses == "a:2999,b:2182,[::1]:2999/c/d"
+    assert EnsembleAccess(hosts="a, b:2182,[::1]/c/d/", client_port=2999).addresses == "a:2999,b:2182,[::1]:2999/c/d"
 
 
 @pytest.mark.parametrize("hosts", ["", ",", "a,,b", "zk://a:2181", "sqlite:///x.db", "a:port", "a b:2181"])
 def test_a_wrong_connect_string_is_refused_at_once(hosts: str) -> None:
     with pytest.raises(ConfigError, match=r"lock\.uri"):
-        Access(hosts=hosts)
+        EnsembleAccess(hosts=hosts)
 
 
 def test_nodes_are_open_only_where_nobody_says_who_he_is() -> None:
-    assert Access(hosts="a").rights == [Right("world", "anyone", ALL)]
-    assert Access(hosts="a", auth="digest", user="u", password="p").rights == [Right("auth", "", ALL)]
-    both = Access(hosts="a", auth="digest", user="u", password="p", acl="sasl:etl:cdrwa, digest:v:h=:r")
+    assert EnsembleAccess(hosts="a").rights == [Right("world", "anyone", ALL)]
+    assert EnsembleAccess(hosts="a", auth="digest", user="u", password="p").rights == [Right("auth", "", ALL)]
+    both = EnsembleAccess(hosts="a", auth="digest", user="u", password="p", acl="sasl:etl:cdrwa, digest:v:h=:r")
     assert both.rights == [Right("auth", "", ALL), Right("sasl", "etl", ALL), Right("digest", "v:h=", 1)]
-    assert Access(hosts="a", acl="ip:10.0.0.0/8:cdrwa").rights == [Right("ip", "10.0.0.0/8", ALL)]
+    assert EnsembleAccess(hosts="a", acl="ip:10.0.0.0/8:cdrwa").rights == [Right("ip", "10.0.0.0/8", ALL)]
 
 
 @pytest.mark.parametrize(
@@ -229,4 +229,4 @@ def test_nodes_are_open_only_where_nobody_says_who_he_is() -> None:
 )
 def test_access_that_can_not_work_is_refused(settings: dict[str, str], key: str) -> None:
     with pytest.raises(ConfigError, match=key):
-        Access(hosts="a", **settings)  # type: ignore[arg-type]
+        EnsembleAccess(hosts="a", **settings)  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ import pytest
 from kazoo.exceptions import AuthFailedError
 
 from commit_coord.errors import LockServiceUnavailable
-from commit_coord.locks.zookeeper.access import Access
+from commit_coord.locks.zookeeper.access import EnsembleAccess
 from commit_coord.locks.zookeeper.refusals import Refusals
 
 
@@ -19,8 +19,8 @@ from commit_coord.locks.zookeeper.refusals import Refusals
 def test_a_refused_login_names_what_the_servers_accept_for_this_way_to_log_in(
     monkeypatch: pytest.MonkeyPatch, auth: str, accepted: str
 ) -> None:
-    monkeypatch.setattr(Access, "_check_sasl", lambda _: None)  # the package of Kerberos is not installed
-    refusals = Refusals(Access(hosts="localhost:1", auth=auth, user="ann", password="x"))
+    monkeypatch.setattr(EnsembleAccess, "_check_sasl", lambda _: None)  # the package of Kerberos is not installed
+    refusals = Refusals(EnsembleAccess(hosts="localhost:1", auth=auth, user="ann", password="x"))
     client = SimpleNamespace(logger=SimpleNamespace(last=""))
     with pytest.raises(LockServiceUnavailable, match="authentication failed") as error, refusals.translated(client):
         raise AuthFailedError("refused")

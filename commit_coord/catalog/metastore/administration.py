@@ -19,7 +19,7 @@ from commit_coord.clock import Clock
 from commit_coord.errors import CommitStateUnknown
 from commit_coord.hms.calls import FailedOver
 from commit_coord.hms.client import MetastoreClient
-from commit_coord.hms.connection import InvalidOperation, LostReply, MetaError, NoSuchObject, ServerFailed
+from commit_coord.hms.connection import InvalidOperation, LostReply, MetaError, MetastoreServerFailed, NoSuchObject
 from commit_coord.hms.probe import CompareAndSet
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.interrupts import to_its_end
@@ -129,7 +129,7 @@ class Administration:
                 database, name = old
                 send = partial(self._client.alter_table, database, name, found, expected=expected, server=able.server)
                 send() if expected is not None else to_its_end(send)
-            except (FailedOver, MetaError, InvalidOperation, NoSuchObject, ServerFailed, LostReply) as error:
+            except (FailedOver, MetaError, InvalidOperation, NoSuchObject, MetastoreServerFailed, LostReply) as error:
                 if new[0] not in self._client.get_all_databases():
                     raise NoSuchNamespaceError(f"Namespace does not exist: {new[0]}") from error
                 if self._pointers.location(new) == location:

@@ -24,10 +24,10 @@ from commit_coord.protocol.migration import LOCK_IMPL, Phase
 logger = logging.getLogger(__name__)
 
 
-class StandingGuards(Protocol):
+class GuardKeeper(Protocol):
     """The guards themselves: :class:`~commit_coord.locks.hms.guard.HmsGuards`."""
 
-    def stand(self, table: Identifier, *, deadline: float) -> None:
+    def place(self, table: Identifier, *, deadline: float) -> None:
         """Return when *table* is guarded."""
         ...
 
@@ -92,7 +92,7 @@ class Guards:
     """Sets and removes the guards of one metastore's tables.
 
     Args:
-        standing: The guards; None where tables are not guarded.
+        keeper: Sets and extends the guards; None where tables are not guarded.
         impl: Tables are guarded that declare this lock manager.
         metadata: Reads the tables' metadata.
         common_lock: The lock for which a guard waits.
@@ -103,7 +103,7 @@ class Guards:
 
     def __init__(
         self,
-        standing: StandingGuards | None,
+        keeper: GuardKeeper | None,
         *,
         impl: str,
         metadata: MetadataReader,
@@ -112,21 +112,21 @@ class Guards:
         clock: Clock,
         acquire_timeout_ms: int,
     ) -> None:
-        self.standing = standing
+        self.keeper = keeper
         self._impl, self._metadata, self._common_lock, self._servers = impl, metadata, common_lock, servers
         self._clock, self._timeout = clock, acquire_timeout_ms / 1000
 
-    def stand(self, table: Identifier) -> None:
+    def place(self, table: Identifier) -> None:
         """Guard *table*, whose writers lock elsewhere. Of a table that moves, call it under ZooKeeper's latch.
 
         Raises:
             LockError: A writer kept the metastore's lock for longer than ``lock.acquire-timeout-ms``, or there are
                 no locks.
         """
-        if self.standing is not None:
-            self.standing.stand(table, deadline=self._clock.now() + self._timeout)
+        if self.keeper is not None:
+            self.keeper.place(table, deadline=self._clock.now() + self._timeout)
 
-    def stand_for_swap(self, table: Identifier, location: str, base: str | None = None) -> None:
+    def place_for_swap(self, table: Identifier, location: str, base: str | None = None) -> None:
         """See to it that *table* is guarded, if what is, or is about to be, published says that it has to be.
 
         Args:
@@ -135,44 +135,44 @@ class Guards:
             base: What is; None of a new table.
 
         Raises:
-            LockError: As :meth:`stand`.
+            LockError: As :meth:`place`.
         """
-        if self.standing is None or self._impl not in (
+        if self.keeper is None or self._impl not in (
             declared_at(self._metadata, location),
             declared_at(self._metadata, base) if base is not None else None,
         ):
             return
         if self._common_lock.held(table) is not None:
             return  # We hold the lock for which the guard would wait, so nobody else does: the phase is being changed.
-        self.stand(table)
+        self.place(table)
 
-    def stand_for_new(self, table: Identifier, location: str) -> None:
+    def place_for_new(self, table: Identifier, location: str) -> None:
         """Guard a table that has this name from now on; if that fails, its next commit does it.
 
         It raises nothing: the table is there, and an error would say that it is not.
         """
-        if self.standing is None:
+        if self.keeper is None:
             return
         try:
             if self._servers.compare_and_set():
-                self.stand_for_swap(table, location)
+                self.place_for_swap(table, location)
         except Exception:
             logger.warning("%s could not be guarded; its next commit tries again", table_name(table), exc_info=True)
 
     def remove(self, table: Identifier) -> None:
         """Remove the guards of *table*; if that fails, they are listed with the locks."""
-        if self.standing is not None:
+        if self.keeper is not None:
             try:
-                self.standing.remove(table)
+                self.keeper.remove(table)
             except LockServiceUnavailable:
                 logger.warning("the guard of %s could not be removed; `commit-coord locks` shows it", table_name(table))
 
     def look_again(self, table: Resource) -> None:
         """Look for the guard of *table* again before the next swap: its phase has changed."""
-        if self.standing is not None:
-            self.standing.forget(table.path)
+        if self.keeper is not None:
+            self.keeper.forget(table.path)
 
-    def sweep(self, table: Resource) -> bool:
+    def remove_unneeded(self, table: Resource) -> bool:
         """Remove the guards of *table*, unless it declares a lock manager between which and ours it does not move.
 
         Returns:
@@ -186,8 +186,8 @@ class Guards:
 
     def close(self) -> None:
         """Extend the guards no more. They stay."""
-        if self.standing is not None:
-            self.standing.close()
+        if self.keeper is not None:
+            self.keeper.close()
 
 
 class GuardLocks:

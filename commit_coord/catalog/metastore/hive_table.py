@@ -192,9 +192,9 @@ def storage_descriptor(found: Any, metadata: TableMetadata, *, hive2_compatible:
     elif engine is None and found is not None:
         made.inputFormat, made.outputFormat, made.serdeInfo = found.inputFormat, found.outputFormat, found.serdeInfo
     made.serdeInfo.serializationLib = metadata.properties.get(SERDE_LIB, made.serdeInfo.serializationLib)
-    said = {key: value for key, value in metadata.properties.items() if key.startswith(SERDE_PROPERTY)}
-    if said:
-        named = {key.removeprefix(SERDE_PROPERTY): value for key, value in said.items()}
+    stated = {key: value for key, value in metadata.properties.items() if key.startswith(SERDE_PROPERTY)}
+    if stated:
+        named = {key.removeprefix(SERDE_PROPERTY): value for key, value in stated.items()}
         made.serdeInfo.parameters = {**(made.serdeInfo.parameters or {}), **named}
     return made
 

@@ -70,10 +70,10 @@ class MetastoreLocks:
         self.manager = self._open()
 
     @property
-    def beside(self) -> HmsLockManager | None:
+    def guard_manager(self) -> HmsLockManager | None:
         """The metastore's locks where tables are guarded there, and locked elsewhere alone; else None."""
-        is_beside = self.guards.standing is not None and self.common_lock.own is None
-        return self.common_lock.manager if is_beside else None
+        is_guarded = self.guards.keeper is not None and self.common_lock.own is None
+        return self.common_lock.manager if is_guarded else None
 
     def _open(self) -> HandoverLockManager:
         impl = self._settings.lock_impl
@@ -123,7 +123,7 @@ class MetastoreLocks:
         )
         guarded = GuardedTables(self._pointers, self._metadata, impl)
         self.guards = Guards(
-            self._standing_guards(guarded, impl),
+            self._guard_keeper(guarded, impl),
             impl=impl,
             metadata=self._metadata,
             common_lock=self.common_lock,
@@ -133,7 +133,7 @@ class MetastoreLocks:
         )
         self.guard_locks = GuardLocks(self.common_lock, guarded)
 
-    def _standing_guards(self, tables: GuardedTables, impl: str) -> HmsGuards | None:
+    def _guard_keeper(self, tables: GuardedTables, impl: str) -> HmsGuards | None:
         """Return the guards of tables that declare *impl*; None where none are needed, or wanted."""
         settings = self._settings
         if not settings.hive_guard or settings.lock_impl in (*COMMON_LOCK, NoneLockManager.name):
@@ -154,7 +154,7 @@ class MetastoreLocks:
         )
 
     def close(self) -> None:
-        """Extend the guards no more, and close the lock manager that was opened beside the catalog's own, if any."""
+        """Extend the guards no more, and close the second lock manager, if one was opened."""
         try:
             self.guards.close()
         finally:

@@ -1,4 +1,4 @@
-"""Stores the files of offers beside the files of the tables."""
+"""Stores the files of offers next to the files of the tables."""
 
 from __future__ import annotations
 

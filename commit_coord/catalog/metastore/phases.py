@@ -47,10 +47,10 @@ class Phases:
     def of_new(self, database: str) -> Phase:
         """Return the phase of tables that are made in *database*."""
         try:
-            said = (self._client.get_database(database).parameters or {}).get(LOCK_PHASE, "")
+            phase = (self._client.get_database(database).parameters or {}).get(LOCK_PHASE, "")
         except NoSuchObject:
             return Phase.HMS
-        return Phase(said) if said else Phase.HMS
+        return Phase(phase) if phase else Phase.HMS
 
 
 class PhaseChanges:

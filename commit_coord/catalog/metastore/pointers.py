@@ -20,9 +20,9 @@ from commit_coord.hms.connection import (
     InvalidOperation,
     LostReply,
     MetaError,
+    MetastoreServerFailed,
     NoSuchObject,
     NotSent,
-    ServerFailed,
 )
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.interrupts import to_its_end
@@ -132,7 +132,7 @@ class Pointers:
                 raise
             except NoSuchObject as error:
                 raise NoSuchTableError(f"Table does not exist: {table_name(table)}") from error
-            except (MetaError, InvalidOperation, ServerFailed) as error:
+            except (MetaError, InvalidOperation, MetastoreServerFailed) as error:
                 if MODIFIED in str(error) or not self._is_still(table, base):
                     return SwapResult.LOST_REPLY
                 if _INCOMPATIBLE in str(error):
@@ -187,14 +187,14 @@ class Pointers:
                     if (seen := self.location(table)) == location:
                         return SwapResult.SWAPPED
                     return taken if seen is not None and not refusals else SwapResult.LOST_REPLY
-                except (MetastoreUnavailable, MetaError, ServerFailed):
+                except (MetastoreUnavailable, MetaError, MetastoreServerFailed):
                     logger.warning("the pointer of %s could not be read", table_name(table), exc_info=True)
                     return SwapResult.LOST_REPLY
             except InvalidObject as error:
                 if table[0] not in self._client.get_all_databases():
                     raise NoSuchNamespaceError(f"Namespace does not exist: {table[0]}") from error
                 raise
-            except (MetaError, ServerFailed) as error:
+            except (MetaError, MetastoreServerFailed) as error:
                 if not self._is_still(table, None):
                     return SwapResult.LOST_REPLY
                 refusals.append(str(error))

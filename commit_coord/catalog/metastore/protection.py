@@ -12,7 +12,7 @@ from commit_coord.model import LockEntry
 from commit_coord.protocol.migration import LOCK_IMPL
 
 
-class Beside(StrEnum):
+class WriterRelation(StrEnum):
     """The relation between commit_coord writers and writers of another kind on a table."""
 
     TAKE_TURNS = "take turns"
@@ -49,17 +49,17 @@ class Protection:
         return self.properties.get(LOCK_IMPL)
 
     @property
-    def lock_only_writers(self) -> Beside:
+    def lock_only_writers(self) -> WriterRelation:
         """Writers that know nothing but the metastore's lock: PyIceberg's, and Java's by default."""
         if self.guard is not None:
-            return Beside.KEPT_OUT
+            return WriterRelation.KEPT_OUT
         if (self.declared or self.lock_impl) in COMMON_LOCK or self.compare_and_set is not CompareAndSet.HONOURED:
-            return Beside.TAKE_TURNS
-        return Beside.OVERWRITE
+            return WriterRelation.TAKE_TURNS
+        return WriterRelation.OVERWRITE
 
     @property
-    def java_writers(self) -> Beside:
+    def java_writers(self) -> WriterRelation:
         """Java's writers, which do as the table tells them."""
         if self.properties.get(LOCK_ENABLED, "true").lower() != "false":
             return self.lock_only_writers
-        return Beside.COMPARE if self.compare_and_set is CompareAndSet.HONOURED else Beside.OVERWRITE
+        return WriterRelation.COMPARE if self.compare_and_set is CompareAndSet.HONOURED else WriterRelation.OVERWRITE

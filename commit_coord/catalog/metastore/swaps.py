@@ -73,7 +73,7 @@ class Swaps:
             able = self._servers.capabilities()
             try:
                 if able.compare_and_set is CompareAndSet.HONOURED:
-                    self._guards.stand_for_swap(table, location, base)
+                    self._guards.place_for_swap(table, location, base)
                     result = self._compare_and_set(table, base, location, able.server)
                 else:
                     result = self._check_and_set(table, base, location, able.server)

@@ -56,7 +56,7 @@ class MetastoreTables(HiveCatalog):
         location = hive_table.parameters[METADATA_LOCATION]
         self.administration.create(hive_table, location)
         self._keep_metadata()
-        self.guards.stand_for_new((hive_table.dbName, hive_table.tableName), location)
+        self.guards.place_for_new((hive_table.dbName, hive_table.tableName), location)
 
     def rename_table(self, from_identifier: str | Identifier, to_identifier: str | Identifier) -> Table:
         """Rename the table as it is at this moment: with a commit that nobody latched, too."""
@@ -65,7 +65,7 @@ class MetastoreTables(HiveCatalog):
         self.administration.rename(old, new)
         self._forget(old)
         table = self.load_table(new)
-        self.guards.stand_for_new(new, table.metadata_location)
+        self.guards.place_for_new(new, table.metadata_location)
         return table
 
     def drop_table(self, identifier: str | Identifier) -> None:

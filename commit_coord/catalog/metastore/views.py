@@ -44,7 +44,7 @@ from commit_coord.protocol.commit import SwapResult
 
 logger = logging.getLogger(__name__)
 
-View = tuple[str, ...]
+ViewName = tuple[str, ...]
 
 _TRIES = 10
 """How often a change is sent if the client fails over to another server, or if the reply is lost."""
@@ -53,7 +53,7 @@ _TRIES = 10
 class ViewPointers(Pointers):
     """The pointers of views. Only Iceberg's views have one."""
 
-    def find(self, table: View) -> Any:
+    def find(self, table: ViewName) -> Any:
         """Return the metastore's view, None if it does not exist."""
         database, name = table
         try:
@@ -100,20 +100,20 @@ class MetastoreViews:
         self._administration, self._common_lock = administration, common_lock
         self._format, self._read, self._clock = table_format, read, clock
 
-    def find(self, view: View) -> ViewPointer | None:
+    def find(self, view: ViewName) -> ViewPointer | None:
         """Return the pointer of *view* now, None if the view does not exist."""
         found = self._pointers.find(view)
         if found is None:
             return None
         return ViewPointer(found.parameters[METADATA_LOCATION], found.parameters.get(PREVIOUS_METADATA_LOCATION))
 
-    def names(self, namespace: View) -> list[View]:
+    def names(self, namespace: ViewName) -> list[ViewName]:
         """Return the views of a database."""
         (database,) = namespace
         tables = self._client.get_table_objects_by_name(database, self._client.get_all_tables(database))
         return [(database, table.tableName) for table in tables if is_view(table)]
 
-    def swap(self, view: View, base: str | None, location: str, made: ViewMetadata) -> SwapResult:
+    def swap(self, view: ViewName, base: str | None, location: str, made: ViewMetadata) -> SwapResult:
         """Set the pointer of *view* from *base* to *location*, whose metadata is *made*; create a view without *base*.
 
         Raises:
@@ -132,7 +132,7 @@ class MetastoreViews:
         raise FailedOver("the metastores keep failing over", uris=self._client.addresses)
 
     def _swap(
-        self, view: View, base: str, location: str, made: ViewMetadata, server: str, able: CompareAndSet
+        self, view: ViewName, base: str, location: str, made: ViewMetadata, server: str, able: CompareAndSet
     ) -> SwapResult:
         with self._common_lock.of(view) as lease:
             lease.ensure_active(0)
@@ -156,7 +156,7 @@ class MetastoreViews:
                 logger.warning("the outcome of a swap of %s could not be checked", table_name(view), exc_info=True)
             return SwapResult.LOST_REPLY
 
-    def _new(self, view: View, location: str, made: ViewMetadata) -> HiveTable:
+    def _new(self, view: ViewName, location: str, made: ViewMetadata) -> HiveTable:
         database, name = view
         now_s = self._clock.wall_ms() // 1000
         new = HiveTable(
@@ -186,7 +186,7 @@ class MetastoreViews:
         table.parameters = parameters
         table.viewOriginalText = table.viewExpandedText = _query_for_hive(made)
 
-    def drop(self, view: View) -> None:
+    def drop(self, view: ViewName) -> None:
         """Remove *view* from the metastore.
 
         Raises:
@@ -212,7 +212,7 @@ class MetastoreViews:
             "it is not known whether the view was dropped; check whether it still exists", table=table_name(view)
         )
 
-    def rename(self, view: View, to: View) -> None:
+    def rename(self, view: ViewName, to: ViewName) -> None:
         """Give *view* the name *to*.
 
         Raises:

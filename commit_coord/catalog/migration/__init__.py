@@ -1,6 +1,6 @@
 """Moves tables of a metastore from its locks to ZooKeeper, and back: what ``commit-coord migrate`` does.
 
-Nothing is kept beside the tables: each says itself in which phase it is. So an operator may be killed at any
+Nothing is stored outside the tables: each says itself in which phase it is. So an operator may be killed at any
 step, and the next one goes on from there. Two at a time do no harm: a change of phase is a commit that is
 refused when the phase is not what it was.
 

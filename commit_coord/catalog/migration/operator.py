@@ -16,7 +16,7 @@ from commit_coord.catalog.metastore.declarations import LOCK_ENABLED
 from commit_coord.catalog.metastore.hive_table import TABLE_TYPE
 from commit_coord.catalog.metastore.phases import OperationsHold
 from commit_coord.catalog.migration.results import Moved, Outcome, TableStatus, Verified
-from commit_coord.catalog.migration.sightings import Seen, Sighting, committed, watch
+from commit_coord.catalog.migration.sightings import SeenWriters, Sighting, committed, watch
 from commit_coord.errors import (
     CommitConflict,
     CommitCoordError,
@@ -39,7 +39,7 @@ _TOGETHER = 4
 """Tables that are moved at one time."""
 
 _TRIES = 5
-"""Times that a step is begun anew, because somebody else has changed the phase meanwhile."""
+"""Times that a step is begun anew, because another operator has changed the phase meanwhile."""
 
 
 class Migration:
@@ -97,7 +97,7 @@ class Migration:
 
     # Look.
 
-    def watch(self, seconds: float) -> Seen:
+    def watch(self, seconds: float) -> SeenWriters:
         """Watch the metastore's locks for *seconds*."""
         return watch(
             self._catalog.metastore,
@@ -107,11 +107,11 @@ class Migration:
             own=self._locks.hms.client,
         )
 
-    def status(self, table: Identifier, seen: Seen, *, window_s: float) -> TableStatus:
+    def status(self, table: Identifier, seen: SeenWriters, *, window_s: float) -> TableStatus:
         """Return the status of *table*, with who committed to it in the last *window_s* seconds."""
         return self._status(table, seen, self._locks.writers.all(), window_s)
 
-    def statuses(self, tables: Sequence[Identifier], seen: Seen, *, window_s: float) -> list[TableStatus]:
+    def statuses(self, tables: Sequence[Identifier], seen: SeenWriters, *, window_s: float) -> list[TableStatus]:
         """Return the status of each of *tables*; of one that can't be read, the reason."""
         registry = self._locks.writers.all()
         found = []
@@ -124,7 +124,7 @@ class Migration:
                 found.append(TableStatus(table=table_name(table), state=None, problem=_unreadable(error)))
         return found
 
-    def _status(self, table: Identifier, seen: Seen, registry: Sequence[Writer], window_s: float) -> TableStatus:
+    def _status(self, table: Identifier, seen: SeenWriters, registry: Sequence[Writer], window_s: float) -> TableStatus:
         name = table_name(table)
         since_ms = self._clock.wall_ms() - round(window_s * 1000)
         metadata, _ = self._catalog.coordinator.load(table)
@@ -184,7 +184,7 @@ class Migration:
         tables: Sequence[Identifier],
         target: Phase,
         *,
-        seen: Seen | None = None,
+        seen: SeenWriters | None = None,
         window_s: float = 0.0,
         force: bool = False,
         back: bool = True,
@@ -221,7 +221,7 @@ class Migration:
         table: Identifier,
         target: Phase,
         *,
-        seen: Seen | None = None,
+        seen: SeenWriters | None = None,
         window_s: float = 0.0,
         force: bool = False,
         back: bool = True,
@@ -314,14 +314,14 @@ class Migration:
         self._tell(table, state, phase, "done", self._why)
 
     def _see_to_guard(self, table: Identifier) -> None:
-        """Have the guard stand where the phase asks for it, and nowhere else."""
+        """Set the guard where the phase asks for it, and remove it elsewhere."""
         resource = Resource.table(table)
         deadline = self._clock.now() + self._locks.settings.acquire_timeout_ms / 1000
         with self._locks.sides.latched_in_zookeeper(resource, "guard", deadline=deadline):
             if self._state(table).phase is Phase.ZOOKEEPER:
-                self._catalog.guards.stand(table)
+                self._catalog.guards.place(table)
             elif any(entry.guard for entry in self._locks.hms.locks(resource, scope=LockScope.COMMIT)):
-                self._catalog.guards.sweep(resource)
+                self._catalog.guards.remove_unneeded(resource)
 
     def _tell(self, table: Identifier, state: State, phase: Phase, stage: str, why: str) -> None:
         self._catalog.tell_phase_change(

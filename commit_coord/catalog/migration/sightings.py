@@ -30,7 +30,7 @@ _JAVA_SUMMARY = "iceberg-version"
 """A key in the summary of snapshots from Java. Source: Iceberg Java ``EnvironmentContext``."""
 
 
-class Kind(StrEnum):
+class WriterKind(StrEnum):
     """The locks that a writer supports."""
 
     MIGRATING = "migrating"
@@ -45,7 +45,7 @@ class Kind(StrEnum):
     @property
     def holds_up(self) -> bool:
         """Whether a table with such a writer must not leave the metastore's locks."""
-        return self in (Kind.PINNED, Kind.LOCK_ONLY)
+        return self in (WriterKind.PINNED, WriterKind.LOCK_ONLY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,7 @@ class Sighting:
     """
 
     table: str
-    kind: Kind
+    kind: WriterKind
     who: str
     how: str
     times: int
@@ -79,7 +79,7 @@ class Sighting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class SeenWriters:
     """The writers that were seen in a period of time.
 
     Args:
@@ -106,7 +106,7 @@ def watch(
     *,
     seconds: float,
     own: str,
-) -> Seen:
+) -> SeenWriters:
     """List the metastore's locks for *seconds*, at least once, and return whose were seen.
 
     Args:
@@ -127,8 +127,8 @@ def watch(
             ids.add(listed.lock_id)
             if listed.part.type is not LockType.SHARED_READ and listed.part.db != hms_names.OPERATIONS:
                 table = f"{listed.part.db}.{listed.part.table}" if listed.part.table else listed.part.db
-                said = hms_names.Agent.parse(listed.agent)
-                key = table, _who(listed), said.client if said is not None else ""
+                agent = hms_names.Agent.parse(listed.agent)
+                key = table, _who(listed), agent.client if agent is not None else ""
                 found.setdefault(key, {})[listed.lock_id] = listed, now_ms
         if clock.now() - started >= seconds:
             break
@@ -137,11 +137,11 @@ def watch(
     sightings = []
     for (table, who, _), locks in found.items():
         listed, _ = next(iter(locks.values()))
-        said = hms_names.Agent.parse(listed.agent)
-        if said is not None and said.client == own:
+        agent = hms_names.Agent.parse(listed.agent)
+        if agent is not None and agent.client == own:
             continue
         last_ms = max(at_ms for _, at_ms in locks.values())
-        kind = _kind(listed, said, ready)
+        kind = _kind(listed, agent, ready)
         sightings.append(
             Sighting(
                 table=table.lower(),
@@ -153,7 +153,7 @@ def watch(
                 spelled=table if table != table.lower() else "",
             )
         )
-    return Seen(
+    return SeenWriters(
         sightings=sightings,
         seconds=clock.now() - started,
         locks=max(ids) - min(ids) + 1 if len(ids) > 1 else None,
@@ -162,15 +162,15 @@ def watch(
 
 def committed(metadata: TableMetadata, table: str, *, since_ms: int) -> list[Sighting]:
     """Return who, not of ours, added snapshots to *table* since *since_ms*."""
-    found: dict[tuple[Kind, str], list[int]] = {}
+    found: dict[tuple[WriterKind, str], list[int]] = {}
     for snapshot in reversed(metadata.snapshots):
         if snapshot.timestamp_ms < since_ms:
             break
-        said = snapshot.summary.additional_properties if snapshot.summary is not None else {}
-        if REQUEST_ID in said:
+        summary = snapshot.summary.additional_properties if snapshot.summary is not None else {}
+        if REQUEST_ID in summary:
             continue
-        kind = Kind.JAVA if _JAVA_SUMMARY in said else Kind.LOCK_ONLY
-        names = (said.get(key) for key in ("engine-name", "app-name", "spark.app.id", "app-id", _JAVA_SUMMARY))
+        kind = WriterKind.JAVA if _JAVA_SUMMARY in summary else WriterKind.LOCK_ONLY
+        names = (summary.get(key) for key in ("engine-name", "app-name", "spark.app.id", "app-id", _JAVA_SUMMARY))
         who = " ".join(name for name in names if name) or "a writer without a name"
         found.setdefault((kind, who), []).append(snapshot.timestamp_ms)
     return [
@@ -180,14 +180,14 @@ def committed(metadata: TableMetadata, table: str, *, since_ms: int) -> list[Sig
 
 
 def _who(listed: ListedLock) -> str:
-    said = hms_names.Agent.parse(listed.agent)
-    owner: Owner = hms_names.owner_of(listed, said)
-    if said is not None:
+    agent = hms_names.Agent.parse(listed.agent)
+    owner: Owner = hms_names.owner_of(listed, agent)
+    if agent is not None:
         return f"{owner.user}@{owner.host} pid {owner.pid} {owner.application}".rstrip()
     return f"{owner.user}@{owner.host}" + (" Java" if listed.agent.startswith(_JAVA_AGENT) else "")
 
 
-def _kind(listed: ListedLock, said: hms_names.Agent | None, ready: set[str]) -> Kind:
-    if said is not None:
-        return Kind.MIGRATING if said.client in ready else Kind.PINNED
-    return Kind.JAVA if listed.agent.startswith(_JAVA_AGENT) else Kind.LOCK_ONLY
+def _kind(listed: ListedLock, agent: hms_names.Agent | None, ready: set[str]) -> WriterKind:
+    if agent is not None:
+        return WriterKind.MIGRATING if agent.client in ready else WriterKind.PINNED
+    return WriterKind.JAVA if listed.agent.startswith(_JAVA_AGENT) else WriterKind.LOCK_ONLY

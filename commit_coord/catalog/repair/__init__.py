@@ -49,7 +49,7 @@ def find(coordinator: Coordinator, table: Identifier, since: Iterable[str] = ())
     Args:
         coordinator: Of its catalog.
         table: Which one.
-        since: Metadata files of commits that are known to be lost, beside what the lock service remembers.
+        since: Metadata files of commits that are known to be lost, in addition to what the lock service remembers.
 
     Raises:
         NoSuchTableError: There is none of that name.
@@ -112,8 +112,8 @@ def forget(
 
     Without *only*, the metadata files that its caller has seen, this could happen:
 
-    1. A finds that *m2* was lost, and asks somebody.   2. *m4* is overwritten, too: the note names both.
-    3. A is told to go on, and empties the note: nobody finds *m4* any more, and ``orphans`` deletes its files.
+    1. A finds that *m2* was lost, and asks its user.   2. *m4* is overwritten, too: the note names both.
+    3. The user confirms, and A empties the note: no client finds *m4* any more, and ``orphans`` deletes its files.
     """
     with coordinator.latch(table, statement="forget lost commits") as latch:
         if not latch.handover_note:

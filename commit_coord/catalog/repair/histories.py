@@ -215,9 +215,9 @@ class LostHistories:
 
     def _attempt(self, commit: LostCommit, after: TableMetadata, snapshot: Snapshot, content: Content) -> Attempt:
         assert snapshot.summary is not None
-        said = snapshot.summary.additional_properties
+        stated = snapshot.summary.additional_properties
         dropped = (REQUEST_ID, GENERATION)
-        summary = {key: value for key, value in said.items() if key not in dropped and not key.startswith("total-")}
+        summary = {key: value for key, value in stated.items() if key not in dropped and not key.startswith("total-")}
         return Attempt(
             request_id=_restoring_id(commit),
             joined=tuple(one for one in _request_ids(commit) if one != _restoring_id(commit)),

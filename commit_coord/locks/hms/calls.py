@@ -16,7 +16,7 @@ from contextlib import suppress
 from commit_coord.clock import Clock
 from commit_coord.errors import LockServiceUnavailable
 from commit_coord.hms.client import MetastoreClient
-from commit_coord.hms.connection import LostReply, NoSuchLock, ServerFailed
+from commit_coord.hms.connection import LostReply, MetastoreServerFailed, NoSuchLock
 from commit_coord.locks.base import BRIEFLY, LockSettings
 from commit_coord.locks.held import Held
 from commit_coord.locks.hms import names as hms_names
@@ -119,10 +119,10 @@ class LockCalls:
                                 sent = now
                             else:
                                 acquired = False  # It was silent for a lease: the next question gives it back.
-                except (LostReply, ServerFailed) as error:
+                except (LostReply, MetastoreServerFailed) as error:
                     # The server also fails when somebody frees the request between the two steps of its lock call,
                     # and does not say so. We then request again, and wait at the end of the queue.
-                    if isinstance(error, ServerFailed) and tries >= _FAILURES:
+                    if isinstance(error, MetastoreServerFailed) and tries >= _FAILURES:
                         raise
                     failed = self._clock.now()
                     self.orphaned_lock_requests[request.request_id] = request, failed + self._lease_seconds

@@ -1,4 +1,4 @@
-"""Guards: standing locks in a Hive Metastore for tables whose writers exclude each other elsewhere.
+"""Guards: permanent locks in a Hive Metastore for tables whose writers exclude each other elsewhere.
 
 Theory of operation
     A writer that knows nothing but the metastore's EXCLUSIVE lock carries no condition with its alter, so it overwrites
@@ -48,7 +48,7 @@ from functools import partial
 from commit_coord.clock import Clock
 from commit_coord.errors import LockServiceUnavailable, LockTimeout, MetastoreUnavailable
 from commit_coord.hms.client import MetastoreClient
-from commit_coord.hms.connection import LostReply, MetaError, NoSuchLock, ServerFailed, UnknownMethod
+from commit_coord.hms.connection import LostReply, MetaError, MetastoreServerFailed, NoSuchLock, UnknownMethod
 from commit_coord.hms.locks import ListedLock, LockPart, LockType
 from commit_coord.locks.base import BRIEFLY
 from commit_coord.locks.blockers import holder_facts
@@ -83,7 +83,7 @@ class HmsGuards:
     """The guards that this process extends.
 
     Args:
-        metastore: Where they stand.
+        metastore: Has their locks.
         statement: Shown to those who wait for them.
         interval_ms: A guard that was confirmed less than this time ago is not extended again.
         clock: Time and chance.
@@ -118,7 +118,7 @@ class HmsGuards:
         """None: it was lost, and is to be set again."""
         self.heartbeat = Heartbeat(self.beat, idle=self._interval, name="commit-coord-guards")
 
-    def stand(self, table: Identifier, *, deadline: float) -> None:
+    def place(self, table: Identifier, *, deadline: float) -> None:
         """Return when *table* is guarded. Costs nothing when that was confirmed a moment ago.
 
         Raises:
@@ -191,7 +191,7 @@ class HmsGuards:
                 check += 1
         finally:
             if mine is not None and mine != kept:
-                with suppress(MetastoreUnavailable, MetaError, ServerFailed):  # a second guard harms nobody
+                with suppress(MetastoreUnavailable, MetaError, MetastoreServerFailed):  # a second guard harms nobody
                     self._metastore.unlock(mine)
 
     def _free_dead(self, table: Identifier, heartbeats: HeartbeatLog) -> None:
@@ -253,11 +253,11 @@ class HmsGuards:
         facts: dict[str, object] = {}
         for one in self._metastore.show_locks(*table):
             if one.acquired and hms_names.conflict(_part(table), one.part):
-                said = hms_names.Agent.parse(one.agent)
+                agent = hms_names.Agent.parse(one.agent)
                 facts = holder_facts(
-                    hms_names.owner_of(one, said),
+                    hms_names.owner_of(one, agent),
                     one.acquired_ms or one.heartbeat_ms,
-                    said.request_id if said else f"hms-{one.lock_id}",
+                    agent.request_id if agent else f"hms-{one.lock_id}",
                 )
         return LockTimeout(
             "the deadline passed while the table's guard waited for a lock in the metastore",
@@ -328,8 +328,8 @@ def _part(table: Identifier) -> LockPart:
 
 
 def _is_guard(listed: ListedLock) -> bool:
-    said = hms_names.Agent.parse(listed.agent)
-    return said is not None and said.guard and listed.part.type is LockType.SHARED_READ
+    agent = hms_names.Agent.parse(listed.agent)
+    return agent is not None and agent.guard and listed.part.type is LockType.SHARED_READ
 
 
 @contextmanager
@@ -340,7 +340,7 @@ def _translated(table: Identifier) -> Iterator[None]:
         raise LockServiceUnavailable("the metastore can't be reached", table=".".join(table), cause=error) from error
     except NoSuchLock:
         raise
-    except (MetaError, ServerFailed, UnknownMethod) as error:
+    except (MetaError, MetastoreServerFailed, UnknownMethod) as error:
         raise LockServiceUnavailable(
             "the metastore refused a request for the guard lock, which blocks writers that take only the metastore's "
             "lock; if the metastore's database has no lock tables (HIVE_LOCKS, TXNS), create them with Hive's schema "

@@ -34,12 +34,12 @@ def is_over(
         answered: Likewise.
         host: Knows which processes have ended.
     """
-    said = hms_names.Agent.parse(listed.agent)
-    if said is None or said.lease_ms is None:
+    agent = hms_names.Agent.parse(listed.agent)
+    if agent is None or agent.lease_ms is None:
         return False
     heard = heartbeat_ms, failures
     before, seen = heartbeats.get(listed.lock_id, (None, answered))
     if before != heard:
         heartbeats[listed.lock_id] = heard, answered
         seen = answered
-    return asked - seen >= said.lease_ms / 1000 or host.is_dead(hms_names.owner_of(listed, said).process)
+    return asked - seen >= agent.lease_ms / 1000 or host.is_dead(hms_names.owner_of(listed, agent).process)

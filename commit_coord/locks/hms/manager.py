@@ -23,7 +23,7 @@ from commit_coord.locks.hms.queue import HmsQueue
 from commit_coord.locks.hms.requests import HmsTicket
 from commit_coord.locks.hms.service import HmsLeases
 from commit_coord.locks.hms.table import HmsLockTable
-from commit_coord.locks.hms.turns import Turns
+from commit_coord.locks.hms.turns import ThreadTurns
 from commit_coord.locks.hms.waits import ListedWaits
 from commit_coord.locks.keeping import Keeper, Retries, Tickets
 from commit_coord.locks.memory import MemoryLockManager
@@ -53,7 +53,7 @@ class HmsAcquirer:
         inner: Acquirer,
         metastore: MetastoreClient,
         calls: LockCalls,
-        turns: Turns,
+        turns: ThreadTurns,
         own: OwnOffers,
         clock: Clock,
     ) -> None:
@@ -164,7 +164,7 @@ class HmsLockManager(QueueLockManager[HmsQueue]):
                 host=host,
                 holder=holder,
             )
-            turns = Turns(queues)
+            turns = ThreadTurns(queues)
             own, others = OwnOffers(files, clock), OthersOffers(files, client)
             calls = LockCalls(client, tickets, held, settings, clock, threads)
             leases = HmsLeases(client, tickets, calls, settings, clock)

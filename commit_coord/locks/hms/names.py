@@ -4,8 +4,8 @@ The commit latch is what Java and PyIceberg take: EXCLUSIVE on (database, table)
 
 Operation locks are hidden from it, in a database that can't exist. HMS has a hierarchy of its own, in which a lock
 on a table matches every partition: S on a table would wait for X on one of its partitions, which Hive's rules (S on the
-table, X on the partition) let stand together. So each resource, of whatever level, becomes a *partition* of a table
-that nobody locks, and the parents that a request names in S do what Hive's hierarchy asks for:
+table, X on the partition) allow together. So each resource, of whatever level, becomes a *partition* of a table
+that no writer locks, and the parents that a request names in S do what Hive's hierarchy asks for:
 
     X on db/t/day=1, S on db/t   →   EXCLUSIVE on r=db~2ft~2fday~3d1, SHARED_READ on r=db~2ft
 
@@ -118,9 +118,9 @@ def user(owner: Owner) -> str:
     return _fitting(owner.user)
 
 
-def owner_of(listed: ListedLock, said: Agent | None) -> Owner:
+def owner_of(listed: ListedLock, agent: Agent | None) -> Owner:
     """Return the owner of *listed*."""
-    if said is None:
+    if agent is None:
         return Owner(user=listed.user, host=listed.host, pid=0, application=listed.agent)
     name, _, process = listed.host.removesuffix(f" {thread_of(listed)}").rpartition(" ")
     pid = process.split(":")[2] if process.count(":") == 3 else ""
@@ -128,8 +128,8 @@ def owner_of(listed: ListedLock, said: Agent | None) -> Owner:
         user=listed.user,
         host=name,
         pid=int(pid) if pid.isdigit() else 0,
-        application=said.application,
-        statement=said.statement,
+        application=agent.application,
+        statement=agent.statement,
         process="" if process.startswith("::") else process,
     )
 

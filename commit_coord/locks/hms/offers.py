@@ -20,7 +20,7 @@ A holder that comes late
     1. A takes the offer of B and stalls; its lease ends.   2. B is granted the latch. It finds the mark that A wrote.
     So it does not know whether A has published its attempt, and looks in the table.   3. A goes on, and swaps. That
     fails if B has swapped, because each swap compares.   4. A writes an outcome. B holds the latch and does not look at
-    it. If A removed B's lock instead, the next request would be granted the latch beside B.
+    it. If A removed B's lock instead, the next request would be granted the latch while B holds it.
 
     A writes an outcome only if its lease is still live. Else it could return an offer that another holder has taken:
     1. A looks for a mark on B's offer, finds none, and stalls; its lease ends.   2. C is granted the latch and takes
@@ -96,7 +96,7 @@ Found = bytes | Exception | None
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class TakenInRound:
     """An offer that was taken, and in which round."""
 
     offer: Offer
@@ -104,7 +104,7 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SeenOffers:
     """What a waiter sees in the files.
 
     Args:
@@ -167,11 +167,11 @@ class OwnOffers:
             return None
         return self._usual_wait
 
-    def look(self, request: LockRequest, before: str) -> Seen:
+    def look(self, request: LockRequest, before: str) -> SeenOffers:
         """Return what *request* sees; *before* is the request before it, "" if that is not known."""
         published = self._published.get(request.request_id)
         if published is None:
-            return Seen()
+            return SeenOffers()
         assert self._files is not None, "only a client with files publishes offers"
         own, began = request.request_id, self._clock.now()
         names = [_outcome(request, own, published.round), _next(request, own)]
@@ -184,7 +184,9 @@ class OwnOffers:
         if entry is not None:
             self._usual_wait = min(_LONGEST, self._usual_wait + (now - published.since - self._usual_wait) / 4)
             self._carried.add(request.table)
-        return Seen(entry=entry, is_next=isinstance(following, bytes), is_offered=bool(other) and other[0] is not None)
+        return SeenOffers(
+            entry=entry, is_next=isinstance(following, bytes), is_offered=bool(other) and other[0] is not None
+        )
 
     def granted(self, request: LockRequest) -> None:
         """Record that *request* was granted itself: no other holder published it."""
@@ -246,7 +248,7 @@ class OthersOffers:
     def __init__(self, files: OfferFiles | None, metastore: MetastoreClient) -> None:
         self._files, self._metastore = files, metastore
 
-    def take(self, ticket: HmsTicket, limit: int) -> list[Taken]:
+    def take(self, ticket: HmsTicket, limit: int) -> list[TakenInRound]:
         """Take the offers directly behind *ticket*, at most *limit*, as :meth:`HandoverLease.take`; may be repeated."""
         request, files = ticket.request, self._files
         if files is None or limit <= 0 or not _allowed(files, request):
@@ -256,7 +258,7 @@ class OthersOffers:
             return []  # Our latch was released by force, or another client believed that we are dead.
         # List each request once: it is in the queue twice for a while, if the reply to its first lock call was lost.
         waiting = list(dict.fromkeys(one.request_id for one in queue if one.lock_id > ticket.lock_id))[:limit]
-        own, marks, chosen = request.request_id.encode() + _END, dict[str, bytes](), list[Taken]()
+        own, marks, chosen = request.request_id.encode() + _END, dict[str, bytes](), list[TakenInRound]()
         for one, found in zip(waiting, files.read([_offer(request, one) for one in waiting]), strict=True):
             if (text := _text(found)) is None:
                 break  # It has no offer, or none yet. No later request may overtake it.
@@ -267,7 +269,7 @@ class OthersOffers:
                 break  # An earlier holder has taken it, and may still publish it.
             if mark is None:
                 marks[_mark(request, one, number)] = own
-            chosen.append(Taken(Offer(request_id=one, text=text), number))
+            chosen.append(TakenInRound(Offer(request_id=one, text=text), number))
         try:
             files.write(marks)
         except Exception:

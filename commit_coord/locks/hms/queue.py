@@ -29,7 +29,7 @@ from commit_coord.locks.handover import HandoverLease
 from commit_coord.locks.hms import names as hms_names
 from commit_coord.locks.hms.calls import LockCalls
 from commit_coord.locks.hms.heartbeat_log import is_over
-from commit_coord.locks.hms.offers import OthersOffers, OwnOffers, Seen
+from commit_coord.locks.hms.offers import OthersOffers, OwnOffers, SeenOffers
 from commit_coord.locks.hms.requests import (
     UNLISTED_BLOCKER,
     Guarded,
@@ -42,7 +42,7 @@ from commit_coord.locks.hms.requests import (
 )
 from commit_coord.locks.hms.service import HmsLeases
 from commit_coord.locks.hms.table import HmsLockTable
-from commit_coord.locks.hms.turns import Turns
+from commit_coord.locks.hms.turns import ThreadTurns
 from commit_coord.locks.keeping import HeartbeatLease, Keeper, Retries, Tickets
 from commit_coord.model import Generation, JournalEntry, LockMode, LockRequest, Offer
 from commit_coord.process import Host
@@ -64,7 +64,7 @@ class HmsLease(HeartbeatLease):
     """A lock in the metastore and, of a commit latch, this process's turn at it."""
 
     def __init__(
-        self, keeper: Keeper[HmsTicket], ticket: HmsTicket, turns: Turns, own: OwnOffers, others: OthersOffers
+        self, keeper: Keeper[HmsTicket], ticket: HmsTicket, turns: ThreadTurns, own: OwnOffers, others: OthersOffers
     ) -> None:
         super().__init__(keeper, ticket, Generation(ticket.lock_id))
         self.ticket: HmsTicket = ticket
@@ -151,7 +151,7 @@ class HmsQueue:
         self,
         tickets: Tickets[HmsTicket],
         calls: LockCalls,
-        turns: Turns,
+        turns: ThreadTurns,
         own: OwnOffers,
         others: OthersOffers,
         leases: HmsLeases,
@@ -250,7 +250,7 @@ class HmsQueue:
             blocker = found or blocker
         return self._ask(ticket, blocker, deadline)
 
-    def _looked_at_files(self, request: LockRequest, blocker: HmsBlocker) -> Seen:
+    def _looked_at_files(self, request: LockRequest, blocker: HmsBlocker) -> SeenOffers:
         """Return what *request* sees in the files of offers.
 
         Raises:
@@ -262,7 +262,7 @@ class HmsQueue:
             raise Carried(seen.entry)
         return seen
 
-    def _pause(self, request: LockRequest, blocker: HmsBlocker, seen: Seen, now: float) -> float:
+    def _pause(self, request: LockRequest, blocker: HmsBlocker, seen: SeenOffers, now: float) -> float:
         """Return the seconds until *request* asks the metastore again, if it sees nothing new in the files."""
         if seen.is_next:
             return self._settings.check_min_wait_ms / 2000  # those before it are about to leave

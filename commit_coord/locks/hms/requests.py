@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from commit_coord.errors import LockRefused, LockServiceUnavailable, MetastoreUnavailable
-from commit_coord.hms.connection import LostReply, MetaError, ServerFailed, UnknownMethod
+from commit_coord.hms.connection import LostReply, MetaError, MetastoreServerFailed, UnknownMethod
 from commit_coord.hms.locks import ListedLock, LockPart
 from commit_coord.locks.blockers import Blocker
 from commit_coord.locks.hms import names as hms_names
@@ -77,7 +77,7 @@ class HmsBlocker(Blocker):
     """The nearest blocker, with what decides when to ask again."""
 
     ahead: int
-    """How many requests stand in the way."""
+    """How many requests block this one."""
     turns: int
     """How many holders come before this request, if each publishes what those behind it offer."""
     first: int
@@ -185,7 +185,7 @@ def translated(request: LockRequest | None) -> Iterator[None]:
         raise LockServiceUnavailable(message, locks=request, cause=error) from error
     except UnknownMethod as error:
         raise LockServiceUnavailable("the metastore does not support locks", locks=request, cause=error) from error
-    except (MetaError, ServerFailed) as error:
+    except (MetaError, MetastoreServerFailed) as error:
         raise LockServiceUnavailable(
             "the metastore's lock service failed; if its database has no lock tables (HIVE_LOCKS, TXNS), create them "
             "with its schema tool",

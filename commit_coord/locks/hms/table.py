@@ -11,7 +11,7 @@ from commit_coord.locks.hms import names as hms_names
 from commit_coord.locks.hms.calls import LockCalls
 from commit_coord.locks.hms.heartbeat_log import HeartbeatLog, is_over
 from commit_coord.locks.hms.requests import HmsTicket, MetastoreLock, grouped, nearest_to, translated
-from commit_coord.locks.hms.turns import Turns
+from commit_coord.locks.hms.turns import ThreadTurns
 from commit_coord.locks.keeping import Keeper, Tickets
 from commit_coord.model import Generation, LockEntry, LockScope, LockState, Resource, entries_by_request
 from commit_coord.process import Host
@@ -42,7 +42,7 @@ class HmsLockTable:
         metastore: MetastoreClient,
         tickets: Tickets[HmsTicket],
         calls: LockCalls,
-        turns: Turns,
+        turns: ThreadTurns,
         keeper: Keeper[HmsTicket],
         clock: Clock,
         host: Host,

@@ -14,7 +14,7 @@ from commit_coord.locks.memory import MemoryLockManager
 from commit_coord.model import LockEntry, LockRequest, LockScope, LockState, Resource
 
 
-class Turns:
+class ThreadTurns:
     """The turns of the threads of this process.
 
     Args:

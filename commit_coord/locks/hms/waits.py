@@ -78,8 +78,8 @@ class ListedWaits:
             ],
         )
 
-    def all_stand(self, places: Mapping[str, int]) -> bool:
-        """See :meth:`Deadlocks.all_stand`."""
+    def all_present(self, places: Mapping[str, int]) -> bool:
+        """See :meth:`Deadlocks.all_present`."""
         with translated(None):
             places_now = {one.request_id: one.lock_id for one in grouped(self._metastore.show_locks(*REQUESTS))}
         return all(places_now.get(request_id) == place for request_id, place in places.items() if place != _LAST)

@@ -10,7 +10,7 @@ from commit_coord.protocol.migration import Phase, State, locks_of
 
 logger = logging.getLogger(__name__)
 
-Phases = dict[Resource, Phase]
+PhaseByTable = dict[Resource, Phase]
 
 
 class Beliefs:
@@ -40,14 +40,14 @@ class Beliefs:
         self.seen(table, state)
         return state.phase
 
-    def of(self, request: LockRequest) -> Phases:
+    def of(self, request: LockRequest) -> PhaseByTable:
         """Return the phases of the tables of *request*, as they were seen last."""
         tables = {Resource(resource.path[:2]) for resource, _ in request.locks if len(resource.path) > 1}
         return {
             table: self.states[table].phase if table in self.states else self.now(table) for table in sorted(tables)
         }
 
-    def have_changed(self, phases: Phases, request: LockRequest) -> bool:
+    def have_changed(self, phases: PhaseByTable, request: LockRequest) -> bool:
         """Return whether a table asks for other locks of *request* by now than those of *phases*."""
         now = {table: self.now(table) for table in phases}
         return any(managers_of(now[table], request) != managers_of(phase, request) for table, phase in phases.items())

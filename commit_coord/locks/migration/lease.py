@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from commit_coord.locks.base import Lease
 from commit_coord.locks.handover import HandoverLease
-from commit_coord.locks.migration.beliefs import Beliefs, Phases, managers_of
+from commit_coord.locks.migration.beliefs import Beliefs, PhaseByTable, managers_of
 from commit_coord.model import JournalEntry, LeaseState, LockRequest, Offer
 from commit_coord.protocol.migration import Phase, State
 
@@ -15,7 +15,9 @@ from commit_coord.protocol.migration import Phase, State
 class MigratingLease(HandoverLease):
     """The leases of a request in one lock manager, in the other, or in both."""
 
-    def __init__(self, request: LockRequest, held: Sequence[HandoverLease], phases: Phases, beliefs: Beliefs) -> None:
+    def __init__(
+        self, request: LockRequest, held: Sequence[HandoverLease], phases: PhaseByTable, beliefs: Beliefs
+    ) -> None:
         super().__init__(request, held[-1].generation)
         self._held, self.phases, self._beliefs = tuple(held), phases, beliefs
         for lease in held:

@@ -59,7 +59,7 @@ _NEVER_MOVED = State(phase=Phase.HMS, epoch=0)
 class TableGuards(Protocol):
     """The guards in the metastore, as the lock manager uses them."""
 
-    def sweep(self, table: Resource, /) -> bool:
+    def remove_unneeded(self, table: Resource, /) -> bool:
         """Remove the guards of *table*; return False if they are of other lock managers. Under ZooKeeper's latch."""
         ...
 
@@ -69,7 +69,7 @@ class TableGuards(Protocol):
 
 
 class _NoGuards:
-    def sweep(self, table: Resource, /) -> bool:
+    def remove_unneeded(self, table: Resource, /) -> bool:
         return False
 
     def look_again(self, table: Resource, /) -> None:
@@ -117,7 +117,7 @@ class MigratingLockManager(HandoverLockManager):
         self.settings = self.hms.settings
         self.writers = writers
         self.beliefs = Beliefs(state_of, guards.look_again)
-        self._taking = Taking(sides, self.beliefs, sweep_guard=guards.sweep, writers=writers, clock=clock)
+        self._taking = Taking(sides, self.beliefs, remove_guard=guards.remove_unneeded, writers=writers, clock=clock)
         self._emitter, self._clock = sides.emitter, clock
 
     @property

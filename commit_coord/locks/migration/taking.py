@@ -14,7 +14,7 @@ from commit_coord.locks.acquiring import pause_before_retry
 from commit_coord.locks.base import DenyPolicy, Interrupted, Policy
 from commit_coord.locks.handover import HandoverLease
 from commit_coord.locks.hms.requests import Guarded
-from commit_coord.locks.migration.beliefs import Beliefs, Phases, managers_of
+from commit_coord.locks.migration.beliefs import Beliefs, PhaseByTable, managers_of
 from commit_coord.locks.migration.lease import MigratingLease
 from commit_coord.locks.migration.sides import Side, Sides
 from commit_coord.locks.migration.writers import Writers
@@ -46,7 +46,7 @@ class Taking:
     Args:
         sides: The two lock managers.
         beliefs: What is known of the phases.
-        sweep_guard: Removes the guards of a table, called under ZooKeeper's latch; false if they are of other lock
+        remove_guard: Removes the guards of a table, called under ZooKeeper's latch; false if they are of other lock
             managers.
         writers: The registry of the writers in a migration.
         clock: Time and random numbers.
@@ -57,12 +57,12 @@ class Taking:
         sides: Sides,
         beliefs: Beliefs,
         *,
-        sweep_guard: Callable[[Resource], bool],
+        remove_guard: Callable[[Resource], bool],
         writers: Writers,
         clock: Clock,
     ) -> None:
         self._sides, self._beliefs, self._writers, self._clock = sides, beliefs, writers, clock
-        self._sweep_guard = sweep_guard
+        self._remove_guard = remove_guard
         self.leases: weakref.WeakValueDictionary[str, MigratingLease] = weakref.WeakValueDictionary()
         """The acquired leases, by the name of the lock manager."""
         self._closings = 0
@@ -115,14 +115,16 @@ class Taking:
                     self._clock, policy, denials, deadline, denied.refused, lambda: closings != self._closings
                 )
             except Guarded:
-                may_go_on = self._beliefs.have_changed(phases, request) or self._sweep(request, phases, deadline)
+                may_go_on = self._beliefs.have_changed(phases, request) or self._remove_unneeded_guards(
+                    request, phases, deadline
+                )
                 if not may_go_on or self._clock.now() >= deadline:
                     raise
                 self._clock.sleep(next_wait(_AGAIN, tries, self._clock.random()))
                 tries += 1
 
     def _take_all(
-        self, request: LockRequest, name: str, phases: Phases, deadline: float, policy: Policy | None
+        self, request: LockRequest, name: str, phases: PhaseByTable, deadline: float, policy: Policy | None
     ) -> MigratingLease | JournalEntry:
         held: list[HandoverLease] = []
         asked: list[tuple[Side, LockRequest]] = []
@@ -159,7 +161,7 @@ class Taking:
         self,
         manager: Side,
         part: LockRequest,
-        phases: Phases,
+        phases: PhaseByTable,
         deadline: float,
         policy: Policy | None,
     ) -> HandoverLease:
@@ -185,17 +187,17 @@ class Taking:
                 raise
             raise _Denied(refused) from refused
 
-    def _sweep(self, request: LockRequest, phases: Phases, deadline: float) -> bool:
+    def _remove_unneeded_guards(self, request: LockRequest, phases: PhaseByTable, deadline: float) -> bool:
         """Remove guards that no phase asks for; return whether all of them could be removed."""
         removed = True
         for table in [table for table, phase in phases.items() if HMS in managers_of(phase, request)]:
             with self._sides.latched_in_zookeeper(table, "remove a guard that was left", deadline=deadline):
                 if self._beliefs.now(table) is not Phase.ZOOKEEPER:
-                    logger.warning("%s is not in phase zookeeper, and guarded: the guard is swept", table)
-                    removed &= self._sweep_guard(table)
+                    logger.warning("%s is not in phase zookeeper, and guarded: the guard is removed", table)
+                    removed &= self._remove_guard(table)
         return removed
 
-    def _parts(self, request: LockRequest, phases: Phases) -> Iterator[tuple[Side, LockRequest]]:
+    def _parts(self, request: LockRequest, phases: PhaseByTable) -> Iterator[tuple[Side, LockRequest]]:
         """Yield what to ask of whom, in this order. The offer goes along with the first."""
         offer = request.offer
         for manager in self._sides.in_order:

@@ -18,9 +18,9 @@ from commit_coord.clock import Clock
 from commit_coord.errors import LockServiceUnavailable
 from commit_coord.locks.heartbeat import Heartbeat
 from commit_coord.locks.migration.sides import Sides
-from commit_coord.locks.zookeeper.client import Session
-from commit_coord.locks.zookeeper.layout import Layout
-from commit_coord.locks.zookeeper.nodes import Change, Create, MultiRefused, Operation
+from commit_coord.locks.zookeeper.client import ZooKeeperSession
+from commit_coord.locks.zookeeper.layout import NodeLayout
+from commit_coord.locks.zookeeper.nodes import ChangeNode, CreateNode, MultiRefused, NodeOperation
 from commit_coord.model import Owner, Resource
 from commit_coord.process import SYSTEM_HOST, Host
 from commit_coord.protocol.migration import Phase
@@ -95,8 +95,8 @@ class Writers:
 
     def __init__(
         self,
-        session: Callable[[], Session],
-        layout: Layout,
+        session: Callable[[], ZooKeeperSession],
+        layout: NodeLayout,
         client: Callable[[], str],
         clock: Clock,
         host: Host = SYSTEM_HOST,
@@ -166,8 +166,8 @@ class Writers:
         return _EVERY
 
     @staticmethod
-    def _write(session: Session, path: str, data: bytes) -> None:
-        ways: list[Operation] = [Change(path, data), Create(path, data, ephemeral=True)]
+    def _write(session: ZooKeeperSession, path: str, data: bytes) -> None:
+        ways: list[NodeOperation] = [ChangeNode(path, data), CreateNode(path, data, ephemeral=True)]
         for way in ways:
             with suppress(MultiRefused):  # It is not there yet, or a reply was lost and it is.
                 session.multi([way])

@@ -16,7 +16,7 @@ from commit_coord.errors import ConfigError, LockServiceUnavailable
 from commit_coord.extras import install
 from commit_coord.locks.base import Interrupted
 from commit_coord.locks.sql import statements as lease_sql
-from commit_coord.locks.sql.store import Connection, DuplicateRequest, Rows, Step, Store, shown
+from commit_coord.locks.sql.store import Connection, DuplicateRequest, FetchedRows, SqlStep, Store, shown
 
 if TYPE_CHECKING:
     import psycopg
@@ -79,7 +79,7 @@ def _listed(items: Sequence[str]) -> str:
     return f"({', '.join(items)})" if items else ""
 
 
-def _rows(cursor: psycopg.ClientCursor[tuple[Any, ...]]) -> Rows:
+def _rows(cursor: psycopg.ClientCursor[tuple[Any, ...]]) -> FetchedRows:
     """Return the rows of the present statement, and go on to the next one."""
     rows = cursor.fetchall() if cursor.description else []
     cursor.nextset()
@@ -143,7 +143,7 @@ class PostgresStore(Store):
     def _connect(self) -> Connection:
         return PostgresConnection(self)
 
-    def portable(self, text: str, values: Mapping[str, Any]) -> Step:
+    def portable(self, text: str, values: Mapping[str, Any]) -> SqlStep:
         """See :meth:`Store.portable`."""
         return _postgres_words(text), values
 
@@ -182,12 +182,12 @@ class PostgresConnection(Connection):
 
     def run(
         self,
-        steps: Sequence[Step],
-        then: Sequence[Step] = (),
+        steps: Sequence[SqlStep],
+        then: Sequence[SqlStep] = (),
         *,
-        waking: Sequence[Step] = (),
+        waking: Sequence[SqlStep] = (),
         durable: bool = True,
-    ) -> list[Rows]:
+    ) -> list[FetchedRows]:
         """See :meth:`Connection.run`."""
         import psycopg
 
@@ -223,7 +223,7 @@ class PostgresConnection(Connection):
             self._prepared[text, types] = prepared
         return cursor.mogrify(f"EXECUTE {prepared} {_listed(['%s'] * len(names))}".encode(), [values[n] for n in names])
 
-    def ask(self, text: str, values: Mapping[str, Any]) -> Rows:
+    def ask(self, text: str, values: Mapping[str, Any]) -> FetchedRows:
         """See :meth:`Connection.ask`."""
         with self._lock, self._translated():
             db = self._open()

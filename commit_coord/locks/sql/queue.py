@@ -29,7 +29,7 @@ from commit_coord.locks.keeping import CarryingLease, Keeper, Tickets
 from commit_coord.locks.sql import statements as lease_sql
 from commit_coord.locks.sql.journal import SqlJournal
 from commit_coord.locks.sql.requests import MODES, SqlBlocker, SqlRequests, SqlTicket, stored
-from commit_coord.locks.sql.store import DuplicateRequest, Rows, id_list
+from commit_coord.locks.sql.store import DuplicateRequest, FetchedRows, id_list
 from commit_coord.locks.sql.table import SqlLockTable
 from commit_coord.model import Generation, LockRequest, Offer, Owner, Resource
 from commit_coord.process import Host
@@ -124,7 +124,7 @@ class SqlQueue:
         self.tickets[request.request_id].was_contended = True
         return blocker
 
-    def _noted(self, request: LockRequest, rows: Rows, sent: float) -> Blocker | None:
+    def _noted(self, request: LockRequest, rows: FetchedRows, sent: float) -> Blocker | None:
         note = _note(request, rows)
         self.tickets[request.request_id] = SqlTicket(
             request=request, place=rows[0][0], last_confirmed_at=sent, handover_note=note
@@ -133,7 +133,7 @@ class SqlQueue:
             self._keeper.heartbeat.ensure_running()
         return self._seen(rows)
 
-    def _seen(self, rows: Rows) -> Blocker | None:
+    def _seen(self, rows: FetchedRows) -> Blocker | None:
         """Return the blocker in the answer to LOOK."""
         _, _, request_id, place, user, host, pid, application, statement, process, since, explicit, left, _ = rows[0]
         if request_id is None:
@@ -215,7 +215,7 @@ class SqlQueue:
         while agents:
             seen |= agents
             made = {row[0]: row for row in self.requests.ask(lease_sql.REQUESTS_OF, {"ids": id_list(sorted(agents))})}
-            in_the_way: dict[str, Rows] = {}
+            in_the_way: dict[str, FetchedRows] = {}
             for row in self.requests.ask(lease_sql.OBSTACLES, {"ids": id_list(sorted(made))}):
                 in_the_way.setdefault(row[0], []).append(row)
             for request_id, rows in in_the_way.items():
@@ -236,8 +236,8 @@ class SqlQueue:
             agents = {row[5] for rows in in_the_way.values() for row in rows} - seen
         return found
 
-    def all_stand(self, places: Mapping[str, int]) -> bool:
-        """See :meth:`Deadlocks.all_stand`."""
+    def all_present(self, places: Mapping[str, int]) -> bool:
+        """See :meth:`Deadlocks.all_present`."""
         return dict(self.requests.ask(lease_sql.PLACES_OF, {"ids": id_list(sorted(places))})) == dict(places)
 
     def retract(self, request: LockRequest) -> bool:
@@ -281,6 +281,6 @@ class SqlQueue:
         return holder_of(self.table.look, request, blocker)
 
 
-def _note(request: LockRequest, rows: Rows) -> str | None:
+def _note(request: LockRequest, rows: FetchedRows) -> str | None:
     """Return the note in the answer to LOOK."""
     return None if request.table is None else rows[0][-1] or ""

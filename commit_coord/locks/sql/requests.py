@@ -13,7 +13,7 @@ from commit_coord.locks.base import Interrupted
 from commit_coord.locks.blockers import Blocker
 from commit_coord.locks.keeping import Retries, Ticket
 from commit_coord.locks.sql import statements as lease_sql
-from commit_coord.locks.sql.store import Rows, Step, Store, id_list
+from commit_coord.locks.sql.store import FetchedRows, SqlStep, Store, id_list
 from commit_coord.model import Generation, LockEntry, LockMode, LockRequest, LockScope, LockState, Owner, Resource
 
 logger = logging.getLogger(__name__)
@@ -78,22 +78,22 @@ class SqlRequests:
         """Return the values of LOOK."""
         return {"request_id": request.request_id, "clock": self.store.clock_name, "queue": self.queue(request)}
 
-    def run(self, steps: Sequence[Step], then: Sequence[Step] = ()) -> list[Rows]:
+    def run(self, steps: Sequence[SqlStep], then: Sequence[SqlStep] = ()) -> list[FetchedRows]:
         """Carry out *steps* in one transaction, and *then* after it."""
         return self.retries.briefly(lambda: self.store.connection.run(steps, then))
 
-    def ask(self, text: str, values: dict[str, Any]) -> Rows:
+    def ask(self, text: str, values: dict[str, Any]) -> FetchedRows:
         """Return the rows of one statement."""
         return self.retries.briefly(lambda: self.store.connection.ask(text, values))
 
-    def steps_to_enter(self, request: LockRequest, wake: str) -> list[Step]:
+    def steps_to_enter(self, request: LockRequest, wake: str) -> list[SqlStep]:
         """Return the transaction that enters *request* for the thread that listens at *wake*, and looks."""
         owner, clock, scope = request.owner, self.store.clock_name, self.scope(request.scope)
         if request.scope is LockScope.OPERATION:
             queues = [scope]
         else:
             queues = [f"{scope}:{stored(resource)}" for resource, _ in request.locks]
-        steps: list[Step] = [(lease_sql.TAKE_PLACE, {"queue": queue, "clock": clock}) for queue in sorted(queues)]
+        steps: list[SqlStep] = [(lease_sql.TAKE_PLACE, {"queue": queue, "clock": clock}) for queue in sorted(queues)]
         if len(queues) > 1:
             steps.append((lease_sql.LEVEL_PLACES, {"ids": id_list(queues)}))
         common = {"queue": queues[0], "scope": scope, "request_id": request.request_id}
@@ -132,9 +132,9 @@ class SqlRequests:
         forced: bool,
         durable: bool = True,
         named: Sequence[tuple[str, str]] | None = None,
-        waking: Sequence[Step] = (),
-        leaving: Sequence[Step] = (),
-        settling: Sequence[Step] = (),
+        waking: Sequence[SqlStep] = (),
+        leaving: Sequence[SqlStep] = (),
+        settling: Sequence[SqlStep] = (),
         locking: Sequence[str] = (),
     ) -> bool:
         """Delete a request and wake those that it kept waiting; return whether this call deleted it.
@@ -157,7 +157,7 @@ class SqlRequests:
         if named is None:
             named = [(resource, mode) for resource, mode in connection.ask(lease_sql.LOCKS_OF, request)]
         lock = {"scope": self.scope(scope), "place": place}
-        first: list[Step] = [(lease_sql.LOCK_REQUESTS, {"ids": id_list(locking)})] if locking else []
+        first: list[SqlStep] = [(lease_sql.LOCK_REQUESTS, {"ids": id_list(locking)})] if locking else []
         try:
             results = connection.run(
                 [
@@ -199,7 +199,7 @@ def _cut(text: str, longest: int) -> str:
     return f"{text[:_CUT]}~{hashlib.sha256(text.encode()).hexdigest()}"
 
 
-def entries_of(rows: Rows) -> list[LockEntry]:
+def entries_of(rows: FetchedRows) -> list[LockEntry]:
     """Return the locks in the answer to LIST."""
     # What a request's locks have in common is made once: of a large one there are thousands.
     owners: dict[str, Owner] = {}

@@ -13,7 +13,7 @@ from commit_coord.locks.keeping import LeaseService
 from commit_coord.locks.sql import statements as lease_sql
 from commit_coord.locks.sql.journal import remembered
 from commit_coord.locks.sql.requests import SqlRequests, SqlTicket, stored
-from commit_coord.locks.sql.store import Step, id_list
+from commit_coord.locks.sql.store import SqlStep, id_list
 from commit_coord.model import JournalEntry, LockScope
 
 _AT_ONCE = 100
@@ -86,7 +86,7 @@ class SqlLeases(LeaseService[SqlTicket]):
         """See :meth:`LeaseService.disconnect`."""
         self.requests.store.close()
 
-    def _leaving(self, ticket: SqlTicket) -> list[Step]:
+    def _leaving(self, ticket: SqlTicket) -> list[SqlStep]:
         """Return what leaves the note of *ticket* for the next holder."""
         if ticket.next_note is None or ticket.request.table is None:
             return []
@@ -101,7 +101,7 @@ class SqlLeases(LeaseService[SqlTicket]):
             else (lease_sql.TAKE_NOTE, own)
         ]
 
-    def _answers(self, done: Sequence[JournalEntry], request_id: str, place: int) -> list[Step]:
+    def _answers(self, done: Sequence[JournalEntry], request_id: str, place: int) -> list[SqlStep]:
         """Return the statements that answer and end the requests of *done*, if the request at *place* exists."""
         if not done:
             return []
@@ -116,9 +116,9 @@ class SqlLeases(LeaseService[SqlTicket]):
         ]
 
 
-def _waking(done: Sequence[JournalEntry]) -> list[Step]:
+def _waking(done: Sequence[JournalEntry]) -> list[SqlStep]:
     return [(lease_sql.WAKE_OWNERS, {"ids": id_list([entry.request_id for entry in done])})] if done else []
 
 
-def _given_back(request_ids: Sequence[str], place: int) -> list[Step]:
+def _given_back(request_ids: Sequence[str], place: int) -> list[SqlStep]:
     return [(lease_sql.GIVE_BACK, {"ids": id_list(request_ids), "place": place})] if request_ids else []

@@ -19,7 +19,7 @@ from commit_coord.clock import Clock
 from commit_coord.errors import ConfigError, LockServiceUnavailable
 from commit_coord.locks.base import Interrupted
 from commit_coord.locks.sql import statements as lease_sql
-from commit_coord.locks.sql.store import Connection, DuplicateRequest, Rows, Step, Store, living, shown
+from commit_coord.locks.sql.store import Connection, DuplicateRequest, FetchedRows, SqlStep, Store, living, shown
 from commit_coord.process import boot, boottime_ahead_ms
 
 logger = logging.getLogger(__name__)
@@ -101,7 +101,7 @@ class SqliteStore(Store):
             self._epoch = wall - now
         return {**values, "now": now, "wall": wall, "epoch": self._epoch}
 
-    def portable(self, text: str, values: Mapping[str, Any]) -> Step:
+    def portable(self, text: str, values: Mapping[str, Any]) -> SqlStep:
         """See :meth:`Store.portable`."""
         return sqlite_text(text), self.bound(values)
 
@@ -136,12 +136,12 @@ class SqliteConnection(Connection):
 
     def run(
         self,
-        steps: Sequence[Step],
-        then: Sequence[Step] = (),
+        steps: Sequence[SqlStep],
+        then: Sequence[SqlStep] = (),
         *,
-        waking: Sequence[Step] = (),
+        waking: Sequence[SqlStep] = (),
         durable: bool = True,
-    ) -> list[Rows]:
+    ) -> list[FetchedRows]:
         """See :meth:`Connection.run`."""
         with self._lock, self._translated():
             db = self._open()
@@ -160,7 +160,7 @@ class SqliteConnection(Connection):
                     self._send(address)
             return rows
 
-    def ask(self, text: str, values: Mapping[str, Any]) -> Rows:
+    def ask(self, text: str, values: Mapping[str, Any]) -> FetchedRows:
         """See :meth:`Connection.ask`."""
         with self._lock, self._translated():
             return self._execute(self._open(), text, values)
@@ -228,7 +228,7 @@ class SqliteConnection(Connection):
             self._roll_back(self._db)
         return self._db
 
-    def _execute(self, db: sqlite3.Connection, text: str, values: Mapping[str, Any]) -> Rows:
+    def _execute(self, db: sqlite3.Connection, text: str, values: Mapping[str, Any]) -> FetchedRows:
         return db.execute(sqlite_text(text), self._store.bound(values)).fetchall()
 
     def _roll_back(self, db: sqlite3.Connection) -> None:

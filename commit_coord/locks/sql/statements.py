@@ -11,11 +11,10 @@ The tables
     ``commit_coord_requests``  one row a request: its place, its owner, until when it is kept.
     ``commit_coord_locks``     one row a request and resource. Its primary key answers both questions that an acquire
                                asks, each by one step into the index: the nearest X before a place, the nearest S.
-    ``commit_coord_offers``    one row a request that offers something: what, and at which place the holder stands that
-                               took it.
+    ``commit_coord_offers``    one row a request that offers something: what, and the place of the holder that took it.
     ``commit_coord_journal``   one row a commit that is remembered. An offer that was carried out is answered by a row
                                under the id of its request.
-    ``commit_coord_leases``    one row a lease that somebody grabbed: its objects, when it began, which request it is.
+    ``commit_coord_leases``    one row a lease that a user grabbed: its objects, when it began, which request it is.
                                That one alone says whether it lives.
     ``commit_coord_notes``     one row a commit latch: what its last holder left for the next one.
 
@@ -25,7 +24,7 @@ The tables
     other. A request in several queues takes the same place in all of them, behind everyone in each.
 
 Granted is not a column
-    A request is granted when no conflicting one with a smaller place exists. Nobody has to be told to hold, and nothing
+    A request is granted when no conflicting one with a smaller place exists. No holder has to be notified, and nothing
     can contradict. An expired request still counts: it has to be deleted first (``REMOVE``), and that
     deletion is the one moment at which the locks change hands:
 
@@ -298,8 +297,8 @@ END_REQUESTS = f"DELETE FROM commit_coord_requests WHERE request_id IN {{ids}} A
 END_LOCKS = f"DELETE FROM commit_coord_locks WHERE request_id IN {{ids}} AND {_HOLDER}"
 END_OFFERS = f"DELETE FROM commit_coord_offers WHERE request_id IN {{ids}} AND {_HOLDER}"
 
-# Wake those whose nearest blocker on :resource was the lock in :mode at :place, and nobody else: the first X behind
-# it if no S stands between, and behind an X every S up to the next X. Runs after the commit of the removal,
+# Wake only those whose nearest blocker on :resource was the lock in :mode at :place: the first X behind it if no S
+# is between them, and behind an X every S up to the next X. Runs after the commit of the removal,
 # with a snapshot of its own:
 # 1. B enters behind A and, in its transaction, sees A.   2. A is removed; the removal does not see B yet, which has not
 #    committed, and wakes nobody.   3. B commits and waits for ever.
@@ -333,13 +332,13 @@ def _listed(chosen: str, order: str) -> str:
         SELECT l.resource, l.mode, l.place, l.request_id FROM commit_coord_locks l
         WHERE (:resource = '' OR l.resource = :resource OR (l.resource >= :below_from AND l.resource < :below_to))
           AND {chosen}),
-    standing AS MATERIALIZED (
+    present AS MATERIALIZED (
         SELECT r.*, {_LEFT} AS left_ms, {_nearest("r")} AS blocked_by
         FROM commit_coord_requests r WHERE r.request_id IN (SELECT request_id FROM listed))
     SELECT l.resource, l.mode, l.place, r.request_id, r.scope, r.owner_user, r.owner_host, r.owner_pid,
         r.owner_application, r.owner_statement, r.owner_process, r.explicit, r.requested_at_ms, r.left_ms, r.blocked_by
     FROM listed l
-    JOIN standing r ON r.request_id = l.request_id
+    JOIN present r ON r.request_id = l.request_id
     ORDER BY {order}"""
 
 

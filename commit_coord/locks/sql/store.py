@@ -23,8 +23,8 @@ from commit_coord.redaction import without_passwords
 
 C = TypeVar("C", bound="Connection")
 
-Step = tuple[str, Mapping[str, Any]]
-Rows = list[tuple[Any, ...]]
+SqlStep = tuple[str, Mapping[str, Any]]
+FetchedRows = list[tuple[Any, ...]]
 
 
 class DuplicateRequest(Exception):
@@ -39,7 +39,7 @@ class Connection(ABC):
 
     @abstractmethod
     def reach(self) -> None:
-        """Return once the database is open, as far as that can be told without asking it.
+        """Return once the database is open, as far as that can be known without a question to it.
 
         Raises:
             LockServiceUnavailable: It can't be opened. Nothing was sent.
@@ -48,12 +48,12 @@ class Connection(ABC):
     @abstractmethod
     def run(
         self,
-        steps: Sequence[Step],
-        then: Sequence[Step] = (),
+        steps: Sequence[SqlStep],
+        then: Sequence[SqlStep] = (),
         *,
-        waking: Sequence[Step] = (),
+        waking: Sequence[SqlStep] = (),
         durable: bool = True,
-    ) -> list[Rows]:
+    ) -> list[FetchedRows]:
         """Run *steps* in one transaction, commit, then run *then*; return the rows of *steps*.
 
         *then* and *waking* choose the waiters to wake after the commit. *waking* is run before *steps* in the
@@ -71,7 +71,7 @@ class Connection(ABC):
         """
 
     @abstractmethod
-    def ask(self, text: str, values: Mapping[str, Any]) -> Rows:
+    def ask(self, text: str, values: Mapping[str, Any]) -> FetchedRows:
         """Run one statement by itself and return its rows."""
 
     @abstractmethod
@@ -127,7 +127,7 @@ class Store(ABC):
     def _connect(self) -> Connection: ...
 
     @abstractmethod
-    def portable(self, text: str, values: Mapping[str, Any]) -> Step:
+    def portable(self, text: str, values: Mapping[str, Any]) -> SqlStep:
         """Return a statement as SQLAlchemy runs it in a transaction of its own on this database."""
 
     def close(self) -> None:

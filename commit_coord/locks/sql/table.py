@@ -62,10 +62,10 @@ class SqlLockTable:
 
     def free(self, request_id: str | None, resource: Resource | None) -> Sequence[LockEntry]:
         """See :meth:`LockTable.free`."""
-        standing = self.look(None, None)
+        present = self.look(None, None)
         named = (resource, self.listed(resource)) if resource is not None else ()
-        chosen = {entry.request_id for entry in standing if entry.request_id == request_id or entry.resource in named}
-        return self._free([entry for entry in standing if entry.request_id in chosen], forced=True)
+        chosen = {entry.request_id for entry in present if entry.request_id == request_id or entry.resource in named}
+        return self._free([entry for entry in present if entry.request_id in chosen], forced=True)
 
     def free_each(self, request_ids: Sequence[str]) -> Iterator[Sequence[LockEntry]]:
         """See :meth:`LockTable.free_each`."""
@@ -75,10 +75,10 @@ class SqlLockTable:
 
     def reap(self, *, dry_run: bool) -> Sequence[LockEntry]:
         """See :meth:`LockTable.reap`."""
-        standing = [entry for entry in self.look(None, None) if not entry.explicit]
-        dead = [entry for entry in standing if self._host.is_dead(entry.owner.process)]
+        present = [entry for entry in self.look(None, None) if not entry.explicit]
+        dead = [entry for entry in present if self._host.is_dead(entry.owner.process)]
         gone = {entry.request_id for entry in dead}
-        expired = [entry for entry in standing if entry.expires_in_ms == 0 and entry.request_id not in gone]
+        expired = [entry for entry in present if entry.expires_in_ms == 0 and entry.request_id not in gone]
         if dry_run:
             return [*dead, *expired]
         with telling_what_was_freed() as freed:

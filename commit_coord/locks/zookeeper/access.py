@@ -25,7 +25,7 @@ class Right:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
+class EnsembleAccess:
     """How to connect and authenticate to the ensemble.
 
     Args:

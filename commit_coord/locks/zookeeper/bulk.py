@@ -9,9 +9,9 @@ from typing import Any
 
 from commit_coord.locks.base import BRIEFLY
 from commit_coord.locks.zookeeper import queries
-from commit_coord.locks.zookeeper.connection import Connection
+from commit_coord.locks.zookeeper.connection import EnsembleConnection
 from commit_coord.locks.zookeeper.driver import KazooTimeoutError, ZnodeStat, kazoo_errors, prefix_root, serialization
-from commit_coord.locks.zookeeper.nodes import Check, Listing, Node
+from commit_coord.locks.zookeeper.nodes import CheckNode, ChildListing, Node
 
 BUNCH = 1000
 """Reads in one packet: about 100 kB of paths, well below the maximum packet size of a server."""
@@ -77,7 +77,7 @@ class MultiRead:
 class BulkReader:
     """Reads many nodes; if the servers support multiRead, a thousand of them in one packet."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: EnsembleConnection) -> None:
         self._connection = connection
 
     def nodes(self, paths: Sequence[str], patience: float) -> list[Node | None]:
@@ -88,7 +88,7 @@ class BulkReader:
         """Return the names of the children of each path, None where there is no such node."""
         return self._read([serialization.GetChildren(path, None) for path in paths], patience)
 
-    def children(self, paths: Sequence[str], patience: float) -> list[Listing | None]:
+    def children(self, paths: Sequence[str], patience: float) -> list[ChildListing | None]:
         """Return the children of each path, None where there is no such node."""
         # A multiRead can't return a node's children and its stat together. So read the stat before and after the
         # children: if pzxid is the same, no child was created or deleted in between, and the children fit the stat.
@@ -102,10 +102,10 @@ class BulkReader:
             )
         ]
         answers = self._read(asked, patience)
-        listings: list[Listing | None] = []
+        listings: list[ChildListing | None] = []
         for path, before, names, after in zip(paths, answers[::3], answers[1::3], answers[2::3], strict=True):
             if before and after and names is not None and before[1].pzxid == after[1].pzxid:
-                listings.append(Listing(names, queries.stat(after[1])))
+                listings.append(ChildListing(names, queries.stat(after[1])))
             else:
                 (answer,) = self._connection.ask([queries.children_of(path)], patience)
                 listings.append(queries.listing(queries.found(answer)))
@@ -128,7 +128,7 @@ class BulkReader:
             if isinstance(result, kazoo_errors.NoAuthError):
                 raise self._connection.refusals.denied(read.path)
             if isinstance(result, Exception):
-                raise self._connection.refusals.refused(0, Check(read.path), result)
+                raise self._connection.refusals.refused(0, CheckNode(read.path), result)
         return found
 
     def _has_multi_read(self) -> bool:

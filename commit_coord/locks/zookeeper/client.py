@@ -11,19 +11,19 @@ from commit_coord.clock import Clock
 from commit_coord.errors import LockError
 from commit_coord.locks.base import BRIEFLY, Interrupted
 from commit_coord.locks.zookeeper import queries
-from commit_coord.locks.zookeeper.access import Access
+from commit_coord.locks.zookeeper.access import EnsembleAccess
 from commit_coord.locks.zookeeper.bulk import BUNCH, BulkReader
-from commit_coord.locks.zookeeper.connection import Connection, SessionEvent
+from commit_coord.locks.zookeeper.connection import EnsembleConnection, SessionEvent
 from commit_coord.locks.zookeeper.driver import kazoo_errors
 from commit_coord.locks.zookeeper.nodes import (
-    Change,
-    Check,
-    Create,
-    Delete,
-    Listing,
+    ChangeNode,
+    CheckNode,
+    ChildListing,
+    CreateNode,
+    DeleteNode,
     MultiRefused,
     Node,
-    Operation,
+    NodeOperation,
     Reason,
     Stat,
     ancestors,
@@ -41,7 +41,7 @@ _BEGINNING = 10.0
 """Seconds for which a call that a person made waits for the first session."""
 
 
-class Session:
+class ZooKeeperSession:
     """A client of the ensemble. It has one ZooKeeper session at a time, and opens a new one if that is lost.
 
     Args:
@@ -54,12 +54,14 @@ class Session:
 
     def __init__(
         self,
-        access: Access,
+        access: EnsembleAccess,
         timeout_ms: int,
         clock: Clock,
         listener: Callable[[SessionEvent], None],
         *,
-        connect: Callable[[Access, int, Clock, Callable[[SessionEvent], None]], Connection] = Connection,
+        connect: Callable[
+            [EnsembleAccess, int, Clock, Callable[[SessionEvent], None]], EnsembleConnection
+        ] = EnsembleConnection,
     ) -> None:
         self._clock = clock
         self.connection = connect(access, timeout_ms, clock, listener)
@@ -128,12 +130,12 @@ class Session:
 
     def multi(
         self,
-        operations: Sequence[Operation],
+        operations: Sequence[NodeOperation],
         patience: float = BRIEFLY,
         *,
         then_list: Sequence[str] = (),
         then_get: Sequence[str] = (),
-    ) -> tuple[list[str], list[Listing | None], list[Node | None]]:
+    ) -> tuple[list[str], list[ChildListing | None], list[Node | None]]:
         """Execute all *operations* or none.
 
         Missing parents are created in the same multi, so that no client finds an empty parent and deletes it.
@@ -151,19 +153,19 @@ class Session:
         until = self._clock.now() + patience
         while True:
             try:
-                every = [*map(Create, parents), *operations]
+                every = [*map(CreateNode, parents), *operations]
                 created, listings, nodes = self._multi_once(every, patience, then_list, then_get)
                 return created[len(parents) :], listings, nodes
             except MultiRefused as refused:
                 index = refused.index - len(parents)
-                if index >= 0 and not (refused.reason is Reason.MISSING and isinstance(operations[index], Create)):
+                if index >= 0 and not (refused.reason is Reason.MISSING and isinstance(operations[index], CreateNode)):
                     raise MultiRefused(index, refused.reason) from None
                 # A parent is missing, or another client created or deleted one since our check: check again.
                 if self._clock.now() >= until:
                     raise Interrupted(
                         "other clients kept creating or deleting parent nodes", path=operations[max(0, index)].path
                     ) from None
-            new = [one.path for one in operations if isinstance(one, Create)]
+            new = [one.path for one in operations if isinstance(one, CreateNode)]
             wanted = {parent for path in new for parent in ancestors(path)}.difference(new)
             parents = self._missing(wanted, patience)
 
@@ -185,21 +187,21 @@ class Session:
         return list(missing)
 
     def _multi_once(
-        self, operations: Sequence[Operation], patience: float, then_list: Sequence[str], then_get: Sequence[str]
-    ) -> tuple[list[str], list[Listing | None], list[Node | None]]:
+        self, operations: Sequence[NodeOperation], patience: float, then_list: Sequence[str], then_get: Sequence[str]
+    ) -> tuple[list[str], list[ChildListing | None], list[Node | None]]:
         number = self.connection.number
 
         def commit(client: Any) -> Any:
             transaction = client.transaction()
             for operation in operations:
                 match operation:
-                    case Create(path, data, ephemeral, sequential):
+                    case CreateNode(path, data, ephemeral, sequential):
                         transaction.create(path, data, self.connection.rights, ephemeral, sequential)
-                    case Delete(path, version):
+                    case DeleteNode(path, version):
                         transaction.delete(path, version)
-                    case Check(path):
+                    case CheckNode(path):
                         transaction.check(path, -1)
-                    case Change(path, data, version):
+                    case ChangeNode(path, data, version):
                         transaction.set_data(path, data, version)
             return transaction.commit_async()
 
@@ -234,14 +236,16 @@ class Session:
         refused = _FEW if len(left) > _FEW else 0
         while refused and left:
             try:
-                self.multi([*map(Delete, left)], patience)
+                self.multi([*map(DeleteNode, left)], patience)
                 return []
             except MultiRefused as stopped:
                 del left[stopped.index]
                 refused -= 1
         return left
 
-    def children(self, paths: Sequence[str], patience: float = BRIEFLY, *, sync: bool = False) -> list[Listing | None]:
+    def children(
+        self, paths: Sequence[str], patience: float = BRIEFLY, *, sync: bool = False
+    ) -> list[ChildListing | None]:
         """Return the children of each path, None if there is no such node; *sync* as in :meth:`exists`."""
         if len(paths) > _FEW:
             self.connection.ask([queries.sync] if sync else [], patience, of_leader=sync)
@@ -251,7 +255,7 @@ class Session:
         )
         return [queries.listing(queries.found(answer)) for answer in answers[int(sync) :]]
 
-    def queue(self, path: str, note: str, patience: float = BRIEFLY) -> tuple[Listing | None, Node | None]:
+    def queue(self, path: str, note: str, patience: float = BRIEFLY) -> tuple[ChildListing | None, Node | None]:
         """Ask the leader (sync), then read the children of *path* and the node *note*; all in one round trip."""
         _, listing, node = self.connection.ask(
             [queries.sync, queries.children_of(path), queries.data_of(note, None)], patience, of_leader=True

@@ -22,8 +22,8 @@ from typing import Any
 
 from commit_coord.clock import Clock
 from commit_coord.locks.zookeeper import queries
-from commit_coord.locks.zookeeper.access import Access
-from commit_coord.locks.zookeeper.driver import ACL, Handler, Id, KazooState, KeeperState, kazoo_errors
+from commit_coord.locks.zookeeper.access import EnsembleAccess
+from commit_coord.locks.zookeeper.driver import ACL, Id, KazooHandler, KazooState, KeeperState, kazoo_errors
 from commit_coord.locks.zookeeper.opening import Opening
 from commit_coord.locks.zookeeper.refusals import Refusals
 from commit_coord.locks.zookeeper.session_age import RELAY, Heard
@@ -44,7 +44,7 @@ class SessionEvent(StrEnum):
     LOST = "lost"
 
 
-class Connection:
+class EnsembleConnection:
     """The connection of a client. It opens at the first use, and again after it broke.
 
     Args:
@@ -54,7 +54,9 @@ class Connection:
         listener: Called with every :class:`SessionEvent` in kazoo's thread; must not block.
     """
 
-    def __init__(self, access: Access, timeout_ms: int, clock: Clock, listener: Callable[[SessionEvent], None]) -> None:
+    def __init__(
+        self, access: EnsembleAccess, timeout_ms: int, clock: Clock, listener: Callable[[SessionEvent], None]
+    ) -> None:
         self._access = access
         self._clock = clock
         self._listener = listener
@@ -63,7 +65,7 @@ class Connection:
         """The session with its client; None before the first use and after it has been closed."""
         self._closed = False
         """Whether the connection was closed and not used since; then kazoo's events are ignored."""
-        self.handler: Handler | None = None
+        self.handler: KazooHandler | None = None
         self.multi_read: bool | None = None
         """Whether the servers support multiRead; None before this was tried."""
         self.refusals = Refusals(access)
@@ -119,7 +121,7 @@ class Connection:
         return Opening(self._access, self.asked_ms, self._clock, None)
 
     def ask(
-        self, requests: Sequence[queries.Request], patience: float, *, of_leader: bool = False
+        self, requests: Sequence[queries.Query], patience: float, *, of_leader: bool = False
     ) -> list[Callable[[], Any]]:
         """Send *requests* in batches and wait for all answers.
 

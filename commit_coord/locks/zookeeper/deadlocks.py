@@ -11,19 +11,19 @@ from contextlib import suppress
 from commit_coord.errors import LockServiceUnavailable
 from commit_coord.locks.held import Held
 from commit_coord.locks.keeping import Tickets
-from commit_coord.locks.zookeeper.client import Session
+from commit_coord.locks.zookeeper.client import ZooKeeperSession
 from commit_coord.locks.zookeeper.layout import (
-    Layout,
     LockData,
+    NodeLayout,
     RequestData,
     blocks,
     lock_nodes,
     parse_wait,
     wait_data,
 )
-from commit_coord.locks.zookeeper.nodes import Change, Create, MultiRefused
+from commit_coord.locks.zookeeper.nodes import ChangeNode, CreateNode, MultiRefused
 from commit_coord.locks.zookeeper.request_nodes import RequestNodes
-from commit_coord.locks.zookeeper.tickets import Part, ZooKeeperTicket
+from commit_coord.locks.zookeeper.tickets import RequestPart, ZooKeeperTicket
 from commit_coord.model import LockRequest
 from commit_coord.protocol.deadlock import Obstacle, Wait
 
@@ -40,7 +40,12 @@ class ToldWaits:
     """
 
     def __init__(
-        self, session: Session, layout: Layout, nodes: RequestNodes, tickets: Tickets[ZooKeeperTicket], held: Held
+        self,
+        session: ZooKeeperSession,
+        layout: NodeLayout,
+        nodes: RequestNodes,
+        tickets: Tickets[ZooKeeperTicket],
+        held: Held,
     ) -> None:
         self._session = session
         self._layout = layout
@@ -57,7 +62,7 @@ class ToldWaits:
             return ()
         if ticket.tells != marker.created:
             wait = self._wait_of(ticket, first, marker.created)
-            told = Create if ticket.tells is None else Change
+            told = CreateNode if ticket.tells is None else ChangeNode
             ticket.tells = marker.created
             with suppress(MultiRefused):  # An earlier reply was lost, and the node exists already.
                 self._session.multi([told(path, wait_data(wait))])
@@ -66,7 +71,7 @@ class ToldWaits:
         told_by = self._session.get([f"{self._layout.waits}/{name}" for name in names or ()])
         return [parse_wait(node.data) for node in told_by if node is not None]
 
-    def _wait_of(self, ticket: ZooKeeperTicket, part: Part, place: int) -> Wait:
+    def _wait_of(self, ticket: ZooKeeperTicket, part: RequestPart, place: int) -> Wait:
         """Return the wait of *ticket*: all requests that block *part* on resources that are not free yet."""
         assert part.nodes is not None
         request, paths = ticket.request, []
@@ -93,8 +98,8 @@ class ToldWaits:
             ],
         )
 
-    def all_stand(self, places: Mapping[str, int]) -> bool:
-        """See :meth:`Deadlocks.all_stand`."""
+    def all_present(self, places: Mapping[str, int]) -> bool:
+        """See :meth:`Deadlocks.all_present`."""
         stats = self._session.exists([self._layout.request(one) for one in places], sync=True)
         return [None if stat is None else stat.created for stat in stats] == list(places.values())
 
@@ -102,7 +107,7 @@ class ToldWaits:
         """Delete the published wait of *ticket*."""
         if ticket.tells is not None:
             # If this fails, the old wait does no harm: its request has left, or the requests that blocked it are gone.
-            # So no cycle through this wait passes `all_stand`.
+            # So no cycle through this wait passes `all_present`.
             with suppress(LockServiceUnavailable):
                 self._session.delete_each([self._layout.wait(ticket.request.request_id)])
             ticket.tells = None

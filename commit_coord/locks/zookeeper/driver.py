@@ -22,7 +22,7 @@ from typing import Any
 
 from commit_coord.errors import ConfigError, LockServiceUnavailable
 from commit_coord.extras import install
-from commit_coord.locks.zookeeper.access import Access
+from commit_coord.locks.zookeeper.access import EnsembleAccess
 
 try:
     from kazoo import exceptions as kazoo_errors
@@ -44,9 +44,9 @@ except ImportError as missing:
 
 __all__ = [
     "ACL",
-    "Handler",
     "Id",
     "KazooClient",
+    "KazooHandler",
     "KazooRetry",
     "KazooState",
     "KazooTimeoutError",
@@ -61,7 +61,7 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 
-class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo ships no types
+class KazooHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo ships no types
     """kazoo's threads and sockets.
 
     Differences to kazoo's own handler:
@@ -72,7 +72,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo ships 
       the processor time of its thread.
     """
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: EnsembleAccess) -> None:
         super().__init__()
         self.gate = threading.Event()
         self.gate.set()
@@ -100,7 +100,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo ships 
         return [one for one in ready if one in read], [one for one in ready if one not in read], []
 
 
-def _tls_context(access: Access) -> ssl.SSLContext:
+def _tls_context(access: EnsembleAccess) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=access.tls_ca or None)
         if access.tls_cert:

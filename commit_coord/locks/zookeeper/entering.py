@@ -21,21 +21,29 @@ from commit_coord.locks.acquiring import Carried
 from commit_coord.locks.base import BRIEFLY, Interrupted
 from commit_coord.locks.held import Held
 from commit_coord.locks.keeping import Tickets
-from commit_coord.locks.zookeeper.client import Session
+from commit_coord.locks.zookeeper.client import ZooKeeperSession
 from commit_coord.locks.zookeeper.journal import ClientJournal
 from commit_coord.locks.zookeeper.layout import (
-    Layout,
     LockData,
     LockNode,
+    NodeLayout,
     RequestData,
     lock_data,
     lock_nodes,
     nearest_before,
 )
-from commit_coord.locks.zookeeper.nodes import Change, Check, Create, Listing, MultiRefused, Node, Operation
-from commit_coord.locks.zookeeper.offers import Offers
+from commit_coord.locks.zookeeper.nodes import (
+    ChangeNode,
+    CheckNode,
+    ChildListing,
+    CreateNode,
+    MultiRefused,
+    Node,
+    NodeOperation,
+)
+from commit_coord.locks.zookeeper.offers import ZooKeeperOffers
 from commit_coord.locks.zookeeper.request_nodes import RequestNodes
-from commit_coord.locks.zookeeper.tickets import Gone, NodeBlocker, Part, ZooKeeperTicket
+from commit_coord.locks.zookeeper.tickets import Gone, NodeBlocker, RequestPart, ZooKeeperTicket
 from commit_coord.model import LockMode, LockRequest, Resource
 
 _TOGETHER = 32
@@ -58,10 +66,10 @@ class Entering:
 
     def __init__(
         self,
-        session: Session,
-        layout: Layout,
+        session: ZooKeeperSession,
+        layout: NodeLayout,
         nodes: RequestNodes,
-        offers: Offers,
+        offers: ZooKeeperOffers,
         journal: ClientJournal,
         tickets: Tickets[ZooKeeperTicket],
         held: Held,
@@ -103,7 +111,7 @@ class Entering:
             self._tickets.pop(request_id, None)
             raise Carried(entry)
 
-    def enter_part(self, ticket: ZooKeeperTicket, part: Part, deadline: float) -> NodeBlocker | None:
+    def enter_part(self, ticket: ZooKeeperTicket, part: RequestPart, deadline: float) -> NodeBlocker | None:
         """Enter *part* if it has not entered yet. If a request blocks it, watch and return the blocking request."""
         request = ticket.request
         patience = max(BRIEFLY, min(deadline - self._clock.now(), self._session.timeout_ms / 1000))
@@ -136,14 +144,14 @@ class Entering:
                 )
             listings = self._look_again(ticket, part, patience)
 
-    def _look_again(self, ticket: ZooKeeperTicket, part: Part, patience: float) -> list[Listing | None]:
+    def _look_again(self, ticket: ZooKeeperTicket, part: RequestPart, patience: float) -> list[ChildListing | None]:
         """Return the listings of the resources that are not known to be free.
 
         The answer goes through the leader, so it confirms the ticket as of the time when the request was sent.
         """
         sent = self._clock.now()
         paths = [self._nodes.path(ticket.request, resource) for resource in part.unclear]
-        listings: list[Listing | None]
+        listings: list[ChildListing | None]
         if ticket.request.table is not None:
             listing, note = self._session.queue(paths[0], self._layout.note(ticket.request.table), patience)
             listings = [listing]
@@ -153,7 +161,9 @@ class Entering:
         ticket.last_confirmed_at = max(ticket.last_confirmed_at, sent)
         return listings
 
-    def _look_long_after(self, ticket: ZooKeeperTicket, part: Part, patience: float) -> list[Listing | None]:
+    def _look_long_after(
+        self, ticket: ZooKeeperTicket, part: RequestPart, patience: float
+    ) -> list[ChildListing | None]:
         """Do :meth:`_look_again` after a lost reply, and treat the request as contended.
 
         1. Our nodes are created behind those of a holder; the reply is lost.
@@ -168,7 +178,7 @@ class Entering:
         ticket.handover_note = "" if note is None else note.data.decode()
         ticket.noted = None if note is None else note.stat.version
 
-    def _create(self, ticket: ZooKeeperTicket, part: Part, patience: float) -> list[Listing | None]:
+    def _create(self, ticket: ZooKeeperTicket, part: RequestPart, patience: float) -> list[ChildListing | None]:
         """Create the nodes of *part* and return the listings of its resources."""
         request, first = ticket.request, part is ticket.parts[0]
         lives = not request.explicit
@@ -184,17 +194,17 @@ class Entering:
             if self._nodes.find(ticket, part, patience):
                 return self._look_long_after(ticket, part, patience)
             self.look_for_answer(ticket, entered=False)
-        operations: list[Operation] = [Create(part.marker, data.text(), ephemeral=lives)]
+        operations: list[NodeOperation] = [CreateNode(part.marker, data.text(), ephemeral=lives)]
         if ticket.offers:
             operations += self._offers.entering(request)
         if not first:
-            operations.append(Check(ticket.parts[0].marker))
+            operations.append(CheckNode(ticket.parts[0].marker))
         locks = [self._layout.lock(request.scope, resource, mode) for resource, mode in part.locks]
         text = lock_data(request, self._clock.wall_ms())
-        operations += [Create(path, text, ephemeral=lives, sequential=True) for path in locks]
+        operations += [CreateNode(path, text, ephemeral=lives, sequential=True) for path in locks]
         marked = {one: mode for one, mode in part.locks if self._layout.is_marked(request.scope, one)}
         operations += [
-            Change(self._nodes.path(request, one), request.request_id.encode())
+            ChangeNode(self._nodes.path(request, one), request.request_id.encode())
             for one, mode in marked.items()
             if mode is LockMode.EXCLUSIVE
         ]
@@ -234,7 +244,11 @@ class Entering:
         return self._look_again(ticket, part, patience) if part.unclear else []
 
     def _check_marks(
-        self, ticket: ZooKeeperTicket, part: Part, shared_marked: Sequence[Resource], found: Sequence[Node | None]
+        self,
+        ticket: ZooKeeperTicket,
+        part: RequestPart,
+        shared_marked: Sequence[Resource],
+        found: Sequence[Node | None],
     ) -> None:
         """Record which of the resources *shared_marked*, requested in S, are free because they have no mark."""
         for resource, node in zip(shared_marked, found, strict=True):
@@ -246,7 +260,7 @@ class Entering:
                 ticket.generation = max(ticket.generation, node.stat.changed_below)
                 part.unclear.remove(resource)
 
-    def clear_marks(self, request: LockRequest, part: Part, unmarked: Sequence[Resource]) -> None:
+    def clear_marks(self, request: LockRequest, part: RequestPart, unmarked: Sequence[Resource]) -> None:
         """Clear marks of X locks that are gone.
 
         1. We find a mark with version 7.   2. The listing shows no X lock.
@@ -261,12 +275,12 @@ class Entering:
         4. Another request enters an X lock: a new parent, version 1.   5. Our change is refused, as our marker is gone.
         """
         for resource in unmarked:
-            change = Change(self._nodes.path(request, resource), b"", part.marks.pop(resource))
+            change = ChangeNode(self._nodes.path(request, resource), b"", part.marks.pop(resource))
             with suppress(MultiRefused):
-                self._session.multi([Check(part.marker), change])
+                self._session.multi([CheckNode(part.marker), change])
 
     def _judge(
-        self, ticket: ZooKeeperTicket, part: Part, listings: Sequence[Listing | None]
+        self, ticket: ZooKeeperTicket, part: RequestPart, listings: Sequence[ChildListing | None]
     ) -> tuple[Resource, LockNode] | None:
         """Return the first blocked resource and the node that blocks it; record which resources are free."""
         assert part.nodes is not None
@@ -291,7 +305,7 @@ class Entering:
         return blocked
 
 
-def woken(ticket: ZooKeeperTicket, part: Part, path: str | None) -> None:
+def woken(ticket: ZooKeeperTicket, part: RequestPart, path: str | None) -> None:
     """Wake the thread of *ticket*, which then looks at its queues again; called in kazoo's thread.
 
     But do not wake it for a deletion of its own:

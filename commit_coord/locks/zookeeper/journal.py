@@ -13,9 +13,9 @@ from contextlib import suppress
 from commit_coord.clock import Clock
 from commit_coord.locks.base import Interrupted
 from commit_coord.locks.keeping import Retries
-from commit_coord.locks.zookeeper.client import Session
-from commit_coord.locks.zookeeper.layout import Layout, journal_data, parse_journal, unescape
-from commit_coord.locks.zookeeper.nodes import Change, Create, Delete, MultiRefused, Operation
+from commit_coord.locks.zookeeper.client import ZooKeeperSession
+from commit_coord.locks.zookeeper.layout import NodeLayout, journal_data, parse_journal, unescape
+from commit_coord.locks.zookeeper.nodes import ChangeNode, CreateNode, DeleteNode, MultiRefused, NodeOperation
 from commit_coord.model import JournalEntry
 
 SPAN_MS = 300_000
@@ -25,22 +25,22 @@ _TOGETHER = 50
 """Entries that one multi deletes."""
 
 
-class Journal:
+class ZooKeeperJournal:
     """The journal of one namespace. Every method may be repeated after :class:`Interrupted`."""
 
-    def __init__(self, session: Session, layout: Layout) -> None:
+    def __init__(self, session: ZooKeeperSession, layout: NodeLayout) -> None:
         self._session = session
         self._layout = layout
 
     def remember(self, entry: JournalEntry, expires_at_ms: int) -> None:
         """Store *entry*; it replaces an entry with the same id."""
         path, data = self._layout.entry(entry.request_id), journal_data(entry, expires_at_ms)
-        expiry = Create(self._layout.expiry(expires_at_ms // SPAN_MS, entry.request_id))
+        expiry = CreateNode(self._layout.expiry(expires_at_ms // SPAN_MS, entry.request_id))
         # The second and third try are for an existing entry with the same id, in another span or in the same one.
-        tries: tuple[list[Operation], ...] = (
-            [Create(path, data), expiry],
-            [Change(path, data), expiry],
-            [Change(path, data)],
+        tries: tuple[list[NodeOperation], ...] = (
+            [CreateNode(path, data), expiry],
+            [ChangeNode(path, data), expiry],
+            [ChangeNode(path, data)],
         )
         for operations in tries:
             with suppress(MultiRefused):
@@ -48,15 +48,15 @@ class Journal:
                 return
         raise Interrupted("another client removed the journal entry during its write", request_id=entry.request_id)
 
-    def remembering(self, entries: Sequence[JournalEntry], expires_at_ms: int) -> list[Operation]:
+    def remembering(self, entries: Sequence[JournalEntry], expires_at_ms: int) -> list[NodeOperation]:
         """Return the operations that store *entries*; none of them may exist yet."""
         span = expires_at_ms // SPAN_MS
         return [
             operation
             for entry in entries
             for operation in (
-                Create(self._layout.entry(entry.request_id), journal_data(entry, expires_at_ms)),
-                Create(self._layout.expiry(span, entry.request_id)),
+                CreateNode(self._layout.entry(entry.request_id), journal_data(entry, expires_at_ms)),
+                CreateNode(self._layout.expiry(span, entry.request_id)),
             )
         ]
 
@@ -86,12 +86,12 @@ class Journal:
 
     def _forget(self, folder: str, names: Sequence[str], now_ms: int) -> None:
         paths = [self._layout.entry(unescape(name)) for name in names]
-        deletes: list[list[Operation]] = []
+        deletes: list[list[NodeOperation]] = []
         for name, path, node in zip(names, paths, self._session.get(paths), strict=True):
-            deletes.append([Delete(f"{folder}/{name}")])
+            deletes.append([DeleteNode(f"{folder}/{name}")])
             # An entry that was written again has a later end time and stays.
             if node is not None and parse_journal(node.data)[1] <= now_ms:
-                deletes[-1].append(Delete(path, node.stat.version))
+                deletes[-1].append(DeleteNode(path, node.stat.version))
         try:
             self._session.multi([operation for each in deletes for operation in each])
         except MultiRefused:  # Another client deletes entries too, or writes one of them again.
@@ -109,7 +109,7 @@ class ClientJournal:
         clock: The clock.
     """
 
-    def __init__(self, entries: Journal, retries: Retries, clock: Clock) -> None:
+    def __init__(self, entries: ZooKeeperJournal, retries: Retries, clock: Clock) -> None:
         self.entries = entries
         self.was_written = False
         """Whether this client has written entries; if so, it deletes expired entries when it closes."""

@@ -25,7 +25,7 @@ Theory of operation
         /commit-coord/<namespace>/journal/entries/<request id>
         /commit-coord/<namespace>/journal/expiry/<span>/<request id>
 
-    In all these paths, ``<namespace>`` stands for ``<namespace>@<space>`` if the catalog has a space.
+    In all these paths, ``<namespace>`` is ``<namespace>@<space>`` if the catalog has a space.
 
     One ``multi`` creates all nodes of a request. The node below ``requests`` is the *marker* of the request: it is
     created and deleted together with the locks, and no other node can have its name. So the marker shows whether a
@@ -141,7 +141,7 @@ def lock_nodes(names: Iterable[str]) -> list[LockNode]:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class NodeLayout:
     """The paths of one namespace.
 
     Args:
@@ -341,7 +341,7 @@ def create_size(path: str, data_size: int, acl_size: int) -> int:
 
 
 def chunks(
-    layout: Layout, request: LockRequest, *, data_size: int, acl_size: int, limit: int = STEP_BYTES
+    layout: NodeLayout, request: LockRequest, *, data_size: int, acl_size: int, limit: int = STEP_BYTES
 ) -> Iterator[tuple[tuple[Resource, LockMode], ...]]:
     """Split the locks of *request*, in their order, so that the multi of each part stays below *limit* bytes.
 

@@ -21,34 +21,34 @@ from commit_coord.locks.held import Held
 from commit_coord.locks.keeping import Keeper, Retries, Tickets
 from commit_coord.locks.queue_manager import Parts, QueueLockManager
 from commit_coord.locks.threads import THREADS, Threads
-from commit_coord.locks.zookeeper.access import Access
-from commit_coord.locks.zookeeper.client import Session
-from commit_coord.locks.zookeeper.connection import Connection, SessionEvent
+from commit_coord.locks.zookeeper.access import EnsembleAccess
+from commit_coord.locks.zookeeper.client import ZooKeeperSession
+from commit_coord.locks.zookeeper.connection import EnsembleConnection, SessionEvent
 from commit_coord.locks.zookeeper.deadlocks import ToldWaits
 from commit_coord.locks.zookeeper.entering import Entering
-from commit_coord.locks.zookeeper.journal import ClientJournal, Journal
-from commit_coord.locks.zookeeper.layout import HIVE_NAMESPACE, Layout
-from commit_coord.locks.zookeeper.offers import Offers
+from commit_coord.locks.zookeeper.journal import ClientJournal, ZooKeeperJournal
+from commit_coord.locks.zookeeper.layout import HIVE_NAMESPACE, NodeLayout
+from commit_coord.locks.zookeeper.offers import ZooKeeperOffers
 from commit_coord.locks.zookeeper.queue import ZooKeeperQueue
 from commit_coord.locks.zookeeper.request_nodes import RequestNodes
 from commit_coord.locks.zookeeper.service import ZooKeeperLeases
 from commit_coord.locks.zookeeper.table import ZooKeeperLockTable
 from commit_coord.locks.zookeeper.tickets import ZooKeeperTicket
-from commit_coord.locks.zookeeper.view import View
+from commit_coord.locks.zookeeper.view import LockView
 from commit_coord.model import ExpiryClock, Guarantees, Reach
 from commit_coord.process import SYSTEM_HOST, Host
 
-_INHERITED: list[Session] = []
+_INHERITED: list[ZooKeeperSession] = []
 """Sessions that a forked child inherited. They are never garbage-collected, because kazoo's cleanup would act on the
 connection of the parent process."""
 
-Connect = Callable[[Access, int, Clock, Callable[[SessionEvent], None]], Connection]
+Connect = Callable[[EnsembleAccess, int, Clock, Callable[[SessionEvent], None]], EnsembleConnection]
 
 
 class _Pings(Extension):
     """Pauses all traffic of the session, and with it kazoo's pings."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: ZooKeeperSession) -> None:
         self._session = session
 
     def pause(self) -> None:
@@ -71,7 +71,7 @@ class ZooKeeperLockManager(QueueLockManager[ZooKeeperQueue]):
         host: Names this process, and tells which other processes have ended.
         connect: Makes the connection of a session.
         namespace: ``hive.zookeeper.namespace``.
-        access: The other fields of :class:`~commit_coord.locks.zookeeper.access.Access`.
+        access: The other fields of :class:`~commit_coord.locks.zookeeper.access.EnsembleAccess`.
 
     Raises:
         ConfigError: An argument is invalid, or a package is not installed.
@@ -103,12 +103,12 @@ class ZooKeeperLockManager(QueueLockManager[ZooKeeperQueue]):
         events: Events | None = None,
         threads: Threads = THREADS,
         host: Host = SYSTEM_HOST,
-        connect: Connect = Connection,
+        connect: Connect = EnsembleConnection,
         namespace: str = HIVE_NAMESPACE,
         **access: Any,
     ) -> None:
         settings, events = settings or LockSettings(), events or Events()
-        way = self.access = Access(hosts=uri, **access)
+        way = self.access = EnsembleAccess(hosts=uri, **access)
         namespace = namespace.strip("/")
         if not re.fullmatch(r"[\w.-]+", namespace) or namespace in ("zookeeper", "commit-coord", ".", ".."):
             raise ConfigError(
@@ -117,8 +117,8 @@ class ZooKeeperLockManager(QueueLockManager[ZooKeeperQueue]):
                 value=namespace,
                 accepted="letters, digits and ._-",
             )
-        layout = self.layout = Layout(namespace, space)
-        made_before: list[Session] = []
+        layout = self.layout = NodeLayout(namespace, space)
+        made_before: list[ZooKeeperSession] = []
 
         def made() -> Parts[ZooKeeperQueue]:
             def changed(event: SessionEvent) -> None:
@@ -128,7 +128,7 @@ class ZooKeeperLockManager(QueueLockManager[ZooKeeperQueue]):
             for inherited in made_before:
                 _INHERITED.append(inherited)
                 inherited.abandon()
-            session = Session(way, settings.lease_ms, clock, changed, connect=connect)
+            session = ZooKeeperSession(way, settings.lease_ms, clock, changed, connect=connect)
             made_before[:] = [session]
             held, emitter, tickets = (
                 Held(threads, host),
@@ -136,8 +136,8 @@ class ZooKeeperLockManager(QueueLockManager[ZooKeeperQueue]):
                 Tickets[ZooKeeperTicket](host.new_id().hex),
             )
             retries = Retries(clock, lambda: session.timeout_ms / 1000)
-            view, offers = View(session, layout), Offers(session, layout)
-            journal = ClientJournal(Journal(session, layout), retries, clock)
+            view, offers = LockView(session, layout), ZooKeeperOffers(session, layout)
+            journal = ClientJournal(ZooKeeperJournal(session, layout), retries, clock)
             nodes = RequestNodes(session, layout, tickets, way.acl_size, clock)
             leases = ZooKeeperLeases(session, layout, nodes, offers, journal, retries, settings, clock)
             heartbeat = partial(threads.heartbeat, also=_Pings(session))
@@ -167,6 +167,6 @@ class ZooKeeperLockManager(QueueLockManager[ZooKeeperQueue]):
         super().__init__(self.guarantees, settings, made)
 
     @property
-    def session(self) -> Session:
+    def session(self) -> ZooKeeperSession:
         """The session of this process."""
         return self.parts.queue.session

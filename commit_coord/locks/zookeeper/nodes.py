@@ -31,7 +31,7 @@ class MultiRefused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Create:
+class CreateNode:
     """Create *path*; with *sequential* the server appends a sequence number."""
 
     path: str
@@ -41,7 +41,7 @@ class Create:
 
 
 @dataclass(frozen=True, slots=True)
-class Delete:
+class DeleteNode:
     """Delete *path* if it has no children and is at *version*; version -1 matches any."""
 
     path: str
@@ -49,14 +49,14 @@ class Delete:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class CheckNode:
     """Change nothing, but refuse the multi if *path* does not exist."""
 
     path: str
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ChangeNode:
     """Replace the data of *path* if it is at *version*; version -1 matches any."""
 
     path: str
@@ -64,7 +64,7 @@ class Change:
     version: int = -1
 
 
-Operation = Create | Delete | Check | Change
+NodeOperation = CreateNode | DeleteNode | CheckNode | ChangeNode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +90,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class ChildListing:
     """The names of a node's children, and the stat of the node."""
 
     names: list[str]

@@ -15,14 +15,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-from commit_coord.locks.zookeeper.client import Session
-from commit_coord.locks.zookeeper.layout import Layout, LockData, lock_nodes
-from commit_coord.locks.zookeeper.nodes import Change, Check, Create, Delete, MultiRefused, Operation
+from commit_coord.locks.zookeeper.client import ZooKeeperSession
+from commit_coord.locks.zookeeper.layout import LockData, NodeLayout, lock_nodes
+from commit_coord.locks.zookeeper.nodes import (
+    ChangeNode,
+    CheckNode,
+    CreateNode,
+    DeleteNode,
+    MultiRefused,
+    NodeOperation,
+)
 from commit_coord.model import LockRequest, Offer
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class TakenNodes:
     """A taken offer, and the nodes of its request.
 
     Args:
@@ -36,18 +43,18 @@ class Taken:
     version: int
 
 
-class Offers:
+class ZooKeeperOffers:
     """The offers of one namespace. Every method may be repeated after ``Interrupted``."""
 
-    def __init__(self, session: Session, layout: Layout) -> None:
+    def __init__(self, session: ZooKeeperSession, layout: NodeLayout) -> None:
         self._session = session
         self._layout = layout
 
-    def entering(self, request: LockRequest) -> list[Operation]:
+    def entering(self, request: LockRequest) -> list[NodeOperation]:
         """Return the operation that makes the offer of *request*."""
-        return [Create(self._layout.offer(request.request_id), _data("", request.offer), ephemeral=True)]
+        return [CreateNode(self._layout.offer(request.request_id), _data("", request.offer), ephemeral=True)]
 
-    def take(self, queue: str, own_lock: str, taker: str, limit: int) -> list[Taken]:
+    def take(self, queue: str, own_lock: str, taker: str, limit: int) -> list[TakenNodes]:
         """Take the offers of the requests directly behind *own_lock* in *queue*, oldest first.
 
         Args:
@@ -65,8 +72,8 @@ class Offers:
         held = takewhile(lambda lock: lock is not None, self._session.get(locks))
         waiting = [LockData.parse(lock.data).request_id for lock in held if lock is not None]
         offers = self._session.get([self._layout.offer(one) for one in waiting])
-        found: list[Taken] = []
-        marks: list[Operation] = []
+        found: list[TakenNodes] = []
+        marks: list[NodeOperation] = []
         for lock, request_id, node in zip(locks, waiting, offers, strict=False):
             if node is None:
                 break
@@ -75,17 +82,17 @@ class Offers:
                 break  # An earlier holder has taken it, and may still commit it.
             path = self._layout.offer(request_id)
             if not by:
-                marks.append(Change(path, _data(taker, text), node.stat.version))
+                marks.append(ChangeNode(path, _data(taker, text), node.stat.version))
             taken = Offer(request_id=request_id, text=text)
             nodes_of_it = self._layout.request(request_id), lock, path
-            found.append(Taken(taken, nodes_of_it, node.stat.version + (0 if by else 1)))
+            found.append(TakenNodes(taken, nodes_of_it, node.stat.version + (0 if by else 1)))
         return self._marked(found, marks, taker)
 
-    def _marked(self, found: list[Taken], marks: list[Operation], taker: str) -> list[Taken]:
+    def _marked(self, found: list[TakenNodes], marks: list[NodeOperation], taker: str) -> list[TakenNodes]:
         """Mark the offers as taken; return them, up to the first one that its owner has retracted meanwhile."""
         while marks:
             try:
-                self._session.multi([Check(self._layout.request(taker)), *marks])
+                self._session.multi([CheckNode(self._layout.request(taker)), *marks])
                 break
             except MultiRefused as refused:
                 if refused.index == 0:
@@ -105,26 +112,26 @@ class Offers:
 
     def _is_deleted(self, path: str, version: int) -> bool:
         try:
-            self._session.multi([Delete(path, version)])
+            self._session.multi([DeleteNode(path, version)])
         except MultiRefused:
             return False
         return True
 
     @staticmethod
-    def ending(taken: Mapping[str, Taken], done: Sequence[str]) -> list[list[Operation]]:
+    def ending(taken: Mapping[str, TakenNodes], done: Sequence[str]) -> list[list[NodeOperation]]:
         """Return the operations that delete the requests *done*, one list for each request, the last request first.
 
         So when an owner is notified that the request before its own is gone, its own request is gone already. In the
         other order the owner would read the queue again without need.
         """
-        return [[*map(Delete, taken[one].nodes)] for one in reversed(done) if one in taken]
+        return [[*map(DeleteNode, taken[one].nodes)] for one in reversed(done) if one in taken]
 
     @staticmethod
-    def returning(taken: Mapping[str, Taken], returned: Iterable[str]) -> list[list[Operation]]:
+    def returning(taken: Mapping[str, TakenNodes], returned: Iterable[str]) -> list[list[NodeOperation]]:
         """Return the operations that return the offers *returned* to their owners, one list for each offer."""
         return [
             # Only this version: a repeated release must not return an offer that the next holder has taken since.
-            [Change(taken[one].nodes[2], _data("", taken[one].offer.text), taken[one].version)]
+            [ChangeNode(taken[one].nodes[2], _data("", taken[one].offer.text), taken[one].version)]
             for one in returned
             if one in taken
         ]

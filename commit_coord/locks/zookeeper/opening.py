@@ -12,21 +12,21 @@ from typing import Any, Protocol
 from commit_coord.clock import Clock
 from commit_coord.config import ZooKeeperAuth
 from commit_coord.errors import LockServiceUnavailable
-from commit_coord.locks.zookeeper.access import Access
-from commit_coord.locks.zookeeper.driver import Handler, KazooClient, KazooRetry, LastWarning, kazoo_errors
+from commit_coord.locks.zookeeper.access import EnsembleAccess
+from commit_coord.locks.zookeeper.driver import KazooClient, KazooHandler, KazooRetry, LastWarning, kazoo_errors
 from commit_coord.locks.zookeeper.session_age import Heard
 
 logger = logging.getLogger(__name__)
 
 
-class Owner(Protocol):
+class SessionUser(Protocol):
     """The user of a session; it is notified of the session's events."""
 
     heard: Heard
     """The time from which the servers count the session."""
     timeout_ms: int
     """The negotiated session timeout."""
-    handler: Handler | None
+    handler: KazooHandler | None
     """kazoo's threads and sockets."""
 
     def changed(self, state: str) -> None:
@@ -54,13 +54,13 @@ class Opening:
     _UNREACHED = "ZooKeeper can't be reached", "lock.uri=host:port,host:port/chroot"
     _UNTRUSTED = "ZooKeeper's certificate is not trusted", "lock.zk.tls-ca with the authority that signed it"
 
-    def __init__(self, access: Access, asked_ms: int, clock: Clock, owner: Owner | None) -> None:
+    def __init__(self, access: EnsembleAccess, asked_ms: int, clock: Clock, owner: SessionUser | None) -> None:
         self.done = threading.Event()
         self.client: Any = None
         self._problem = self._UNREACHED
         self._unauthenticated = "ZooKeeper authentication failed", access.accepted_login
         self.log = LastWarning()
-        self._owner: Callable[[], Owner | None] = (lambda: None) if owner is None else weakref.ref(owner)
+        self._owner: Callable[[], SessionUser | None] = (lambda: None) if owner is None else weakref.ref(owner)
         self._access, self._asked_ms, self._clock = access, asked_ms, clock
         self._made: Any = None
         self._pid = os.getpid()
@@ -109,7 +109,7 @@ class Opening:
         return bool(found)
 
     def _make(self) -> Any:
-        access, handler = self._access, Handler(self._access)
+        access, handler = self._access, KazooHandler(self._access)
         sasl = None
         if access.auth == ZooKeeperAuth.SASL:
             sasl = {"mechanism": "DIGEST-MD5", "username": access.user, "password": access.password}
@@ -159,7 +159,7 @@ class Opening:
         if (owner := self._owner()) is not None:
             owner.changed(state)
 
-    def ends_with(self, owner: Owner) -> None:
+    def ends_with(self, owner: SessionUser) -> None:
         """Close when *owner* is garbage-collected; in a new thread, as the collector may run in kazoo's own."""
         self._ending = weakref.finalize(owner, self._collected)
         self._ending.atexit = False
@@ -185,7 +185,7 @@ class Opening:
 class _Pings:
     """A flag that kazoo sets when it sends a ping, and clears when the answer arrives or the connection breaks."""
 
-    def __init__(self, owner: Callable[[], Owner | None], clock: Clock) -> None:
+    def __init__(self, owner: Callable[[], SessionUser | None], clock: Clock) -> None:
         self._owner, self._clock = owner, clock
         self._sent: float | None = None
 

@@ -6,29 +6,29 @@ from collections.abc import Callable
 from typing import Any
 
 from commit_coord.locks.zookeeper.driver import kazoo_errors, serialization
-from commit_coord.locks.zookeeper.nodes import Listing, Node, Stat
+from commit_coord.locks.zookeeper.nodes import ChildListing, Node, Stat
 
-Request = Callable[[Any], Any]
+Query = Callable[[Any], Any]
 """Sends one request through kazoo's client and returns its asynchronous result."""
 
 
-def children_of(path: str) -> Request:
+def children_of(path: str) -> Query:
     """Request the children of a node and its stat."""
     return lambda client: client.get_children_async(path, include_data=True)
 
 
-def data_of(path: str, watch: Callable[[str | None], None] | None) -> Request:
+def data_of(path: str, watch: Callable[[str | None], None] | None) -> Query:
     """Request the data of a node and its stat."""
     watcher = None if watch is None else lambda event: watch(event.path)
     return lambda client: client.get_async(path, watch=watcher)
 
 
-def stat_of(path: str) -> Request:
+def stat_of(path: str) -> Query:
     """Request the stat of a node."""
     return lambda client: client.exists_async(path)
 
 
-def deletion_of(path: str) -> Request:
+def deletion_of(path: str) -> Query:
     """Request the deletion of a node."""
     return lambda client: client.delete_async(path)
 
@@ -46,9 +46,9 @@ def found(answer: Callable[[], Any]) -> Any:
         return None
 
 
-def listing(answer: Any) -> Listing | None:
+def listing(answer: Any) -> ChildListing | None:
     """Convert the answer to :func:`children_of`."""
-    return None if answer is None else Listing(answer[0], stat(answer[1]))
+    return None if answer is None else ChildListing(answer[0], stat(answer[1]))
 
 
 def node(answer: Any) -> Node | None:
@@ -74,7 +74,7 @@ def taken(pending: Any) -> Any:
     return pending.value
 
 
-def alone(read: Any) -> Request:
+def alone(read: Any) -> Query:
     """Request one read of a multiRead alone."""
     get_children = isinstance(read, serialization.GetChildren)
     return lambda client: client.get_children_async(read.path) if get_children else client.get_async(read.path)

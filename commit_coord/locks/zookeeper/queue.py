@@ -33,17 +33,17 @@ from commit_coord.locks.blockers import Blocker, Holder, holder_facts
 from commit_coord.locks.handover import HandoverLease
 from commit_coord.locks.keeping import CarryingLease, Keeper, Retries, Tickets
 from commit_coord.locks.threads import Threads
-from commit_coord.locks.zookeeper.client import Session
+from commit_coord.locks.zookeeper.client import ZooKeeperSession
 from commit_coord.locks.zookeeper.connection import SessionEvent
 from commit_coord.locks.zookeeper.deadlocks import ToldWaits
 from commit_coord.locks.zookeeper.entering import Entering
 from commit_coord.locks.zookeeper.layout import HIVE_APPLICATION, LockData, lock_nodes
-from commit_coord.locks.zookeeper.offers import Offers
+from commit_coord.locks.zookeeper.offers import ZooKeeperOffers
 from commit_coord.locks.zookeeper.request_nodes import RequestNodes
 from commit_coord.locks.zookeeper.service import ZooKeeperLeases
 from commit_coord.locks.zookeeper.session_age import RELAY
 from commit_coord.locks.zookeeper.tickets import Gone, NodeBlocker, ZooKeeperTicket
-from commit_coord.locks.zookeeper.view import View
+from commit_coord.locks.zookeeper.view import LockView
 from commit_coord.model import Generation, LockMode, LockRequest, Offer, Owner
 from commit_coord.process import Host
 from commit_coord.protocol.backoff import Backoff, next_wait
@@ -82,11 +82,11 @@ class ZooKeeperQueue:
 
     def __init__(
         self,
-        session: Session,
+        session: ZooKeeperSession,
         nodes: RequestNodes,
         entering: Entering,
-        offers: Offers,
-        view: View,
+        offers: ZooKeeperOffers,
+        view: LockView,
         deadlocks: ToldWaits,
         tickets: Tickets[ZooKeeperTicket],
         leases: ZooKeeperLeases,
@@ -230,7 +230,7 @@ class ZooKeeperQueue:
         return self._advance(ticket, deadline)
 
     def _remove_dead(self, blocker: NodeBlocker) -> None:
-        self._view.remove(blocker.request_id, self._view.standing())
+        self._view.remove(blocker.request_id, self._view.present())
 
     def _identified(self, blocker: NodeBlocker, request: LockRequest, deadline: float) -> NodeBlocker:
         """Return *blocker* with the owner that the marker of its request names.

@@ -8,15 +8,15 @@ from typing import Any
 
 from commit_coord.errors import LockServiceUnavailable
 from commit_coord.locks.base import Interrupted
-from commit_coord.locks.zookeeper.access import Access
+from commit_coord.locks.zookeeper.access import EnsembleAccess
 from commit_coord.locks.zookeeper.driver import KazooTimeoutError, LastWarning, kazoo_errors
-from commit_coord.locks.zookeeper.nodes import MultiRefused, Operation, Reason
+from commit_coord.locks.zookeeper.nodes import MultiRefused, NodeOperation, Reason
 
 
 class Refusals:
     """Creates our errors for refused or unanswered requests to the servers at *access*."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: EnsembleAccess) -> None:
         self._access = access
 
     def unanswered(self, log: LastWarning) -> Interrupted:
@@ -65,7 +65,7 @@ class Refusals:
                 reason=f"{type(error).__name__} {error}".strip(),
             ) from error
 
-    def refused(self, index: int, operation: Operation, error: Exception) -> Exception:
+    def refused(self, index: int, operation: NodeOperation, error: Exception) -> Exception:
         """Return our error for *error*, the answer to *operation*, which has number *index* in its multi."""
         match error:
             case kazoo_errors.NodeExistsError():

@@ -16,9 +16,9 @@ from commit_coord.clock import Clock
 from commit_coord.errors import LockRefused
 from commit_coord.locks.base import BRIEFLY
 from commit_coord.locks.keeping import Tickets
-from commit_coord.locks.zookeeper.client import Session
-from commit_coord.locks.zookeeper.layout import Layout, RequestData, chunks, lock_data, lock_nodes
-from commit_coord.locks.zookeeper.tickets import Bygone, Part, ZooKeeperTicket
+from commit_coord.locks.zookeeper.client import ZooKeeperSession
+from commit_coord.locks.zookeeper.layout import NodeLayout, RequestData, chunks, lock_data, lock_nodes
+from commit_coord.locks.zookeeper.tickets import Bygone, RequestPart, ZooKeeperTicket
 from commit_coord.model import LockMode, LockRequest, Resource
 
 
@@ -34,7 +34,12 @@ class RequestNodes:
     """
 
     def __init__(
-        self, session: Session, layout: Layout, tickets: Tickets[ZooKeeperTicket], acl_size: int, clock: Clock
+        self,
+        session: ZooKeeperSession,
+        layout: NodeLayout,
+        tickets: Tickets[ZooKeeperTicket],
+        acl_size: int,
+        clock: Clock,
     ) -> None:
         self._session = session
         self._layout = layout
@@ -46,13 +51,13 @@ class RequestNodes:
         """Return the parent of the lock nodes on *resource*."""
         return self._layout.resource(request.scope, resource)
 
-    def cut(self, request: LockRequest, locks: tuple[tuple[Resource, LockMode], ...]) -> list[Part]:
+    def cut(self, request: LockRequest, locks: tuple[tuple[Resource, LockMode], ...]) -> list[RequestPart]:
         """Return the parts of *request*, each of which fits into one multi."""
         data_size = len(lock_data(request, self._clock.wall_ms()))
         cut = chunks(self._layout, replace(request, locks=locks), data_size=data_size, acl_size=self._acl_size)
-        return [Part(self._layout.request(request.request_id, part), chunk) for part, chunk in enumerate(cut)]
+        return [RequestPart(self._layout.request(request.request_id, part), chunk) for part, chunk in enumerate(cut)]
 
-    def find(self, ticket: ZooKeeperTicket, part: Part, patience: float = BRIEFLY) -> bool:
+    def find(self, ticket: ZooKeeperTicket, part: RequestPart, patience: float = BRIEFLY) -> bool:
         """Find the nodes of *part*; return whether there are any.
 
         Raises:

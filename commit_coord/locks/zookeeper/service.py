@@ -21,13 +21,13 @@ from commit_coord.errors import LockRefused, LockServiceUnavailable
 from commit_coord.locks.acquiring import ANSWER_LEASES
 from commit_coord.locks.base import BRIEFLY, LockSettings
 from commit_coord.locks.keeping import LeaseService, Retries
-from commit_coord.locks.zookeeper.client import Session
+from commit_coord.locks.zookeeper.client import ZooKeeperSession
 from commit_coord.locks.zookeeper.journal import SPAN_MS, ClientJournal
-from commit_coord.locks.zookeeper.layout import Layout
-from commit_coord.locks.zookeeper.nodes import Change, Create, Delete, MultiRefused, Operation
-from commit_coord.locks.zookeeper.offers import Offers
+from commit_coord.locks.zookeeper.layout import NodeLayout
+from commit_coord.locks.zookeeper.nodes import ChangeNode, CreateNode, DeleteNode, MultiRefused, NodeOperation
+from commit_coord.locks.zookeeper.offers import ZooKeeperOffers
 from commit_coord.locks.zookeeper.request_nodes import RequestNodes
-from commit_coord.locks.zookeeper.tickets import Bygone, Part, Step, ZooKeeperTicket
+from commit_coord.locks.zookeeper.tickets import Bygone, ReleaseStep, RequestPart, ZooKeeperTicket
 from commit_coord.model import LockScope, Resource
 
 _AT_ONCE = 1000
@@ -56,10 +56,10 @@ class ZooKeeperLeases(LeaseService[ZooKeeperTicket]):
 
     def __init__(
         self,
-        session: Session,
-        layout: Layout,
+        session: ZooKeeperSession,
+        layout: NodeLayout,
         nodes: RequestNodes,
-        offers: Offers,
+        offers: ZooKeeperOffers,
         journal: ClientJournal,
         retries: Retries,
         settings: LockSettings,
@@ -170,16 +170,16 @@ class ZooKeeperLeases(LeaseService[ZooKeeperTicket]):
         for step in settling:
             step.instead()
 
-    def _leaving(self, ticket: ZooKeeperTicket) -> list[Step]:
+    def _leaving(self, ticket: ZooKeeperTicket) -> list[ReleaseStep]:
         """Return the step that replaces the old handover note with the note of *ticket*; nothing if it leaves none."""
         if ticket.next_note is None or ticket.request.table is None:
             return []
         path, text = self.layout.note(ticket.request.table), ticket.next_note.encode()
         if ticket.noted is None:
-            return [Step([Create(path, text)])] if text else []
-        return [Step([Change(path, text, ticket.noted) if text else Delete(path, ticket.noted)])]
+            return [ReleaseStep([CreateNode(path, text)])] if text else []
+        return [ReleaseStep([ChangeNode(path, text, ticket.noted) if text else DeleteNode(path, ticket.noted)])]
 
-    def _answered(self, ticket: ZooKeeperTicket) -> list[Step]:
+    def _answered(self, ticket: ZooKeeperTicket) -> list[ReleaseStep]:
         """Return the steps that settle the taken offers.
 
         They write the outcomes of the committed offers into the journal, and delete or return each taken offer.
@@ -189,7 +189,7 @@ class ZooKeeperLeases(LeaseService[ZooKeeperTicket]):
         done, returned = ticket.settled
         steps = [*self._offers.ending(ticket.taken, [entry.request_id for entry in done])]
         steps += self._offers.returning(ticket.taken, returned)
-        answers: list[Step] = []
+        answers: list[ReleaseStep] = []
         if done:
             self._journal.was_written = True
             until = self._clock.wall_ms() + ANSWER_LEASES * self.session.timeout_ms
@@ -198,10 +198,12 @@ class ZooKeeperLeases(LeaseService[ZooKeeperTicket]):
                 for entry in done:
                     self._journal.entries.remember(entry, until)
 
-            answers = [Step(self._journal.entries.remembering(done, until), one_by_one)]
-        return [*answers, *map(Step, steps)]
+            answers = [ReleaseStep(self._journal.entries.remembering(done, until), one_by_one)]
+        return [*answers, *map(ReleaseStep, steps)]
 
-    def _remove_part(self, ticket: ZooKeeperTicket, part: Part, settling: list[Step]) -> list[Step]:
+    def _remove_part(
+        self, ticket: ZooKeeperTicket, part: RequestPart, settling: list[ReleaseStep]
+    ) -> list[ReleaseStep]:
         """Delete the nodes of *part* and execute the steps *settling* in one multi; return the steps not executed."""
         # If the part was interrupted while it entered, its nodes may exist or not.
         try:
@@ -211,15 +213,15 @@ class ZooKeeperLeases(LeaseService[ZooKeeperTicket]):
         now = self._clock.now()
         for resource, _ in part.locks:
             self.unused_parents[ticket.request.scope, resource] = now
-        offer = [Delete(self.layout.offer(ticket.request.request_id))] if ticket.offers else []
+        offer = [DeleteNode(self.layout.offer(ticket.request.request_id))] if ticket.offers else []
         while there:
             assert part.nodes is not None
-            # The locks last: see Offers.ending.
-            groups: list[list[Operation]] = [
-                [Delete(part.marker)],
+            # The locks last: see ZooKeeperOffers.ending.
+            groups: list[list[NodeOperation]] = [
+                [DeleteNode(part.marker)],
                 *(step.operations for step in settling),
                 [*offer],
-                [*map(Delete, part.nodes.values())],
+                [*map(DeleteNode, part.nodes.values())],
             ]
             try:
                 self.session.multi([operation for group in groups for operation in group])

@@ -8,10 +8,10 @@ from functools import partial
 from commit_coord.clock import Clock
 from commit_coord.locks.forcing import telling_what_was_freed
 from commit_coord.locks.keeping import Keeper, Retries, Tickets
-from commit_coord.locks.zookeeper.client import Session
+from commit_coord.locks.zookeeper.client import ZooKeeperSession
 from commit_coord.locks.zookeeper.service import ZooKeeperLeases
 from commit_coord.locks.zookeeper.tickets import ZooKeeperTicket
-from commit_coord.locks.zookeeper.view import Known, ListedNode, View
+from commit_coord.locks.zookeeper.view import EarlierPages, ListedNode, LockView
 from commit_coord.model import LockEntry, LockScope, Resource, entries_by_request
 from commit_coord.process import Host
 from commit_coord.protocol.lease import LeaseEvent
@@ -33,8 +33,8 @@ class ZooKeeperLockTable:
 
     def __init__(
         self,
-        session: Session,
-        view: View,
+        session: ZooKeeperSession,
+        view: LockView,
         tickets: Tickets[ZooKeeperTicket],
         leases: ZooKeeperLeases,
         keeper: Keeper[ZooKeeperTicket],
@@ -57,20 +57,20 @@ class ZooKeeperLockTable:
         depth = len(resource.path) if resource else 0
         return [
             entry
-            for entry in self._retries.briefly(lambda: self._view.entries(self._view.standing()))
+            for entry in self._retries.briefly(lambda: self._view.entries(self._view.present()))
             if scope in (None, entry.scope) and (resource is None or entry.resource.path[:depth] == resource.path)
         ]
 
     def pages(self, resource: Resource | None, scope: LockScope | None) -> Iterator[Sequence[LockEntry]]:
         """See :meth:`LockTable.pages`."""
         self._session.begin()
-        known = Known()
+        known = EarlierPages()
         for one in (scope,) if scope else LockScope:
             left = self._view.top(one, resource)
             while left:
-                standing, left = self._retries.briefly(partial(self._view.page, one, left))
-                if standing:
-                    yield self._retries.briefly(partial(self._view.entries, standing, known))
+                present, left = self._retries.briefly(partial(self._view.page, one, left))
+                if present:
+                    yield self._retries.briefly(partial(self._view.entries, present, known))
 
     def listed(self, resource: Resource) -> Resource:
         """See :meth:`LockTable.listed`."""
@@ -84,10 +84,10 @@ class ZooKeeperLockTable:
 
     def free_each(self, request_ids: Sequence[str]) -> Iterator[Sequence[LockEntry]]:
         """See :meth:`LockTable.free_each`."""
-        standing, entries = self._standing()
+        present, entries = self._present()
         by_request = entries_by_request(entries)
         nodes: dict[str, list[ListedNode]] = {}
-        for node in standing:
+        for node in present:
             nodes.setdefault(node.data.request_id, []).append(node)
         for request_id in request_ids:
             yield self._remove(request_id, nodes.get(request_id, []), by_request.get(request_id, []))
@@ -108,25 +108,25 @@ class ZooKeeperLockTable:
 
     def _free(self, chosen: Callable[[LockEntry], bool]) -> Sequence[LockEntry]:
         """Remove every request with at least one *chosen* entry; return all entries of the removed requests."""
-        standing, entries = self._standing()
+        present, entries = self._present()
         by_request = entries_by_request(entries)
         wanted = dict.fromkeys(entry.request_id for entry in entries if chosen(entry))
         with telling_what_was_freed() as freed:
             for one in wanted:
-                freed.extend(self._remove(one, standing, by_request[one]))
+                freed.extend(self._remove(one, present, by_request[one]))
         return freed
 
-    def _standing(self) -> tuple[list[ListedNode], list[LockEntry]]:
+    def _present(self) -> tuple[list[ListedNode], list[LockEntry]]:
         """Return all lock nodes, and their entries."""
         self._session.begin()
-        standing = self._retries.briefly(self._view.standing)
-        return standing, self._retries.briefly(partial(self._view.entries, standing))
+        present = self._retries.briefly(self._view.present)
+        return present, self._retries.briefly(partial(self._view.entries, present))
 
     def _remove(
-        self, request_id: str, standing: Sequence[ListedNode], entries: Sequence[LockEntry]
+        self, request_id: str, present: Sequence[ListedNode], entries: Sequence[LockEntry]
     ) -> Sequence[LockEntry]:
-        """Remove the nodes of a request that are among *standing*; return its *entries* if this call removed it."""
-        if not self._retries.briefly(partial(self._view.remove, request_id, standing)):
+        """Remove the nodes of a request that are among *present*; return its *entries* if this call removed it."""
+        if not self._retries.briefly(partial(self._view.remove, request_id, present)):
             return []
         self._leases.unused_parents.update(((entry.scope, entry.resource), self._clock.now()) for entry in entries)
         own = self._tickets.get(request_id)

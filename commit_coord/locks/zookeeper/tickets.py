@@ -9,8 +9,8 @@ from commit_coord.locks.base import Interrupted
 from commit_coord.locks.blockers import Blocker
 from commit_coord.locks.keeping import Ticket
 from commit_coord.locks.threads import Turn
-from commit_coord.locks.zookeeper.nodes import Operation
-from commit_coord.locks.zookeeper.offers import Taken
+from commit_coord.locks.zookeeper.nodes import NodeOperation
+from commit_coord.locks.zookeeper.offers import TakenNodes
 from commit_coord.model import LockMode, Resource
 
 
@@ -27,16 +27,16 @@ def nothing() -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ReleaseStep:
     """Operations that a release adds to the multi that deletes the released request's nodes: all of them or none."""
 
-    operations: list[Operation]
+    operations: list[NodeOperation]
     instead: Callable[[], None] = nothing
     """Called if the servers refuse the step: by default nothing, since the request that the step is about has ended."""
 
 
 @dataclass(slots=True, eq=False)
-class Part:
+class RequestPart:
     """The locks that one multi enters into their queues."""
 
     marker: str
@@ -57,7 +57,7 @@ class Part:
 class ZooKeeperTicket(Ticket):
     """A request in ZooKeeper. An answer of the leader confirms it."""
 
-    parts: list[Part]
+    parts: list[RequestPart]
     session: int = -1
     """The number of the session of its ephemeral nodes."""
     generation: int = 0
@@ -75,7 +75,7 @@ class ZooKeeperTicket(Ticket):
     """The path of the node that blocks the request, and the time since which it does."""
     tells: int | None = None
     """The place in the queue (czxid of the marker) for which the wait is published; None if it is not."""
-    taken: dict[str, Taken] = field(default_factory=dict)
+    taken: dict[str, TakenNodes] = field(default_factory=dict)
     """The offers that this latch holder took, by request id."""
     noted: int | None = None
     """The version of the note that was found; None if there was no note."""

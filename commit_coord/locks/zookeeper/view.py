@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from commit_coord.locks.base import PAGE
-from commit_coord.locks.zookeeper.client import Session
-from commit_coord.locks.zookeeper.layout import Layout, LockData, LockNode, RequestData, lock_nodes, unescape
-from commit_coord.locks.zookeeper.nodes import Delete, MultiRefused, Stat
+from commit_coord.locks.zookeeper.client import ZooKeeperSession
+from commit_coord.locks.zookeeper.layout import LockData, LockNode, NodeLayout, RequestData, lock_nodes, unescape
+from commit_coord.locks.zookeeper.nodes import DeleteNode, MultiRefused, Stat
 from commit_coord.model import Generation, LockEntry, LockMode, LockScope, LockState, Resource
 from commit_coord.protocol.contention import nearest_blocker
 
@@ -35,21 +35,21 @@ class ListedNode:
 
 
 @dataclass(slots=True)
-class Known:
+class EarlierPages:
     """What the earlier pages of a listing have read."""
 
     requests: dict[str, RequestData | None] = field(default_factory=dict)
     blocked_by: dict[str, str] = field(default_factory=dict)
 
 
-class View:
+class LockView:
     """All locks of one namespace, ours and Hive's. Every method may be repeated after ``Interrupted``."""
 
-    def __init__(self, session: Session, layout: Layout) -> None:
+    def __init__(self, session: ZooKeeperSession, layout: NodeLayout) -> None:
         self._session = session
         self._layout = layout
 
-    def standing(self) -> list[ListedNode]:
+    def present(self) -> list[ListedNode]:
         """Return every lock node, oldest first."""
         found = [lock for scope in LockScope for lock in self._read(scope, self._walk(scope))]
         return sorted(found, key=lambda lock: (lock.stat.created, lock.resource))
@@ -90,9 +90,9 @@ class View:
                 found.append(ListedNode(f"{path}/{node.name}", scope, resource, node, data, content.stat))
         return found
 
-    def entries(self, listed: Sequence[ListedNode], known: Known | None = None) -> list[LockEntry]:
+    def entries(self, listed: Sequence[ListedNode], known: EarlierPages | None = None) -> list[LockEntry]:
         """Return the entries of *listed*; *known* has the results of earlier pages of the same listing."""
-        known = known or Known()
+        known = known or EarlierPages()
         asked = dict.fromkeys(lock.data.request_id for lock in listed)
         known.requests |= self.requests(one for one in asked if one not in known.requests)
         known.blocked_by |= _blocked(listed)
@@ -165,15 +165,15 @@ class View:
         if persistent:
             # Read after the markers: one multi creates a marker and its locks, so the locks of each listed marker
             # existed already. If they are missing now, they were deleted.
-            standing = self.standing()
-            created = {lock.stat.created for lock in standing}
+            present = self.present()
+            created = {lock.stat.created for lock in present}
             stats = zip(persistent, self._session.exists(persistent), strict=True)
             self._session.delete_each([marker for marker, stat in stats if stat and stat.created not in created])
 
     def _remove_part(self, marker: str, paths: list[str]) -> bool:
         while True:
             try:
-                self._session.multi([Delete(marker), *map(Delete, paths)])
+                self._session.multi([DeleteNode(marker), *map(DeleteNode, paths)])
                 return True
             except MultiRefused as refused:
                 if refused.index == 0:

@@ -17,8 +17,8 @@ from commit_coord.sql.statement import (
     DropPartitions,
     DropRef,
     ExpireSnapshots,
-    Name,
-    Partition,
+    PartitionClause,
+    QualifiedName,
     Rename,
     ReplaceColumns,
     RollBack,
@@ -73,7 +73,7 @@ class AlterParser:
             "PARTITION"
         )
 
-    def _change(self, table: Name) -> Statement:
+    def _change(self, table: QualifiedName) -> Statement:
         self._reader.skip("COLUMN")
         name = self._reader.identifier("the name of a column")
         column = self._parts.column()
@@ -84,9 +84,9 @@ class AlterParser:
             after = self._reader.identifier("the name of a column")
         return ChangeColumn(table, name, column, after)
 
-    def _add_partitions(self, table: Name) -> Statement:
+    def _add_partitions(self, table: QualifiedName) -> Statement:
         if_not_exists = self._reader.skip("IF", "NOT", "EXISTS")
-        found: list[tuple[Partition, str | None]] = []
+        found: list[tuple[PartitionClause, str | None]] = []
         while self._reader.sees("PARTITION") or not found:
             partition = self._parts.needed_partition()
             found.append(
@@ -94,14 +94,14 @@ class AlterParser:
             )
         return AddPartitions(table, tuple(found), if_not_exists)
 
-    def _drop_partitions(self, table: Name) -> Statement:
+    def _drop_partitions(self, table: QualifiedName) -> Statement:
         if_exists = self._reader.skip("IF", "EXISTS")
         found = [self._parts.needed_partition()]
         while self._reader.skip(","):
             found.append(self._parts.needed_partition())
         return DropPartitions(table, tuple(found), if_exists)
 
-    def _set(self, table: Name) -> Statement:
+    def _set(self, table: QualifiedName) -> Statement:
         if self._reader.skip("PARTITION", "SPEC"):
             return SetPartitionSpec(table, self._parts.partitioned_by())
         if self._reader.skip("TBLPROPERTIES"):
@@ -117,7 +117,7 @@ class AlterParser:
             return SetFileFormat(table, self._reader.identifier("a file format").lower())
         raise self._reader.wrong("TBLPROPERTIES, SERDEPROPERTIES, SERDE, FILEFORMAT or PARTITION SPEC")
 
-    def _create_ref(self, table: Name, *, branch: bool) -> Statement:
+    def _create_ref(self, table: QualifiedName, *, branch: bool) -> Statement:
         if_not_exists = self._reader.skip("IF", "NOT", "EXISTS")
         name = self._reader.identifier("the name of a branch or tag")
         snapshot: int | str | None = None
@@ -136,11 +136,11 @@ class AlterParser:
                 raise self._reader.wrong("DAYS, HOURS or MINUTES")
         return CreateRef(table, name, branch, snapshot, retain_ms, if_not_exists)
 
-    def _drop_ref(self, table: Name, *, branch: bool) -> Statement:
+    def _drop_ref(self, table: QualifiedName, *, branch: bool) -> Statement:
         if_exists = self._reader.skip("IF", "EXISTS")
         return DropRef(table, self._reader.identifier("the name of a branch or tag"), branch, if_exists)
 
-    def _expire(self, table: Name) -> Statement:
+    def _expire(self, table: QualifiedName) -> Statement:
         if self._reader.skip("RETAIN", "LAST"):
             return ExpireSnapshots(table, retain_last=self._reader.whole_number("a whole number above 0", least=1))
         if not self._reader.sees("("):

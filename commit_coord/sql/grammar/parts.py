@@ -16,7 +16,7 @@ from commit_coord.iceberg.values import Misfit, fit
 from commit_coord.model import LockMode
 from commit_coord.sql.constants import number
 from commit_coord.sql.grammar.tokens import QUOTED, Dialect, TokenReader
-from commit_coord.sql.statement import Column, Leased, Name, Partition, PartitionedBy
+from commit_coord.sql.statement import Column, Leased, PartitionClause, PartitionedBy, QualifiedName
 
 _TRANSFORMS = {
     **{name + ending: name for name in ("year", "month", "day", "hour") for ending in ("", "s")},
@@ -32,16 +32,20 @@ class PartParser:
     def __init__(self, reader: TokenReader) -> None:
         self._reader = reader
 
-    def name(self) -> Name:
+    def name(self) -> QualifiedName:
         """Return a table's name."""
         first = self._reader.identifier("the name of a table")
-        return Name(self._reader.identifier("the name of a table"), first) if self._reader.skip(".") else Name(first)
+        return (
+            QualifiedName(self._reader.identifier("the name of a table"), first)
+            if self._reader.skip(".")
+            else QualifiedName(first)
+        )
 
     def database(self) -> str:
         """Return a database's name."""
         return self._reader.identifier("the name of a database")
 
-    def partition(self) -> Partition | None:
+    def partition(self) -> PartitionClause | None:
         """Return a partition if one comes next."""
         if not self._reader.skip("PARTITION"):
             return None
@@ -55,9 +59,9 @@ class PartParser:
             if not self._reader.skip(","):
                 break
         self._reader.need(")")
-        return Partition(tuple(values))
+        return PartitionClause(tuple(values))
 
-    def needed_partition(self) -> Partition:
+    def needed_partition(self) -> PartitionClause:
         """Return a partition, which must come next."""
         if (partition := self.partition()) is None:
             raise self._reader.wrong("PARTITION")

@@ -9,7 +9,7 @@ from commit_coord.sql.clauses import unknown
 from commit_coord.sql.grammar.expressions import parsed
 from commit_coord.sql.grammar.parts import PartParser
 from commit_coord.sql.grammar.tokens import TokenReader
-from commit_coord.sql.statement import Delete, Insert, Name, Select, Statement, Update
+from commit_coord.sql.statement import Delete, Insert, QualifiedName, Select, Statement, Update
 
 
 class RowParser:
@@ -46,7 +46,7 @@ class RowParser:
         found = parsed(self._reader, (sql.Delete,), "statement")
         where = _where(found)
         table = self._one_table(found)
-        return Delete(Name(table.name, table.db or None), where, table.alias)
+        return Delete(QualifiedName(table.name, table.db or None), where, table.alias)
 
     def update(self) -> Statement:
         """Return ``UPDATE``."""
@@ -55,7 +55,7 @@ class RowParser:
         if any(type(one) is not sql.EQ or type(one.this) is not sql.Column for one in found.expressions):
             raise StatementError("expected column = value after SET", statement=self._reader.text)
         table = self._one_table(found, *(column for column, _ in sets))
-        return Update(Name(table.name, table.db or None), tuple(sets), where, table.alias)
+        return Update(QualifiedName(table.name, table.db or None), tuple(sets), where, table.alias)
 
     def _one_table(self, found: sql.Expr, *names: sql.Expr) -> sql.Table:
         """Return the one table that *found* is about; its conditions and values are looked at when they are bound."""

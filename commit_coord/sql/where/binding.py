@@ -12,7 +12,7 @@ from pyiceberg.schema import Schema
 from sqlglot import expressions as sql
 
 from commit_coord.errors import StatementError
-from commit_coord.iceberg.values import Misfit, beside
+from commit_coord.iceberg.values import Misfit, nearest_value
 from commit_coord.sql.clauses import unknown
 from commit_coord.sql.constants import NotAConstant, constant
 from commit_coord.sql.where.columns import Called, column_of
@@ -32,8 +32,11 @@ from commit_coord.sql.where.conditions import (
 _NOT_HASHED = (T.FloatType, T.DoubleType, T.UUIDType, T.FixedType)
 """Types whose values Arrow looks up by other rules than it compares them, or not at all."""
 
-_BESIDE = {(True, 1): "<=", (True, -1): "<", (False, 1): ">", (False, -1): ">="}
-"""What an inequality with a literal is of the value beside it: whether it is < or <=, and on which side it lies."""
+_NEAREST = {(True, 1): "<=", (True, -1): "<", (False, 1): ">", (False, -1): ">="}
+"""The operator that replaces an inequality with a literal that no value of the type equals.
+
+By whether it asks for less, and the side of the nearest value on which the literal lies.
+"""
 
 _MIRRORED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _OPERATORS: dict[type[sql.Expr], str] = {sql.EQ: "=", sql.LT: "<", sql.LTE: "<=", sql.GT: ">", sql.GTE: ">="}
@@ -161,16 +164,16 @@ class _Binder:
         if isinstance(kind, T.StringType) and not isinstance(value, str):
             _incomparable(field, value, "the column has texts: write the value in quotes")
         try:
-            near, side = beside(value, kind)
+            near, side = nearest_value(value, kind)
         except Misfit as error:
             _incomparable(field, value, str(error))
-        # Where the literal lies beside `near`, no value of the type lies between the two: n < 2.5 is n <= 2.
+        # Where the literal is not `near` itself, no value of the type lies between the two: n < 2.5 is n <= 2.
         if side and operator == "=":
             return Settled(field, False)
         if near is None:
             return Settled(field, (operator in {"<", "<="}) == (side > 0))
         if side:
-            operator = _BESIDE[operator in {"<", "<="}, side]
+            operator = _NEAREST[operator in {"<", "<="}, side]
         return Compared(field, operator, near)
 
 

@@ -65,9 +65,9 @@ class WriterProcess(ABC):
 class ForkedWriter(WriterProcess):
     """A function in a process of its own.
 
-    The process is forked from a server that has imported everything and opened nothing: a start costs little beside the
-    work that the process is killed in. All of a program's writers share the server, and it imports what the first one
-    names.
+    The process is forked from a server that has imported everything and opened nothing: a start costs little compared
+    with the work that the process is killed in. All of a program's writers share the server, and it imports what the
+    first one names.
 
     Args:
         target: The function; it and its arguments travel as pickles.

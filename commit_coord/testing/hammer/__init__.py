@@ -7,7 +7,7 @@ Theory of operation
     that goes on where the slot's acknowledgements end; it never repeats an append whose outcome it does not know.
 
     Processes are forked from a server that has imported everything and opened nothing: to start one costs little
-    beside what it is killed in.
+    compared with the work in which it is killed.
 
     So what must hold can be read off the logs, and :mod:`commit_coord.testing.history` decides whether it does: an id
     that was acknowledged is in the table exactly once, one that was only tried at most once, any other never.
@@ -15,10 +15,10 @@ Theory of operation
 
     Every row is compared, not its id alone: it follows from the mark. The table's files are read by code that no writer
     uses, and held against each other: partition values, bounds, counts, sequence numbers. The table is partitioned, and
-    a process beside the writers may change its columns and partitions all the time.
+    another process may change its columns and partitions all the time.
 
-    Beside ours there may be writers that know nothing of us; see :mod:`commit_coord.testing.plain`. They write as long
-    as ours do.
+    In addition to ours there may be writers that know nothing of us; see :mod:`commit_coord.testing.plain`. They write
+    as long as ours do.
 
 ``python -m commit_coord.testing.hammer`` runs it; ``--help`` says with what.
 """

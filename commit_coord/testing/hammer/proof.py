@@ -102,9 +102,9 @@ def prove(
     done = sum(len(log.acknowledged) for log in ours)
     if done != writers * appends:
         broken.append(f"{done} acknowledged instead of {writers * appends}")
-    said = dict.fromkeys(tried, Answer.UNKNOWN) | dict.fromkeys(acked, Answer.ACKNOWLEDGED)
-    said |= dict.fromkeys(refused, Answer.REFUSED)
-    told = [Append(mark=mark, answer=answer, snapshot_id=acked.get(mark)) for mark, answer in said.items()]
+    answers = dict.fromkeys(tried, Answer.UNKNOWN) | dict.fromkeys(acked, Answer.ACKNOWLEDGED)
+    answers |= dict.fromkeys(refused, Answer.REFUSED)
+    told = [Append(mark=mark, answer=answer, snapshot_id=acked.get(mark)) for mark, answer in answers.items()]
     broken += check_places(told, places)
     broken += check_snapshots(body)
     line, uneven = check_line(location, lambda path: json.loads(_local(path).read_bytes()), files=_LINE)

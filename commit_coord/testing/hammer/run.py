@@ -55,13 +55,13 @@ def hammer(
         faults: What is done to the servers while the writers write: each once, in this order, at equal parts of the
             acknowledgements. So a share of these comes after the last fault, and only if the writers go on.
         seed: Of the choice.
-        properties: Of the catalog, beside ``uri`` and ``warehouse``.
+        properties: Of the catalog, in addition to ``uri`` and ``warehouse``.
         table_properties: Of the table.
         coalesce: Whether appends of one commit share a snapshot.
-        plain: Processes beside *writers* that write with PyIceberg's own ``HiveCatalog``; killed like them.
+        plain: Further processes that write with PyIceberg's own ``HiveCatalog``; killed like them.
         evolve: A process adds and drops a column and a partition field, again and again, while the writers write.
         rest_s: How long a writer rests after an append, in the mean. Who reads the table before it locks it, as
-            PyIceberg does, gets nowhere beside those that lock it first and never rest.
+            PyIceberg does, never lands a commit while others lock it first and never rest.
         timeout_s: Give up after so long; the report then says so.
         say: Takes lines about the progress.
     """

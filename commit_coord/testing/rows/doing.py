@@ -84,7 +84,7 @@ Written = tuple[list[Any], int]
 
 @dataclass
 class Doing:
-    """What operations need beside the table.
+    """What operations need in addition to the table.
 
     Args:
         folder: For files that lie outside of the table.
@@ -120,8 +120,8 @@ class Doing:
                 ours: Any = table
                 files, written = self.slots[slot]
                 request = {"request_id": f"{table.metadata.table_uuid} {slot}"} if operation.named else {}
-                condition, said = readers.expression(where), written if operation.told else None
-                ours.commit_files(files, mode=mode, overwrite_filter=condition, schema_id=said, **request)
+                condition, schema_id = readers.expression(where), written if operation.told else None
+                ours.commit_files(files, mode=mode, overwrite_filter=condition, schema_id=schema_id, **request)
             case Compact():
                 ours = table
                 ours.compact()

@@ -48,7 +48,7 @@ def _has_ids(path: str) -> bool:
 
 
 def _float_limit(table: Kept, look: Look) -> Iterator[str]:
-    # A double constant beyond a float's range stands above or below all of its values, and so is infinity.
+    # A double constant beyond a float's range is above or below all of its values, and so is infinity.
     floats = any(str(table.schema.find_type(column)) == "float" for column in columns_of(look.where))
     if floats and any(isinstance(value, float) and math.isinf(value) for value in constants(look.where)):
         yield "an infinite constant for a float: taken for out of range"

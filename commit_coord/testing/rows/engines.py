@@ -200,7 +200,7 @@ def _from_avro(value: Any, kind: IcebergType) -> Any:
         case MapType():
             pairs = value.items() if isinstance(value, Mapping) else ((one["key"], one["value"]) for one in value)
             return [(k, _from_avro(v, kind.value_type)) for k, v in pairs]
-    # Avro has one timestamp; Iceberg's property beside it says whether it has a zone.
+    # Avro has one timestamp; Iceberg's property of it says whether it has a zone.
     return value.replace(tzinfo=None) if str(kind) == "timestamp" else value
 
 

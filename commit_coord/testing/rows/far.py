@@ -45,7 +45,7 @@ class Place:
     Args:
         uri: Of the catalog's database or metastore.
         warehouse: Of the tables.
-        properties: Of our catalogs beside these: the lock manager's.
+        properties: Of our catalogs in addition to these: the lock manager's.
     """
 
     uri: str

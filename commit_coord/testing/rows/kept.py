@@ -91,11 +91,11 @@ class Tally:
 
     def __str__(self) -> str:
         """Return it as lines."""
-        said = (
+        counts = (
             f"{self.tables:,} tables, {self.whole:,} of them as the model says in every look; {self.looks:,} looks, "
             f"{self.agreed:,} agree, {self.explained.total():,} are explained, {len(self.unexplained):,} are not"
         )
-        return "\n".join([said, *(f"    {number:,} {reason}" for reason, number in self.explained.most_common())])
+        return "\n".join([counts, *(f"    {number:,} {reason}" for reason, number in self.explained.most_common())])
 
 
 def compare(name: str, engine: Engine, table: Kept, tally: Tally) -> None:

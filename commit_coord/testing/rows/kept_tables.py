@@ -91,13 +91,13 @@ def keep(folder: Path, seed: int, location: str, state: State) -> None:
 def kept(folder: Path) -> Iterator[Kept]:
     """Yield the tables in *folder*."""
     for line in (folder / TABLES).read_text().splitlines():
-        said = json.loads(line)
-        fields = Observed(said["metadata"], Files()).schema.as_struct()
+        record = json.loads(line)
+        fields = Observed(record["metadata"], Files()).schema.as_struct()
         found = [
             Look(python(look["where"]), Counter(canonical(_value(row, fields), fields) for row in look["rows"]))
-            for look in said["looks"]
+            for look in record["looks"]
         ]
-        yield Kept(said["seed"], said["metadata"], found)
+        yield Kept(record["seed"], record["metadata"], found)
 
 
 def _json(value: Any, kind: IcebergType) -> Any:

@@ -16,7 +16,7 @@ def on_disk(head: Observed) -> set[str]:
 
 
 class Leftovers:
-    """What a table's folder has beside what the table has ever referred to."""
+    """What a table's folder has that the table has never referred to."""
 
     def __init__(self) -> None:
         self._reached: set[str] = set()

@@ -41,14 +41,14 @@ class RowDeletes:
     """A file of deletes that is to be written.
 
     Args:
-        beside: A data file of the same partition.
+        same_partition: A data file of the same partition.
         rows: What the file holds.
         lower: Its lower bounds by field id.
         upper: Its upper bounds.
         equality_ids: The columns by which it deletes; None: by position.
     """
 
-    beside: DataFile
+    same_partition: DataFile
     rows: pa.Table
     lower: Mapping[int, bytes] = field(default_factory=dict)
     upper: Mapping[int, bytes] = field(default_factory=dict)
@@ -56,15 +56,15 @@ class RowDeletes:
 
 
 def of_positions(
-    beside: DataFile,
+    same_partition: DataFile,
     positions: Iterable[tuple[str, int]],
     lower: Mapping[int, bytes] = {},
     upper: Mapping[int, bytes] = {},
 ) -> RowDeletes:
-    """Return the deletion of rows by data file and position, all in the partition of *beside*."""
+    """Return the deletion of rows by data file and position, all in the partition of *same_partition*."""
     paths, places = zip(*sorted(positions), strict=True)
     columns = [pa.array(paths, pa.string()), pa.array(places, pa.int64())]
-    return RowDeletes(beside, pa.Table.from_arrays(columns, schema=POSITIONS), lower, upper)
+    return RowDeletes(same_partition, pa.Table.from_arrays(columns, schema=POSITIONS), lower, upper)
 
 
 def commit_row_deletes(table: Table, deletes: Sequence[RowDeletes]) -> None:
@@ -73,10 +73,10 @@ def commit_row_deletes(table: Table, deletes: Sequence[RowDeletes]) -> None:
     Raises:
         ValueError: A column is gone by which a spec of *deletes* partitions: PyIceberg writes no manifest of that spec.
     """
-    sources = {f.source_id for one in deletes for f in table.specs()[one.beside.spec_id].fields}
+    sources = {f.source_id for one in deletes for f in table.specs()[one.same_partition.spec_id].fields}
     if not sources <= table.schema().field_ids:
         raise ValueError("a column was dropped that the spec of these files has")
-    written = [(one.beside.spec_id, _written(table, one)) for one in deletes]
+    written = [(one.same_partition.spec_id, _written(table, one)) for one in deletes]
     with table.transaction() as transaction:
         update = transaction.update_snapshot(snapshot_properties=_summary([file for _, file in written]))
         commit = update.fast_append()
@@ -99,8 +99,8 @@ def _written(table: Table, deletes: RowDeletes) -> DataFile:
         pq.write_table(deletes.rows, stream)
     content = DataFileContent.POSITION_DELETES if deletes.equality_ids is None else DataFileContent.EQUALITY_DELETES
     return DataFile.from_args(
-        content=content, file_path=path, file_format=FileFormat.PARQUET, partition=deletes.beside.partition,
-        record_count=count, file_size_in_bytes=len(table.io.new_input(path)), spec_id=deletes.beside.spec_id,
+        content=content, file_path=path, file_format=FileFormat.PARQUET, partition=deletes.same_partition.partition,
+        record_count=count, file_size_in_bytes=len(table.io.new_input(path)), spec_id=deletes.same_partition.spec_id,
         sort_order_id=None, equality_ids=deletes.equality_ids, key_metadata=None,
         value_counts=dict.fromkeys(deletes.lower, count), null_value_counts=dict.fromkeys(deletes.lower, 0),
         lower_bounds=dict(deletes.lower), upper_bounds=dict(deletes.upper),

@@ -364,20 +364,20 @@ class Run:
         self, operation: Single, base: State, head: State, now: State, expected: Expected, error: Exception
     ) -> None:
         kind = type(operation).__name__
-        said = f"{type(error).__name__}: {error}"
+        message = f"{type(error).__name__}: {error}"
         if found := difference(head, now, head):
-            raise Finding(f"{kind} refused but landed", f"{operation} raised {said}; {found}")
+            raise Finding(f"{kind} refused but landed", f"{operation} raised {message}; {found}")
         if self.is_stock(operation) or isinstance(operation, WriteFiles | Refresh):
             return
         if isinstance(error, CommitStateUnknown):
-            raise Finding(f"{kind} unknown", f"{operation}: {said}") from error
+            raise Finding(f"{kind} unknown", f"{operation}: {message}") from error
         if self.depth and isinstance(error, LockError | CommitCoordError) and "lock" in str(error):
             return  # who is raced holds locks
         if not in_words(error) and stock_error(operation, self.head, self.folder) != type(error).__name__:
-            raise Finding(f"{kind} raw {type(error).__name__}", f"{operation} raised {said}") from error
+            raise Finding(f"{kind} raw {type(error).__name__}", f"{operation} raised {message}") from error
         if not all(complete(row, head.fields) for row in head.rows.get(MAIN, ())):
             return  # a late PyIceberg client left a required value out: nobody can write that row anew
-        if base is not head and isinstance(error, CommitConflict) and "a file is gone" in said:
+        if base is not head and isinstance(error, CommitConflict) and "a file is gone" in message:
             return  # its snapshot was expired, and the files with it
         if (
             expected.states
@@ -388,7 +388,7 @@ class Run:
                 and stock_error(operation, self.head, self.folder, anew=isinstance(operation, Upsert))
             )
         ):
-            raise Finding(f"{kind} refused", f"{operation} must land, and was refused: {said}") from error
+            raise Finding(f"{kind} refused", f"{operation} must land, and was refused: {message}") from error
 
     # Files.
 

@@ -130,7 +130,7 @@ class SparkSelect(Elsewhere):
             matches = bound(self.where, base.fields)
         except Unbound:
             return REFUSED
-        found = tuple(_named(row, base.fields) for row in base.of().elements() if matches(row))
+        found = tuple(_with_field_names(row, base.fields) for row in base.of().elements() if matches(row))
         if self.mode == "append":
             return Expected(meaning(Append(self.client, found), head, head, {}).states, DROPPED.refusable)
         replaces_nothing = not found and (self.mode == "dynamic" or not head.of())
@@ -143,7 +143,7 @@ class SparkSelect(Elsewhere):
         except Unbound:
             return Expected((), "a column is gone")
         found = [row for row in base.of().elements() if matches(row)]
-        written = tuple(_named(row, base.fields) for row in found)
+        written = tuple(_with_field_names(row, base.fields) for row in found)
         if self.mode == "append":
             return meaning(Append(self.client, written), base, head, {})
         changed = base.fields == head.fields and Counter(found) != Counter(filter(matches, head.of().elements()))
@@ -204,18 +204,18 @@ def _rows_by_id(named: Iterable[Named], view: State) -> tuple[Row, ...] | None:
     return None if made is None else tuple(made)
 
 
-def _named(value: Any, kind: IcebergType) -> Any:
+def _with_field_names(value: Any, kind: IcebergType) -> Any:
     """Return a value of the model as a user writes it."""
     if value is None:
         return None
     match kind:
         case StructType(fields=fields):
             there = dict(value)
-            return {f.name: _named(there.get(f.field_id), f.field_type) for f in fields}
+            return {f.name: _with_field_names(there.get(f.field_id), f.field_type) for f in fields}
         case ListType():
-            return [_named(item, kind.element_type) for item in value]
+            return [_with_field_names(item, kind.element_type) for item in value]
         case MapType():
-            return [(_named(k, kind.key_type), _named(v, kind.value_type)) for k, v in value]
+            return [(_with_field_names(k, kind.key_type), _with_field_names(v, kind.value_type)) for k, v in value]
     return value
 
 

@@ -450,8 +450,8 @@ _RAISED = re.compile(r"(?:commit_coord|pyiceberg)[\w.]*\.(\w+): (.*)")
 
 def _ours(error: PySparkException) -> Exception:
     """Return what a worker raised, of its own type, or *error*."""
-    said = str(error)
-    found = _RAISED.findall(said)
+    message = str(error)
+    found = _RAISED.findall(message)
     if found:
         name, text = found[-1]
         kind = getattr(errors, name, None) or getattr(pyiceberg.exceptions, name, None)
@@ -461,8 +461,8 @@ def _ours(error: PySparkException) -> Exception:
             made.args, made.message, made.details = (text,), text, {}
             raised: Exception = made
             return raised
-    if "null in required column" in said:
-        return ValueError(said)
+    if "null in required column" in message:
+        return ValueError(message)
     return error
 
 

@@ -313,7 +313,7 @@ def _step(cell: Cell, seconds: int) -> None:
 
 
 def exhaust_connections(cell: Cell) -> None:
-    """Somebody else has all connections that the server allows, and the writers' own are cut."""
+    """Another client has all connections that the server allows, and the writers' own are cut."""
     with ExitStack() as ends:
         if cell.rig.postgres is not None:
             _hog_postgres(cell, ends)

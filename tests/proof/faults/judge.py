@@ -43,7 +43,7 @@ class Image:
 
     Args:
         chain: The current snapshot's history, oldest first.
-        beside: Snapshots that are not in it.
+        off_chain: Snapshots that are not in it.
         rows: Of the current snapshot, by mark.
         named: Files that the table refers to, by any of its snapshots.
         present: Files that are there.
@@ -51,7 +51,7 @@ class Image:
     """
 
     chain: Sequence[Snapshot]
-    beside: Sequence[Snapshot]
+    off_chain: Sequence[Snapshot]
     rows: Mapping[str, int]
     named: frozenset[str]
     present: frozenset[str]
@@ -105,7 +105,7 @@ def judge(logs: Sequence[Outcomes], image: Image, leaked: Sequence[str]) -> Find
     acked = {mark: ack for log in logs for mark, ack in log.acknowledged.items()}
     refused = {mark: error for log in logs for mark, error in log.refused.items()}
     unanswered = tried - acked.keys() - refused.keys()
-    history = [*image.chain, *image.beside]
+    history = [*image.chain, *image.off_chain]
     # One operation may be several snapshots (delete, then append), but not the same one twice.
     times = Counter((snapshot.mark, snapshot.operation) for snapshot in history)
     there = {snapshot.mark for snapshot in image.chain}
@@ -205,7 +205,7 @@ def image_of(metadata_location: str) -> Image:
     root = Path(urlsplit(body["location"]).path)
     return Image(
         chain=[_snapshot(snapshots[key]) for key in order],
-        beside=[_snapshot(snapshots[key]) for key in snapshots.keys() - set(order)],
+        off_chain=[_snapshot(snapshots[key]) for key in snapshots.keys() - set(order)],
         rows=_rows(alive),
         named=frozenset(map(_path, {*lists, *manifests, *data, *_metadata_files(metadata_location)})),
         faults=_faults(metadata_location),

@@ -26,7 +26,7 @@ make faults ARGS=--kills                                          # 10,000 commi
 ```
 
 The command ends with 1 when a promise of ours does not hold: an acknowledged operation that is lost or doubled, a
-refused one that is there, a lock that the next writer does not get within one lease and 5 s, a lock that stands a lease
+refused one that is there, a lock that the next writer does not get within one lease and 5 s, a lock that exists a lease
 later (a request may come to its server when its sender has ended), a file that a snapshot names and that is missing,
 nothing acknowledged within one lease and 5 s ({RECOVERY_S:.0f} s) of the end of a fault.
 PyIceberg's own catalogs are run for comparison, by the same writers without the locks of operations, with short waits
@@ -126,7 +126,7 @@ def _details(configuration: Configuration, cells: Mapping[str, Any]) -> Iterator
         back = "never" if cell["recovered_s"] is None else f"{cell['recovered_s']:.1f} s"
         times = [f"{cell['stalled_s']:.1f} s", back]
         done = ", ".join(f"{what} ×{count}" if count > 1 else what for what, count in sorted(cell["done"].items()))
-        row = [*figures, *times, _named(cell["findings"]["errors"]), done]
+        row = [*figures, *times, _list_errors(cell["findings"]["errors"]), done]
         yield f"| `{injury.name}` | {' | '.join(row)} | {cell['seed']}, {cell['load']}, {cell['at'][:16]} |"
     yield ""
     broken = [(one, cells.get(f"{configuration.name}/{one}", {})) for one in INJURIES]
@@ -141,7 +141,7 @@ def _shortened(words: str) -> str:
     return words if len(words) < 300 else f"{words[:300]}…"
 
 
-def _named(errors: Mapping[str, int]) -> str:
+def _list_errors(errors: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {count}" for name, count in sorted(errors.items()))
 
 
@@ -158,7 +158,7 @@ def _kills(kills: Mapping[str, Any] | None) -> Iterator[str]:
         f"{report['acknowledged']:,} appends acknowledged in {report['seconds']:.0f} s, {report['kills']} kills, "
         f"{report['unanswered']} unanswered ({report['unanswered_landed']} of them in the table), "
         f"{report['locks_left']} locks left, longest pause {report['stalled_s']} s, refused: "
-        f"{_named(report['failures']) or 'none'}. "
+        f"{_list_errors(report['failures']) or 'none'}. "
         f"{proof} "
         f"(seed {kills['seed']}, load before {kills['load']}, {kills['at'][:16]})\n"
     )

@@ -136,9 +136,9 @@ class Rig:
     @property
     def servers(self) -> list[LocalServer]:
         """All of them."""
-        beside: list[LocalServer | None] = [self.postgres, self.metastore]
+        others: list[LocalServer | None] = [self.postgres, self.metastore]
         ensemble: Sequence[LocalServer] = () if self.zookeeper is None else self.zookeeper.servers
-        return [*ensemble, *(one for one in beside if one is not None), *self.rest]
+        return [*ensemble, *(one for one in others if one is not None), *self.rest]
 
     def heal(self) -> None:
         """Start again whatever does not run or does not answer."""

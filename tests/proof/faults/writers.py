@@ -55,7 +55,7 @@ KINDS = ("append",) * 5 + ("replace",) * 2 + ("delete",)
 CLIENTS = ("append", "append", "replace", "delete") + ("java",) * 4
 """What each slot does where writers are clients of REST servers."""
 
-STEPS = ("Acquire", "Retract", "Plan", "Gather", "Write", "EnsureActive", "Swap", "Confirm", "Release")
+STEPS = ("AcquireLatch", "Retract", "Plan", "Gather", "Write", "EnsureActive", "Swap", "Confirm", "Release")
 """The steps of every commit; each has a before and an after."""
 
 IMPORTED = [

@@ -1,9 +1,9 @@
 ------------------------------- MODULE Commit -------------------------------
 (***************************************************************************)
-(* The commit protocol, to be read beside commit_coord/protocol/commit.py. *)
+(* The commit protocol, to be read with commit_coord/protocol/commit.py.   *)
 (*                                                                         *)
 (* Every writer has one append. All of them want the latch of one table,   *)
-(* a queue that a lock service keeps. Whoever stands first holds it, reads *)
+(* a queue that a lock service keeps. The first writer holds it, reads     *)
 (* the table, may take what those right behind it offer, and publishes     *)
 (* its own append and theirs with one swap. Between any two steps of a     *)
 (* writer anything may happen: it is paused (the others go on), it dies,   *)
@@ -36,7 +36,7 @@ CONSTANTS
     BaseIsUnknown,   \* Nor does a look that finds the pointer where it was.
     MovedIsUnknown,  \* Nor does "moved", when the swap was sent before.
     LookForOwn,   \* An append that is in the table already is not added again.
-    Retract       \* A failure is said only by whoever could take its offer back.
+    Retract       \* A failure is reported only by a writer that could take its offer back.
 
 VARIABLES
     log,        \* The table: its metadata log.
@@ -84,7 +84,7 @@ Fault == faults > 0 /\ faults' = faults - 1
 Goes(w, where) == pc' = [pc EXCEPT ![w] = where]
 Ends(w, what) == /\ verdict' = [verdict EXCEPT ![w] = what]
                  /\ Goes(w, "leaving")
-\* Every swap of this writer is proven not to have landed. It fails, unless somebody else has its append.
+\* Every swap of this writer is proven not to have landed. It fails, unless another writer has its append.
 Fails(w) == Ends(w, IF Retract /\ doubt[w] THEN "unknown" ELSE "failure")
 
 Init ==
@@ -123,7 +123,7 @@ Granted(w) ==
     /\ Say("locks", w, "grants the latch")
     /\ UNCHANGED <<service, base, carried, tries, copy, answer, doubt, verdict, faults>>
 
-\* The request is gone. The journal says whether a holder has carried it out; else the writer stands in line again,
+\* The request is gone. The journal says whether a holder has carried it out; else the writer enters the queue again,
 \* and if it had offered something, it no longer knows what becomes of that.
 Gone(w) ==
     /\ pc[w] = "waiting" /\ ~Queued(w)
@@ -329,7 +329,7 @@ Leave(w) ==
           /\ UNCHANGED faults
           /\ Say(w, "locks", "says " \o (CASE verdict[w] = "success" -> "SUCCESS" [] verdict[w] = "failure" -> "FAILURE"
                     [] OTHER -> "UNKNOWN") \o (IF OwnRelease \/ Holds(w) THEN " and releases"
-                                               ELSE " and frees the latch, whoever holds it"))
+                                               ELSE " and frees the latch of its present holder"))
        \/ /\ Locking /\ Fault /\ UNCHANGED <<queue, journal>>  \* The release did not arrive.
           /\ Say(w, w, "says what became of it; its release does not arrive")
     /\ UNCHANGED <<log, flying, base, carried, tries, copy, answer, doubt, verdict>>

@@ -4,7 +4,7 @@
 (* commit_coord/protocol/lease.py and locks/keeping.py.                    *)
 (*                                                                         *)
 (* One holder renews its lease at a service, which gives the lock to       *)
-(* somebody else when it ran out. Requests and answers take their time;    *)
+(* another client when it ran out. Requests and answers take their time;   *)
 (* the holder's machine may be suspended. Both clocks run at one speed.    *)
 (***************************************************************************)
 EXTENDS Naturals, TLC
@@ -25,7 +25,7 @@ VARIABLES
     asked,     \* The renewal that is under way: when it was sent, by the holder's clock; 99: none.
     answered,  \* The answer that is under way to one sent then; 99: none.
     until,     \* The service keeps the lease until then.
-    given,     \* It has given the lock to somebody else.
+    given,     \* It has given the lock to another client.
     told
 
 View == <<now, mine, asleep, word, asked, answered, until, given>>
@@ -86,6 +86,6 @@ Give ==
 Next == Tick \/ Suspend \/ Wake \/ Renew \/ Receive \/ Confirm \/ Give
 Spec == Init /\ [][Next]_vars
 
-\* Whoever believes in its lease has it: a holder finds itself LOST before anybody else is granted the lock.
+\* A holder that believes in its lease has it: it finds itself LOST before anybody else is granted the lock.
 BeliefIsTrue == Believes => ~given
 =============================================================================

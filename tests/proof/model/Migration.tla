@@ -1,7 +1,7 @@
 ------------------------------ MODULE Migration ------------------------------
 (***************************************************************************)
 (* Moving a table from HMS locks to ZooKeeper while everybody writes:      *)
-(* phases hms, both, zookeeper, and back. Phase and epoch stand in the     *)
+(* phases hms, both, zookeeper, and back. Phase and epoch are in the       *)
 (* table's metadata, so each change of them is a new metadata location.    *)
 (*                                                                         *)
 (* New writers read the phase under their locks, and start over when it    *)
@@ -9,8 +9,8 @@
 (* alter without a condition. Operators change the phase by one step. The  *)
 (* server compares and sets where it is asked to.                          *)
 (*                                                                         *)
-(* The guard is a standing SHARED_READ lock in HMS: nobody gets the        *)
-(* EXCLUSIVE lock beside it. See docs/decisions/007.                       *)
+(* The guard is a permanent SHARED_READ lock in HMS: no one gets the       *)
+(* EXCLUSIVE lock while it exists. See docs/decisions/007.                 *)
 (*                                                                         *)
 (* A metadata file is <<writer, phase, epoch>>; the table is its log.      *)
 (***************************************************************************)
@@ -28,7 +28,7 @@ CONSTANTS
     GuardStands,    \* In "zookeeper" the guard is granted before a swap is sent.
     AckWhileHeld,   \* Where the HMS lock is taken, SUCCESS is said only if it is still held when the swap was answered.
     GuardLast,      \* Back from "zookeeper": first the phase is changed, then the guard goes.
-    StepsBack,      \* Whoever waits for its second lock, or the guard, looks at the phase meanwhile, and lets go.
+    StepsBack,      \* A client that waits for its second lock, or the guard, looks at the phase meanwhile, and lets go.
     Conditional     \* A change of phase compares and sets, as every swap of ours.
 
 VARIABLES log, hms, zk, guard, pc, knows, base, acked, faults, told
@@ -47,7 +47,7 @@ Goes(w, where) == pc' = [pc EXCEPT ![w] = where]
 Frees(w) == hms' = (IF hms = w THEN NoOne ELSE hms) /\ zk' = (IF zk = w THEN NoOne ELSE zk)
 IsPrefix(short, long) == Len(short) <= Len(long) /\ SubSeq(long, 1, Len(short)) = short
 
-\* Which locks a phase asks for. An operator takes both, except on its way back: the guard stands then.
+\* Which locks a phase asks for. An operator takes both, except on its way back: the guard exists then.
 NeedsHms(w, phase) == phase = "hms" \/ (phase = "both" /\ (SecondLock \/ w \notin New))
 NeedsZk(w, phase) == phase # "hms" \/ w \in Operators
 Held(w) == (NeedsHms(w, knows[w]) => hms = w) /\ (NeedsZk(w, knows[w]) => zk = w)
@@ -74,7 +74,7 @@ TakeHms(w) ==
     /\ Say(w, "hms", "takes the HMS lock")
     /\ UNCHANGED <<log, zk, guard, knows, base, acked, faults>>
 
-\* The guard stands in the way: the table tells why.
+\* The guard blocks it: the table says why.
 MeetGuard(w) ==
     /\ pc[w] = "idle" /\ w \in Ours /\ NeedsHms(w, knows[w]) /\ guard /\ knows[w] # Phase(log)
     /\ knows' = [knows EXCEPT ![w] = Phase(log)]
@@ -126,7 +126,7 @@ Stand(w) ==
     /\ pc[w] = "sure" /\ w \in Ours /\ Guarded(w) /\ (guard \/ hms = NoOne)
     /\ guard' = TRUE
     /\ Goes(w, "guarded")
-    /\ Say(w, "hms", IF guard THEN "finds the guard standing" ELSE "sets the guard")
+    /\ Say(w, "hms", IF guard THEN "finds that the guard is there" ELSE "sets the guard")
     /\ UNCHANGED <<log, hms, zk, knows, base, acked, faults>>
 
 Swap(w) ==
@@ -187,7 +187,7 @@ Leave(w) ==
     /\ Say(w, w, "lets go of its locks")
     /\ UNCHANGED <<log, guard, knows, base, acked, faults>>
 
-\* An operator died between the change and this. Whoever meets a guard that no phase asks for removes it, under the
+\* An operator died between the change and this. A client that finds a guard that no phase asks for removes it, under the
 \* ZooKeeper lock (one step here), so that no phase can ask for it meanwhile.
 Sweep(w) ==
     /\ w \in Ours /\ pc[w] = "idle" /\ guard /\ Phase(log) # "zookeeper" /\ zk = NoOne
@@ -215,7 +215,7 @@ Expire(w) ==
 GiveUp(w) ==
     /\ w \in Old /\ pc[w] = "idle" /\ guard
     /\ Goes(w, "done")
-    /\ Say("hms", w, "is not granted the lock beside the guard: fails")
+    /\ Say("hms", w, "is not granted the lock because of the guard: fails")
     /\ UNCHANGED <<log, hms, zk, guard, knows, base, acked, faults>>
 
 Finished == hms = NoOne /\ zk = NoOne /\ (\A w \in All : pc[w] \in {"done", "dead"}) /\ UNCHANGED vars
@@ -230,7 +230,7 @@ Spec == Init /\ [][Next]_vars
 
 -----------------------------------------------------------------------------
 
-\* An acknowledged commit is in the table, whoever made it.
+\* An acknowledged commit is in the table, also that of an old writer.
 AcknowledgedStays == \A w \in acked : \E i \in 1..Len(log) : log[i][1] = w
 \* The parent of each head of ours is the head before it.
 Unbroken == [][Newest(log')[1] \in Ours => IsPrefix(log, log') /\ Len(log') = Len(log) + 1]_log

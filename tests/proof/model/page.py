@@ -14,7 +14,7 @@ PROMISES = {
     "RefusedNever": "a refused append is not in the table, and never will be",
     "Unbroken": "the parent of each head is the head before it (in the migration: of each head of ours)",
     FREE: "a run ends with every writer answered or dead, nobody in the latch's queue, and no table kept free",
-    "BeliefIsTrue": "whoever believes in its lease has it",
+    "BeliefIsTrue": "a holder that believes in its lease has it",
     "LatchIsKept": "nobody but its owner takes a request out of the queue, unless its lease has run out",
     "EpochGrows": "the epoch grows by one with each change of phase, and with nothing else",
     "OnWhatWasRead": "a commit through REST that is not declared blind lands on the head that its client has read",
@@ -35,7 +35,7 @@ _BROKEN = {
     "RefusedNever": "What was refused is in the table",
     "Unbroken": "The new head was not built on the head before it",
     FREE: "Nobody can go on",
-    "BeliefIsTrue": "The holder believes in a lease that somebody else has",
+    "BeliefIsTrue": "The holder believes in a lease that another owner has",
     "LatchIsKept": "A writer works under the latch, and its request is gone",
     "OnWhatWasRead": "A commit follows a head that its client has not read",
     "OneRetry": "A client was refused twice",
@@ -56,13 +56,13 @@ HEAD = """\
 
 Written by `make model`; do not edit. It checks every order of events within the bounds that are named, and each
 protocol without one of its guards, which must break: the pictures show the shortest way. What is promised to users
-stands in [guarantees](guarantees.md).
+is in [guarantees](guarantees.md).
 
-The specifications are [`Commit.tla`](../tests/proof/model/Commit.tla), to be read beside
-`commit_coord/protocol/commit.py`, [`Offers.tla`](../tests/proof/model/Offers.tla), to be read beside
+The specifications are [`Commit.tla`](../tests/proof/model/Commit.tla), to be read together with
+`commit_coord/protocol/commit.py`, [`Offers.tla`](../tests/proof/model/Offers.tla), to be read together with
 `commit_coord/locks/hms/offers.py`, [`Lease.tla`](../tests/proof/model/Lease.tla),
-[`Migration.tla`](../tests/proof/model/Migration.tla), to be read beside
-`commit_coord/locks/migration/`, and [`Rest.tla`](../tests/proof/model/Rest.tla), to be read beside
+[`Migration.tla`](../tests/proof/model/Migration.tla), to be read together with
+`commit_coord/locks/migration/`, and [`Rest.tla`](../tests/proof/model/Rest.tla), to be read together with
 `commit_coord/catalog/requested.py`, `commit_coord/catalog/sent_before.py`, `commit_coord/protocol/turns.py` and
 `commit_coord/rest/idempotency.py`.
 

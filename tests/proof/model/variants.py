@@ -249,7 +249,7 @@ VARIANTS = (
     Variant(
         name="foreign-release",
         title="without release by the owner only, on a server that ignores the condition",
-        why="A writer whose lease ran out frees the latch of whoever holds it now, and lets a third one in beside it.",
+        why="A writer whose lease ran out frees the latch of its present holder, and a third one is granted it, too.",
         module=COMMIT,
         changes={**_NO_CAS, "Writers": "{w1, w2, w3}", "Groups": False, "OwnRelease": False},
         breaks="AcknowledgedStays",
@@ -305,7 +305,7 @@ VARIANTS = (
     ),
     Variant(
         name="no-retract",
-        title="saying FAILURE while somebody else has the offer",
+        title="saying FAILURE while another writer has the offer",
         why="The holder that took it swaps later, and the table names files that are gone.",
         module=COMMIT,
         changes={"Retract": False},
@@ -371,7 +371,7 @@ VARIANTS = (
     Variant(
         name="offers-returned-unproven",
         title="returning an offer although the swap may still land",
-        why="Its owner believes that nobody has its append in hand.",
+        why="Its owner believes that no holder has its append.",
         module=OFFERS,
         changes={"OnlyProven": False},
         breaks="RefusedNever",
@@ -443,7 +443,7 @@ VARIANTS = (
     Variant(
         name="migration-one-lock",
         title="without the HMS lock in phase `both`",
-        why="An old writer excludes nobody then.",
+        why="An old writer then excludes no other writer.",
         module=MIGRATION,
         changes={"Starts": '{"both"}', "MaxFaults": 0, "SecondLock": False},
         breaks="AcknowledgedStays",
@@ -467,7 +467,7 @@ VARIANTS = (
     Variant(
         name="migration-guard-first",
         title="removing the guard before the phase goes back",
-        why="A writer that was paused past its lease still finds the pointer where it was, beside an old writer.",
+        why="Next to an old writer, a writer that was paused past its lease still finds the pointer unchanged.",
         module=MIGRATION,
         changes={"Starts": '{"zookeeper"}', "GuardLast": False},
         breaks="AcknowledgedStays",
@@ -483,7 +483,7 @@ VARIANTS = (
     ),
     Variant(
         name="migration-paused",
-        title="acknowledging without a look at the HMS lock, beside an old writer",
+        title="acknowledging without a look at the HMS lock, where an old writer also writes",
         why="Ours was paused past its lease. It compares and sets, the old writer does not. In phase `zookeeper` this "
         "can not happen: the guard is no lease.",
         module=MIGRATION,

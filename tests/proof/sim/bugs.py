@@ -23,7 +23,7 @@ def bug_in(error: BaseException | None) -> str | None:
 
 
 class LoggedBugs(logging.Handler):
-    """Finds bugs in the log: the product logs each error that it does not raise, and each that nobody expected.
+    """Finds bugs in the log: the product logs each error that it does not raise, and each unexpected one.
 
     Args:
         broken: Where it adds how the run is broken.

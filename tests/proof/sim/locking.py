@@ -23,7 +23,7 @@ from commit_coord.locks.queue_manager import QueueLockManager
 from commit_coord.locks.sql import statements as lease_sql
 from commit_coord.locks.sql.manager import LeaseLockManager
 from commit_coord.locks.sql.sqlite import SqliteConnection, SqliteStore, sqlite_text
-from commit_coord.locks.sql.store import Connection, Rows, Step, Store
+from commit_coord.locks.sql.store import Connection, FetchedRows, SqlStep, Store
 from commit_coord.locks.threads import Threads
 from commit_coord.model import LockScope
 from tests.proof.sim.world import NoAnswer, OfThread, Process, Service, Thread, Unreachable
@@ -113,28 +113,33 @@ class SimulatedConnection(SqliteConnection):
         self._signalled = False
 
     def run(
-        self, steps: Sequence[Step], then: Sequence[Step] = (), *, waking: Sequence[Step] = (), durable: bool = True
-    ) -> list[Rows]:
+        self,
+        steps: Sequence[SqlStep],
+        then: Sequence[SqlStep] = (),
+        *,
+        waking: Sequence[SqlStep] = (),
+        durable: bool = True,
+    ) -> list[FetchedRows]:
         """See :meth:`Connection.run`."""
         run = super().run
 
-        def work() -> list[Rows]:
+        def work() -> list[FetchedRows]:
             self._simulated.database.begins(durable=durable)
             return run(steps, then, waking=waking, durable=durable)
 
-        rows: list[Rows] = self._send_to(work)
+        rows: list[FetchedRows] = self._send_to(work)
         return rows
 
-    def ask(self, text: str, values: Mapping[str, Any]) -> Rows:
+    def ask(self, text: str, values: Mapping[str, Any]) -> FetchedRows:
         """See :meth:`Connection.ask`."""
         ask, reads = super().ask, text.split(maxsplit=1)[0] == "SELECT"
 
-        def work() -> Rows:
+        def work() -> FetchedRows:
             if not reads:  # On PostgreSQL its commit also flushes what was not durable before.
                 self._simulated.database.begins(durable=True)
             return ask(text, values)
 
-        rows: Rows = self._send_to(work)
+        rows: FetchedRows = self._send_to(work)
         return rows
 
     def _send_to(self, work: Callable[[], Any]) -> Any:

@@ -31,9 +31,16 @@ from hive_metastore.ttypes import LockResponse, ShowLocksResponse, ShowLocksResp
 from tenacity import Retrying
 
 from commit_coord.errors import LockLost, LockServiceUnavailable, LockTimeout, MetastoreUnavailable
-from commit_coord.hms.calls import Caller
+from commit_coord.hms.calls import MetastoreCaller
 from commit_coord.hms.client import MetastoreClient
-from commit_coord.hms.connection import Access, Connection, LostReply, NoSuchLock, NotSent, ServerFailed
+from commit_coord.hms.connection import (
+    LostReply,
+    MetastoreAccess,
+    MetastoreConnection,
+    MetastoreServerFailed,
+    NoSuchLock,
+    NotSent,
+)
 from commit_coord.hms.locks import LockType
 from commit_coord.hms.pool import Pool
 from commit_coord.locks.base import Lease, LockSettings
@@ -217,7 +224,7 @@ class SimulatedMetastore:
         world.at(world.now + timeout * (0.2 + world.random.random()), reap)
 
 
-class SimulatedConnection(Connection):
+class SimulatedConnection(MetastoreConnection):
     """An open connection of one process. What is asked travels, and is done in one step where it arrives."""
 
     def __init__(self, process: Process, metastore: SimulatedMetastore) -> None:
@@ -232,18 +239,18 @@ class SimulatedConnection(Connection):
 
     @property
     def healthy(self) -> bool:
-        """See :attr:`Connection.healthy`."""
+        """See :attr:`MetastoreConnection.healthy`."""
         return self._start == self._metastore.starts
 
     def call(self, name: str, *arguments: Any, patience_ms: int = 0, limit_ms: int | None = None) -> Any:
-        """See :meth:`Connection.call`."""
+        """See :meth:`MetastoreConnection.call`."""
         service, table, dice = self._metastore.service, self._metastore.table, self._process.world.random.random
         sent = self._process.world.now
 
         def work() -> Any:
             answer = table.answer(name, *arguments, sent=sent)
             if dice() < service.weather.refused:
-                raise ServerFailed(f"{name}: it was done, and something else failed")
+                raise MetastoreServerFailed(f"{name}: it was done, and something else failed")
             return answer
 
         self.clean = False
@@ -254,7 +261,7 @@ class SimulatedConnection(Connection):
         except Unreachable as error:
             if service.away or not self.healthy:
                 raise LostReply("the connection was cut", call=name) from error
-            raise ServerFailed(name) from error
+            raise MetastoreServerFailed(name) from error
         except NoSuchLock:
             self.clean = True
             raise
@@ -262,19 +269,19 @@ class SimulatedConnection(Connection):
         return answer
 
     def close(self) -> None:
-        """See :meth:`Connection.close`."""
+        """See :meth:`MetastoreConnection.close`."""
 
 
-class SimulatedCaller(Caller):
+class SimulatedCaller(MetastoreCaller):
     """The real calls on simulated connections; what is tried again waits by its process's clock."""
 
-    def __init__(self, process: Process, metastore: SimulatedMetastore, uris: str, access: Access) -> None:
+    def __init__(self, process: Process, metastore: SimulatedMetastore, uris: str, access: MetastoreAccess) -> None:
         super().__init__(uris, access, process.clock)
         self.pool = Pool(self.addresses, lambda _: SimulatedConnection(process, metastore))
 
     @contextmanager
     def within(self, seconds: float) -> Iterator[None]:
-        """See :meth:`Caller.within`; simulated services give up after their patience."""
+        """See :meth:`MetastoreCaller.within`; simulated services give up after their patience."""
         yield
 
     def _retrying(self, *errors: type[Exception]) -> Any:
@@ -295,7 +302,7 @@ class SimulatedCaller(Caller):
 
 def simulated_client(process: Process, metastore: SimulatedMetastore) -> MetastoreClient:
     """Return the real client, whose calls are simulated."""
-    access = Access(timeout_ms=round(1000 * metastore.service.patience))
+    access = MetastoreAccess(timeout_ms=round(1000 * metastore.service.patience))
     return MetastoreClient(_URI, access, caller=partial(SimulatedCaller, process, metastore))
 
 
@@ -371,7 +378,7 @@ class StockLocks:
                     raise LockTimeout("the deadline passed", locks=request)
                 clock.sleep(0.05 + clock.random() / 2)
                 granted = client.check_lock(lock_id)
-        except (MetastoreUnavailable, ServerFailed, NoSuchLock) as error:
+        except (MetastoreUnavailable, MetastoreServerFailed, NoSuchLock) as error:
             raise LockServiceUnavailable("no lock", locks=request, cause=error) from error
         lease = StockLease(self, request, lock_id)
         self._granted(lease)
@@ -406,7 +413,7 @@ class StockLease(Lease):
         except NoSuchLock as error:
             self._transition(LeaseState.LOST)
             raise LockLost("it is gone", locks=self.request) from error
-        except (MetastoreUnavailable, ServerFailed) as error:
+        except (MetastoreUnavailable, MetastoreServerFailed) as error:
             raise LockServiceUnavailable("no answer", locks=self.request) from error
         self._locks.process.in_a_hurry = True
 
@@ -414,5 +421,5 @@ class StockLease(Lease):
         """See :meth:`Lease.release`."""
         self._locks.process.in_a_hurry = False
         self._transition(LeaseState.RELEASED)
-        with suppress(MetastoreUnavailable, ServerFailed):
+        with suppress(MetastoreUnavailable, MetastoreServerFailed):
             self._locks.client.unlock(self._lock_id)

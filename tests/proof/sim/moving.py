@@ -95,7 +95,7 @@ class SimulatedGuards:
         self._word: float | None = None
         self._kept: list[tuple[SimulatedHms, Lease]] = []
 
-    def stand(self, table: Identifier, *, deadline: float) -> None:
+    def place(self, table: Identifier, *, deadline: float) -> None:
         """Return when a guard stands."""
         now = self._clock.now()
         if self._word is not None and now - self._word < self._trusted:
@@ -195,7 +195,7 @@ class MovingClient(Client):
     def swap(self, table: Identifier, base: str | None, location: str) -> SwapResult:
         """As ``catalog/hive``, on a server that compares and sets."""
         assert base is not None
-        self.guards.stand_for_swap(table, location, base)
+        self.guards.place_for_swap(table, location, base)
         return self._send(base, location, compares=True)
 
     def wait_for_unconditional_writers(self, table: Identifier, location: str, lease: Lease) -> bool:

@@ -35,7 +35,7 @@ from commit_coord.catalog.migration import Migration
 from commit_coord.coordinator import Committed, Coordinator, Replanner
 from commit_coord.errors import CommitNotApplied, CommitStateUnknown, LockError, LockTimeout, MetastoreUnavailable
 from commit_coord.events import Events
-from commit_coord.hms.connection import ServerFailed
+from commit_coord.hms.connection import MetastoreServerFailed
 from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.iceberg.attempt import Append as AppendAttempt
@@ -47,9 +47,9 @@ from commit_coord.locks.handover import HandoverLockManager
 from commit_coord.locks.keeping import HeartbeatLease
 from commit_coord.locks.migration.lease import MigratingLease
 from commit_coord.locks.none import NoneLockManager
-from commit_coord.locks.zookeeper.layout import HIVE_NAMESPACE, Layout
+from commit_coord.locks.zookeeper.layout import HIVE_NAMESPACE, NodeLayout
 from commit_coord.model import LeaseState, LockMode, LockRequest, LockScope, LockState, Resource
-from commit_coord.protocol.commit import Limits, SwapResult
+from commit_coord.protocol.commit import SwapResult, TryLimits
 from commit_coord.protocol.lease import LeaseEvent, next_state
 from commit_coord.protocol.migration import Phase, State
 from commit_coord.testing.history import (
@@ -364,7 +364,7 @@ class Run:
             "events": Events(),
             "journal_lifetime_ms": 3_600_000,
             "group_max_size": self.plan.group_max_size,
-            "limits": Limits(),
+            "limits": TryLimits(),
             "host": process.world.host,
             "executor": Inline,
         }
@@ -398,11 +398,11 @@ class Run:
             return
         wanted = dict(lease.request.locks)
         mine = self._threads[lease.request.request_id] = self.world.expected()[0]
-        standing = []
+        present = []
         for other, where, held in self._leases:
             if not (other.alive and _believes(other, held)):
                 continue
-            standing.append((other, where, held))
+            present.append((other, where, held))
             clash = (
                 where == service
                 and held.request.scope is lease.request.scope
@@ -414,7 +414,7 @@ class Run:
                 self.broken.append(
                     f"BeliefIsTrue: {other.name} believes to hold {held.request} when {process.name} is granted it"
                 )
-        self._leases = [*standing, (process, service, lease)]
+        self._leases = [*present, (process, service, lease)]
 
     # What writers do.
 
@@ -466,7 +466,7 @@ class Run:
         mark: str,
         *,
         request_id: str | None = None,
-        under: Lease | None = None,
+        operation_lease: Lease | None = None,
     ) -> Answer:
         try:
             head, location = coordinator.load(TABLE)
@@ -474,7 +474,9 @@ class Run:
         except (OSError, NoAnswer, Unreachable):
             process.note(f"{mark}: the table can't be read")
             return Answer.UNKNOWN
-        answer, _ = self._commit(process, coordinator, attempt, mark, repeatable=request_id is not None, under=under)
+        answer, _ = self._commit(
+            process, coordinator, attempt, mark, repeatable=request_id is not None, operation_lease=operation_lease
+        )
         if answer is Answer.REFUSED and request_id is None:
             self._clean(attempt)
         return answer
@@ -500,7 +502,7 @@ class Run:
             return
         begins = self.world.now
         with lease:
-            self._append(process, coordinator, mark, under=lease)
+            self._append(process, coordinator, mark, operation_lease=lease)
             if _believes(process, lease) and self.plan.belief_is_true:
                 self.holds.append(Hold(who=mark, locks=request.locks, begins=begins, ends=self.world.now))
 
@@ -563,7 +565,7 @@ class Run:
         manager = self.manager(process, self.client(process))
         for _ in range(10):
             process.clock.sleep(4 * process.clock.random())
-            with suppress(LockError, MetastoreUnavailable, ServerFailed):
+            with suppress(LockError, MetastoreUnavailable, MetastoreServerFailed):
                 waiting = [entry for entry in manager.locks(LATCH) if entry.state is LockState.WAITING]
                 if waiting:
                     one = waiting[int(len(waiting) * process.clock.random())]
@@ -661,14 +663,16 @@ class Run:
         is_append: bool = True,
         replan: Replanner | None = None,
         repeatable: bool = False,
-        under: Lease | None = None,
+        operation_lease: Lease | None = None,
     ) -> tuple[Answer, Committed | None]:
         if is_append:
             self.appends[mark] = Append(mark=mark, answer=Answer.UNKNOWN)
         process.note(f"commits {mark}")
         committed: Committed | None = None
         try:
-            (committed,) = coordinator.commit([attempt], replan=replan, repeatable=repeatable, operation_lease=under)
+            (committed,) = coordinator.commit(
+                [attempt], replan=replan, repeatable=repeatable, operation_lease=operation_lease
+            )
             answer, why = Answer.ACKNOWLEDGED, f"in {short(committed.location)}"
         except (CommitNotApplied, CommitStateUnknown) as error:
             answer = Answer.REFUSED if isinstance(error, CommitNotApplied) else Answer.UNKNOWN
@@ -775,7 +779,7 @@ class Run:
             ]
             self.broken += [f"FreeInTheEnd: {owner} still has request {request}" for owner, request in left]
         elif self.plan.locks is Locks.ZOOKEEPER:
-            layout = Layout(HIVE_NAMESPACE, "")
+            layout = NodeLayout(HIVE_NAMESPACE, "")
             below = [layout.requests, parent_of(layout.offer("-"))]
             self.broken += [f"FreeInTheEnd: {path} is still there" for path in self.ensemble.left(below)]
         elif self.plan.locks is Locks.MEMORY:

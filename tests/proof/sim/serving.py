@@ -53,13 +53,12 @@ from commit_coord.protocol.turns import Stage, Turns
 from commit_coord.rest.commits import DECLARATION_HEADER
 from commit_coord.rest.errors import error_answer
 from commit_coord.rest.idempotency import Idempotency
-from commit_coord.rest.lanes import Kind as WorkKind
+from commit_coord.rest.lanes import WorkKind
 from commit_coord.rest.metadata import TableAnswers
 from commit_coord.rest.routes import Admitted, Api
 from commit_coord.rest.turns import WAITS, Lines
 from commit_coord.rest.warehouses import Warehouse, Warehouses
-from commit_coord.rest.wire import Answer as HttpAnswer
-from commit_coord.rest.wire import Request
+from commit_coord.rest.wire import HttpAnswer, Request
 from commit_coord.testing.history import Answer, Append, Body, check_files
 from tests.proof.sim.plan import Job, Kind, Plan, Writer
 from tests.proof.sim.rows import SimulatedCatalog

@@ -37,8 +37,8 @@ from commit_coord.clock import Clock
 from commit_coord.errors import LockServiceUnavailable
 from commit_coord.locks.base import Extension, Lease, LockSettings
 from commit_coord.locks.heartbeat import Heartbeat
-from commit_coord.locks.zookeeper.access import Access
-from commit_coord.locks.zookeeper.connection import CLOSING, Connection, SessionEvent
+from commit_coord.locks.zookeeper.access import EnsembleAccess
+from commit_coord.locks.zookeeper.connection import CLOSING, EnsembleConnection, SessionEvent
 from commit_coord.locks.zookeeper.layout import LockNode
 from commit_coord.locks.zookeeper.manager import ZooKeeperLockManager
 from tests.proof.sim.locking import Signal, SimulatedHeartbeat, observe, simulated_threads
@@ -547,7 +547,7 @@ class SimulatedKazoo:
         ensemble: Ensemble,
         timeout: float,
         changed: Callable[[str], None],
-        session: Connection | None = None,
+        session: EnsembleConnection | None = None,
     ) -> None:
         self.process = process
         self._session = session
@@ -816,19 +816,19 @@ class _SimulatedOpening:
         return self._made.stop()
 
 
-class SimulatedConnection(Connection):
+class SimulatedConnection(EnsembleConnection):
     """The real connection, above a simulated client."""
 
     def __init__(
         self, process: Process, ensemble: Ensemble, timeout_ms: int, listener: Callable[[SessionEvent], None]
     ) -> None:
-        super().__init__(Access(hosts="simulated:1"), timeout_ms, process.clock, listener)
+        super().__init__(EnsembleAccess(hosts="simulated:1"), timeout_ms, process.clock, listener)
         self.multi_read = False
         self.process = process
         self.ensemble = ensemble
 
     def close(self) -> None:
-        """See :meth:`Connection.close`."""
+        """See :meth:`EnsembleConnection.close`."""
         self._closed = True
         opening: Any
         opening, self.opening = self.opening, None
@@ -836,7 +836,7 @@ class SimulatedConnection(Connection):
             opening.close()._done.wait(CLOSING)
 
     def connected(self, until: float) -> Any:
-        """See :meth:`Connection.connected`."""
+        """See :meth:`EnsembleConnection.connected`."""
         self.process.step()
         if self.opening is None:
             self.opening = _SimulatedOpening(self)  # type: ignore[assignment]
@@ -902,7 +902,7 @@ class SimulatedZooKeeperManager(ZooKeeperLockManager):
         several_threads: bool = False,
     ) -> None:
         def connect(
-            _: Access, timeout_ms: int, clock: Clock, listener: Callable[[SessionEvent], None]
+            _: EnsembleAccess, timeout_ms: int, clock: Clock, listener: Callable[[SessionEvent], None]
         ) -> SimulatedConnection:
             return SimulatedConnection(process, ensemble, timeout_ms, listener)
 

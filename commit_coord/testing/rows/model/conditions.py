@@ -35,7 +35,7 @@ from commit_coord.testing.rows.model.values import Row, Value, canonical
 
 
 class Unbound(Exception):
-    """A name stands for no column."""
+    """A name is not the name of a column."""
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,12 @@
 
 ``meaning(operation, base, head)`` answers for an operation by a client that had seen *base* and lands on *head*:
 
-* Names of columns in rows and conditions stand for columns of what the client saw, or of the head. Either is a serial
+* Names of columns in rows and conditions mean columns of what the client saw, or of the head. Either is a serial
   order; a mixture is none.
 * What depends on nothing but its arguments (an append; a deletion by a condition) applies to the head.
 * An overwrite brings rows that its caller computed. It lands only if no row that it replaces has changed since the
   caller looked: serializable, Iceberg's default.
-* A change of a column must not land if its name stands for another column by now.
+* A change of a column must not land if its name is the name of another column by now.
 """
 
 from __future__ import annotations

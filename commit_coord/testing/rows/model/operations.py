@@ -320,7 +320,7 @@ class DropRef:
 
 @dataclass(frozen=True)
 class Expire:
-    """All snapshots go that no branch or tag stands at."""
+    """All snapshots are removed that no branch or tag refers to."""
 
     client: str
 

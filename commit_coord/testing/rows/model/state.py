@@ -1,4 +1,4 @@
-"""A table as the bag of its rows, and what it has beside them: columns, partitions, references, properties."""
+"""A table as the bag of its rows, and what else it has: columns, partitions, references, properties."""
 
 from __future__ import annotations
 

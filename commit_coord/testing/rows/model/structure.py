@@ -134,7 +134,7 @@ def _applied(operation: Structural, base: State, head: State) -> State:
         case Rollback(back=back):
             return head.with_rows(base.history[back][1])
         case Recreate():
-            # Field ids are given out anew; what they stand for is compared by name.
+            # Field ids are given out anew; the fields are compared by name.
             return replace(head, uuid="", rows={}, tags=frozenset(), order=())
 
 

@@ -80,7 +80,7 @@ def duckdb(table: Observed, where: Where) -> Iterator[str]:
         lists = table.files.manifest_list(table.snapshots[current]["manifest-list"])
         about = [table.files.manifest(manifest["manifest_path"]).about for manifest in lists]
         if any(manifest.get("sequence_number") is None for manifest in lists) or any(
-            said.get("format-version", "1") == "1" for said in about
+            properties.get("format-version", "1") == "1" for properties in about
         ):
             yield "files of format version 1 in a table of version 2"
     named = {table.schema.find_field(column) for column in columns_of(where)}

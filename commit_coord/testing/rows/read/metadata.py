@@ -62,7 +62,7 @@ def faults_of_document(now: Observed, before: Observed | None) -> Iterator[str]:
             yield "two fields of a partition spec have one id"
     for name, ref in raw.get("refs", {}).items():
         if ref["snapshot-id"] not in now.snapshots:
-            yield f"{name} stands at a snapshot that is gone"
+            yield f"{name} refers to a snapshot that is gone"
 
 
 def _given_once(now: Observed) -> Iterator[str]:
@@ -307,9 +307,13 @@ def _metrics(now: Observed, file: Json, rows: list[Row]) -> Iterator[str]:
         nans = sum(isinstance(v, float) and math.isnan(v) for v in there)
         counts = {"value_counts": len(values), "null_value_counts": len(values) - len(there), "nan_value_counts": nans}
         for name, wanted in counts.items():
-            said = _of(file, name, key)
-            if said is not None and said != wanted and (any(k == key for row in rows for k, _ in row) or said < wanted):
-                yield f"{name} of {column.name} is {said}, of {wanted}"
+            stated = _of(file, name, key)
+            if (
+                stated is not None
+                and stated != wanted
+                and (any(k == key for row in rows for k, _ in row) or stated < wanted)
+            ):
+                yield f"{name} of {column.name} is {stated}, of {wanted}"
     for path, ids in leaves(now.schema.as_struct()):
         lower, upper = _of(file, "lower_bounds", ids[-1]), _of(file, "upper_bounds", ids[-1])
         yield from _bounds(path, lower, upper, (value_at(row, ids) for row in rows), now.schema.find_type(ids[-1]))
@@ -372,7 +376,7 @@ def _decoded(data: bytes, kind: IcebergType) -> Any:
 
 
 def _summary(now: Observed, snapshot: Json, parent: Json | None) -> Iterator[str]:
-    said = snapshot.get("summary", {})
+    stated = snapshot.get("summary", {})
     live = {file.path: file.file for file in now.live(snapshot["snapshot-id"])}
     deletes = [file.file for file in now.deletes(snapshot["snapshot-id"])]
     totals = {
@@ -383,8 +387,8 @@ def _summary(now: Observed, snapshot: Json, parent: Json | None) -> Iterator[str
         "total-position-deletes": sum(f["record_count"] for f in deletes),
     }
     for key, wanted in totals.items():
-        if key in said and int(said[key]) != wanted:
-            yield f"{key} is {said[key]}, of {wanted}"
+        if key in stated and int(stated[key]) != wanted:
+            yield f"{key} is {stated[key]}, of {wanted}"
     if parent is None and snapshot.get("parent-snapshot-id") is not None:
         return  # expired: what changed can't be told
     old = {file.path: file.file for file in now.live(parent["snapshot-id"])} if parent is not None else {}
@@ -397,5 +401,5 @@ def _summary(now: Observed, snapshot: Json, parent: Json | None) -> Iterator[str
         "deleted-records": sum(f["record_count"] for f in removed),
     }
     for key, wanted in changes.items():
-        if int(said.get(key, 0)) != wanted:
-            yield f"{key} is {said.get(key, 0)}, of {wanted}"
+        if int(stated.get(key, 0)) != wanted:
+            yield f"{key} is {stated.get(key, 0)}, of {wanted}"
