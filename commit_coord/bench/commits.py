@@ -38,11 +38,13 @@ def measure(
 def _bars(found: list[dict[str, Any]]) -> dict[str, Any]:
     """Return what the figures say about the bar: 5 times with one writer, 15 times and 0.9 of one with sixteen."""
     rate = {(c["kind"], c["writers"]): c["per_second"] for c in found if c["layout"] == LAYOUTS[0]}
+    cpu = {c["writers"]: c["cpu_ms_each"] for c in found if c["kind"] == "commit_coord" and c["layout"] == LAYOUTS[0]}
     one, many = rate.get(("commit_coord", 1)), rate.get(("commit_coord", 16))
     return {
         "one writer, acknowledged a second (at least 25)": one,
         "one writer, times PyIceberg (at least 5)": ratio(one, rate.get(("pyiceberg", 1))),
         "16 writers, times PyIceberg (at least 15)": ratio(many, rate.get(("pyiceberg", 16))),
         "16 writers, share of one writer's rate (at least 0.9)": ratio(many, one),
+        "16 writers, CPU ms of a writer by append (at most 8)": cpu.get(16),
         "every cell of ours proved": all(c["proved"] for c in found if c["kind"] == "commit_coord"),
     }

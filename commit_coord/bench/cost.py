@@ -1,8 +1,11 @@
-"""What one commit costs at 10, 1,000 and 5,000 snapshots, in a warm process and in a fresh one."""
+"""What one commit costs at 10, 1,000 and 5,000 snapshots, in a warm process and in a fresh one; and the imports."""
 
 from __future__ import annotations
 
+import resource
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
@@ -53,7 +56,39 @@ def run(
             f"{cell['kind']}, {cell['process']}, {cell['snapshots']} snapshots: "
             f"{cell['ms']} ms, CPU {cell['cpu_ms']} ms"
         )
-    return {"repeats": repeats, "cells": cells, "gave_up": gave_up, "locks_left": left, "bars": _bars(cells, lengths)}
+    imports = _imports(repeats)
+    for what, cpu_ms in imports.items():
+        say(f"{what}: CPU {cpu_ms} ms")
+    return {
+        "repeats": repeats,
+        "cells": cells,
+        "gave_up": gave_up,
+        "locks_left": left,
+        "imports": imports,
+        "bars": _bars(cells, lengths, imports),
+    }
+
+
+_PYTHON: dict[str, Sequence[str]] = {
+    "the interpreter alone": ("-c", "pass"),
+    "import commit_coord": ("-c", "import commit_coord"),
+    "import of a catalog": ("-c", "import commit_coord.catalog.sql"),
+    "import of PyIceberg and PyArrow": ("-c", "import pyarrow, pyiceberg.catalog.sql, pyiceberg.table"),
+    "commit-coord --help": ("-m", "commit_coord.cli", "--help"),
+}
+"""What a fresh interpreter is given."""
+
+
+def _imports(repeats: int) -> dict[str, float]:
+    """Return the CPU milliseconds, user and system, of a fresh interpreter for each of these; medians."""
+    samples: dict[str, list[float]] = {what: [] for what in _PYTHON}
+    for _ in range(repeats):
+        for what, arguments in _PYTHON.items():
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            samples[what].append((after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) * 1000)
+    return {what: round(median(found), 1) for what, found in samples.items()}
 
 
 Samples = dict[tuple[Kind, str, int], list[dict[str, float]]]
@@ -129,12 +164,18 @@ def _fresh(
                 samples.setdefault((kind, "fresh", length), []).append(answer)
 
 
-def _bars(cells: list[dict[str, Any]], lengths: Sequence[int]) -> dict[str, Any]:
+def _bars(cells: list[dict[str, Any]], lengths: Sequence[int], imports: dict[str, float]) -> dict[str, Any]:
     cost = {(c["process"], c["snapshots"]): c["ms"] for c in cells if c["kind"] == "commit_coord"}
     first, last = min(lengths), max(lengths)
     return {
-        f"{state}: cost at {last} snapshots, times that at {first} (at most 2)": round(
-            cost[state, last] / cost[state, first], 2
-        )
-        for state in ("warm", "fresh")
+        f"fresh: the first commit at {first} snapshots, ms (at most 40)": cost.get(("fresh", first)),
+        "import commit_coord, CPU ms (at most 900)": imports["import commit_coord"],
+        "import of a catalog, CPU ms (at most 900)": imports["import of a catalog"],
+        "commit-coord --help, CPU ms (at most 300)": imports["commit-coord --help"],
+        **{
+            f"{state}: cost at {last} snapshots, times that at {first} (at most 2)": round(
+                cost[state, last] / cost[state, first], 2
+            )
+            for state in ("warm", "fresh")
+        },
     }

@@ -302,5 +302,9 @@ def _bars(found: Sequence[dict[str, Any]], alters: Mapping[str, Mapping[str, flo
         "HMS, 16 writers, share of the metastore's own alters of one table": ratio(
             swaps, alters.get(HIVE, {}).get("1 tables")
         ),
+        **{
+            f"{where}, 16 writers, CPU ms of a writer by append (at most 8)": figure(where, QUEUE, 16, "cpu_ms_each")
+            for where in (HIVE, SQLITE)
+        },
         "every cell of ours proved": all(c["proved"] for c in found if c["kind"] in (QUEUE, SINGLE)),
     }

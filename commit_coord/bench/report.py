@@ -277,7 +277,8 @@ def _cost(found: dict[str, Any]) -> list[str]:
         )
         for cell in sorted(found["cells"], key=lambda c: (c["process"], c["snapshots"], c["kind"]))
     ]
-    return [text, "", *_grid(head, rows), *_bars(found["bars"]), *_gave_up(found), "![cost](cost.png)", ""]
+    imports = _grid(("a fresh interpreter", "CPU ms"), found["imports"].items()) if "imports" in found else []
+    return [text, "", *_grid(head, rows), *imports, *_bars(found["bars"]), *_gave_up(found), "![cost](cost.png)", ""]
 
 
 def _locks(found: dict[str, Any]) -> list[str]:

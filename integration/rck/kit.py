@@ -80,8 +80,8 @@ def _read(report: Path) -> list[Test]:
         failure = case.find("error") if failure is None else failure
         if failure is not None:
             tests.append(Test(name, "failed", (failure.get("message") or failure.get("type") or "").strip()))
-        elif case.find("skipped") is not None:
-            tests.append(Test(name, "skipped"))
+        elif (skipped := case.find("skipped")) is not None:
+            tests.append(Test(name, "skipped", (skipped.get("message") or skipped.text or "").strip()))
         else:
             tests.append(Test(name, "passed"))
     return tests

@@ -491,7 +491,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"no such managers: {', '.join(sorted(unknown))}")
     if given.writers < 2:
         parser.error("--writers is 2 or more: there are two processes")
-    seconds = given.minutes * 60 / len(MANAGERS)
+    seconds = given.minutes * 60 / len(managers)
     warm_up_s = min(seconds / 2, 300.0) if given.warm_up is None else given.warm_up * 60
     if (behind := max(0.0, seconds - warm_up_s) / _EVERY_S) < 2 * _BLOCKS:
         parser.error(f"{behind:.0f} samples behind the warm-up tell nothing: more minutes, or a shorter warm-up")
