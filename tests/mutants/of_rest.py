@@ -288,6 +288,13 @@ MUTANTS: tuple[Mutant, ...] = (
         _KEYS + "a_key_of_another_request_is_refused",
     ),
     Mutant(
+        "an-answer-in-memory-never-expires",
+        "rest/answered.py",
+        "        return entry if expires_at > self._clock.now() else None\n",
+        "        return entry\n",
+        _KEYS + "an_answer_in_the_memory_of_a_process_is_given_again_until_its_time_is_over",
+    ),
+    Mutant(
         "a-repeat-does-not-wait",
         "rest/idempotency.py",
         "lambda: key not in self._running, self._wait_s",

@@ -29,8 +29,9 @@ from pyiceberg.table import Transaction
 from pyiceberg.table.update import SetPropertiesUpdate
 
 import commit_coord
-from commit_coord.clock import SYSTEM_CLOCK
+from commit_coord.clock import SYSTEM_CLOCK, SystemClock
 from commit_coord.errors import CommitConflict, CommitLockFailed, CommitStateUnknown, LockTimeout
+from commit_coord.locks.none import NoneLockManager
 from commit_coord.model import Resource
 from commit_coord.rest import Serving, commits, namespaces, tables, transactions, views
 from commit_coord.rest.access import Forbidden
@@ -501,6 +502,22 @@ def test_a_process_answers_again_what_it_has_answered(warehouse: Warehouse) -> N
 def test_keys_are_advertised_where_all_servers_know_them_and_a_restart_forgets_none(warehouse: Warehouse) -> None:
     expected = "PT1800S" if warehouse.catalog.locks.name in ("lease", "zookeeper") else None
     assert expected == Idempotency().lifetime(warehouse)
+
+
+def test_an_answer_in_the_memory_of_a_process_is_given_again_until_its_time_is_over() -> None:
+    class Turned(SystemClock):
+        ahead_s = 0.0
+
+        def now(self) -> float:
+            return super().now() + self.ahead_s
+
+    clock = Turned()
+    answered = Answered(NoneLockManager(), 60_000, clock)
+    request = asks("POST", {"namespace": ["a"]})
+    answered.end("key", request, Answer(status=204))
+    assert Answer(status=204) == answered.answer("key", request)
+    clock.ahead_s = 61
+    assert answered.answer("key", request) is None
 
 
 def test_a_repeat_that_waits_for_too_long_is_sent_away_and_not_refused(warehouse: Warehouse) -> None:
