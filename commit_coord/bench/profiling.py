@@ -1,6 +1,6 @@
 """Where the time of a commit goes: a stopwatch around its steps, and cProfile's view of the functions.
 
-Three cases: a warm single append at 200 snapshots, one together with 7 and 15 other writers, and one in a fresh process.
+Three cases: a warm single append at 200 snapshots, one among 7 and 15 other writers, and one in a fresh process.
 The stopwatch and the profiler run apart, since the profiler makes small functions look dearer than they are.
 """
 

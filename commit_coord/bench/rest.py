@@ -1,7 +1,7 @@
 """The REST server on a Hive Metastore: Iceberg Java's appends through it, and what a request costs it.
 
-Java's writers on the server are compared with Java's writers on ``HiveCatalog`` and with the library's own, as in the suite
-``hive``. A server's processes count their processor time and the statuses of their answers.
+Java's writers on the server are compared with Java's writers on ``HiveCatalog`` and with the library's own, as in the
+suite ``hive``. A server's processes count their processor time and the statuses of their answers.
 """
 
 from __future__ import annotations

@@ -702,7 +702,7 @@ def test_what_somebody_else_has_changed_is_not_changed_by_a_stale_handle(
 
 
 def test_a_column_that_partitions_or_orders_need_is_kept_with_pyicebergs_error(made: Kit) -> None:
-    """Nothing else stands in the way, so nobody is told to try it once more."""
+    """Nothing else is in the way, so the error does not say to try it once more."""
     partitioned = made.table(frame((1, "a")), partition_spec=BY_S)
     ordered = made.table(ids(1), sort_order=SortOrder(SortField(2, IdentityTransform())))
     for table in (partitioned, ordered):
@@ -831,7 +831,7 @@ def test_reads_of_a_column_that_never_was_are_refused(made: Kit) -> None:
 
 
 def test_a_time_that_no_clock_shows_matches_nothing() -> None:
-    """PyIceberg compares it; the name of its partition, which is locked, can't be told."""
+    """PyIceberg compares it; the name of its partition, which is locked, is not known."""
     schema = Schema(NestedField(1, "t", TimeType()))
     with kit("memory") as made:
         table = made.table(

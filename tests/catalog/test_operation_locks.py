@@ -192,7 +192,7 @@ def test_a_call_locks_the_partitions_that_it_touches(
 
 
 def test_a_catalog_is_what_its_tables_need_of_it(made: Kit) -> None:
-    """Type checkers see it here; whoever else makes tables is held to the same ports."""
+    """Type checkers see it here; all other code that makes tables has to fit the same ports."""
     port: TableCatalog = coordinated(made.catalog)
     assert port is catalog_of(made.table(ids(1)))
 
@@ -327,7 +327,7 @@ def test_a_transaction_that_has_failed_takes_no_lock(made: Kit) -> None:
 
 
 def test_a_call_that_needs_more_than_the_transaction_holds_takes_it(made: Kit) -> None:
-    """S of a write order does not stand for X of a delete."""
+    """S of a write order does not replace X of a delete."""
     table = made.table(ids(1, 2))
     with table.transaction() as transaction:
         with transaction.update_sort_order() as order:

@@ -323,7 +323,7 @@ def test_rows_of_another_schema_of_the_same_number_are_not_mixed_up(made: Kit) -
 
 
 def test_a_manifest_that_holds_more_than_was_lost_is_written_anew(made: Kit) -> None:
-    """PyIceberg's own appends put what they add beside what was there."""
+    """PyIceberg's own appends add their files to those that were there."""
     merging = {"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "2"}
     table = made.table(ids(1), ids(2), properties=merging)
     base = table.metadata_location

@@ -596,7 +596,7 @@ def change_spec(table: Any, *, then: str) -> None:
 
 
 def test_a_file_that_says_no_spec_is_of_the_one_that_its_table_object_shows(made: Kit) -> None:
-    """Also beside another one, which is of a spec that the object does not know yet."""
+    """Also together with another one, which is of a spec that the object does not know yet."""
     table = made.table(partition_spec=BY_S)
     mine = made.again(table)
     unsaid = written(mine.metadata, frame((1, "a")), mine.io)

@@ -372,7 +372,7 @@ def test_a_killed_waiter_leaves_nothing(service: Service, leases: Leases) -> Non
 
 
 def test_an_extension_moves_the_end_and_nothing_else(service: Service, leases: Leases) -> None:
-    """Whoever knows the id may extend it; by what it was grabbed for, from now."""
+    """Every client that knows the id may extend it; by what it was grabbed for, from now."""
     lease_id = leases.grab_lease([A, B], LONG)
     before = leases.list_lease()
     time.sleep(0.12)  # the subject: the end moves by the time that has gone by, on the clock of the service
@@ -395,7 +395,7 @@ def test_the_end_of_a_lease_is_the_same_in_every_listing(manager: LeaseLockManag
 
 
 def test_an_end_follows_a_wall_clock_that_is_set(tmp_path: Path) -> None:
-    """On SQLite, where the end is told by another clock than it is counted by."""
+    """On SQLite, where the end is shown by another clock than it is counted by."""
     with Service("lease", f"sqlite:///{tmp_path}/l.db") as service:
         manager = opened(service)
         leases, clock = Leases(manager), Uneven()
@@ -769,7 +769,7 @@ def test_leases_survive_a_restart_of_the_server(postgres: PostgresServer) -> Non
 
 
 def test_nobody_ends_a_lease_in_the_middle_of_a_transaction_that_asked(service: Service, leases: Leases) -> None:
-    """From the question to the end of the transaction; a lease that has ended is told from one that lives."""
+    """From the question to the end of the transaction; a lease that has ended is distinguished from one that lives."""
     lease_id = leases.grab_lease([T], LONG)
     engine = create_engine(service.uri)
     statement, values = leases.fence(lease_id)

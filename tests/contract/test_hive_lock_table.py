@@ -50,7 +50,7 @@ ROWS: list[tuple[str, Statement, str]] = [
     ("drop table T1", [(Operation.DROP_TABLE, T1, [])], "X t1"),
 ]
 
-# What the manual says beside its table.
+# What the manual says outside of its table.
 MORE: list[tuple[str, Statement, str]] = [
     ("select .. T1, not partitioned", [(Operation.SELECT, T1, [])], "S t1"),
     ("insert into T1, not partitioned", [(Operation.INSERT, T1, [])], "X t1"),

@@ -1,4 +1,4 @@
-"""Commits that land only while a lease is live, and operations of whoever has it."""
+"""Commits that land only while a lease is live, and operations of its holder."""
 
 from __future__ import annotations
 

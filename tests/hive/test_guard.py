@@ -1,4 +1,4 @@
-"""Tables whose writers lock elsewhere, beside writers that know nothing but the metastore's lock."""
+"""Tables whose writers lock elsewhere, together with writers that know nothing but the metastore's lock."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ PATIENCE = {"lock-check-min-wait-time": "0.05", "lock-check-max-wait-time": "0.1
 
 
 class World:
-    """One metastore, one database of it, and catalogs on it that lock in SQL tables or as they are told."""
+    """One metastore, one database of it, and catalogs on it that lock in SQL tables or as they are configured."""
 
     def __init__(self, uri: str, folder: Path) -> None:
         self.uri = uri
@@ -421,7 +421,7 @@ def test_a_table_that_others_made_is_declared_by_our_first_commit(world: World, 
 
 
 def test_a_table_is_handed_over_by_a_commit_of_its_own_writers(world: World) -> None:
-    """To the metastore's lock, and back: what the other writers need to know stands in the table."""
+    """To the metastore's lock, and back: what the other writers need to know is in the table."""
     table = world.catalog.create_table((world.db, "t"), SCHEMA)
     table.append(ids(1))
     with table.transaction() as tx:

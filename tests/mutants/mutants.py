@@ -1,7 +1,8 @@
 """The code with one thing wrong, and the test that notices.
 
-A mutant is one textual edit. Its old text must stand in the file exactly once, so whoever moves the code moves the
-mutant along. Each is killed by one named test of ``make test``, so that nothing of this is noticed only at night.
+A mutant is one textual edit. The file must contain its old text exactly once, so a developer who moves the code
+moves the mutant along. Each is killed by one named test of ``make test``, so that nothing of this is noticed only at
+night.
 ``make mutants`` tries all of them, each in a copy of the repository.
 """
 

@@ -27,7 +27,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def catalog(server: Server) -> Iterator[CoordinatedCatalog]:
-    """The library, beside the server."""
+    """The library, on the catalog of the server."""
     with server.library() as catalog:
         yield catalog
 

@@ -1,4 +1,4 @@
-"""What is a statement, and what the others are told."""
+"""What is a statement, and what the errors of others say."""
 
 from __future__ import annotations
 

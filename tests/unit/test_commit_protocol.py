@@ -364,7 +364,7 @@ def test_every_effect_is_known_to_this_file() -> None:
 
 
 def test_a_latch_that_the_table_does_not_ask_for_is_given_back_and_the_right_one_taken() -> None:
-    """Before anything is written; whoever waits for the commit does not notice."""
+    """Before anything is written; those who wait for the commit do not notice."""
     wrong = WrongLatch(reason="the table is in phase both")
     verdict, asked = run({Plan: [wrong, PLAN], Swap: [SwapResult.SWAPPED]})
     assert verdict.status is CommitStatus.SUCCESS

@@ -1,4 +1,4 @@
-"""What was released by force is told although the lock service fails halfway."""
+"""What was released by force is reported although the lock service fails halfway."""
 
 from __future__ import annotations
 

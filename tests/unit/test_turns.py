@@ -1,4 +1,4 @@
-"""Whose turn it is, by a clock that stands still until it is turned."""
+"""Whose turn it is, by a clock that does not move until it is turned."""
 
 from __future__ import annotations
 

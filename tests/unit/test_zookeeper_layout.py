@@ -100,7 +100,7 @@ def test_any_name_can_be_a_node_and_comes_back(name: str) -> None:
 
 
 def test_the_data_of_a_lock_is_what_hive_reads() -> None:
-    """Five fields; ':' stands in none of them; the last one is never empty, since Java's split would drop it."""
+    """Five fields; ':' is in none of them; the last one is never empty, since Java's split would drop it."""
     data = lock_data(asked((X, "db/t"), explicit=True), 1234).decode()
     assert data == "r1:1234:EXPLICIT:INSERT INTO t SELECT '':db1"
     nobody = Owner(user="", host="", pid=0, application="", statement="")
