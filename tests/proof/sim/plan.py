@@ -469,7 +469,8 @@ class Moves(Sequence[Plan]):
 
     A client that is stopped lets all the others go as far as they come without it: so each order of the messages is
     there in which the turn is taken from a process so often, and each death. Our first writer believes in another phase
-    than the table's, or comes late and knows nothing. Last come those in which two operators pull in opposite directions.
+    than the table's, or comes late and knows nothing. Last come those in which two operators pull in opposite
+    directions.
 
     Args:
         strikes: How many different processes are struck in one run.
