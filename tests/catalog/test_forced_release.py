@@ -72,7 +72,7 @@ def test_the_holder_is_released_and_the_waiter_gets_the_lock(made: Kit, operator
     held.release()
 
 
-def test_a_waiter_that_is_released_is_told_by_whom(made: Kit, operator: CoordinatedCatalog) -> None:
+def test_a_waiter_that_is_released_learns_by_whom(made: Kit, operator: CoordinatedCatalog) -> None:
     table = Resource((made.namespace, "t"))
     with made.catalog.lock_operation({table: X}, statement="holds") as held:
         waiter = Waiter(made.catalog, table)

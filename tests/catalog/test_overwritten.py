@@ -203,7 +203,7 @@ def test_repair_at_once_needs_no_commit_in_between(made: Kit) -> None:
     assert note_of(coordinated(made.catalog), table).lost == ()
 
 
-def test_what_is_lost_while_somebody_is_asked_is_not_forgotten(made: Kit) -> None:
+def test_what_is_lost_while_a_user_is_asked_is_not_forgotten(made: Kit) -> None:
     table, lost = overwritten(made)
     catalog = coordinated(made.catalog)
     found = catalog.find_lost(table.name())

@@ -449,7 +449,7 @@ def test_two_operations_at_one_time_end_as_a_serial_order(locks: str, memory: Ki
 
 
 @pytest.mark.parametrize("end", ["drop", "purge", "rename", "made again"])
-def test_a_stale_writer_beside_the_end_of_its_table_is_refused(memory: Kit, end: str) -> None:
+def test_a_stale_writer_during_the_end_of_its_table_is_refused(memory: Kit, end: str) -> None:
     table = made(memory, PAIRS[0])
     stale = [memory.again(table) for _ in range(3)]
     new = memory.identifier()

@@ -1097,7 +1097,7 @@ def test_a_script_that_is_cut_off_within_a_delete_deletes_nothing(shell: Shell, 
 
 
 @pytest.mark.usefixtures("catalog")
-def test_a_malformed_statement_is_told_where(shell: Shell) -> None:
+def test_the_error_of_a_malformed_statement_says_where(shell: Shell) -> None:
     said = shell.error("sql", "LOCK TABLE sales SHARD", exits=2)
     assert "expected SHARED or EXCLUSIVE, found 'SHARD': position='line 1, column 18'" in said
 

@@ -137,7 +137,7 @@ def test_a_lease_is_on_all_its_objects_or_none(service: Service, leases: Leases)
     assert leases.grab_lease([B], LONG, 0) > first
 
 
-def test_who_is_refused_is_told_whom_by(service: Service, leases: Leases) -> None:
+def test_a_refusal_names_the_holder(service: Service, leases: Leases) -> None:
     """The user, the process, and the lease with its end; after the wait that was asked for."""
     held = leases.grab_lease([T], LONG, 0)
     started = time.monotonic()
@@ -190,7 +190,7 @@ def test_of_an_object_that_comes_twice_the_exclusive_one_counts(leases: Leases) 
     assert [(lease_id, "db.t", "x")] == listed(leases)
 
 
-def test_leases_and_operations_stand_in_one_queue(service: Service, manager: LeaseLockManager, leases: Leases) -> None:
+def test_leases_and_operations_wait_in_one_queue(service: Service, manager: LeaseLockManager, leases: Leases) -> None:
     """A lease keeps operations out, an operation keeps leases out, and SHOW LOCKS has both."""
     lease_id = leases.grab_lease([A], LONG)
     operation = Contender(opened(service), request((X, TABLE), statement="ALTER TABLE")).queued()
@@ -665,7 +665,7 @@ def test_a_held_lease_that_nobody_keeps_is_given_back(service: Service) -> None:
         gc.enable()
 
 
-def test_its_owner_is_told_that_a_held_lease_is_gone(service: Service, leases: Leases) -> None:
+def test_its_owner_learns_that_a_held_lease_is_gone(service: Service, leases: Leases) -> None:
     """By the event and the call as soon as a heartbeat finds out; by an error at the end at the latest."""
     holding, told = Leases(opened(service, **QUICK)), list[HeldLease]()
     with pytest.raises(LockLost), holding.hold([A], on_lost=told.append) as held:

@@ -93,7 +93,7 @@ def test_the_manual_has_seventeen_rows() -> None:
     assert 17 == len(ROWS)
 
 
-def test_a_prefix_keeps_out_what_is_below_it_and_nothing_beside_it(service: Service) -> None:
+def test_a_prefix_keeps_out_what_is_below_it_and_nothing_else(service: Service) -> None:
     """X on p=1 conflicts with every p=1/q=…, since those hold their prefix in S; p=2/q=… is free."""
     manager, other = service.open(), service.open()
     prefix, below = Resource((*T1.path, "p=1")), Resource((*T1.path, "p=1", "q=1"))

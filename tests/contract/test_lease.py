@@ -476,7 +476,7 @@ def test_cut_connections_cost_nothing_but_time(on_postgres: Service) -> None:
 
 
 @pytest.mark.postgres
-def test_a_client_that_stands_still_between_two_statements_keeps_nobody_out(
+def test_a_client_that_is_paused_between_two_statements_keeps_nobody_out(
     on_postgres: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A transaction is sent as a whole: stopped or cut off in the middle of it, it has sent nothing."""

@@ -292,7 +292,7 @@ def test_what_hives_unlock_leaves_of_a_lock_statement_is_cleared_by_reap(service
     kept.ensure_active(0)
 
 
-def test_a_waiter_does_not_stand_in_hives_way(service: Service, raw: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_waiter_does_not_block_hive(service: Service, raw: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hive holds A and tries for B, we queue for both: behind Hive we wait in no queue, so that it gets B and ends."""
     monkeypatch.setattr(queue_module, "BESIDE_HIVE_S", 0.2)
     manager, root = service.open(), f"{HIVE}@{service.space}"
@@ -1361,7 +1361,7 @@ def test_times_are_those_of_the_servers(service: Service) -> None:
         assert 400 >= (manager.locks()[0].expires_in_ms or 0) > 0
 
 
-def test_what_somebody_else_wrote_is_no_obstacle(service: Service, raw: Any) -> None:
+def test_what_another_program_wrote_is_no_obstacle(service: Service, raw: Any) -> None:
     """Nodes below a resource that are no locks, and locks without sense in them."""
     manager, root = service.open(), f"/{HIVE}@{service.space}"
     raw.create(f"{root}/db/t/note", b"hello", makepath=True)

@@ -112,7 +112,7 @@ def test_a_writer_that_knows_only_the_metastores_lock_fails_loudly_and_changes_n
     assert "lock in lease" in guard.owner.statement
 
 
-def test_java_is_told_to_compare_and_set(world: World) -> None:
+def test_the_table_says_that_java_compares_and_sets(world: World) -> None:
     table = world.catalog.create_table((world.db, "t"), SCHEMA)
     assert (table.properties[LOCK_IMPL], table.properties[LOCK_ENABLED]) == ("lease", "false")
     with table.transaction() as tx:
@@ -147,7 +147,7 @@ def test_a_second_client_takes_the_guard_over_and_it_outlives_both(world: World)
 
 
 @pytest.mark.parametrize("lost", ["swallow", "refuse"])
-def test_a_guard_whose_reply_is_lost_stands_once(world: World, lost: str) -> None:
+def test_a_guard_whose_reply_is_lost_is_there_once(world: World, lost: str) -> None:
     with Proxy(world.uri) as proxy:
         catalog = world.open(proxy.uri)
         catalog.capabilities()
@@ -167,7 +167,7 @@ def test_a_new_client_asks_twice_for_the_guard_and_then_no_more(world: World) ->
         assert asked == Counter(more) + Counter({"get_table_req": 2, "alter_table_with_environment_context": 1})
 
 
-def test_a_guard_that_somebody_freed_is_set_again_before_the_next_swap(
+def test_a_guard_that_was_freed_is_set_again_before_the_next_swap(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     catalog = world.open(**{"lock.heartbeat-timeout-ms": "1000", "lock.heartbeat-interval-ms": "300"})
@@ -186,7 +186,7 @@ def test_a_guard_that_somebody_freed_is_set_again_before_the_next_swap(
     assert "guard" in caplog.text
 
 
-def test_a_guard_that_somebody_freed_is_set_again_in_the_background(world: World) -> None:
+def test_a_guard_that_was_freed_is_set_again_in_the_background(world: World) -> None:
     table = world.catalog.create_table((world.db, "t"), SCHEMA)
     table.append(ids(1))
     guards = world.catalog.guards.keeper
@@ -469,7 +469,7 @@ def guards(world: World) -> list[LockEntry]:
     return [entry for entry in world.present() if entry.guard]
 
 
-def test_the_guard_of_a_table_that_somebody_else_dropped_goes_while_its_writers_live(world: World) -> None:
+def test_the_guard_of_a_table_that_another_client_dropped_goes_while_its_writers_live(world: World) -> None:
     """Java's CREATE takes the metastore's lock under that name, and would wait for as long as they extend the guard."""
     catalog = world.open(**{"lock-impl": "lease", "lock.uri": world.lease["lock.uri"], **QUICK})
     table = catalog.create_table((world.db, "t"), SCHEMA)

@@ -296,7 +296,7 @@ def test_it_needs_a_metastore_and_both_services(world: World) -> None:
 # Guards.
 
 
-def test_a_guard_that_was_left_is_removed_by_whoever_meets_it(world: World) -> None:
+def test_a_guard_that_was_left_is_removed_by_the_next_client_that_finds_it(world: World) -> None:
     """An operator died between the change of the phase and the removal; or somebody set it too late."""
     table = world.catalog.create_table(world.name, SCHEMA)
     table.append(ids(1))

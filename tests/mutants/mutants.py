@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _PARTS = ("commit_coord", "tests", "docs", "pyproject.toml")
 
 
-_MOVES = "tests/sim/test_moves.py::test_a_table_moves_whoever_is_stopped_or_dies_when"
+_MOVES = "tests/sim/test_moves.py::test_a_table_moves_whichever_client_is_stopped_or_dies_when"
 _PROTOCOL = "tests/unit/test_commit_protocol.py::"
 _GROUPS = "tests/coordinator/test_groups.py::"
 _LOST = "tests/coordinator/test_lost_replies.py::"

@@ -76,7 +76,7 @@ def test_the_answer_to_a_commit_is_that_of_a_load(server: Server, table: Any) ->
     assert loaded.headers["etag"] == committed.headers["etag"]
 
 
-def test_a_client_that_has_the_newest_version_is_told_so(server: Server, table: Any) -> None:
+def test_a_client_that_has_the_newest_version_gets_304(server: Server, table: Any) -> None:
     path = path_of(*table.name())
     etag = server.ask("GET", path).headers["etag"]
     again = server.ask("GET", path, headers={"If-None-Match": etag})

@@ -58,7 +58,7 @@ def test_many_runs_outlive_the_processes_that_are_renewed(monkeypatch: pytest.Mo
     assert [] == [seed for shown in found for seed in shown.failed]
 
 
-def test_many_runs_have_one_digest_whoever_made_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_runs_have_one_digest_whichever_process_made_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(many, "_CHUNK", 3)
     digests = set()
     for processes in (1, 2):

@@ -171,7 +171,7 @@ def test_whom_a_request_waits_for(mine: tuple[str, int], expected: int | None) -
     assert (before.sequence if before else None) == expected
 
 
-def test_hives_third_mode_stands_beside_readers_and_not_beside_x() -> None:
+def test_hives_third_mode_is_granted_with_readers_and_not_with_x() -> None:
     queue = lock_nodes([node("SEMI_SHARED", 0), node("SHARED", 1), node("EXCLUSIVE", 2)])
     blockers = [nearest_before(own, queue) for own in queue]
     assert [before and before.sequence for before in blockers] == [None, None, 1]
