@@ -11,4 +11,4 @@ from commit_coord.coordinator.coordinator import Coordinator
 from commit_coord.coordinator.several import TableAttempt
 from commit_coord.coordinator.stores import Committed, PointerStore, PointerSwap, Replanner, delete_quietly
 
-__all__ = ["TableAttempt", "Committed", "Coordinator", "PointerStore", "Replanner", "PointerSwap", "delete_quietly"]
+__all__ = ["Committed", "Coordinator", "PointerStore", "PointerSwap", "Replanner", "TableAttempt", "delete_quietly"]

@@ -44,9 +44,9 @@ except ImportError as missing:
 
 __all__ = [
     "ACL",
-    "KazooHandler",
     "Id",
     "KazooClient",
+    "KazooHandler",
     "KazooRetry",
     "KazooState",
     "KazooTimeoutError",
