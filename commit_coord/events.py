@@ -249,7 +249,7 @@ class Events:
 
     @property
     def heard(self) -> bool:
-        """Whether anybody listens: an event that costs something to make need not be made for nobody."""
+        """Whether there is a listener: without one, an event that costs something does not have to be made."""
         return bool(self._listeners)
 
     def emit(self, event: Event) -> None:

@@ -29,7 +29,7 @@ def shown(key: str, value: str) -> str:
 
 
 def facts(details: dict[str, Any]) -> dict[str, Any]:
-    """Return the details of an error as anybody may read them; ``value`` is one of the property ``key``."""
+    """Return the details of an error without secrets; ``value`` is one of the property ``key``."""
     key = str(details.get("key", ""))
     return {
         name: shown(key if name == "value" else "", value) if isinstance(value, str) else value

@@ -76,7 +76,7 @@ def prove(journals: Sequence[Path], seen: Sequence[str], head: str, rows: Sequen
 
 @dataclass(frozen=True, slots=True, order=True)
 class Pause:
-    """The time between two acknowledgements, whoever got them.
+    """The time between two acknowledgements, of whatever writers.
 
     Args:
         seconds: How long.

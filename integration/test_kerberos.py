@@ -91,14 +91,14 @@ def test_pyicebergs_own_catalog_reads_what_was_committed(derby: KerberosMetastor
         ({"hive.kerberos-authentication": "false"}, "did not answer.*hive.kerberos-authentication=true"),
     ],
 )
-def test_who_names_another_service_or_none_is_told(
+def test_another_service_or_none_is_an_error_that_says_so(
     metastore: KerberosMetastore, properties: dict[str, str], says: str
 ) -> None:
     with pytest.raises(MetastoreUnavailable, match=says):
         opened(metastore, **properties).list_namespaces()
 
 
-def test_who_has_no_ticket_is_told(
+def test_a_missing_ticket_is_an_error_that_says_so(
     metastore: KerberosMetastore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("KRB5CCNAME", str(tmp_path / "nothing"))
@@ -107,7 +107,9 @@ def test_who_has_no_ticket_is_told(
 
 
 @pytest.mark.zookeeper
-def test_who_has_no_ticket_for_zookeeper_is_told(kdc: Kdc, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_ticket_for_zookeeper_is_an_error_that_says_so(
+    kdc: Kdc, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("KRB5CCNAME", str(tmp_path / "nothing"))
     with (
         ZooKeeperEnsemble(size=1) as zookeeper,

@@ -66,7 +66,7 @@ STEADY = ("migrating-0", "migrating-1")
 REST_S = 1.0
 
 _SELDOM_S = 1.5
-"""So long rest writers that are killed: Java reads the table before it locks it, and gets nowhere beside busy ones."""
+"""So long rest writers that are killed: Java reads the table before it locks it, and fails while others are busy."""
 
 WRITERS: dict[str, Kind] = {
     **{f"migrating-{number}": "commit_coord" for number in range(4)},
@@ -215,7 +215,7 @@ def test_it_moves_while_operators_writers_and_servers_die(servers: Servers, java
     """An operator is killed at each step, a writer every second; in each change of phase servers are restarted.
 
     One of ZooKeeper's, and the metastore, that one only while Java is between two commits: a lock that Java can't give
-    back stands for good.
+    back stays for good.
     """
     with (
         closing(servers.metastore()) as metastore,

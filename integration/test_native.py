@@ -32,7 +32,7 @@ with PostgresServer("fsync=off") as postgres:
 @pytest.mark.postgres
 @pytest.mark.parametrize("version", VERSIONS)
 def test_metastore_is_on_loopback_and_ends_with_its_killed_parent(version: str, tmp_path: Path) -> None:
-    """Nobody reaches it from elsewhere; SIGKILL of whoever started it ends it, and the PostgreSQL below it."""
+    """No other machine reaches it; SIGKILL of the process that started it ends it, and the PostgreSQL below it."""
     line = [sys.executable, "-c", PARENT, str(tmp_path), version]
     with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None

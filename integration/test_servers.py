@@ -1,4 +1,4 @@
-"""The servers themselves, of every version: they answer, keep their data, stand still and end as they are told."""
+"""The servers themselves, of every version: they answer, keep their data, pause and end on demand."""
 
 from __future__ import annotations
 

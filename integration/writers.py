@@ -39,7 +39,7 @@ Kind = Literal["commit_coord", "pyiceberg", "rest", "java", "spark"]
 SCHEMA = pa.schema([("key", pa.string()), ("value", pa.int64())])
 
 PROPERTIES = {
-    # Whoever meets another commit tries again, all of them equally often.
+    # A writer that meets another commit tries again, all of them equally often.
     "commit.retry.num-retries": "50",
     "commit.retry.max-wait-ms": "200",
     # A MERGE joins, so by default any new file is a conflict: here no two writers change the same rows.
@@ -62,7 +62,7 @@ KILLED = "killed"
 """What a writer was told of a change that it did not live to see."""
 
 ENOUGH = "enough"
-"""The file beside the journals that ends the writers."""
+"""The file in the folder of the journals that ends the writers."""
 
 Change = dict[str, int | None]
 """Key → the new value; None where the row is deleted."""
@@ -96,8 +96,8 @@ def write(
 
     A writer ends alone when there is a file of its own, ``<name>.enough``.
 
-    Whoever is far ahead of another writer waits for it: one that reads the table before it locks it gets nowhere
-    beside those that lock it first and never pause. With *rest_s* it waits for nobody, and rests so long instead.
+    A writer that is far ahead of another one waits for it: one that reads the table before it locks it lands nothing
+    while others lock it first and never pause. With *rest_s* it does not wait for others, and rests so long instead.
     One that *gives_up* ends when it can't tell what became of a change, and with it what it may have left.
     """
     name, rows, number = journal.stem, dict[str, int](), 0

@@ -26,7 +26,7 @@ _planted: dict[str, list[int]] = {}
 
 @pytest.fixture(autouse=True)
 def neighbour(request: pytest.FixtureRequest) -> None:
-    """Have a guard and an ordinary lock stand in the shared metastore before each test that may use it.
+    """Put a guard and an ordinary lock into the shared metastore before each test that may use it.
 
     The contract suite needs an empty service: its :class:`~commit_coord.testing.contract.Service` removes both.
     """

@@ -35,7 +35,7 @@ TOP_LEVEL = {
     "requirements.lock",
     "tests",
 }
-"""All that the top level may hold, beside dot files."""
+"""All that the top level may hold, except for dot files."""
 
 
 @cache
@@ -140,7 +140,7 @@ def test_one_name_for_one_class() -> None:
 
 
 def test_top_level() -> None:
-    """What stands at the top is agreed; everything else has a place below."""
+    """What is at the top is agreed; everything else has a place below."""
     top = {path.parts[0] for path in files()}
     assert {name for name in top if not name.startswith(".")} <= TOP_LEVEL
 
@@ -182,7 +182,7 @@ def test_every_dependency_has_its_reason() -> None:
 
 
 def test_lock_file_has_a_hash_for_everything_and_names_no_registry() -> None:
-    """Whoever installs chooses where from; the hashes say what."""
+    """The user who installs chooses where from; the hashes say what."""
     lock = texts()[Path("requirements.lock")]
     entries = re.split(r"\n(?=\S)", lock.strip())
     assert [entry.split()[0] for entry in entries if "--hash=sha256:" not in entry] == []
@@ -206,7 +206,7 @@ _HEED_TABLES = {
 
 @pytest.mark.parametrize("functions, place", _HEED_TABLES.items(), ids=_HEED_TABLES.values())
 def test_the_properties_of_a_table_are_heeded_in_one_place(functions: str, place: str) -> None:
-    """Whoever may write to a table can set them, so code that heeds them runs code of that client."""
+    """Every client that may write to a table can set them, so code that heeds them runs code of that client."""
     found = {line.split(":")[0] for line in matches(functions) if line.startswith("commit_coord/")}
     measured = "commit_coord/bench/phases.py"  # names what it times, and calls nothing
     assert {f"commit_coord/{place}"} == found - {measured}

@@ -3,7 +3,7 @@
 How long a lease is after its owner's end is taken from the lock service, and what a living process does with its next
 heartbeat is counted in heartbeats. So neither depends on how busy the machine is.
 
-The two stories of Hive's that are told here: HIVE-15997, a query that is cancelled while it takes its locks leaves them
+The two bugs of Hive that are repeated here: HIVE-15997, a query that is cancelled while it takes its locks leaves them
 behind; HIVE-25663, one that is cancelled while it retries goes on retrying.
 
 A notebook's kernel is restarted as Jupyter does it: it is asked to end by SIGTERM, then by SIGKILL, with its variables,
@@ -84,7 +84,7 @@ class Witness:
 
     def __init__(self, catalog: CoordinatedCatalog, table: str, ensemble: ZooKeeperEnsemble | None) -> None:
         self.catalog, self.table, self.ensemble = catalog, Resource(("leaks", table)), ensemble
-        # Somebody works beside: it is the living who clear away what expired.
+        # Another client works at the same time: it is the living who clear away what expired.
         self.own = catalog.lock_operation({Resource(("leaks", f"{table}-beside")): S})
 
     def entries(self) -> Sequence[LockEntry]:
@@ -119,7 +119,7 @@ class Witness:
             left = {entry.request_id: (entry.expires_in_ms or 0) / 1000 for entry in self.entries()}
             if not ends:
                 assert all(seconds <= LEASE_MS / 1000 for seconds in left.values())
-                # What is left is told in whole milliseconds.
+                # What is left is shown in whole milliseconds.
                 ends = {one: time.monotonic() + seconds + 0.001 for one, seconds in left.items()}
             assert all(asked + seconds <= ends[one] for one, seconds in left.items() if seconds)
             return not any(left.values())  # Removed, or expired: the next request that it conflicts with removes it.
@@ -154,7 +154,7 @@ class Witness:
         return [ends[session] for session in owns & set(ends)]
 
     def _outlives_hms(self) -> None:
-        """A metastore frees nothing by itself: reap does so. Whatever stood when it was called is gone after it.
+        """A metastore frees nothing by itself: reap does so. Whatever was there when it was called is gone after it.
 
         What a client had sent before it was killed may be carried out later: another look finds it, and another reap.
         """

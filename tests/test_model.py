@@ -49,13 +49,13 @@ def test_the_page_is_what_the_models_say() -> None:
 
 
 def test_the_page_is_of_these_models() -> None:
-    """Whoever changes a specification or a variant runs `make model`."""
+    """A developer who changes a specification or a variant runs `make model`."""
     assert f"<!-- made from {digest()} -->" in MODEL
     assert MODEL.startswith(HEAD)
 
 
 def test_every_guard_is_taken_away_once() -> None:
-    """Each constant that stands for a guard is FALSE in a variant that must break."""
+    """Each constant that switches a guard is FALSE in a variant that must break."""
     for module in {variant.module.name: variant.module for variant in VARIANTS}.values():
         broken = [each.changes for each in VARIANTS if each.module is module and each.breaks]
         guards = {name for name, value in module.constants.items() if value is True} - {"Locking", "Groups"}

@@ -117,7 +117,7 @@ def test_the_database_of_a_sql_catalog(start: Start, tmp_path: Path) -> None:
 @pytest.mark.hms
 @pytest.mark.postgres
 def test_the_database_of_a_metastore(start: Start, tmp_path: Path, locks: dict[str, str]) -> None:
-    """The metastore stands, and its PostgreSQL is stopped once and killed once."""
+    """The metastore stays up, and its PostgreSQL is stopped once and killed once."""
     postgres = PostgresServer()
     start(postgres)
     metastore = HiveMetastore(postgres=postgres)

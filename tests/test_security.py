@@ -181,7 +181,7 @@ SPILLS: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("spill", SPILLS)
-def test_a_secret_stands_in_no_message_and_no_log(spill: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_secret_is_in_no_message_and_no_log(spill: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     said: list[object] = []
     try:

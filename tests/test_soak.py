@@ -11,7 +11,7 @@ import pytest
 from tests.proof.soak import MANAGERS, Run, page, plot, slope, soak
 
 
-def test_growth_is_told_from_noise() -> None:
+def test_growth_is_distinguished_from_noise() -> None:
     dice = random.Random(7)
     times = [2.0 * number for number in range(300)]
     noise = [100 + dice.gauss(0, 5) for _ in times]

@@ -21,7 +21,7 @@ _SHORT = 2.0
 """Seconds: a pause, or what must not come; not a limit."""
 
 
-_CLIENTS = {"Access", "client_of"}
+_CLIENTS = {"MetastoreAccess", "client_of"}
 """What talks to a metastore: a client leaves a server that is slower than its limit for the next one."""
 
 _CLOCKS = {"monotonic", "now", "perf_counter"}

@@ -1,8 +1,8 @@
 """One swap for all that wait, compared with one swap for each: ``commit.group.max-size`` at its default, and 1.
 
 The same writers, tables and servers, in one run. Writers are processes that are started once and serve every cell, or
-the threads of one process. Beside them what a metastore could do at most: how often it alters a table when nobody does
-anything else.
+the threads of one process. For comparison what a metastore could do at most: how often it alters a table when it does
+nothing else.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ def run(folder: Path, *, writers: int, appends: int, seed: int, say: Callable[[s
         place.mkdir(parents=True)
         report = asdict(hammer(place, writers=writers, appends=appends, kill_every_s=kill_every_s, seed=seed, say=say))
         if kill_every_s is None:
-            # Without kills nothing may be refused and nothing may be in the table that nobody was told of.
+            # Without kills nothing may be refused and nothing may be in the table that was not acknowledged.
             if report["failures"]:
                 report["broken"] += (f"refused: {report['failures']}",)
             if report["snapshots"] != writers * appends:

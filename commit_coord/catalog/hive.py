@@ -11,10 +11,10 @@ Where the server ignores the condition
     unmodified writers take, too, whatever the lock manager is; the lock and the pointer are checked right before the
     alter and right after. What no client can prevent on such a server:
 
-    1. We send the alter; it is delayed on its way.   2. Our lock is taken for dead, somebody else commits.
+    1. We send the alter; it is delayed on its way.   2. Our lock is taken for dead, another writer commits.
     3. The alter arrives and is carried out: the other's commit is gone from the table.
 
-Beside writers that know nothing of us
+Together with writers that know nothing of us
     With the `hms` lock manager we hold the lock that they take, too. A table whose writers lock elsewhere says so
     (``metastore/declarations``), and is guarded against them (``locks/hms/guard``), unless the server ignores the
     condition. Whatever slips through is noticed at the next commit of any client, by what the lock service remembers;

@@ -242,7 +242,7 @@ def delete(catalog: SearchedCatalog, found: Orphans) -> Orphans:
 
 
 def _listed(io: FileIO, location: str) -> Iterator[Orphan]:
-    """Yield every file below *location*, but for hidden ones (``_temporary``, ``.crc``): they are somebody else's."""
+    """Yield every file below *location*, but for hidden ones (``_temporary``, ``.crc``): they are of other programs."""
     # Only here: it takes a second, and starts threads, which would get the signals that others hold back.
     from pyarrow import fs
     from pyiceberg.io.pyarrow import PyArrowFileIO

@@ -60,7 +60,7 @@ def confirmed(question: str) -> bool:
     """Ask on stderr, and return whether the answer is yes.
 
     Raises:
-        CommandFailed: There is nobody to answer: the input is at its end.
+        CommandFailed: No user can answer: the input is at its end.
     """
     try:
         return typer.confirm(question, err=True)

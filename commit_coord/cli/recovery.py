@@ -59,7 +59,7 @@ def repair_table(
 
 
 def _end_if_left(found: Repair, *, dry_run: bool) -> None:
-    """End with a code of its own when commits are left that somebody has to make again."""
+    """End with a code of its own when commits are left that the user has to make again."""
     if found.by_hand and not dry_run:
         raise typer.Exit(ExitCode.REFUSED)
 

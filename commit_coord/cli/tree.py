@@ -151,7 +151,7 @@ def _entry_of(item: _Item) -> LockEntry | None:
 
 
 def _grown(entries: Sequence[LockEntry], watch: WaiterWatch) -> _Node:
-    """Return the root. The S that a lock holds on its parents is left out, but where somebody waits for it."""
+    """Return the root. The S that a lock holds on its parents is left out, except where a request waits for it."""
     above: dict[str, set[tuple[str, ...]]] = {}
     awaited: set[tuple[str | None, tuple[str, ...]]] = set()
     for entry in entries:

@@ -89,12 +89,12 @@ def same_sums(
 def exactly_once(
     tables: Mapping[str, Body], acknowledged: Iterable[tuple[str, str]], unknown: Iterable[tuple[str, str]] = ()
 ) -> Proof:
-    """Show that every acknowledged request is in its table's history once, and that nobody else's is.
+    """Show that every acknowledged request is in its table's history once, and no other request is.
 
     Args:
         tables: The metadata of each.
         acknowledged: (request id, table). A process that starts again may note one again.
-        unknown: Requests of which nobody could say whether they landed: they may be there, once.
+        unknown: Requests of which it is not known whether they landed: they may be there, once.
     """
     answers = dict.fromkeys(unknown, Answer.UNKNOWN) | dict.fromkeys(acknowledged, Answer.ACKNOWLEDGED)
     differences = []

@@ -58,7 +58,7 @@ class LockPart:
         """Why no server may be asked for this, in words; None where it may.
 
         Up to 3.1 servers put the names between quotes into a statement of SQL as they are. A quote ends the text there,
-        a backslash does in MySQL, and what follows is carried out: a lock on somebody else's table, say.
+        a backslash does in MySQL, and what follows is carried out: a lock on another user's table, say.
         """
         for name, longest in ((self.db, _LONGEST_DB), (self.table, _LONGEST_TABLE), (self.partition or "", _PARTITION)):
             if len(name) > longest:

@@ -18,7 +18,7 @@ class MetadataCache:
     """The newest metadata versions, a few of each table; of these the last used, up to *max_bytes*. Thread safe.
 
     A writer asks for the head, and for the head before it when it comes late; a caller that works on an older version
-    holds that himself. More of a table than :data:`VERSIONS` would be kept for nobody, until all memory is spent.
+    keeps that itself. More versions of a table than :data:`VERSIONS` would only use memory.
     """
 
     def __init__(self, max_bytes: int = 64 * 1024 * 1024) -> None:

@@ -1,4 +1,4 @@
-"""Table metadata whose history stays unparsed until somebody looks at it.
+"""Table metadata whose history stays unparsed until a caller reads it.
 
 Theory of operation
     PyIceberg's ``update_table_metadata`` handles every update of the specification and costs next to nothing,

@@ -1,4 +1,4 @@
-"""A partition that somebody names by its values, held against a table: what it locks, and which rows lie in it."""
+"""A partition that a caller names by its values, held against a table: what it locks, and which rows lie in it."""
 
 from __future__ import annotations
 

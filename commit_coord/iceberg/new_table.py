@@ -38,7 +38,7 @@ def refuse_location(location: str, named: Sequence[str] = ()) -> None:
 
     Args:
         location: The folder of the table.
-        named: The names that it was made of; none where somebody chose it.
+        named: The names that it was made of; none where a caller chose it.
 
     Raises:
         ValueError: It holds ``?`` or ``#``: file stores cut a location off there, so all files of the table would

@@ -1,4 +1,4 @@
-"""Values that somebody wrote, as columns of Iceberg's types have them: exactly, or not at all.
+"""Values that a user wrote, as columns of Iceberg's types have them: exactly, or not at all.
 
 What a column of each type takes:
 

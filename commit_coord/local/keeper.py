@@ -140,7 +140,7 @@ def up(folder: Path, wanted: Wanted, *, temporary: bool, say: Callable[[str], No
                 state = status(folder)
                 keeper.stdin.write("go\n")
                 keeper.stdin.flush()
-                keeper.returncode = 0  # it lives on, and is nobody's to wait for
+                keeper.returncode = 0  # it lives on, and nothing waits for it
                 return state
     raise ServerFailed("the supervisor ended while the servers started", (folder / "keeper.log").read_text()[-2000:])
 

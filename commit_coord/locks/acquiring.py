@@ -230,7 +230,7 @@ class Acquirer:
         """Have every other thread's request end that is under way, and return once they have left the queues.
 
         1. A thread waits for a lock.   2. Its client is closed, because what it is for was cancelled.
-        3. The lock is granted, to somebody who does not want it any more: so it would stay until the process ends.
+        3. The lock is granted to a caller that does not want it any more: so it would stay until the process ends.
         """
         ending = list(self.under_way.values())
         for one in ending:
@@ -282,7 +282,7 @@ class Acquirer:
             raise
 
     def _first_look(self) -> float:
-        """Return when to look for a deadlock: never, unless somebody may be waiting for this thread."""
+        """Return when to look for a deadlock: never, unless another thread may be waiting for this one."""
         return self._clock.now() + _LOOKS.initial_ms / 1000 if self._held.by_any_client() else math.inf
 
     def _refuse_deadlock(self, request: LockRequest) -> None:
@@ -314,7 +314,7 @@ class Acquirer:
     def _after_deadline(self, acquire: Acquire, blocker: Blocker) -> float:
         """Raise, or return until when to wait for the answer to an offer that another holder has taken.
 
-        That holder answers soon, or loses its lease and lets us in.
+        That holder answers soon, or loses its lease; then we are granted.
         """
         request = acquire.request
         if not request.offer or self.queue.retract(request):

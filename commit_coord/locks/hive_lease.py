@@ -395,7 +395,7 @@ class Leases:
         if not wanted:
             raise InvalidArguments("a lease needs at least one object")
         manager, deadline = self.manager, self.manager.clock.now() + wait_ms / 1000
-        with suppress(LockError):  # Else somebody else will.
+        with suppress(LockError):  # Else another client will.
             self._delete_expired()
         statement = "a lease while it is extended" if duration_ms is None else f"a lease of {duration_ms / 1000:g} s"
         request = self._request(wanted, str(uuid.uuid4()), statement)

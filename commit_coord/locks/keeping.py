@@ -197,7 +197,7 @@ class LeaseService(Protocol[TicketT]):
 
         Args:
             tickets: Of this client; granted, or waiting.
-            thorough: Whether somebody relies on the answer now; else it is one heartbeat of many.
+            thorough: Whether a caller relies on the answer now; else it is one heartbeat of many.
 
         Raises:
             LockServiceUnavailable: It did not answer.
@@ -267,7 +267,7 @@ class Retries:
             tries += 1
 
     def briefly(self, attempt: Callable[[], T]) -> T:
-        """Return *attempt*'s result; try again for as long as nobody minds."""
+        """Return *attempt*'s result; try again for a short time."""
         return self.until(self._clock.now() + BRIEFLY, attempt)
 
 
@@ -342,8 +342,8 @@ class Keeper(Generic[TicketT]):
         """See :meth:`Lease.ensure_active`."""
         lease = ticket.lease
         assert lease is not None
-        # 1. A process forks.   2. The parent releases, and somebody else is granted.   3. The child asks: it has a copy
-        # of the lease, and nobody tells it of the release. It must not renew the lease either: it is the parent's.
+        # 1. A process forks.   2. The parent releases, and another owner is granted.   3. The child asks: it has a copy
+        # of the lease, and does not learn of the release. It must not renew the lease either: it is the parent's.
         if not self.observe(ticket, LeaseEvent.TICK):
             raise LockLost("the lease belongs to the process that acquired it", locks=ticket.request)
         lease._raise_if_over()
@@ -419,7 +419,7 @@ class Keeper(Generic[TicketT]):
         ticket.lease._transition(LeaseState.RELEASED)
         if self._tickets.get(ticket.request.request_id) is ticket:
             self.give_back(ticket)
-        # Else it was released before, or LOST: then the locks may be somebody else's by now.
+        # Else it was released before, or LOST: then the locks may have another owner by now.
 
     def give_back(self, ticket: TicketT) -> None:
         """Remove *ticket*, now or in the background, and forget it."""

@@ -307,7 +307,7 @@ class MemoryLockTable:
         return (self.free(request_id, None) for request_id in request_ids)
 
     def reap(self, *, dry_run: bool) -> Sequence[LockEntry]:
-        """Free what belongs to processes that have ended: an owner may be written down by somebody else."""
+        """Free what belongs to processes that have ended: another client may have written the owner."""
         dead = [
             (ticket, blocked_by)
             for ticket, blocked_by in self._space.tickets()

@@ -146,7 +146,7 @@ class Space:
             with self._mutex:
                 self._settle(holder, done, returned, note)
         except BaseException:
-            # As in remove: what is half removed is granted as if nobody were in its way.
+            # As in remove: what is half removed is granted as if nothing blocked it.
             with self._mutex:
                 self._settle(holder, done, returned, note)
             raise

@@ -37,7 +37,7 @@ class NoneLockManager(HandoverLockManager):
     """Grants every request at once and promises nothing.
 
     SHOW LOCKS is empty and UNLOCK succeeds, because programs that were written for Hive send them whether
-    locks are on or off. LOCK is refused: to answer it would promise what nobody keeps.
+    locks are on or off. LOCK is refused: an answer would promise a lock that does not exist.
     """
 
     name = "none"

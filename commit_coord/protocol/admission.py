@@ -1,6 +1,6 @@
 """Decides which requests get a thread: one object gets only so many that others find some, however long it is stuck.
 
-A request may block for minutes, because somebody else holds the latch of its table, or a lock. So a request waits in a
+A request may block for minutes, because another client holds the latch of its table, or a lock. So a request waits in a
 line, without a thread, and gets one if
 
 * a thread is free,

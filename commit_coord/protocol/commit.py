@@ -21,7 +21,7 @@ Theory of operation
 Many attempts, one swap
     A writer that waits for the latch offers its attempt, and the holder may carry it along: ``Gather`` takes what those
     behind us offer and puts it behind our own attempt, ``Release`` tells each the outcome. It comes as late as it
-    can, since a waiter that arrives meanwhile is carried too. An offer that somebody has taken is out of its owner's
+    can, since a waiter that arrives meanwhile is carried too. An offer that a holder has taken is out of its owner's
     hands:
 
     1. L holds the latch and takes M's offer.   2. L stalls, and loses its lease.
@@ -374,7 +374,7 @@ def commit(limits: TryLimits) -> Steps:
 
 
 def _doubted(failure: Verdict) -> Verdict:
-    """Return the verdict on an attempt that failed here and that somebody else may have carried out."""
+    """Return the verdict on an attempt that failed here and that a latch holder may have carried out."""
     return Verdict(
         status=CommitStatus.UNKNOWN,
         reason=f"another writer may have published it in its group commit, and here it failed: {failure.reason}",

@@ -9,7 +9,7 @@ Theory of operation
 
     All agents look for themselves, whenever they like, and so need not talk to each other: places are the same for
     everybody, so of one cycle all find the same youngest. The youngest wait of all that are in cycles is the youngest
-    of whatever cycle it finds, so somebody always gives in.
+    of whatever cycle it finds, so one of them always gives in.
 
     Waits may be read at different times. This is correct, because the order of two requests never changes while both
     are queued, and a place is never used again. So after an agent has found a cycle, it checks that all its requests

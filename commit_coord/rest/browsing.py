@@ -1,4 +1,4 @@
-"""Serves the page of ``commit_coord.ui`` to browsers: who asks, forms, and events as long as somebody watches.
+"""Serves the page of ``commit_coord.ui`` to browsers: who asks, forms, and events as long as a browser listens.
 
 A browser sends no bearer token by itself. So the page asks for one and keeps it in a cookie, which counts only below
 ``/ui``; it is checked in each request, as any token. A certificate and a proxy's header need no cookie.

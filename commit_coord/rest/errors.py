@@ -199,7 +199,7 @@ def is_final(error: Exception) -> bool:
 
 
 def _meaning(error: Exception) -> tuple[HTTPStatus, str] | None:
-    """Return the status and the type of the answer for *error*; None if nobody expects this error."""
+    """Return the status and the type of the answer for *error*; None if this error is unexpected."""
     meant, cause = error, error.__cause__
     if isinstance(error, CommitNotApplied) and isinstance(
         cause, LockServiceUnavailable | MetastoreUnavailable | OperationalError | InterfaceError | ClientStops

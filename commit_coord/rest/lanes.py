@@ -1,6 +1,6 @@
 """The threads that carry requests out. Each kind of request has its own, so no kind takes them from another one.
 
-A commit may block for as long as somebody else holds the latch of its table, a drop for as long as somebody holds a
+A commit may block for as long as another client holds the latch of its table, a drop for as long as one holds a
 lock, and a purge deletes files for hours. Reads and tokens go on meanwhile. Within a kind,
 :mod:`commit_coord.protocol.admission` decides; who waits for a thread is a future of the event loop.
 """

@@ -1,1 +1,1 @@
-"""The shipped test kit: what our own tests run on, and anybody's tests of another lock manager can."""
+"""The shipped test kit: our own tests run on it, and tests of other lock managers can."""

@@ -735,7 +735,7 @@ class LockContract:
         denied.release()
 
     def test_the_same_thread_is_refused_what_it_holds(self, manager: HandoverLockManager) -> None:
-        """To wait for oneself would never end; also S after S, since somebody may be queued between."""
+        """To wait for oneself would never end; also S after S, since another request may be queued between."""
         if not manager.guarantees.mutual_exclusion:
             excludes_nothing(manager, manager)
             return
@@ -1004,7 +1004,7 @@ class LockContract:
         until(lambda: [False] == _ends(service, dropped), "word of the end")
 
     def test_a_stalled_holder_loses_its_lease(self, service: Service) -> None:
-        """A holder that does not extend its lease loses it, learns of it, and somebody else is granted."""
+        """A holder that does not extend its lease loses it, learns of it, and another request is granted."""
         times = {"lease_ms": 1000, "heartbeat_interval_ms": 200}
         manager, other = service.open(**times), service.open(**times)
         lease = manager.acquire(request((X, TABLE)), deadline=soon())

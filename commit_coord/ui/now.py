@@ -155,7 +155,7 @@ def now(
 
 
 def _without_implied(entries: Sequence[LockEntry]) -> list[LockEntry]:
-    """Leave out the shared locks that a request holds on the parents of what it locks, unless somebody waits there."""
+    """Leave out the shared locks that a request holds on the parents of what it locks, unless a request waits there."""
     above: dict[str, set[tuple[str, ...]]] = {}
     awaited: set[tuple[str, tuple[str, ...]]] = set()
     for entry in entries:

@@ -76,7 +76,7 @@ def _snapshot(number: int, parent: int | None, sequence: int) -> dict[str, Any]:
     ids=["two children of one parent", "a sequence number is missing"],
 )
 def test_broken_chain_is_noticed(snapshots: list[dict[str, Any]]) -> None:
-    """A snapshot beside the chain, and a gap in it, are no unbroken chain."""
+    """A snapshot outside of the chain, and a gap in it, are no unbroken chain."""
     assert not tables.look({"current-snapshot-id": 3, "snapshots": snapshots}).unbroken
 
 
@@ -109,7 +109,7 @@ def test_missing_data_file_is_noticed(history: tables.History, tmp_path: Path) -
 def test_hive_suite_proves_and_shows_every_catalog(
     hms: HiveMetastore, zookeeper: ZooKeeperEnsemble, tmp_path: Path
 ) -> None:
-    """Ours and PyIceberg's on one metastore: each acknowledgement is a snapshot, and all stand in table and picture."""
+    """Ours and PyIceberg's on one metastore: each acknowledgement is a snapshot, and all are in table and picture."""
     with (
         create_lock_manager("hms", hms.uri) as first,
         create_lock_manager("zookeeper", zookeeper.connect_string) as other,
@@ -138,7 +138,7 @@ def test_hive_suite_proves_and_shows_every_catalog(
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_groups_suite_proves_and_shows_both_ways(tmp_path: Path) -> None:
-    """Several appends a swap where writers wait and one where they may not, beside the others; a quick run."""
+    """Several appends a swap where writers wait and one where they may not, among the others; a quick run."""
     code = bench.main(["--only", "groups,steady", "--quick", "--results", str(tmp_path), "--folder", str(tmp_path)])
     found = report.load(tmp_path)
 
@@ -281,7 +281,7 @@ def test_locks_of_java_are_measured(hms: HiveMetastore, zookeeper: ZooKeeperEnse
 
 
 def test_waiting_for_a_lock_in_zookeeper_costs_no_request(zookeeper: ZooKeeperEnsemble) -> None:
-    """A waiter is told; it never asks. What keeps its session is counted apart."""
+    """A waiter is notified; it never asks. What keeps its session is counted apart."""
     port = zookeeper.servers[0].port
     locks = locking.Locks("zookeeper", zookeeper.connect_string, port, counting.zookeeper_requests)
 
@@ -290,7 +290,7 @@ def test_waiting_for_a_lock_in_zookeeper_costs_no_request(zookeeper: ZooKeeperEn
 
 @pytest.mark.slow
 def test_waiting_for_a_lock_in_a_metastore_is_counted(hms: HiveMetastore) -> None:
-    """Nobody is told there: the waiter asks, and the calls are counted by name."""
+    """No waiter is notified there: it asks, and the calls are counted by name."""
     found = locking.idle(locking.Locks("hms", hms.uri, hms.port, counting.metastore_requests), seconds=3.0)
 
     assert 0 < found["idle_per_second"]

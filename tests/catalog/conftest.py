@@ -28,7 +28,7 @@ def memory() -> Iterator[Kit]:
 
 @pytest.fixture(scope="module")
 def lease() -> Iterator[Kit]:
-    """Our catalog with leases beside it in SQLite."""
+    """Our catalog with leases in SQLite."""
     with kit("lease") as made:
         yield made
 

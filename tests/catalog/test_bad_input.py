@@ -586,7 +586,7 @@ def test_a_call_that_failed_is_not_made_again_by_itself(memory: Kit) -> None:
     assert names(orphans(memory.again(table))) == []
 
 
-def test_a_branch_made_beside_a_delete_keeps_its_retention(memory: Kit) -> None:
+def test_a_branch_made_together_with_a_delete_keeps_its_retention(memory: Kit) -> None:
     table = memory.table(ids(1))
     with table.transaction() as tx:
         snapshot_id = table.current_snapshot().snapshot_id

@@ -1,4 +1,4 @@
-"""Compaction: its locks last as long as it does, nothing is lost beside it, and without them nothing is published."""
+"""Compaction: its locks last as long as it does, no other commit is lost, and without them nothing is published."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def test_a_delete_takes_the_rows_that_a_scan_shows(table: Any, row_filter: E.Boo
 
 
 @pytest.mark.parametrize("row_filter", ["x == 0.0", "x <= 0.0", "x < 5.0", "x in (0.0, 1.0)", "x >= 0.0"])
-def test_nan_stays_beside_numbers_that_are_deleted(table: Any, row_filter: str) -> None:
+def test_nan_stays_where_numbers_are_deleted(table: Any, row_filter: str) -> None:
     """Bounds leave NaN out, and PyIceberg's writer does not count it: a file of such bounds is not dropped whole."""
     name = ("db", "nan")
     rows = pa.table({"x": pa.array([0.0, float("nan")], pa.float64(), from_pandas=False)})

@@ -28,7 +28,7 @@ STEP = st.sampled_from(["rows", "nothing", "overwrite", "delete", "compact"])
     version=st.sampled_from(["1", "2"]),
     merging=st.booleans(),
 )
-def test_rows_stay_visible_whatever_empty_appends_stand_between(
+def test_rows_stay_visible_whatever_empty_appends_are_between(
     memory: Kit, steps: list[tuple[str, str]], version: str, merging: bool
 ) -> None:
     table = memory.table(properties={"format-version": version, **(MERGING if merging else {})})

@@ -411,7 +411,9 @@ def changed(memory: Kit, writer: Any, step: str, expected: set[int], number: int
         return expected
     sources = [field.source_id for field in writer.spec().fields]
     if len(sources) > len(set(sources)) or not set(sources) <= writer.schema().field_ids:
-        return expected  # in version 1 a removed field is void; PyIceberg can't write rows beside some of these
+        return (
+            expected  # in version 1 a removed field is void; PyIceberg can't write rows to a table with some of these
+        )
     ours = memory.again(writer)
     if step == "append":
         writer.append(df)

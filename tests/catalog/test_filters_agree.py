@@ -1,7 +1,7 @@
 """All evaluators of a row filter agree with the rows: none leaves out a match, and none takes another row.
 
 A filter is evaluated for a file's bounds, its partition, and its rows. What it means is written down once, here: NOT
-stands for the opposite condition, and only ``IS NULL`` is ever true of NULL.
+means the opposite condition, and only ``IS NULL`` is ever true of NULL.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``catalog.unlock``: whose locks it releases, whose it spares, and what they are told."""
+"""``catalog.unlock``: whose locks it releases, whose it spares, and what their owners learn."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def operator(made: Kit) -> Iterator[CoordinatedCatalog]:
 
 
 class Waiter:
-    """A thread that waits for X on a resource, and holds it until it is told to let go if it *holds*."""
+    """A thread that waits for X on a resource, and with *holds* holds it until the test has it released."""
 
     def __init__(self, catalog: CoordinatedCatalog, resource: Resource, *, holds: bool = False) -> None:
         self.granted, self.let_go = threading.Event(), threading.Event()
@@ -72,7 +72,7 @@ def test_the_holder_is_released_and_the_waiter_gets_the_lock(made: Kit, operator
     held.release()
 
 
-def test_a_waiter_that_is_released_is_told_by_whom(made: Kit, operator: CoordinatedCatalog) -> None:
+def test_a_waiter_that_is_released_learns_by_whom(made: Kit, operator: CoordinatedCatalog) -> None:
     table = Resource((made.namespace, "t"))
     with made.catalog.lock_operation({table: X}, statement="holds") as held:
         waiter = Waiter(made.catalog, table)

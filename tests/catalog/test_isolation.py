@@ -680,7 +680,7 @@ BOTH: dict[str, tuple[Change, Change]] = {
 
 @pytest.mark.parametrize("behind_rows", [False, True])
 @pytest.mark.parametrize("change", BOTH)
-def test_what_somebody_else_has_changed_is_not_changed_by_a_stale_handle(
+def test_what_another_client_has_changed_is_not_changed_by_a_stale_handle(
     made: Kit, change: str, behind_rows: bool
 ) -> None:
     """A lock that is granted meanwhile makes no difference: the caller saw the table before."""
@@ -702,7 +702,7 @@ def test_what_somebody_else_has_changed_is_not_changed_by_a_stale_handle(
 
 
 def test_a_column_that_partitions_or_orders_need_is_kept_with_pyicebergs_error(made: Kit) -> None:
-    """Nothing else stands in the way, so nobody is told to try it once more."""
+    """Nothing else is in the way, so the error does not say to try it once more."""
     partitioned = made.table(frame((1, "a")), partition_spec=BY_S)
     ordered = made.table(ids(1), sort_order=SortOrder(SortField(2, IdentityTransform())))
     for table in (partitioned, ordered):
@@ -718,7 +718,7 @@ def test_a_column_that_partitions_or_orders_need_is_kept_with_pyicebergs_error(m
     assert made.held() == []
 
 
-def test_a_branch_needs_a_snapshot_to_stand_on(made: Kit) -> None:
+def test_a_branch_needs_a_snapshot(made: Kit) -> None:
     """As with PyIceberg."""
     table = made.table()
     with pytest.raises(CommitFailedException, match="main"):
@@ -727,7 +727,7 @@ def test_a_branch_needs_a_snapshot_to_stand_on(made: Kit) -> None:
     assert names(orphans(made.again(table))) == []
 
 
-def test_no_lock_stays_while_somebody_keeps_the_error(made: Kit) -> None:
+def test_no_lock_stays_while_a_caller_keeps_the_error(made: Kit) -> None:
     table = made.table(ids(1))
     tagged, changed, set_up = (made.again(table) for _ in range(3))
     table.manage_snapshots().create_tag(table.current_snapshot().snapshot_id, "x").commit()
@@ -831,7 +831,7 @@ def test_reads_of_a_column_that_never_was_are_refused(made: Kit) -> None:
 
 
 def test_a_time_that_no_clock_shows_matches_nothing() -> None:
-    """PyIceberg compares it; the name of its partition, which is locked, can't be told."""
+    """PyIceberg compares it; the name of its partition, which is locked, is not known."""
     schema = Schema(NestedField(1, "t", TimeType()))
     with kit("memory") as made:
         table = made.table(

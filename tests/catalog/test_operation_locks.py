@@ -193,7 +193,7 @@ def test_a_call_locks_the_partitions_that_it_touches(
 
 
 def test_a_catalog_is_what_its_tables_need_of_it(made: Kit) -> None:
-    """Type checkers see it here; whoever else makes tables is held to the same ports."""
+    """Type checkers see it here; all other code that makes tables has to fit the same ports."""
     port: TableCatalog = coordinated(made.catalog)
     assert port is catalog_of(made.table(ids(1)))
 
@@ -249,7 +249,7 @@ def test_what_a_thread_holds_by_another_catalog_it_does_not_wait_for(made: Kit) 
     assert [3] == row_ids(made.again(table))
 
 
-def test_a_call_takes_its_lock_beside_a_shared_one_that_a_statement_took(made: Kit) -> None:
+def test_a_call_takes_its_lock_although_a_statement_took_a_shared_one(made: Kit) -> None:
     """Only UNLOCK ends that one, so the call would not wait for itself; an exclusive one is all that it needs."""
     table = made.catalog.create_table((made.namespace, "t"), BY_DAY, partition_spec=SPEC)
     table.append(_at((1, "a", 1), (2, "b", 2)))
@@ -335,7 +335,7 @@ def test_a_transaction_that_has_failed_takes_no_lock(made: Kit) -> None:
 
 
 def test_a_call_that_needs_more_than_the_transaction_holds_takes_it(made: Kit) -> None:
-    """S of a write order does not stand for X of a delete."""
+    """S of a write order does not replace X of a delete."""
     table = made.table(ids(1, 2))
     with table.transaction() as transaction:
         with transaction.update_sort_order() as order:
@@ -401,7 +401,7 @@ def test_under_deny_the_retries_end_the_wait_and_not_a_timeout_that_nobody_set(t
 
 
 @pytest.mark.parametrize("statement", [False, True], ids=["lock_operation", "LOCK TABLE"])
-def test_whoever_is_denied_is_told_after_its_tries(statement: bool) -> None:
+def test_a_denied_request_fails_after_its_tries(statement: bool) -> None:
     with kit("memory", **DENY, **{"lock.sleep-between-retries-ms": "1"}) as made:
         name = made.table(ids(1)).name()
 

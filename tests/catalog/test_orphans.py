@@ -325,7 +325,7 @@ def test_a_table_without_a_location_of_its_own_is_refused(made: Kit) -> None:
         orphans._refuse_shared(coordinated(made.catalog), ("db", "t"), "file:///")
 
 
-def test_orphans_are_deleted_beside_a_running_load() -> None:
+def test_orphans_are_deleted_during_a_load() -> None:
     """Writers append while files of the dead are deleted that are seconds old: nothing that was acknowledged goes."""
     with kit("lease") as made:
         table = made.table(ids(0))

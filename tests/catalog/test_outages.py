@@ -96,7 +96,7 @@ COMMITS: dict[str, Callable[[Any], object]] = {
 
 @pytest.mark.parametrize("reached", [True, False], ids=["reached before", "never reached"])
 def test_a_commit_whose_lock_service_is_away_has_not_landed_and_leaves_no_file(world: World, reached: bool) -> None:
-    """Also an append, which is offered to whoever holds the latch: what was not sent, nobody can have taken."""
+    """Also an append, which is offered to the latch holder: what was not sent, no holder can have taken."""
     catalog = world.open()
     catalog.create_namespace("db")
     table = catalog.create_table(("db", "t"), SCHEMA)

@@ -203,7 +203,7 @@ def test_repair_at_once_needs_no_commit_in_between(made: Kit) -> None:
     assert note_of(coordinated(made.catalog), table).lost == ()
 
 
-def test_what_is_lost_while_somebody_is_asked_is_not_forgotten(made: Kit) -> None:
+def test_what_is_lost_while_a_user_is_asked_is_not_forgotten(made: Kit) -> None:
     table, lost = overwritten(made)
     catalog = coordinated(made.catalog)
     found = catalog.find_lost(table.name())
@@ -323,7 +323,7 @@ def test_rows_of_another_schema_of_the_same_number_are_not_mixed_up(made: Kit) -
 
 
 def test_a_manifest_that_holds_more_than_was_lost_is_written_anew(made: Kit) -> None:
-    """PyIceberg's own appends put what they add beside what was there."""
+    """PyIceberg's own appends add their files to those that were there."""
     merging = {"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "2"}
     table = made.table(ids(1), ids(2), properties=merging)
     base = table.metadata_location

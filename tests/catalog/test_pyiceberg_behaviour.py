@@ -153,7 +153,7 @@ def test_a_namespace_with_tables_is_not_dropped(coord: Kit) -> None:
     coord.catalog.drop_namespace(coord.namespace)
 
 
-def test_a_missing_namespace_is_told_by_every_operation(coord: Kit) -> None:
+def test_a_missing_namespace_is_an_error_of_every_operation(coord: Kit) -> None:
     catalog = coord.catalog
     calls: list[Callable[[], object]] = [
         lambda: catalog.drop_namespace("nowhere"),

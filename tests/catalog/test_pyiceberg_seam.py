@@ -44,7 +44,7 @@ def parameters(function: Any) -> list[str]:
 
 
 def test_every_name_that_is_imported_from_pyiceberg_is_there() -> None:
-    """Whoever adds an import of a private name finds it listed here when PyIceberg moves it."""
+    """A developer who adds an import of a private name finds it listed here when PyIceberg moves it."""
     seen = 0
     for path in [*ROOT.glob("*.py"), *(ROOT / "iceberg").glob("*.py"), *(ROOT / "catalog").glob("*.py")]:
         for node in ast.walk(ast.parse(path.read_text())):

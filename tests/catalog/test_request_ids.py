@@ -1,4 +1,4 @@
-"""A commit with a request id lands once, whoever repeats it and whenever."""
+"""A commit with a request id lands once, whichever client repeats it and whenever."""
 
 from __future__ import annotations
 
@@ -367,7 +367,7 @@ def test_a_request_that_failed_may_be_tried_again(shared: Kit) -> None:
 
 
 def test_a_repeat_that_cannot_look_its_request_up_promises_nothing() -> None:
-    """Its files may be in the table already: whoever deleted them now would break it."""
+    """Its files may be in the table already: to delete them now would break it."""
     with kit("lease", **{"lock.acquire-timeout-ms": "300"}) as made:
         table = made.table()
         files, request_id = written(made, table, ids(1)), str(uuid.uuid4())

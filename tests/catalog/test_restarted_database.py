@@ -1,4 +1,4 @@
-"""A database that cuts its connections, and a client of it that stands still, cost no commit."""
+"""A database that cuts its connections, and a client of it that is paused, cost no commit."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def test_a_server_that_is_gone_without_a_word_is_noticed_within_a_lease(postgres
 
 
 @pytest.mark.timeout(60)
-def test_a_swap_that_stands_still_keeps_others_out_for_a_lease_at_most(postgres_url: str) -> None:
-    """A process that is stopped between its UPDATE and its COMMIT has the row, whoever has the latch by then."""
+def test_a_paused_swap_keeps_others_out_for_a_lease_at_most(postgres_url: str) -> None:
+    """A process stopped between its UPDATE and its COMMIT has the row, whichever writer has the latch by then."""
     brief = {"lock.heartbeat-timeout-ms": "1000", "lock.heartbeat-interval-ms": "300"}
     with kit("lease", postgres_url, **brief) as made:
         table = made.table(ids(1))

@@ -1,4 +1,4 @@
-"""Rows that another engine has deleted by a delete file stay deleted, whatever lands beside it or behind it."""
+"""Rows that another engine has deleted by a delete file stay deleted, whatever lands at the same time or later."""
 
 from __future__ import annotations
 

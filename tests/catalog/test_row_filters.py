@@ -268,7 +268,7 @@ def test_infinity_is_a_float(catalog: Any) -> None:
 @pytest.mark.parametrize(
     "operator, stays", [("==", [-5.0, 5.0]), ("<=", [5.0]), (">=", [-5.0]), ("!=", ["0.1", "0.1"])]
 )
-def test_a_number_that_no_float_is_stands_for_the_nearest_one_for_files_as_for_rows(
+def test_a_number_that_is_no_float_means_the_nearest_one_for_files_as_for_rows(
     catalog: Any, operator: str, stays: list[Any], transform: Any
 ) -> None:
     tenth = pa.scalar(0.1, pa.float32()).as_py()
@@ -281,7 +281,7 @@ def test_a_number_that_no_float_is_stands_for_the_nearest_one_for_files_as_for_r
     assert sorted(left(table)) == stays
 
 
-def test_a_whole_number_between_two_floats_stands_for_the_nearest_one(catalog: Any) -> None:
+def test_a_whole_number_between_two_floats_means_the_nearest_one(catalog: Any) -> None:
     table = made(catalog, FloatType(), 16777216.0, 16777220.0)
     table.delete(compared("==", 16777217))
     assert left(table) == [16777220.0]

@@ -1,4 +1,4 @@
-"""Each row is written once, into a file of its own partition, whatever its values are and whoever writes it."""
+"""Each row is written once, into a file of its own partition, whatever its values are and whichever client writes."""
 
 from __future__ import annotations
 

@@ -338,7 +338,7 @@ def outcome(operation: Operation, table: Any) -> BaseException | None:
     """Run *operation*; return the refusal, if it was one."""
     try:
         operation(table)
-    except Exception as error:  # noqa: BLE001 - what makes no sense on the table as it is, whoever came first
+    except Exception as error:  # noqa: BLE001 - what makes no sense on the table as it is, in either order
         return error
     return None
 
@@ -376,7 +376,7 @@ def alone(kit: Kit, pair: Pair, which: int) -> dict[str, Any]:
 
 
 def judge(kit: Kit, pair: Pair, table: Any, errors: list[BaseException | None]) -> None:
-    """Assert that the pair ended as some serial order, or that one alone stands and the other was refused."""
+    """Assert that the pair ended as some serial order, or that one alone landed and the other was refused."""
     end = visible(kit.again(table))
     orders = serial(kit, pair)
     shown = [type(error).__name__ if error else "landed" for error in errors]
@@ -421,7 +421,7 @@ def test_two_stale_operations_end_as_a_serial_order(unlocked: Kit, pair: Pair, t
     else:
         for which in order:
             errors[which] = outcome((pair.one, pair.two)[which], stale[which])
-    assert errors[order[0]] is None, f"the first had nobody beside it: {errors[order[0]]!r}"
+    assert errors[order[0]] is None, f"the first was refused although it was alone: {errors[order[0]]!r}"
     judge(unlocked, pair, table, errors)
 
 
@@ -445,11 +445,11 @@ def test_two_operations_at_one_time_end_as_a_serial_order(locks: str, memory: Ki
     judge(kit, pair, table, errors)
 
 
-# A writer beside a drop, a rename, a purge.
+# A writer during a drop, a rename, a purge.
 
 
 @pytest.mark.parametrize("end", ["drop", "purge", "rename", "made again"])
-def test_a_stale_writer_beside_the_end_of_its_table_is_refused(memory: Kit, end: str) -> None:
+def test_a_stale_writer_during_the_end_of_its_table_is_refused(memory: Kit, end: str) -> None:
     table = made(memory, PAIRS[0])
     stale = [memory.again(table) for _ in range(3)]
     new = memory.identifier()

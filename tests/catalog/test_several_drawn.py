@@ -1,6 +1,6 @@
 """Transactions over three tables, drawn from a seed, with swaps that are killed, lost and late: all or nothing.
 
-Writers append, each transaction to some of the tables, beside lone appends and unmodified writers. Readers look at all
+Writers append, each transaction to some of the tables, among lone appends and unmodified writers. Readers look at all
 pointers in one statement, so they see what any reader can see at one moment; and they look at one table after the
 other, as readers do: what they have seen in one they must see in the next.
 """

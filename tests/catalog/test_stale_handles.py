@@ -3,7 +3,7 @@
 Three clients read, compute, write back, delete, update, insert and open transactions, and refresh only now and then. A
 plain list of rows is the model. What landed is applied to the model when it lands; rows that were computed from a read
 may land only if the same computation on the model gives them. What was refused leaves the table as it was, and is
-refused for a reason: somebody else has committed since the handle was loaded.
+refused for a reason: another client has committed since the handle was loaded.
 """
 
 from __future__ import annotations

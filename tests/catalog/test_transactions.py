@@ -231,7 +231,7 @@ def test_a_call_that_found_nothing_to_do_is_made_again_on_a_newer_table(
 
 
 @pytest.mark.parametrize("refreshed", [False, True])
-def test_a_tag_that_is_staged_beside_rows_stays_when_they_are_planned_again(made: Kit, refreshed: bool) -> None:
+def test_a_tag_that_is_staged_with_rows_stays_when_they_are_planned_again(made: Kit, refreshed: bool) -> None:
     table = made.table(ids(1, 2), partition_spec=BY_ID)
     first = table.current_snapshot().snapshot_id
     mine = made.again(table)
@@ -246,7 +246,7 @@ def test_a_tag_that_is_staged_beside_rows_stays_when_they_are_planned_again(made
     assert refs(made.again(table))["v1"] == ("tag", first)
 
 
-def test_a_branch_that_is_staged_beside_a_delete_from_it_stays_when_they_are_planned_again(made: Kit) -> None:
+def test_a_branch_that_is_staged_with_a_delete_from_it_stays_when_they_are_planned_again(made: Kit) -> None:
     table = made.table(ids(1, 2), partition_spec=BY_ID)
     tx = made.again(table).transaction()
     ManageSnapshots(transaction=tx).create_branch(table.current_snapshot().snapshot_id, "audit").commit()
@@ -257,7 +257,7 @@ def test_a_branch_that_is_staged_beside_a_delete_from_it_stays_when_they_are_pla
     assert left(made, table, "audit") == [(2, "2")]
 
 
-def test_a_tag_that_somebody_else_has_set_meanwhile_is_not_moved(made: Kit) -> None:
+def test_a_tag_that_another_client_has_set_meanwhile_is_not_moved(made: Kit) -> None:
     table = made.table(ids(1), ids(2), partition_spec=BY_ID)
     first, second = (snapshot.snapshot_id for snapshot in table.snapshots())
     tx = made.again(table).transaction()
@@ -270,7 +270,7 @@ def test_a_tag_that_somebody_else_has_set_meanwhile_is_not_moved(made: Kit) -> N
     assert left(made, table) == [(1, "1"), (2, "2")]
 
 
-def test_a_tag_that_is_removed_beside_rows_is_removed_when_they_are_planned_again(made: Kit) -> None:
+def test_a_tag_that_is_removed_with_rows_is_removed_when_they_are_planned_again(made: Kit) -> None:
     table = made.table(ids(1, 2), partition_spec=BY_ID)
     table.manage_snapshots().create_tag(table.current_snapshot().snapshot_id, "v1").commit()
     tx = made.again(table).transaction()
@@ -423,7 +423,7 @@ def test_rows_computed_behind_a_call_that_computes_rows_depend_on_all_rows(made:
 
 
 @pytest.mark.parametrize("deletes_first", [True, False])
-def test_under_snapshot_a_delete_takes_rows_that_were_added_beside_an_overwrite_that_leaves_its_own(
+def test_under_snapshot_a_delete_takes_rows_that_were_added_although_an_overwrite_leaves_its_own(
     made: Kit, deletes_first: bool
 ) -> None:
     levels = {f"write.{operation}.isolation-level": "snapshot" for operation in ("delete", "update")}
@@ -437,7 +437,7 @@ def test_under_snapshot_a_delete_takes_rows_that_were_added_beside_an_overwrite_
     assert left(made, table) == [(2, "new")]
 
 
-def test_under_snapshot_rows_that_depend_on_nothing_replace_what_was_added_beside_others_that_do(made: Kit) -> None:
+def test_under_snapshot_rows_that_depend_on_nothing_replace_what_was_added_although_others_depend(made: Kit) -> None:
     table = made.table(ids(1, 2), partition_spec=BY_ID, properties={"write.update.isolation-level": "snapshot"})
     tx = made.again(table).transaction()
     tx.overwrite(frame((1, "new")), "id = 1", reads=NOTHING)
@@ -596,7 +596,7 @@ def change_spec(table: Any, *, then: str) -> None:
 
 
 def test_a_file_that_says_no_spec_is_of_the_one_that_its_table_object_shows(made: Kit) -> None:
-    """Also beside another one, which is of a spec that the object does not know yet."""
+    """Also together with another one, which is of a spec that the object does not know yet."""
     table = made.table(partition_spec=BY_S)
     mine = made.again(table)
     unsaid = written(mine.metadata, frame((1, "a")), mine.io)

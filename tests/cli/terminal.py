@@ -1,4 +1,4 @@
-"""A real terminal, as large as a test wants it: tmux runs a command in it, and says what stands on its screen."""
+"""A real terminal, as large as a test wants it: tmux runs a command in it, and returns the text on its screen."""
 
 from __future__ import annotations
 

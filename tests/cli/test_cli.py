@@ -174,7 +174,7 @@ def test_locks_of_one_table(shell: Shell, catalog: CoordinatedCatalog) -> None:
 
 
 def test_thousands_of_locks_are_shown_page_by_page(shell: Shell, catalog: CoordinatedCatalog) -> None:
-    """Whoever looks need not wait for the last one."""
+    """A user who looks does not have to wait for the last one."""
     days = [(Resource(("shop", "sales", f"day={day:04d}")), LockMode.EXCLUSIVE) for day in range(1000)]
     owner, scope = this_owner("a large job"), LockScope.OPERATION
     wanted = LockRequest.of(scope, days, owner=owner, request_id=str(uuid.uuid4()))
@@ -309,7 +309,7 @@ def test_unlock_with_dry_run_frees_nothing(shell: Shell, catalog: CoordinatedCat
 def test_unlock_leaves_a_waiter_that_was_granted_while_it_asked(
     shell: Shell, catalog: CoordinatedCatalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever confirmed has seen that it waits; it may be in the middle of its work now."""
+    """The user who confirmed has seen that it waits; it may be in the middle of its work now."""
     held, let_go = catalog.lock_operation({SALES: EXCLUSIVE}, statement="stuck"), threading.Event()
     day = catalog.lock_operation({Resource(("shop", "items")): EXCLUSIVE}, statement="another")
 
@@ -472,7 +472,7 @@ def operations(shell: Shell) -> list[str]:
 def test_an_append_whose_snapshot_was_expired_is_no_change_of_metadata(
     shell: Shell, catalog: CoordinatedCatalog, version: str
 ) -> None:
-    """It can't be told from one in the metadata log. Where no snapshot is missing around it, a change is certain."""
+    """It looks like one in the metadata log. Where no snapshot is missing around it, a change is certain."""
     rows = pa.table({"id": [1]})
     catalog.drop_table("shop.sales")
     table = catalog.create_table("shop.sales", schema=rows.schema, properties={"format-version": version})
@@ -891,7 +891,7 @@ def test_debug_shows_the_traceback(shell: Shell) -> None:
 
 
 def test_outcomes_have_their_own_codes() -> None:
-    """A failure and an unknown outcome are told apart."""
+    """A failure and an unknown outcome look different."""
     assert explain(LockTimeout("too late", holder="ann")).code == ExitCode.FAILED
     assert explain(CommitStateUnknown("who knows", request_id="7")).code == ExitCode.UNKNOWN
     assert explain(RuntimeError("two\nlines postgresql://ann:hush@db/x")).message.count("\n") == 0
@@ -1097,7 +1097,7 @@ def test_a_script_that_is_cut_off_within_a_delete_deletes_nothing(shell: Shell, 
 
 
 @pytest.mark.usefixtures("catalog")
-def test_a_malformed_statement_is_told_where(shell: Shell) -> None:
+def test_the_error_of_a_malformed_statement_says_where(shell: Shell) -> None:
     said = shell.error("sql", "LOCK TABLE sales SHARD", exits=2)
     assert "expected SHARED or EXCLUSIVE, found 'SHARD': position='line 1, column 18'" in said
 

@@ -1,4 +1,4 @@
-"""``commit-coord local``: servers that stay up until they are told to go down, and not longer than their keeper."""
+"""``commit-coord local``: servers that stay up until they are stopped, and not longer than their keeper."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_servers_end_with_their_killed_keeper(folder: Path) -> None:
 
 
 def test_a_signal_right_after_the_announcement_is_waited_for() -> None:
-    """Whoever is told that all is up may end it at once: that ends it in order."""
+    """A user who reads that all is up may end it at once: that ends it in order."""
     code = "import os, signal; from commit_coord.local import keeper; "
     code += "keeper.await_end(lambda: os.kill(os.getpid(), signal.SIGTERM)); print('in order')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)

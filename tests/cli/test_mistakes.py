@@ -57,7 +57,7 @@ class Place:
         return ["-c", "shop", "--uri", f"coord+sqlite:///{self.database}", "--warehouse", f"{self.folder}/warehouse"]
 
     def command(self, line: str) -> list[str]:
-        """Return the arguments of *line*, in which ``@`` stands for the catalog and ``~`` for the folder."""
+        """Return the arguments of *line*, in which ``@`` is replaced by the catalog and ``~`` by the folder."""
         words = re.findall(r'"([^"]*)"|(\S+)', line)
         found: list[str] = []
         for quoted, word in words:
@@ -147,7 +147,7 @@ class Mistake:
 
     Args:
         name: What the user has done.
-        line: The command; ``@`` stands for the options of the catalog, ``~`` for its folder.
+        line: The command; ``@`` is replaced by the options of the catalog, ``~`` by its folder.
         code: The exit code.
         says: Words of the sentence.
         hint: Words that say what to do.
@@ -363,7 +363,7 @@ def assert_answered(mistake: Mistake, code: int, stdout: str, stderr: str) -> No
     assert last.startswith("interrupted" if code == ExitCode.INTERRUPTED else "error: "), stderr
     assert mistake.says.lower() in last.lower(), stderr
     assert mistake.hint.lower() in last.lower(), stderr
-    assert len(above) in (0, 2), "nothing but an excerpt of a statement stands above"
+    assert len(above) in (0, 2), "nothing but an excerpt of a statement is above"
     for insides in ("Traceback", "<class", "<Token", "object at 0x", "sqlalche.me", "[Errno", "please report"):
         assert insides not in stderr, stderr
 

@@ -137,7 +137,7 @@ def test_a_lease_is_on_all_its_objects_or_none(service: Service, leases: Leases)
     assert leases.grab_lease([B], LONG, 0) > first
 
 
-def test_who_is_refused_is_told_whom_by(service: Service, leases: Leases) -> None:
+def test_a_refusal_names_the_holder(service: Service, leases: Leases) -> None:
     """The user, the process, and the lease with its end; after the wait that was asked for."""
     held = leases.grab_lease([T], LONG, 0)
     started = time.monotonic()
@@ -190,7 +190,7 @@ def test_of_an_object_that_comes_twice_the_exclusive_one_counts(leases: Leases) 
     assert [(lease_id, "db.t", "x")] == listed(leases)
 
 
-def test_leases_and_operations_stand_in_one_queue(service: Service, manager: LeaseLockManager, leases: Leases) -> None:
+def test_leases_and_operations_wait_in_one_queue(service: Service, manager: LeaseLockManager, leases: Leases) -> None:
     """A lease keeps operations out, an operation keeps leases out, and SHOW LOCKS has both."""
     lease_id = leases.grab_lease([A], LONG)
     operation = Contender(opened(service), request((X, TABLE), statement="ALTER TABLE")).queued()
@@ -372,7 +372,7 @@ def test_a_killed_waiter_leaves_nothing(service: Service, leases: Leases) -> Non
 
 
 def test_an_extension_moves_the_end_and_nothing_else(service: Service, leases: Leases) -> None:
-    """Whoever knows the id may extend it; by what it was grabbed for, from now."""
+    """Every client that knows the id may extend it; by what it was grabbed for, from now."""
     lease_id = leases.grab_lease([A, B], LONG)
     before = leases.list_lease()
     time.sleep(0.12)  # the subject: the end moves by the time that has gone by, on the clock of the service
@@ -395,7 +395,7 @@ def test_the_end_of_a_lease_is_the_same_in_every_listing(manager: LeaseLockManag
 
 
 def test_an_end_follows_a_wall_clock_that_is_set(tmp_path: Path) -> None:
-    """On SQLite, where the end is told by another clock than it is counted by."""
+    """On SQLite, where the end is shown by another clock than it is counted by."""
     with Service("lease", f"sqlite:///{tmp_path}/l.db") as service:
         manager = opened(service)
         leases, clock = Leases(manager), Uneven()
@@ -665,7 +665,7 @@ def test_a_held_lease_that_nobody_keeps_is_given_back(service: Service) -> None:
         gc.enable()
 
 
-def test_its_owner_is_told_that_a_held_lease_is_gone(service: Service, leases: Leases) -> None:
+def test_its_owner_learns_that_a_held_lease_is_gone(service: Service, leases: Leases) -> None:
     """By the event and the call as soon as a heartbeat finds out; by an error at the end at the latest."""
     holding, told = Leases(opened(service, **QUICK)), list[HeldLease]()
     with pytest.raises(LockLost), holding.hold([A], on_lost=told.append) as held:
@@ -769,7 +769,7 @@ def test_leases_survive_a_restart_of_the_server(postgres: PostgresServer) -> Non
 
 
 def test_nobody_ends_a_lease_in_the_middle_of_a_transaction_that_asked(service: Service, leases: Leases) -> None:
-    """From the question to the end of the transaction; a lease that has ended is told from one that lives."""
+    """From the question to the end of the transaction; a lease that has ended is distinguished from one that lives."""
     lease_id = leases.grab_lease([T], LONG)
     engine = create_engine(service.uri)
     statement, values = leases.fence(lease_id)

@@ -50,7 +50,7 @@ ROWS: list[tuple[str, Statement, str]] = [
     ("drop table T1", [(Operation.DROP_TABLE, T1, [])], "X t1"),
 ]
 
-# What the manual says beside its table.
+# What the manual says outside of its table.
 MORE: list[tuple[str, Statement, str]] = [
     ("select .. T1, not partitioned", [(Operation.SELECT, T1, [])], "S t1"),
     ("insert into T1, not partitioned", [(Operation.INSERT, T1, [])], "X t1"),
@@ -93,7 +93,7 @@ def test_the_manual_has_seventeen_rows() -> None:
     assert 17 == len(ROWS)
 
 
-def test_a_prefix_keeps_out_what_is_below_it_and_nothing_beside_it(service: Service) -> None:
+def test_a_prefix_keeps_out_what_is_below_it_and_nothing_else(service: Service) -> None:
     """X on p=1 conflicts with every p=1/q=…, since those hold their prefix in S; p=2/q=… is free."""
     manager, other = service.open(), service.open()
     prefix, below = Resource((*T1.path, "p=1")), Resource((*T1.path, "p=1", "q=1"))

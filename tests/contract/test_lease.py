@@ -235,7 +235,7 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def seen_by(program: str, service: Service, *prefix: str) -> list[int]:
-    """Return the times that are left, as another process is told."""
+    """Return the times that are left, as another process sees them."""
     command = [*prefix, sys.executable, "-c", program, service.uri, service.space]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=limits.PATIENCE)
     assert done.returncode == 0, done.stderr
@@ -373,7 +373,7 @@ def test_a_request_that_was_carried_while_its_reply_was_lost_does_not_enter_agai
 def test_an_offer_that_was_taken_while_its_reply_was_lost_is_in_doubt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """When its owner asks where it stands, the holder that took it has ended without a word: nobody is in the way."""
+    """When its owner asks for its place, the holder that took it has ended without a report: none is before it."""
     with Service("lease", f"sqlite:///{tmp_path}/locks.db") as service:
         manager, other = service.open(), service.open()
         assert isinstance(other, LeaseLockManager)
@@ -476,7 +476,7 @@ def test_cut_connections_cost_nothing_but_time(on_postgres: Service) -> None:
 
 
 @pytest.mark.postgres
-def test_a_client_that_stands_still_between_two_statements_keeps_nobody_out(
+def test_a_client_that_is_paused_between_two_statements_keeps_nobody_out(
     on_postgres: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A transaction is sent as a whole: stopped or cut off in the middle of it, it has sent nothing."""

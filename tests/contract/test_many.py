@@ -22,7 +22,7 @@ from tests import limits
 from tests.contract.conftest import CARRYING, NOT_CARRYING
 
 # The manual's rows: what the command does to which partition, and the locks that the manual names. One differs: it
-# gives the concatenation of a partition X on T1.P1 alone, and says that whoever locks a partition holds S on its
+# gives the concatenation of a partition X on T1.P1 alone, and says that a lock on a partition includes S on its
 # parents.
 # Source: Hive wiki "Locking".
 ROWS: tuple[tuple[dict[str, Operation], str], ...] = (
@@ -77,7 +77,7 @@ def asked(row: Mapping[str, Operation], naming: Mapping[str, str]) -> LockReques
 
 @pytest.mark.parametrize("service", ["memory", pytest.param("zookeeper", marks=pytest.mark.zookeeper)], indirect=True)
 def test_all_pairs_of_commands_run_side_by_side_as_the_matrix_says(service: Service) -> None:
-    """17 commands beside 17: on the same partitions, on others, on those that the first one writes."""
+    """17 commands against 17: on the same partitions, on others, on those that the first one writes."""
     assert 17 == len(ROWS)
     manager, other = service.open(), service.open()
     wrong, together = [], 0

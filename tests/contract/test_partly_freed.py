@@ -1,4 +1,4 @@
-"""What a lock manager has freed by force is told when its service fails before the rest is freed."""
+"""What a lock manager has freed by force is reported when its service fails before the rest is freed."""
 
 from __future__ import annotations
 

@@ -267,7 +267,7 @@ def test_hives_locks_are_seen_waited_for_and_freed(zookeeper: ZooKeeperEnsemble,
 
 
 def test_hives_unlock_is_noticed(service: Service, raw: Any) -> None:
-    """It deletes a lock node of ours, whoever owns it: the lease is lost, and the rest of the request goes."""
+    """It deletes a lock node of ours, of any owner: the lease is lost, and the rest of the request goes."""
     manager = service.open()
     lease = manager.acquire(request((X, PART_A)), deadline=soon())
     gone = next(path for path in everything(raw, service) if "LOCK-EXCLUSIVE" in path)
@@ -292,7 +292,7 @@ def test_what_hives_unlock_leaves_of_a_lock_statement_is_cleared_by_reap(service
     kept.ensure_active(0)
 
 
-def test_a_waiter_does_not_stand_in_hives_way(service: Service, raw: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_waiter_does_not_block_hive(service: Service, raw: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hive holds A and tries for B, we queue for both: behind Hive we wait in no queue, so that it gets B and ends."""
     monkeypatch.setattr(queue_module, "BESIDE_HIVE_S", 0.2)
     manager, root = service.open(), f"{HIVE}@{service.space}"
@@ -300,7 +300,7 @@ def test_a_waiter_does_not_stand_in_hives_way(service: Service, raw: Any, monkey
     waiter = Contender(manager, request((X, PART_A), (X, PART_B))).queued()
     until(lambda: waiter.request.request_id not in standing(manager), "a free way")
     second = hive_lock(raw, f"{root}/db/t/day=2", "EXCLUSIVE")
-    # On a slow machine it stood in B again by then, in front of Hive. It gives that place back, and enters behind Hive.
+    # On a slow machine it was in B again by then, in front of Hive. It gives that place back, and enters behind Hive.
     until(lambda: waiter.request.request_id not in standing(manager), "a free way")
     raw.delete(first)
     assert not waiter.granted.wait(0.1)
@@ -692,7 +692,7 @@ def test_an_offer_that_entered_unheard_is_in_doubt(service: Service, monkeypatch
 def test_an_offer_that_was_taken_before_its_entry_was_heard_of_is_in_doubt(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """When its owner asks where it stands, the holder that took it has ended without a word: nobody is in the way."""
+    """When its owner asks for its place, the holder that took it has ended without a report: none is before it."""
     holder, waiter = service.open(), ours(service.open())
     held = holder.acquire(latch(), deadline=soon())
     real = waiter.session.multi
@@ -729,7 +729,7 @@ def test_the_offer_of_a_request_that_is_freed_by_force_goes_with_it(service: Ser
 
 
 def test_an_offer_in_doubt_is_in_doubt_when_its_request_is_freed_by_force(service: Service) -> None:
-    """Its holder has taken it, its session is lost: it stands in the queue again, without the offer."""
+    """Its holder has taken it, its session is lost: it is in the queue again, without the offer."""
     near, far = service.open(), ours(service.open())
     held = near.acquire(latch(), deadline=soon())
     waiter = Submitter(far, offering("x")).queued()
@@ -873,7 +873,7 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("small_steps")
 def test_behind_a_later_part_a_request_waits_in_no_queue(service: Service) -> None:
-    """It holds nothing while it waits, so it can't deadlock with whoever it waits for."""
+    """It holds nothing while it waits, so it can't deadlock with the holder for which it waits."""
     manager, other = service.open(), service.open()
     last = request(*partitions(1, 11))
     held = other.acquire(last, deadline=soon())
@@ -1038,7 +1038,7 @@ def _has_grown(number: Path, turns: int) -> bool:
 
 @pytest.mark.zookeeper
 def test_locks_survive_a_restart_of_all_servers() -> None:
-    """An explicit lock stands, and a lease whose session is still young is held."""
+    """An explicit lock stays, and a lease whose session is still young is held."""
     with ZooKeeperEnsemble(size=1) as zookeeper, Service("zookeeper", zookeeper.connect_string) as service:
         manager = service.open(lease_ms=60_000)
         lease = manager.acquire(latch(), deadline=soon())
@@ -1361,7 +1361,7 @@ def test_times_are_those_of_the_servers(service: Service) -> None:
         assert 400 >= (manager.locks()[0].expires_in_ms or 0) > 0
 
 
-def test_what_somebody_else_wrote_is_no_obstacle(service: Service, raw: Any) -> None:
+def test_what_another_program_wrote_is_no_obstacle(service: Service, raw: Any) -> None:
     """Nodes below a resource that are no locks, and locks without sense in them."""
     manager, root = service.open(), f"/{HIVE}@{service.space}"
     raw.create(f"{root}/db/t/note", b"hello", makepath=True)

@@ -1,4 +1,4 @@
-"""Commits that land only while a lease is live, and operations of whoever has it."""
+"""Commits that land only while a lease is live, and operations of its holder."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def test_a_swap_whose_reply_was_lost_counts_though_the_lease_ended(made: Kit, mo
     assert [1, 2] == row_ids(made.again(table))
 
 
-def test_whoever_is_fenced_commits_alone(made: Kit) -> None:
+def test_a_fenced_commit_lands_alone(made: Kit) -> None:
     """A waiting append that is fenced offers itself to nobody: its fence would be asked for by nobody."""
     table, catalog = made.table(ids(1)), made.catalog
     lease_id = catalog.leases.grab_lease(leased(table), LONG)

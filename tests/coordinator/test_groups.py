@@ -110,7 +110,7 @@ def open_catalog(folder: Path, locks: str, **properties: str) -> Any:
 def in_line(catalog: Any, *actions: Action) -> list[Any]:
     """Run *actions*, each on the table in a thread, so that they wait in this order; return what came of each.
 
-    The latch is held until all of them stand in the queue.
+    The latch is held until all of them are in the queue.
     """
     results: list[Any] = [None] * len(actions)
 
@@ -501,7 +501,7 @@ def test_tables_of_version_1_have_no_groups(catalog: Any) -> None:
 
 
 def test_an_offer_that_cannot_be_read_is_left_to_its_owner(catalog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A writer of another version stands in the line."""
+    """A writer of another version is in the queue."""
     real, read = Attempt.from_json, []
 
     def from_json(data: bytes) -> Attempt:
@@ -708,7 +708,7 @@ def test_an_append_whose_manifest_cannot_be_read_is_refused_alone(leased: Any, p
 
 
 def test_a_caller_s_request_id_travels_along(leased: Any) -> None:
-    """It is looked up by whoever carries it, and remembered by its owner."""
+    """It is looked up by the holder that carries it, and remembered by its owner."""
     request_id = str(uuid.uuid4())
 
     def repeatable(table: Any) -> object:
@@ -728,7 +728,7 @@ def test_a_caller_s_request_id_travels_along(leased: Any) -> None:
 
 
 def test_a_lone_writer_does_not_look_for_offers(leased: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each look is a question to the service. Whoever met others looks, until it finds itself alone again."""
+    """Each look is a question to the service. A writer that met others looks, until it finds itself alone again."""
     looks: list[int] = []
     take = CarryingLease.take
 

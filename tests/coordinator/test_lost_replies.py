@@ -130,7 +130,7 @@ def test_a_change_that_lands_late_is_not_done_twice(catalog: Any) -> None:
 
 
 def test_a_lost_reply_to_a_change_that_a_stranger_built_on_is_a_success(catalog: Any) -> None:
-    """Ours is not the pointer any more, and stands in the log behind it, as its base does."""
+    """Ours is not the pointer any more, and is in its log, as its base is."""
     calls: list[str] = []
 
     def swap(real: Swap, table: Any, base: Any, location: str) -> SwapResult:

@@ -195,7 +195,7 @@ def repeatable(catalog: Any, value: int, request_id: str) -> Action:
 
 
 def test_a_request_of_the_caller_shares_a_snapshot_once(catalog: Any) -> None:
-    """Of two that stand in one line under one id, and one that landed before, each is there once."""
+    """Of two that wait in one queue under one id, and one that landed before, each is there once."""
     before, now = str(uuid.uuid4()), str(uuid.uuid4())
     assert repeatable(catalog, 1, before)(catalog.load_table("db.t"))
     results = in_line(

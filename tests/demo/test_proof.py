@@ -162,7 +162,7 @@ def test_unbroken() -> None:
 @pytest.mark.parametrize(
     "history",
     [
-        pytest.param(doctored(2, parent_snapshot_id=11), id="a fork: the middle one is beside the line"),
+        pytest.param(doctored(2, parent_snapshot_id=11), id="a fork: the middle one is outside of the line"),
         pytest.param(doctored(0, parent_snapshot_id=10), id="the beginning is missing"),
         pytest.param(doctored(2, sequence_number=5), id="a gap in the numbers"),
         pytest.param({"flights": body(SNAPSHOTS[:2])}, id="the current one is missing"),

@@ -60,11 +60,11 @@ def test_a_lost_commit_is_reported() -> None:
     assert (1, [f"acknowledged and not there: {B}"]) == (gone.lost, gone.broken)
 
 
-def test_an_acknowledged_commit_beside_the_history_is_lost() -> None:
+def test_an_acknowledged_commit_outside_of_the_history_is_lost() -> None:
     assert found(replace(RIGHT, chain=[snapshot(1, A)], off_chain=[snapshot(2, B)], rows={A: ROWS})).lost == 1
 
 
-def test_an_acknowledgement_with_somebody_elses_snapshot_is_lost() -> None:
+def test_an_acknowledgement_with_the_snapshot_of_another_writer_is_lost() -> None:
     assert found(logs=[log(A, acked={A: Ack(2, 1.0)}), LOGS[1]]).lost == 1
 
 

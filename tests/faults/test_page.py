@@ -60,7 +60,7 @@ def test_a_cell_that_was_not_run_says_so() -> None:
 
 
 @pytest.mark.parametrize("what", ["lost", "doubled", "refused_present", "leaked", "missing", "wrong_rows"])
-def test_what_does_not_hold_stands_in_the_overview(what: str) -> None:
+def test_what_does_not_hold_is_in_the_overview(what: str) -> None:
     assert "**1 " in row(page({"cells": {"hms/none": cell(**{what: 1})}}), "none")[3]
     assert row(page({"cells": {"hms/none": cell(orphans=1)}}), "none")[3] == "1.0 s"
 

@@ -17,7 +17,7 @@ VERSIONS = [
         ("4.2.0", "postgresql"),
     )
 ]
-"""What is tried beside 2.3.10 on Derby. 3.1.3 ignores conditions."""
+"""What is tried in addition to 2.3.10 on Derby. 3.1.3 ignores conditions."""
 
 
 @pytest.fixture(scope="module", params=VERSIONS)

@@ -203,7 +203,7 @@ def test_columns_are_those_of_the_schema_and_what_others_set_stays(catalog: Coor
     assert found.sd.location == table.location()
 
 
-def test_a_parameter_that_somebody_sets_while_a_commit_is_prepared_stays(
+def test_a_parameter_that_is_set_while_a_commit_is_prepared_stays(
     catalog: CoordinatedHiveCatalog, db: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An alter replaces all parameters, so they are read again right before it."""
@@ -271,7 +271,9 @@ def test_a_table_that_is_not_icebergs_is_left_alone(catalog: CoordinatedHiveCata
     catalog.metastore.drop_table(db, "plain", False)
 
 
-def test_a_namespace_that_is_not_there_is_told(catalog: CoordinatedHiveCatalog, db: str, hms: HiveMetastore) -> None:
+def test_a_namespace_that_is_not_there_is_an_error_that_says_so(
+    catalog: CoordinatedHiveCatalog, db: str, hms: HiveMetastore
+) -> None:
     table = catalog.create_table((db, "t"), SCHEMA)
     with pytest.raises(NoSuchNamespaceError):
         catalog.create_table(("nowhere", "t"), SCHEMA, location=f"{hms.warehouse}/x")

@@ -247,7 +247,9 @@ def test_an_offer_that_is_damaged_is_none(clients: Callable[[], HmsLockManager],
     waiter.lease().release()
 
 
-def test_a_mark_that_can_not_be_read_is_somebody_elses(clients: Callable[[], HmsLockManager], files: Meeting) -> None:
+def test_a_mark_that_can_not_be_read_belongs_to_another_holder(
+    clients: Callable[[], HmsLockManager], files: Meeting
+) -> None:
     """An earlier holder may still publish the offer."""
     first, second, third = clients(), clients(), clients()
     dead = first.acquire(latch(), deadline=soon())

@@ -1,4 +1,4 @@
-"""Tables whose writers lock elsewhere, beside writers that know nothing but the metastore's lock."""
+"""Tables whose writers lock elsewhere, together with writers that know nothing but the metastore's lock."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ PATIENCE = {"lock-check-min-wait-time": "0.05", "lock-check-max-wait-time": "0.1
 
 
 class World:
-    """One metastore, one database of it, and catalogs on it that lock in SQL tables or as they are told."""
+    """One metastore, one database of it, and catalogs on it that lock in SQL tables or as they are configured."""
 
     def __init__(self, uri: str, folder: Path) -> None:
         self.uri = uri
@@ -63,7 +63,7 @@ class World:
     def stock(self) -> HiveCatalog:
         return HiveCatalog("s", uri=self.uri, **PATIENCE)
 
-    def standing(self, table: str = "t") -> list[LockEntry]:
+    def present(self, table: str = "t") -> list[LockEntry]:
         """Return the metastore's locks on a table."""
         manager = HmsLockManager(self.plain.service)
         found = [e for e in manager.locks() if e.resource.path == (self.db, table)]
@@ -107,12 +107,12 @@ def test_a_writer_that_knows_only_the_metastores_lock_fails_loudly_and_changes_n
     assert world.plain.get_table(world.db, "t").parameters == before
     table.append(ids(3))
     assert row_ids(world.stock().load_table((world.db, "t"))) == [1, 3]
-    (guard,) = world.standing()
+    (guard,) = world.present()
     assert (guard.guard, guard.explicit, guard.mode) == (True, True, LockMode.SHARED)
     assert "lock in lease" in guard.owner.statement
 
 
-def test_java_is_told_to_compare_and_set(world: World) -> None:
+def test_the_table_says_that_java_compares_and_sets(world: World) -> None:
     table = world.catalog.create_table((world.db, "t"), SCHEMA)
     assert (table.properties[LOCK_IMPL], table.properties[LOCK_ENABLED]) == ("lease", "false")
     with table.transaction() as tx:
@@ -128,32 +128,32 @@ def test_on_zookeeper_a_guarded_commit_is_one_get_and_one_alter(world: World, zo
     before = Counter(catalog.metastore.calls)
     table.append(ids(2))
     assert Counter(catalog.metastore.calls) - before == {"get_table_req": 2, "alter_table_with_environment_context": 1}
-    (guard,) = world.standing()
+    (guard,) = world.present()
     assert guard.guard
     catalog.drop_table((world.db, "t"))
-    assert world.standing() == []
+    assert world.present() == []
 
 
 def test_a_second_client_takes_the_guard_over_and_it_outlives_both(world: World) -> None:
     world.catalog.create_table((world.db, "t"), SCHEMA).append(ids(1))
-    (guard,) = world.standing()
+    (guard,) = world.present()
     other = world.open()
     other.load_table((world.db, "t")).append(ids(2))
     world.catalog.close()
     other.close()
-    assert [entry.request_id for entry in world.standing()] == [guard.request_id]
+    assert [entry.request_id for entry in world.present()] == [guard.request_id]
     _, granted = exclusive(world.plain, world.db)
     assert not granted
 
 
 @pytest.mark.parametrize("lost", ["swallow", "refuse"])
-def test_a_guard_whose_reply_is_lost_stands_once(world: World, lost: str) -> None:
+def test_a_guard_whose_reply_is_lost_is_there_once(world: World, lost: str) -> None:
     with Proxy(world.uri) as proxy:
         catalog = world.open(proxy.uri)
         catalog.capabilities()
         getattr(proxy, lost).append("lock")
         catalog.create_table((world.db, "t"), SCHEMA).append(ids(1))
-        assert [entry.guard for entry in world.standing()] == [True]
+        assert [entry.guard for entry in world.present()] == [True]
 
 
 def test_a_new_client_asks_twice_for_the_guard_and_then_no_more(world: World) -> None:
@@ -167,7 +167,7 @@ def test_a_new_client_asks_twice_for_the_guard_and_then_no_more(world: World) ->
         assert asked == Counter(more) + Counter({"get_table_req": 2, "alter_table_with_environment_context": 1})
 
 
-def test_a_guard_that_somebody_freed_is_set_again_before_the_next_swap(
+def test_a_guard_that_was_freed_is_set_again_before_the_next_swap(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     catalog = world.open(**{"lock.heartbeat-timeout-ms": "1000", "lock.heartbeat-interval-ms": "300"})
@@ -176,27 +176,27 @@ def test_a_guard_that_somebody_freed_is_set_again_before_the_next_swap(
     guards = catalog.guards.keeper
     assert isinstance(guards, HmsGuards)
     guards.heartbeat.pause()
-    (guard,) = world.standing()
+    (guard,) = world.present()
     world.plain.unlock(int(guard.generation or 0))
     guards._clock = _Later(guards._clock)
     table.append(ids(2))
-    (again,) = world.standing()
+    (again,) = world.present()
     assert again.guard
     assert again.request_id != guard.request_id
     assert "guard" in caplog.text
 
 
-def test_a_guard_that_somebody_freed_is_set_again_in_the_background(world: World) -> None:
+def test_a_guard_that_was_freed_is_set_again_in_the_background(world: World) -> None:
     table = world.catalog.create_table((world.db, "t"), SCHEMA)
     table.append(ids(1))
     guards = world.catalog.guards.keeper
     assert isinstance(guards, HmsGuards)
     guards.heartbeat.pause()
     guards._clock = _Later(guards._clock)
-    (guard,) = world.standing()
+    (guard,) = world.present()
     world.plain.unlock(int(guard.generation or 0))
     guards.beat()
-    (again,) = world.standing()
+    (again,) = world.present()
     assert again.guard
     # Handed back by somebody else meanwhile, it is not set again.
     world.plain.unlock(int(again.generation or 0))
@@ -205,7 +205,7 @@ def test_a_guard_that_somebody_freed_is_set_again_in_the_background(world: World
     world.plain.alter_table(world.db, "t", found, expected=None)
     guards._clock = _Later(guards._clock)
     guards.beat()
-    assert world.standing() == []
+    assert world.present() == []
 
 
 @pytest.mark.parametrize("call", ["place", "extend", "remove", "beat"])
@@ -241,7 +241,7 @@ def test_nothing_waits_for_long_for_a_metastore_that_hangs(world: World, call: s
     # What hung is carried out late: a guard may come that nobody takes back, and this metastore is other tests' too.
     until = time.monotonic() + 2
     while time.monotonic() < until:
-        for entry in world.standing():
+        for entry in world.present():
             world.plain.unlock(int(entry.generation or 0))
         time.sleep(0.1)  # the subject: what comes late is removed, for as long as it may come
 
@@ -268,7 +268,7 @@ def test_the_first_swap_waits_for_a_writer_that_holds_the_lock_and_names_it(worl
     table = impatient.load_table((world.db, "t"))
     with pytest.raises(CommitNotApplied, match="guard waited for a lock in the metastore.*stranger"):
         table.append(ids(1))
-    assert [e for e in world.standing() if e.guard] == []
+    assert [e for e in world.present() if e.guard] == []
     assert orphans(table) == set()
     (listed,) = impatient.show_locks(Resource((world.db, "t")))
     assert listed.request_id == f"hms-{lock_id}"
@@ -281,25 +281,25 @@ def test_a_guard_is_neither_reaped_nor_given_back_and_can_be_freed_by_hand(world
     world.catalog.create_table((world.db, "t"), SCHEMA).append(ids(1))
     manager = HmsLockManager(world.plain.service)
     assert [e for e in manager.reap() if e.guard] == []
-    (guard,) = world.standing()
+    (guard,) = world.present()
     assert [e.request_id for e in manager.unlock(request_id=guard.request_id)] == [guard.request_id]
-    assert world.standing() == []
+    assert world.present() == []
     manager.close()
 
 
 def test_a_guard_goes_with_its_table_and_follows_its_name(world: World) -> None:
     world.catalog.create_table((world.db, "t"), SCHEMA).append(ids(1))
     renamed = world.catalog.rename_table((world.db, "t"), (world.db, "u"))
-    assert (world.standing("t"), [e.guard for e in world.standing("u")]) == ([], [True])
+    assert (world.present("t"), [e.guard for e in world.present("u")]) == ([], [True])
     renamed.append(ids(2))
     world.catalog.drop_table((world.db, "u"))
-    assert world.standing("u") == []
+    assert world.present("u") == []
 
 
 def test_a_guard_can_be_turned_off(world: World) -> None:
     catalog = world.open(**{"hive.guard": "false"})
     catalog.create_table((world.db, "t"), SCHEMA).append(ids(1))
-    assert world.standing() == []
+    assert world.present() == []
     world.stock().load_table((world.db, "t")).append(ids(2))
 
 
@@ -321,7 +321,7 @@ def test_two_guards_that_were_set_at_one_time_become_one(world: World, monkeypat
     world.catalog.load_table((world.db, "t"))
     guards.place((world.db, "t"), deadline=world.catalog.coordinator.clock.now() + 10)
     assert [len(found) for found in listings] == [0, 2]
-    (guard,) = world.standing()
+    (guard,) = world.present()
     assert guards._known[world.db, "t"].lock_id == guard.generation  # type: ignore[union-attr]
 
 
@@ -336,7 +336,7 @@ def test_a_guard_does_its_work_on_every_version_that_compares_and_sets(
     table = world.catalog.create_table((world.db, "t"), SCHEMA)
     table.append(ids(1))
     honoured = world.catalog.capabilities().compare_and_set is CompareAndSet.HONOURED
-    assert [e.guard for e in world.standing()] == [True] * honoured
+    assert [e.guard for e in world.present()] == [True] * honoured
     assert table.properties.get(LOCK_ENABLED) == ("false" if honoured else None)
     lock_id, granted = exclusive(world.plain, world.db)
     assert granted != honoured
@@ -350,9 +350,9 @@ def test_a_guard_does_its_work_on_every_version_that_compares_and_sets(
     if honoured:
         table.append(ids(3))
         world.catalog.rename_table((world.db, "t"), (world.db, "u"))
-        assert [e.guard for e in world.standing("u")] == [True]
+        assert [e.guard for e in world.present("u")] == [True]
         world.catalog.drop_table((world.db, "u"))
-        assert world.standing("u") == []
+        assert world.present("u") == []
     world.close()
 
 
@@ -363,7 +363,7 @@ def test_where_the_condition_is_ignored_there_is_no_guard_and_java_goes_on_locki
     catalog = world.open(**{"hive.compare-and-set": "ignored"})
     table = catalog.create_table((world.db, "t"), SCHEMA)
     table.append(ids(1))
-    assert world.standing() == []
+    assert world.present() == []
     assert (table.properties[LOCK_IMPL], LOCK_ENABLED in table.properties) == ("lease", False)
     world.stock().load_table((world.db, "t")).append(ids(2))
     table.refresh().append(ids(3))
@@ -389,7 +389,7 @@ def test_a_writer_with_another_lock_manager_is_refused_and_leaves_nothing(world:
     ):
         with pytest.raises(ConfigError, match="another lock manager"):
             forbidden()
-    assert (orphans(other), world.standing()) == (set(), [])
+    assert (orphans(other), world.present()) == (set(), [])
     assert world.plain.get_table(world.db, "t").parameters == before
     table.append(ids(2))
     assert row_ids(table) == [2]
@@ -399,13 +399,13 @@ def test_a_writer_with_the_metastores_locks_is_refused_by_the_guard_at_once(worl
     table = world.catalog.create_table((world.db, "t"), SCHEMA)
     table.append(ids(1))
     other = world.open(**{"lock-impl": "hms"}).load_table((world.db, "t"))
-    (guard,) = world.standing()
+    (guard,) = world.present()
     with pytest.raises(
         CommitLockFailed, match="the table is guarded.*lock in lease.*the lock-impl of its writers"
     ) as refused:
         other.append(ids(2))
     assert guard.request_id in str(refused.value)
-    assert (orphans(other), world.standing()) == (set(), [guard])
+    assert (orphans(other), world.present()) == (set(), [guard])
 
 
 @pytest.mark.parametrize("impl", ["hms", "lease", "none", "memory"])
@@ -417,19 +417,19 @@ def test_a_table_that_others_made_is_declared_by_our_first_commit(world: World, 
     table.append(ids(2))
     assert table.properties[LOCK_IMPL] == impl
     assert table.properties.get(LOCK_ENABLED) == (None if impl == "hms" else "false")
-    assert [e.guard for e in world.standing()] == ([True] if impl in ("lease", "memory") else [])
+    assert [e.guard for e in world.present()] == ([True] if impl in ("lease", "memory") else [])
 
 
 def test_a_table_is_handed_over_by_a_commit_of_its_own_writers(world: World) -> None:
-    """To the metastore's lock, and back: what the other writers need to know stands in the table."""
+    """To the metastore's lock, and back: what the other writers need to know is in the table."""
     table = world.catalog.create_table((world.db, "t"), SCHEMA)
     table.append(ids(1))
     with table.transaction() as tx:
         tx.set_properties({LOCK_IMPL: "hms"})
-    assert (LOCK_ENABLED in table.properties, world.standing()) == (False, [])
+    assert (LOCK_ENABLED in table.properties, world.present()) == (False, [])
     with pytest.raises(CommitNotApplied, match="another lock manager"):
         table.append(ids(2))
-    assert world.standing() == []
+    assert world.present() == []
     hms = world.open(**{"lock-impl": "hms"}).load_table((world.db, "t"))
     hms.append(ids(3))
     world.stock().load_table((world.db, "t")).append(ids(4))
@@ -437,7 +437,7 @@ def test_a_table_is_handed_over_by_a_commit_of_its_own_writers(world: World) -> 
         tx.set_properties({LOCK_IMPL: "lease"})
     table.refresh().append(ids(5))
     assert (row_ids(table), table.properties[LOCK_ENABLED]) == ([1, 3, 4, 5], "false")
-    assert [e.guard for e in world.standing()] == [True]
+    assert [e.guard for e in world.present()] == [True]
 
 
 def test_a_lock_manager_that_does_not_exist_can_not_be_declared(world: World) -> None:
@@ -453,7 +453,7 @@ def test_a_transaction_that_creates_a_table_declares_it(world: World) -> None:
     with world.catalog.create_table_transaction((world.db, "t"), SCHEMA) as tx:
         tx.append(ids(1))
     assert world.catalog.load_table((world.db, "t")).properties[LOCK_IMPL] == "lease"
-    assert [e.guard for e in world.standing()] == [True]
+    assert [e.guard for e in world.present()] == [True]
 
 
 def test_what_a_guard_says_of_itself_is_read_back() -> None:
@@ -466,10 +466,10 @@ def test_what_a_guard_says_of_itself_is_read_back() -> None:
 
 
 def guards(world: World) -> list[LockEntry]:
-    return [entry for entry in world.standing() if entry.guard]
+    return [entry for entry in world.present() if entry.guard]
 
 
-def test_the_guard_of_a_table_that_somebody_else_dropped_goes_while_its_writers_live(world: World) -> None:
+def test_the_guard_of_a_table_that_another_client_dropped_goes_while_its_writers_live(world: World) -> None:
     """Java's CREATE takes the metastore's lock under that name, and would wait for as long as they extend the guard."""
     catalog = world.open(**{"lock-impl": "lease", "lock.uri": world.lease["lock.uri"], **QUICK})
     table = catalog.create_table((world.db, "t"), SCHEMA)

@@ -63,7 +63,7 @@ def proxy(hms: HiveMetastore) -> Iterator[Proxy]:
 
 
 class Jumping(SystemClock):
-    """The system's clock, as a process sees it that stood still."""
+    """The system's clock, as a process sees it that was paused."""
 
     ahead = 0.0
 
@@ -191,7 +191,7 @@ def test_a_first_try_that_comes_late_is_released(
 
 
 def test_a_lock_that_was_freed_before_its_reply_is_not_held(hms: HiveMetastore, service: Service) -> None:
-    """Its owner stands still before the answer, for longer than a lease; by then somebody else has it."""
+    """Its owner is paused before the answer, for longer than a lease; by then another owner has it."""
     clock, rivals = Jumping(), hive(service.open())
     held: list[Lease] = []
     with HmsLockManager(hms.uri, clock=clock) as manager:

@@ -54,7 +54,7 @@ PATIENCE = {"lock-check-min-wait-time": "0.05", "lock-check-max-wait-time": "0.1
 
 
 class World:
-    """A database on a metastore, beside ZooKeeper, and catalogs on it that migrate or do as they are told."""
+    """A database on a metastore, ZooKeeper, and catalogs on it that migrate or do as they are configured."""
 
     def __init__(self, hms: HiveMetastore, zookeeper: ZooKeeperEnsemble, folder: Path) -> None:
         self.uri, self.servers, self.folder = hms.uri, zookeeper.connect_string, folder
@@ -296,7 +296,7 @@ def test_it_needs_a_metastore_and_both_services(world: World) -> None:
 # Guards.
 
 
-def test_a_guard_that_was_left_is_removed_by_whoever_meets_it(world: World) -> None:
+def test_a_guard_that_was_left_is_removed_by_the_next_client_that_finds_it(world: World) -> None:
     """An operator died between the change of the phase and the removal; or somebody set it too late."""
     table = world.catalog.create_table(world.name, SCHEMA)
     table.append(ids(1))
@@ -349,7 +349,7 @@ def test_a_guard_that_was_removed_and_is_due_again_is_set_again(world: World) ->
 
 
 def test_who_waits_for_its_second_lock_lets_go_when_the_phase_changes(world: World) -> None:
-    """It holds the metastore's lock, for which the guard waits, which is waited for by whoever has ZooKeeper's."""
+    """It holds the metastore's lock, for which the guard waits, for which the holder of ZooKeeper's waits."""
     table = world.catalog.create_table(world.name, SCHEMA)
     resource, locks = Resource(world.name), world.locks()
     world.move(Phase.BOTH)
@@ -466,7 +466,7 @@ def test_operation_locks_are_honoured_until_they_end(world: World) -> None:
 
 
 def test_operations_that_wait_for_their_locks_do_not_hold_up_a_change_of_the_phase(world: World) -> None:
-    """They stand on the first side alone so long; once they are granted they look which phase it is."""
+    """Meanwhile they are only in the first side's queue; once they are granted they look which phase it is."""
     world.catalog.create_table(world.name, SCHEMA)
     resource = {Resource(world.name): LockMode.EXCLUSIVE}
     world.move(Phase.BOTH)

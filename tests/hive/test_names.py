@@ -93,9 +93,7 @@ OTHER_SPELLINGS = {
 
 
 @pytest.mark.parametrize("call", OTHER_SPELLINGS.values(), ids=OTHER_SPELLINGS)
-def test_a_lock_on_a_name_keeps_out_whoever_spells_it_otherwise(
-    call: Callable[[World, str], object], world: World
-) -> None:
+def test_a_lock_on_a_name_keeps_out_every_other_spelling(call: Callable[[World, str], object], world: World) -> None:
     """The metastore folds names, so two spellings are one database or table, and have one lock."""
     with world.catalog.lock_operation({Resource((world.db,)): X}), pytest.raises(LockTimeout):
         elsewhere(lambda: call(world, world.db.upper()))

@@ -1,4 +1,4 @@
-"""A server process ends with whoever started it, and says clearly why it did not start."""
+"""A server process ends with the process that started it, and says clearly why it did not start."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_port_and_data_stay_over_a_restart(tmp_path: Path) -> None:
 
 
 def test_stop_ends_the_process(tmp_path: Path) -> None:
-    """Nothing is left when ``stop`` returns, also of a server that stands still; and it may be called again."""
+    """Nothing is left when ``stop`` returns, also of a server that is paused; and it may be called again."""
     server = Echo(tmp_path)
     server.start()
     pid = server.pid
@@ -147,7 +147,7 @@ def orphan(trouble: str, tmp_path: Path) -> tuple[int, Path]:
 
 @pytest.mark.parametrize("trouble", ["healthy()", "pause()"])
 def test_server_ends_with_its_killed_parent(trouble: str, tmp_path: Path) -> None:
-    """SIGKILL of the parent ends the server, one that stands still too, and its temporary folder goes."""
+    """SIGKILL of the parent ends the server, one that is paused too, and its temporary folder goes."""
     pid, folder = orphan(trouble, tmp_path)
 
     assert ended(pid)
@@ -240,7 +240,7 @@ def install_java(place: Path, version: str) -> Path:
 
 @pytest.fixture
 def javas(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """The only place where a Java can be found, beside JAVA_HOME, which has an old one."""
+    """The only place where a Java can be found, except for JAVA_HOME, which has an old one."""
     old = install_java(tmp_path, "1.8.0_292")
     monkeypatch.setenv("JAVA_HOME", str(old.parents[1]))
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -15,7 +15,7 @@ class Mutant:
     Args:
         name: What is missing.
         file: Below ``commit_coord``.
-        old: Stands there once.
+        old: Its text, which the file contains once.
         new: Instead.
         test: Notices.
     """
@@ -30,7 +30,7 @@ class Mutant:
         """Return the file with the edit.
 
         Raises:
-            ValueError: The old text does not stand there exactly once.
+            ValueError: The file does not contain the old text exactly once.
         """
         text = (ROOT / "commit_coord" / self.file).read_text()
         if text.count(self.old) != 1:

@@ -1,7 +1,8 @@
 """The code with one thing wrong, and the test that notices.
 
-A mutant is one textual edit. Its old text must stand in the file exactly once, so whoever moves the code moves the
-mutant along. Each is killed by one named test of ``make test``, so that nothing of this is noticed only at night.
+A mutant is one textual edit. The file must contain its old text exactly once, so a developer who moves the code
+moves the mutant along. Each is killed by one named test of ``make test``, so that nothing of this is noticed only at
+night.
 ``make mutants`` tries all of them, each in a copy of the repository.
 """
 
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 _PARTS = ("commit_coord", "tests", "docs", "pyproject.toml")
 
 
-_MOVES = "tests/sim/test_moves.py::test_a_table_moves_whoever_is_stopped_or_dies_when"
+_MOVES = "tests/sim/test_moves.py::test_a_table_moves_whichever_client_is_stopped_or_dies_when"
 _PROTOCOL = "tests/unit/test_commit_protocol.py::"
 _GROUPS = "tests/coordinator/test_groups.py::"
 _LOST = "tests/coordinator/test_lost_replies.py::"

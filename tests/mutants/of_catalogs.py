@@ -222,7 +222,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "catalog/repair/__init__.py",
         "forget(coordinator, repair.table, repair.looked_at)",
         "forget(coordinator, repair.table)",
-        "tests/catalog/test_overwritten.py::test_what_is_lost_while_somebody_is_asked_is_not_forgotten",
+        "tests/catalog/test_overwritten.py::test_what_is_lost_while_a_user_is_asked_is_not_forgotten",
     ),
     Mutant(
         "a-creation-in-doubt-is-a-failure",

@@ -423,7 +423,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "iceberg/decoding.py",
         '    mends.wrap(_StrictMetricsEvaluationVisitor, "_can_contain_nans", lambda _: _can_contain_nans)\n',
         "",
-        "tests/catalog/test_deletes_by_filter.py::test_nan_stays_beside_numbers_that_are_deleted",
+        "tests/catalog/test_deletes_by_filter.py::test_nan_stays_where_numbers_are_deleted",
     ),
     Mutant(
         "a-merge-denies-what-was-not-said",

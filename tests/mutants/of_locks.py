@@ -111,7 +111,7 @@ _LOCKS = (
         "catalog/hive.py",
         "Resource((*folded(*names), *(key.lower() + equals + value for key, equals, value in levels)))",
         "resource",
-        "tests/hive/test_names.py::test_a_lock_on_a_name_keeps_out_whoever_spells_it_otherwise[drop_namespace]",
+        "tests/hive/test_names.py::test_a_lock_on_a_name_keeps_out_every_other_spelling[drop_namespace]",
     ),
     Mutant(
         "another-spelling-is-another-table-to-a-plan",
@@ -186,14 +186,14 @@ _LOCKS = (
             first = self.__dict__.setdefault("first", {})
             return first.setdefault((db, table, found.parameters.get("metadata_location")), found)
 """,
-        "tests/hive/test_catalog.py::test_a_parameter_that_somebody_sets_while_a_commit_is_prepared_stays",
+        "tests/hive/test_catalog.py::test_a_parameter_that_is_set_while_a_commit_is_prepared_stays",
     ),
     Mutant(
         "a-guard-outlives-its-table",
         "locks/hms/guard.py",
         "        if left or (left is None and doubted):\n",
         "        if False:\n",
-        "tests/hive/test_guard.py::test_the_guard_of_a_table_that_somebody_else_dropped_goes_while_its_writers_live",
+        "tests/hive/test_guard.py::test_the_guard_of_a_table_that_another_client_dropped_goes_while_its_writers_live",
     ),
     Mutant(
         "a-latch-alone-has-another-answer",
@@ -509,7 +509,7 @@ _OFFERS = (
         _FILES,
         "            if mark not in (None, own):\n",
         "            if isinstance(mark, bytes) and mark != own:\n",
-        f"{_GROUPS}test_a_mark_that_can_not_be_read_is_somebody_elses",
+        f"{_GROUPS}test_a_mark_that_can_not_be_read_belongs_to_another_holder",
     ),
     Mutant(
         "what-a-thread-took-is-offered-to-others",

@@ -150,7 +150,7 @@ MUTANTS: tuple[Mutant, ...] = (
         _TURNS,
         "            held_back = ticket.stage is Stage.REFUSED and",
         "            held_back = False and",
-        _IN_TURN + "a_refusal_is_told_when_nobody_runs_who_may_move_the_head",
+        _IN_TURN + "a_refusal_is_sent_when_no_commit_runs_that_may_move_the_head",
     ),
     Mutant(
         "turns-that-nobody-uses-are-reserved-for-ever",

@@ -203,8 +203,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "iceberg/predicates.py",
         '    mends.wrap(FloatLiteral, "__init__", _of_32_bits)\n',
         "",
-        "tests/catalog/test_row_filters.py::"
-        "test_a_number_that_no_float_is_stands_for_the_nearest_one_for_files_as_for_rows",
+        "tests/catalog/test_row_filters.py::test_a_number_that_is_no_float_means_the_nearest_one_for_files_as_for_rows",
     ),
     Mutant(
         "sql-texts-of-floats",

@@ -185,7 +185,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "table/calls.py",
         "                    if not held:\n                        self.lock.release()\n",
         "",
-        _ISOLATION + "no_lock_stays_while_somebody_keeps_the_error",
+        _ISOLATION + "no_lock_stays_while_a_caller_keeps_the_error",
     ),
     Mutant(
         "a-call-that-fails-in-a-transaction-keeps-its-lock",
@@ -264,14 +264,14 @@ MUTANTS: tuple[Mutant, ...] = (
         "table/planned.py",
         "self.table_metadata if changes_table(updates) else None",
         "None",
-        _ISOLATION + "what_somebody_else_has_changed_is_not_changed_by_a_stale_handle",
+        _ISOLATION + "what_another_client_has_changed_is_not_changed_by_a_stale_handle",
     ),
     Mutant(
         "a-branch-stands-on-nothing",
         "table/planned.py",
         " and branch not in shown.refs:\n",
         " and not branch:\n",
-        _ISOLATION + "a_branch_needs_a_snapshot_to_stand_on",
+        _ISOLATION + "a_branch_needs_a_snapshot",
     ),
     Mutant(
         "a-filter-that-no-column-can-meet-is-a-raw-error",
@@ -320,14 +320,14 @@ MUTANTS: tuple[Mutant, ...] = (
         "table/calls.py",
         "self._operation, look=False)",
         "self._operation)",
-        _ISOLATION + "what_somebody_else_has_changed_is_not_changed_by_a_stale_handle",
+        _ISOLATION + "what_another_client_has_changed_is_not_changed_by_a_stale_handle",
     ),
     Mutant(
         "a-property-is-compared-with-what-a-lock-has-shown",
         "table/committing.py",
         "            self._replanner.refuse_overlap(basis.planned_on[0])\n",
         "",
-        _ISOLATION + "what_somebody_else_has_changed_is_not_changed_by_a_stale_handle",
+        _ISOLATION + "what_another_client_has_changed_is_not_changed_by_a_stale_handle",
     ),
     Mutant(
         "a-thread-goes-on-to-create-files-of-a-call-that-has-failed",
@@ -383,7 +383,7 @@ MUTANTS: tuple[Mutant, ...] = (
         _STAGED,
         "one_branch and own_refs and",
         "one_branch and",
-        _CALLS + "a_tag_that_is_staged_beside_rows_stays_when_they_are_planned_again",
+        _CALLS + "a_tag_that_is_staged_with_rows_stays_when_they_are_planned_again",
     ),
     Mutant(
         "a-name-in-another-case-means-any-column",
@@ -448,14 +448,14 @@ MUTANTS: tuple[Mutant, ...] = (
         _STAGED,
         " or (bool(self.removed) and not self.rows_given)",
         "",
-        _CALLS + "under_snapshot_a_delete_takes_rows_that_were_added_beside_an_overwrite_that_leaves_its_own",
+        _CALLS + "under_snapshot_a_delete_takes_rows_that_were_added_although_an_overwrite_leaves_its_own",
     ),
     Mutant(
         "under-snapshot-rows-that-depend-on-nothing-leave-what-was-added",
         _STAGED,
         "self.replaces or not self.dependencies",
         "not self.dependencies",
-        _CALLS + "under_snapshot_rows_that_depend_on_nothing_replace_what_was_added_beside_others_that_do",
+        _CALLS + "under_snapshot_rows_that_depend_on_nothing_replace_what_was_added_although_others_depend",
     ),
     Mutant(
         "a-plan-hides-that-both-sides-have-changed-a-column",

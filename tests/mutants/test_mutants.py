@@ -17,7 +17,7 @@ SLICE = 2
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_mutant_fits_the_code_and_names_a_test(mutant: Mutant) -> None:
-    """Its text stands in its file once, the code compiles, and the test is there."""
+    """Its file contains its text once, the code compiles, and the test is there."""
     compile(mutant.applied(), mutant.file, "exec")
     path, *names = mutant.test.partition("[")[0].split("::")
     texts = [(ROOT / path).read_text()]

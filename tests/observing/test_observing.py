@@ -331,7 +331,7 @@ def test_many_requests_are_freed_after_one_listing(opened: Open, monkeypatch: py
 
     monkeypatch.setattr(SqlLockTable, "look", counted)
     assert 10 == len(operator.unlock(shown=shown))
-    assert 2 == len(listings), "what stands, and what is freed"
+    assert 2 == len(listings), "what is there, and what is freed"
     for lease in leases:
         lease.release()
 

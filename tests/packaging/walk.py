@@ -68,7 +68,7 @@ class Block:
 
     Args:
         place: Document and line.
-        heading: What it stands under.
+        heading: Above it.
         kind: The words of its first line.
         code: The text.
         saved_as: The file that it is to be saved as; empty: it is run.

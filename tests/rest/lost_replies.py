@@ -5,7 +5,7 @@
 
 What is judged: each acknowledged append is in the table once, a refused one never; a request that is sent again with
 its key is answered as the first time; every file that the table refers to is there; no lock is left. A server that is
-killed between the note that a creation begins and the creation leaves one answer open: a repeat is told to look.
+killed between the note that a creation begins and the creation leaves one answer open: a repeat's says to look.
 """
 
 from __future__ import annotations
@@ -266,7 +266,7 @@ class Client:
         raise TimeoutError(f"{method} {path} was never answered")
 
     def expect(self, wanted: int, method: str, path: str, document: Any = None) -> None:
-        """Send a request that nothing stands in the way of; note what is answered if it is not *wanted*."""
+        """Send a request that nothing blocks; note what is answered if it is not *wanted*."""
         status, body = self.send(method, path, document)
         if status != wanted:
             self._log.broken.append(f"{self.name}: {method} {path} was answered {status}: {body.decode()}")

@@ -157,7 +157,7 @@ class Program:
         self._note("writes", len(self._late) - 1, kind, branch, rows, properties, "declared" if declared else "")
 
     def _declaration(self, kind: str) -> tuple[dict[str, str], dict[str, str], bool]:
-        if kind == "labelled":  # whoever declares this says what is not so
+        if kind == "labelled":  # a client that declares this says what is not so
             return {}, {}, False
         match self._chance.choice(["no", "header", "property", "both", "recalled"]):
             case "header":

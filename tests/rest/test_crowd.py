@@ -29,7 +29,7 @@ def _in_work(server: Server) -> int:
 @pytest.mark.parametrize(
     "connections, limit", [(80, 40), pytest.param(500, 256, marks=[pytest.mark.slow, pytest.mark.timeout(600)])]
 )
-def test_a_crowd_waits_in_order_up_to_the_limit_and_the_rest_is_told_to_come_back(
+def test_a_crowd_waits_in_order_up_to_the_limit_and_the_rest_gets_retry_after(
     connections: int, limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYICEBERG_CATALOG__SHOP__LOCK__ACQUIRE_TIMEOUT_MS", "600000")

@@ -309,7 +309,7 @@ def test_whom_the_issuer_knows_and_no_client_is_may_nothing(with_issuer: InProce
     assert (403, "oidc:eve may not see shop") == with_issuer.ask("GET", _LIST, token=issuer.token("eve")).error[::2]
 
 
-def test_a_token_that_somebody_else_signed_is_refused(with_issuer: InProcess) -> None:
+def test_a_token_with_the_signature_of_another_issuer_is_refused(with_issuer: InProcess) -> None:
     assert 401 == with_issuer.ask("GET", _LIST, token=Issuer().token("alice")).status
     assert 401 == with_issuer.ask("GET", _LIST, token=Issuer("k2").token("alice")).status
 

@@ -92,7 +92,7 @@ def _catalog(server: InProcess) -> CoordinatedCatalog:
 
 
 async def _waits(catalog: CoordinatedCatalog, *tables: str) -> None:
-    """Return when somebody waits for each of *tables*, beside the one in the way."""
+    """Return when a request waits for each of *tables*, in addition to the one that blocks it."""
     for table in tables:
         resource = Resource.table(("db", table))
         await asyncio.to_thread(until, lambda: len(catalog.show_locks(resource)) > 1, "somebody waits")  # noqa: B023

@@ -103,7 +103,7 @@ def test_what_is_no_route_is_not_found(path: str) -> None:
         _router().find("GET", path)
 
 
-def test_another_method_is_told_which_are_served() -> None:
+def test_the_answer_to_another_method_names_those_that_are_served() -> None:
     with pytest.raises(MethodNotAllowed, match="GET"):
         _router().find("POST", "/v1/p/a/x")
 

@@ -27,7 +27,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def catalog(server: Server) -> Iterator[CoordinatedCatalog]:
-    """The library, beside the server."""
+    """The library, on the catalog of the server."""
     with server.library() as catalog:
         yield catalog
 
@@ -38,7 +38,7 @@ def test_random_programs_find_no_wrong_row(seed: int, server: Server, catalog: C
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_what_is_acknowledged_is_there_once_whoever_commits_at_the_same_time(
+def test_what_is_acknowledged_is_there_once_whatever_commits_at_the_same_time(
     seed: int, server: Server, catalog: CoordinatedCatalog
 ) -> None:
     name = ("db", f"c{seed}")

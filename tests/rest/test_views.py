@@ -1,4 +1,4 @@
-"""The routes of views: PyIceberg's own client, and what stands on the wire."""
+"""The routes of views: PyIceberg's own client, and what crosses the wire."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands on the wire, asked without a client's help."""
+"""What crosses the wire, asked without a client's help."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_the_answer_to_a_commit_is_that_of_a_load(server: Server, table: Any) ->
     assert loaded.headers["etag"] == committed.headers["etag"]
 
 
-def test_a_client_that_has_the_newest_version_is_told_so(server: Server, table: Any) -> None:
+def test_a_client_that_has_the_newest_version_gets_304(server: Server, table: Any) -> None:
     path = path_of(*table.name())
     etag = server.ask("GET", path).headers["etag"]
     again = server.ask("GET", path, headers={"If-None-Match": etag})
@@ -325,7 +325,7 @@ def test_statistics_with_blobs_of_any_type_are_kept(server: Server, name: Name, 
 
 
 def test_a_table_with_a_variant_is_created_changed_and_loaded(server: Server, name: Name) -> None:
-    """At any depth. Whoever reads its values through PyIceberg is told that it can't."""
+    """At any depth. A client that reads its values through PyIceberg gets an error that says so."""
     deep = {"type": "list", "element-id": 4, "element": "variant", "element-required": False}
     schema = {"type": "struct", "schema-id": 0, "identifier-field-ids": []}
     columns = [

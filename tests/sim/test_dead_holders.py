@@ -1,4 +1,4 @@
-"""How long the lock of a holder that died stands, counted in virtual time: however busy this machine is."""
+"""How long the lock of a holder that died stays, counted in virtual time: however busy this machine is."""
 
 from __future__ import annotations
 

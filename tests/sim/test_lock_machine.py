@@ -37,7 +37,7 @@ locks = st.dictionaries(st.sampled_from(NAMES), st.sampled_from(LockMode), min_s
 
 
 class Client:
-    """A process that asks for locks once, and gives them back when it is told."""
+    """A process that asks for locks once, and gives them back on demand."""
 
     def __init__(self, machine: LockMachine, wanted: dict[str, LockMode], *, explicit: bool) -> None:
         self.request = LockRequest.of(
@@ -66,7 +66,7 @@ class Client:
                         LockScope.OPERATION, self.request.locks, owner=self.request.owner, request_id=str(uuid.uuid4())
                     )
                     if self.request.explicit and all(mode is LockMode.SHARED for _, mode in again.locks):
-                        raise LockReentered("S beside a LOCK statement's S may stand")
+                        raise LockReentered("S together with a LOCK statement's S is allowed")
                     self.manager.acquire(again, deadline=deadline)
                 self._waits = world.expected()
                 world.block(1e9)
@@ -84,7 +84,7 @@ class Client:
 
 
 class LockMachine(RuleBasedStateMachine):
-    """The model is the queue: a request holds when no conflicting one stands before it."""
+    """The model is the queue: a request holds when no conflicting one is before it."""
 
     clients: Bundle[Client] = Bundle("clients")
     expires = True
@@ -196,7 +196,7 @@ class LockMachine(RuleBasedStateMachine):
 
     @rule(client=consumes(clients))
     def free_by_force(self, client: Client) -> None:
-        """UNLOCK: its owner, holder or waiter, is told."""
+        """UNLOCK: its owner, holder or waiter, learns it."""
         if client in self.queue:
             self.unlock(client)
 

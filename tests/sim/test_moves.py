@@ -38,14 +38,14 @@ def _broken(plan: Plan) -> tuple[str, ...]:
     return (*outcome.broken, *(("refused",) if brief and outcome.refused else ()))
 
 
-def test_a_table_moves_whoever_is_stopped_or_dies_when() -> None:
+def test_a_table_moves_whichever_client_is_stopped_or_dies_when() -> None:
     """Some of the runs; nothing is lost, and who is there is never refused."""
     assert {plan.seed: broken for plan in Moves()[EVERY // 2 :: EVERY] if (broken := _broken(plan))} == {}
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_a_table_moves_whoever_is_stopped_or_dies_at_any_step() -> None:
+def test_a_table_moves_whichever_client_is_stopped_or_dies_at_any_step() -> None:
     assert {plan.seed: broken for plan in Moves() if (broken := _broken(plan))} == {}
 
 

@@ -58,7 +58,7 @@ def test_many_runs_outlive_the_processes_that_are_renewed(monkeypatch: pytest.Mo
     assert [] == [seed for shown in found for seed in shown.failed]
 
 
-def test_many_runs_have_one_digest_whoever_made_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_runs_have_one_digest_whichever_process_made_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(many, "_CHUNK", 3)
     digests = set()
     for processes in (1, 2):
@@ -257,7 +257,7 @@ def _ours(plan: Plan) -> tuple[Writer, ...]:
 
 
 def _with_foreign_lockers(plan: Plan) -> Plan:
-    """Ours is stopped for more than a lease about when it sends its swap; beside a writer that only locks, slowly."""
+    """Ours is stopped for more than a lease about when it sends its swap, while a writer that only locks is slow."""
     stop = Fault(process="w1", step=7 + plan.seed % 2, blow=Blow.PAUSE, seconds=16.0 + plan.seed % 7)
     theirs = Writer(name="foreign", jobs=(Job.APPEND, Job.APPEND), kind=Kind.ONLY_LOCKS, begins=0.2)
     return replace(
@@ -271,7 +271,7 @@ def _with_foreign_lockers(plan: Plan) -> Plan:
 
 
 def _with_strangers(plan: Plan) -> Plan:
-    """Answers are lost beside a writer that commits without a lock."""
+    """Answers are lost while another writer commits without a lock."""
     theirs = Writer(name="foreign", jobs=(Job.APPEND,) * 4, kind=Kind.ONLY_COMPARES)
     return replace(_with_lost_answers(plan), writers=(*_ours(plan), theirs))
 

@@ -73,7 +73,7 @@ def test_types_that_only_arrow_carries_are_compacted(spark: SparkSession, catalo
     assert before == sorted(map(repr, table.refresh().scan().to_arrow().to_pylist()))
 
 
-def test_concatenate_is_sparks_work_where_it_is_told_so(spark: SparkSession, catalog: Any) -> None:
+def test_concatenate_is_sparks_work_where_it_is_configured(spark: SparkSession, catalog: Any) -> None:
     """Its locks are held while Spark works; when they are lost, its files go and nothing is published."""
     table = small_files(spark, catalog, "k")
     work, seen, broken = rewriter(spark), [], False

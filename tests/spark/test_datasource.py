@@ -234,7 +234,7 @@ def test_a_stream_writes_each_batch_once(
     source = ds.CommitCoordDataSource({**options, "table": "db.t", "checkpointLocation": checkpoint})
     again = source.streamWriter(spark.range(1).schema, False)
     message = again.write(iter(spark.range(3).toArrow().to_batches()))
-    assert isinstance(message, ds.Written)
+    assert isinstance(message, ds.TaskFiles)
     # In a task Spark says which query it is; the checkpoint keeps it.
     message.query_id = json.loads((tmp_path / "checkpoint" / "metadata").read_text())["id"]
     planned = json.loads((tmp_path / "checkpoint" / "offsets" / "1").read_text().splitlines()[1])["batchTimestampMs"]

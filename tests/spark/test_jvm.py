@@ -73,7 +73,7 @@ def test_the_jvm_reads_an_evolved_table(spark: SparkSession, catalog: Any, wareh
 
 
 def test_the_jvm_reads_what_shares_a_snapshot(spark: SparkSession, catalog: Any, warehouse: Path) -> None:
-    """All of it, and as what that one snapshot added: whoever reads only what is new gets it too."""
+    """All of it, and as what that one snapshot added: a reader of only what is new gets it too."""
     table = write_table(spark.range(1), (catalog, "db.t"), create=True, properties={COALESCE: "true"})
     first = table.metadata.current_snapshot_id
     rows = table.scan().to_arrow()

@@ -62,7 +62,7 @@ def held(catalog: Any) -> list[Any]:
 
 
 def parquet_files(table: Any) -> set[str]:
-    """Return what Parquet files stand below *table*, finished or not."""
+    """Return the Parquet files below *table*, finished or not."""
     return {str(path) for path in Path(table.location().removeprefix("file://")).rglob("*.parquet")}
 
 

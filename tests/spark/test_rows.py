@@ -42,7 +42,7 @@ from tests.spark.conftest import rows
 
 @contextmanager
 def settings(spark: SparkSession, **values: str) -> Iterator[None]:
-    """Set what the session says for a while; double underscores stand for dots."""
+    """Set what the session says for a while; double underscores mean dots."""
     keys = {key.replace("__", "."): value for key, value in values.items()}
     before = {key: spark.conf.get(key, None) for key in keys}
     for key, value in keys.items():

@@ -32,7 +32,7 @@ def ids(spark: SparkSession, table: Any) -> list[int]:
 
 
 def parquet_files(table: Any) -> set[str]:
-    """Return what Parquet files stand below *table*."""
+    """Return the Parquet files below *table*."""
     return {str(path) for path in Path(table.location().removeprefix("file://")).rglob("*.parquet")}
 
 

@@ -1,4 +1,4 @@
-"""Statements beside the manual's 17, and what the manual says beside its table: what they explain, hold and do."""
+"""Statements in addition to the manual's 17, and what the manual says outside of its table: what they do."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def watched(shop: Shop, command: str, locks: str, monkeypatch: pytest.MonkeyPatc
     Args:
         shop: Where.
         command: What.
-        locks: As the manual writes them, sorted by what they stand on; ``@`` is the database.
-        monkeypatch: Puts the other client beside the statement's work.
+        locks: As the manual writes them, sorted by their resources; ``@`` is the database.
+        monkeypatch: Has the other client work during the statement.
     """
     explained = shop.run(f"EXPLAIN LOCKS {command}")
     kinds = {"S": "SHARED_READ", "X": "EXCLUSIVE"}

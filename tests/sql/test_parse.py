@@ -1,4 +1,4 @@
-"""What is a statement, and what the others are told."""
+"""What is a statement, and what the errors of others say."""
 
 from __future__ import annotations
 
@@ -151,7 +151,9 @@ def test_what_a_statement_says() -> None:
         ("DROP LEASE *", "line 1, column 6", "FORCE LEASE"),
     ],
 )
-def test_a_malformed_statement_is_told_where_and_what_was_expected(text: str, position: str, expected: str) -> None:
+def test_the_error_of_a_malformed_statement_says_where_and_what_was_expected(
+    text: str, position: str, expected: str
+) -> None:
     with pytest.raises(StatementError, match="expected|query") as error:
         parse(text)
     assert error.value.details["position"] == position

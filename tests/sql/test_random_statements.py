@@ -1,4 +1,4 @@
-"""Random statements on random tables, beside a model in plain Python: what is stored is what was meant.
+"""Random statements on random tables, compared with a model in plain Python: what is stored is what was meant.
 
 The model shares no code with the statements. It holds numbers as fractions, and evaluates WHERE row by row with three
 truth values.

@@ -433,7 +433,7 @@ def test_the_latch_of_a_commit_that_has_not_landed_tells_of_the_commit(
 
 
 def test_the_id_of_another_lock_tells_nothing_of_a_commit(server: InProcess, shop: CoordinatedCatalog) -> None:
-    """Nobody is told that a commit has not landed, or can be repeated."""
+    """No page says that a commit has not landed, or can be repeated."""
     text = page(server, f"/ui/shop/request?id={latched(server, shop, '', 'rename')}").text
     assert "It does not tell whether a commit has landed" in text
     assert "No commit of it" not in text
@@ -523,7 +523,7 @@ def test_no_name_becomes_an_event() -> None:
 
 
 def test_pages_run_only_scripts_of_this_server(server: InProcess) -> None:
-    """The browser is told so, for every page and also for errors."""
+    """A header says so to the browser, for every page and also for errors."""
     for path in ("/ui/shop/", "/ui/shop/nothing", "/ui/shop/request?id=01234567"):
         policy = server.ask("GET", path).headers["content-security-policy"]
         for rule in ("default-src 'none'", "script-src 'self'", "frame-ancestors 'none'", "form-action 'self'"):

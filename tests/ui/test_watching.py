@@ -211,7 +211,7 @@ def test_too_many_visits_are_a_page_and_leave_room_for_a_form(
 def test_one_action_that_takes_long_runs_at_a_time(
     server: InProcess, held: LockEntry, shop: CoordinatedCatalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second one is told so and changes nothing; a lock is freed meanwhile, and later there is a turn again."""
+    """The second one gets a message and changes nothing; a lock is freed meanwhile, and later there is a turn again."""
     reaping, fields = page(server, "/ui/shop/reap").form() | {"confirm": "reap"}, freeing(server, held)
     slow = Gate(CoordinatedCatalog.reap)
     slow.patch(monkeypatch, "reap")

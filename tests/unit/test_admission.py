@@ -66,7 +66,7 @@ def test_who_gives_up_lets_those_behind_go_on() -> None:
 
 
 @pytest.mark.parametrize("seed", range(100))
-def test_whoever_comes_and_goes_all_run_in_the_order_of_each_table(seed: int) -> None:
+def test_all_run_in_the_order_of_each_table_whatever_comes_and_goes(seed: int) -> None:
     chance = random.Random(seed)
     threads = chance.choice([1, 2, 3, 8])
     admission, order = Admission(threads), dict[Place, int]()

@@ -125,7 +125,7 @@ def test_a_failure_is_proven_only_if_the_offer_could_be_taken_back() -> None:
     assert asked == ["AcquireLatch", "Retract", "Plan", "Release"]
 
 
-def test_the_release_is_told_the_verdict_on_what_was_swapped() -> None:
+def test_the_release_gets_the_verdict_on_what_was_swapped() -> None:
     told: list[Release] = []
 
     def answer(effect: Effect) -> Any:
@@ -198,7 +198,7 @@ def test_a_swap_that_nobody_can_confirm_is_unknown_and_keeps_its_files(error: Ex
     assert "Discard" not in asked
 
 
-def test_a_latch_that_somebody_keeps_is_waited_for_once_to_confirm_a_swap() -> None:
+def test_a_latch_that_another_writer_keeps_is_waited_for_once_to_confirm_a_swap() -> None:
     verdict, asked = run({Plan: [PLAN], Swap: [SwapResult.SWAPPED], Confirm: [LockTimeout("held")]})
     assert verdict.status is CommitStatus.UNKNOWN
     assert asked.count("Confirm") == 1
@@ -364,7 +364,7 @@ def test_every_effect_is_known_to_this_file() -> None:
 
 
 def test_a_latch_that_the_table_does_not_ask_for_is_given_back_and_the_right_one_taken() -> None:
-    """Before anything is written; whoever waits for the commit does not notice."""
+    """Before anything is written; those who wait for the commit do not notice."""
     wrong = WrongLatch(reason="the table is in phase both")
     verdict, asked = run({Plan: [wrong, PLAN], Swap: [SwapResult.SWAPPED]})
     assert verdict.status is CommitStatus.SUCCESS

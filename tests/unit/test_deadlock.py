@@ -43,7 +43,7 @@ def test_a_queue_is_no_cycle() -> None:
 
 
 def test_any_obstacle_may_close_the_circle() -> None:
-    """Not the nearest alone: all that stand before have to go."""
+    """Not the nearest alone: all that are before it have to go."""
     waits = [wait("a", 1, "x", "y", "b"), wait("b", 2, "z", "c"), wait("c", 3, "a", "y")]
     for own in ("r1", "r2", "r3"):
         cycle = find_cycle(own, waits)

@@ -48,7 +48,7 @@ def test_java_goes_on_locking_where_the_condition_is_ignored() -> None:
     }
 
 
-def test_whoever_holds_the_common_lock_tries_nothing_out() -> None:
+def test_a_holder_of_the_common_lock_tries_nothing_out() -> None:
     prepare_properties({}, {}, table="db.t", impl="hms", compares=lambda: pytest.fail("tried"))
 
 
@@ -85,7 +85,7 @@ GUARD = LockEntry(
         ({LOCK_IMPL: "zookeeper"}, True, GUARD, WriterRelation.KEPT_OUT, WriterRelation.KEPT_OUT),
     ],
 )
-def test_what_protects_a_table_follows_from_what_stands_in_it(
+def test_what_protects_a_table_follows_from_its_properties(
     properties: dict[str, str], honoured: bool, guard: LockEntry | None, lock_only: WriterRelation, java: WriterRelation
 ) -> None:
     found = Protection(

@@ -145,7 +145,7 @@ def test_a_program_that_is_silent_is_killed() -> None:
         assert writer.exit_code == -signal.SIGKILL
 
 
-def test_a_program_that_has_ended_is_told_of() -> None:
+def test_a_program_that_has_ended_is_reported() -> None:
     with PipeWriter([sys.executable, "-c", "import sys; sys.stdin.readline(); sys.exit(3)"], {}) as writer:
         with pytest.raises(WriterFailed, match="status 3"):
             writer.receive(PATIENCE)

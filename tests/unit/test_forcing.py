@@ -1,4 +1,4 @@
-"""What was released by force is told although the lock service fails halfway."""
+"""What was released by force is reported although the lock service fails halfway."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_an_error_that_comes_later_names_the_requests_that_were_freed_and_its_ca
 
 
 @pytest.mark.parametrize("how", ["unlock", "unlock each", "reap"])
-def test_what_one_side_has_freed_is_told_when_the_other_side_fails(how: str) -> None:
+def test_what_one_side_has_freed_is_reported_when_the_other_side_fails(how: str) -> None:
     def free(of: Sides) -> list[str]:
         if how == "unlock each":
             return [one.request_id for some in of.unlock_each(["a"]) for one in some]

@@ -69,7 +69,7 @@ def test_a_thread_that_ended_is_replaced(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_an_interrupted_stop_ends_the_thread_and_the_heartbeat_can_be_used_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Whoever closes a client presses Ctrl-C while a beat is under way."""
+    """A user who closes a client presses Ctrl-C while a beat is under way."""
     threads: list[threading.Thread] = []
     begun, goes_on = threading.Event(), threading.Event()
 

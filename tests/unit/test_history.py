@@ -75,7 +75,7 @@ ACKNOWLEDGED, REFUSED, UNKNOWN = Answer
         ([append("a", ACKNOWLEDGED)], "NoneTwice: b is there and nobody wrote it"),
     ],
 )
-def test_each_append_stands_as_it_was_answered(appends: list[Append], found: str | None) -> None:
+def test_each_append_is_there_as_it_was_answered(appends: list[Append], found: str | None) -> None:
     broken = check_appends(appends, body("a", "b"), MARK)
     assert len(broken) == (found is not None)
     assert "".join(broken).startswith(found or "")

@@ -29,7 +29,7 @@ resources = st.sampled_from([TABLE, Resource(("db", "u")), Resource(("db", "t", 
 contenders = st.lists(st.dictionaries(resources, st.sampled_from([S, X]), min_size=1), min_size=1, max_size=8)
 
 
-def test_only_shared_locks_stand_together() -> None:
+def test_only_shared_locks_are_held_together() -> None:
     """The matrix has one yes, and is complete and symmetric."""
     assert [(S, S)] == [pair for pair, together in COMPATIBLE.items() if together]
     assert set(itertools.product(LockMode, repeat=2)) == set(COMPATIBLE)
@@ -53,7 +53,7 @@ def test_the_nearest_blocker_is_the_last_conflict_before(queue: Contenders) -> N
 
 
 @given(contenders)
-def test_whoever_is_granted_together_may_stand_together(queue: Contenders) -> None:
+def test_what_is_granted_together_may_be_held_together(queue: Contenders) -> None:
     """At every point of a run in which holders leave in any order, no two holders conflict, and all get their turn."""
     places = dict(enumerate(queue, start=1))
     while places:
@@ -127,7 +127,7 @@ def test_a_name_that_is_no_text_is_refused_in_words() -> None:
             Resource((*TABLE.path, name))
 
 
-def test_a_request_of_thousands_is_told_in_a_line() -> None:
+def test_a_request_of_thousands_is_described_in_a_line() -> None:
     """Errors and logs carry it."""
     many = [(Resource((*TABLE.path, f"day={number:05d}")), X) for number in range(10_000)]
     wanted = LockRequest.of(LockScope.OPERATION, many, owner=this_owner(), request_id="r")

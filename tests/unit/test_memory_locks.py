@@ -62,7 +62,7 @@ def test_what_is_noted_of_a_lease_keeps_no_client_alive() -> None:
 
 
 def test_a_holder_that_is_freed_and_does_not_know_it_yet_ends_nobody() -> None:
-    """It settles after its place is gone, and before it is told that."""
+    """It settles after its place is gone, and before it learns that."""
     space = uuid.uuid4().hex
     with MemoryLockManager(space=space) as manager, MemoryLockManager(space=space) as other:
         holder = manager.acquire(latch(), deadline=soon())

@@ -1,4 +1,4 @@
-"""Whoever installs an extra can use what it is for: nothing asks for the packages of another one.
+"""A user who installs an extra can use what it is for: nothing asks for the packages of another one.
 
 A process of its own finds only the packages that ``pip install 'commit-coord[extra]'`` brings, whatever else is here.
 """

@@ -1,4 +1,4 @@
-"""Whose turn it is, by a clock that stands still until it is turned."""
+"""Whose turn it is, by a clock that does not move until it is turned."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_refused_writer_goes_first_when_it_comes_back() -> None:
     assert [Stage.RUNNING] == _stages(other)
 
 
-def test_a_refusal_is_told_when_nobody_runs_who_may_move_the_head() -> None:
+def test_a_refusal_is_sent_when_no_commit_runs_that_may_move_the_head() -> None:
     turns = _turns()
     first, second = turns.enter([T], A, 0), turns.enter([T], B, 0)
     turns.refuse(second, 0)
@@ -64,7 +64,7 @@ def test_a_refusal_is_told_when_nobody_runs_who_may_move_the_head() -> None:
     assert [Stage.ENDED] == _stages(second)
 
 
-def test_of_two_that_are_refused_the_second_is_told_when_the_first_has_landed() -> None:
+def test_of_two_refusals_the_second_is_sent_when_the_first_has_landed() -> None:
     turns = _turns()
     first, second = turns.enter([T], A, 0), turns.enter([T], B, 0)
     turns.refuse(second, 0)
@@ -132,7 +132,7 @@ def test_who_is_refused_in_its_turn_goes_to_the_end() -> None:
     assert [Stage.ENDED] == _stages(back)
 
 
-def test_who_would_not_be_known_again_is_told_at_once() -> None:
+def test_a_writer_that_would_not_be_recognized_is_refused_at_once() -> None:
     turns = _turns()
     running = turns.enter([T], A, 0)
     assert Stage.ENDED is _refused(turns, NOBODY).stage
@@ -187,7 +187,7 @@ def test_a_refused_commit_to_several_tables_goes_first_in_all_of_them() -> None:
     assert [Stage.RUNNING] * 2 == _stages(*others)
 
 
-def test_of_two_that_are_refused_in_the_same_tables_one_is_told_after_the_other() -> None:
+def test_of_two_refusals_in_the_same_tables_one_is_sent_after_the_other() -> None:
     turns = _turns()
     first, second = turns.enter([T, U], A, 0), turns.enter([U, T], B, 0)
     turns.refuse(second, 0)

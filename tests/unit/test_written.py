@@ -1,4 +1,4 @@
-"""What files were written for is told apart by what it says, also where many tables come and go."""
+"""What files were written for is distinguished by its content, also where many tables come and go."""
 
 from __future__ import annotations
 

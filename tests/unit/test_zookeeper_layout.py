@@ -100,7 +100,7 @@ def test_any_name_can_be_a_node_and_comes_back(name: str) -> None:
 
 
 def test_the_data_of_a_lock_is_what_hive_reads() -> None:
-    """Five fields; ':' stands in none of them; the last one is never empty, since Java's split would drop it."""
+    """Five fields; ':' is in none of them; the last one is never empty, since Java's split would drop it."""
     data = lock_data(asked((X, "db/t"), explicit=True), 1234).decode()
     assert data == "r1:1234:EXPLICIT:INSERT INTO t SELECT '':db1"
     nobody = Owner(user="", host="", pid=0, application="", statement="")
@@ -171,7 +171,7 @@ def test_whom_a_request_waits_for(mine: tuple[str, int], expected: int | None) -
     assert (before.sequence if before else None) == expected
 
 
-def test_hives_third_mode_stands_beside_readers_and_not_beside_x() -> None:
+def test_hives_third_mode_is_granted_with_readers_and_not_with_x() -> None:
     queue = lock_nodes([node("SEMI_SHARED", 0), node("SHARED", 1), node("EXCLUSIVE", 2)])
     blockers = [nearest_before(own, queue) for own in queue]
     assert [before and before.sequence for before in blockers] == [None, None, 1]

@@ -303,7 +303,7 @@ class Migration:
                 "nothing was changed: another process changed the phase of the table's move meanwhile",
                 table=table_name(table),
             )
-        self._catalog.capabilities()  # asked for under the locks, too: what it takes to find out holds up nobody here
+        self._catalog.capabilities()  # asked for under the locks, too; here it delays no writer
         self._tell(table, state, phase, "begun", self._why)
         try:
             self._catalog.coordinator.commit([attempt])

@@ -120,7 +120,7 @@ class LockCalls:
                             else:
                                 acquired = False  # It was silent for a lease: the next question gives it back.
                 except (LostReply, MetastoreServerFailed) as error:
-                    # The server also fails when somebody frees the request between the two steps of its lock call,
+                    # The server also fails when a client frees the request between the two steps of its lock call,
                     # and does not say so. We then request again, and wait at the end of the queue.
                     if isinstance(error, MetastoreServerFailed) and tries >= _FAILURES:
                         raise

@@ -150,7 +150,7 @@ class HmsLockManager(QueueLockManager[HmsQueue]):
 
         def made() -> Parts[HmsQueue]:
             def holder(request: LockRequest, blocker: Blocker) -> Holder:
-                # The thread whose turn it is may itself be waiting for somebody elsewhere.
+                # The thread whose turn it is may itself be waiting for a lock elsewhere.
                 return queue.holder(request, blocker)
 
             held, emitter = Held(threads, host), LockEventEmitter(events, clock)

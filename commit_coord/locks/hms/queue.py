@@ -304,7 +304,7 @@ class HmsQueue:
                 # The answer may have come long after the question: the server was started again meanwhile.
                 if request.explicit or self._clock.now() - ticket.last_confirmed_at < self.leases.lease_seconds:
                     raise RemovedByForce("the request was removed from the queue by force", locks=request) from None
-                # We were stalled for longer than a lease and somebody removed us: queue again, at the end.
+                # We were stalled for longer than a lease and another client removed us: queue again, at the end.
                 return self._queue_again(request, deadline)
             if self.leases.was_silent(ticket):
                 with translated(request):

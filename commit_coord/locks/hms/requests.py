@@ -33,7 +33,7 @@ class HmsTicket(Ticket):
     """When the lease began, on ``Clock.now``."""
     blocked_by: int | None = None
     stepped_back: bool = False
-    """Whether it was granted past somebody, and gave its place back."""
+    """Whether it was granted before an earlier request, and gave its place back."""
     turn: Turn
     """Set when this client releases what is in the way."""
 

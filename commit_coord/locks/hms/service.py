@@ -91,7 +91,7 @@ class HmsLeases(LeaseService[HmsTicket]):
         return not ticket.request.explicit and self._clock.now() - ticket.last_confirmed_at >= self.lease_seconds
 
     def keeps_lost(self, ticket: HmsTicket) -> bool:
-        """Nobody frees it before a waiter comes, and it is no use to anybody."""
+        """No client frees it before a waiter comes, and it is of no use."""
         return True
 
     def chores(self) -> float | None:

@@ -90,7 +90,7 @@ class MigratingLease(HandoverLease):
 
 
 class _Forward:
-    """Tells a lease of its parts, without keeping it: a lease that nobody refers to is given back."""
+    """Reports changes of the parts to a lease, without keeping it: a lease that no code refers to is given back."""
 
     def __init__(self, lease: MigratingLease) -> None:
         self._lease = weakref.ref(lease)

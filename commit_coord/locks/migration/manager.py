@@ -220,7 +220,7 @@ class MigratingLockManager(HandoverLockManager):
 
 @contextmanager
 def _released_on_error(lease: MigratingLease) -> Iterator[None]:
-    """Give *lease* back where its caller does not get it: an error that somebody keeps refers to it."""
+    """Give *lease* back where its caller does not get it: an error that a caller keeps refers to it."""
     try:
         yield
     except BaseException:

@@ -22,9 +22,9 @@ Side = HmsLockManager | ZooKeeperLockManager
 
 
 class _SideEvents(Events):
-    """The events of the two managers. A request is one, so what they tell of their parts of it is not passed on.
+    """The events of the two managers. A request is one, so the events of its parts are not passed on.
 
-    But for its end: of a lease that nobody refers to any more they alone hear.
+    Except for its end: only they learn that no code refers to a lease any more.
     """
 
     def __init__(self, outer: Events, emitter: LockEventEmitter) -> None:

@@ -193,7 +193,7 @@ class SqlQueue:
             raise self._gone(request)
         if request.explicit or self._clock.now() - ticket.last_confirmed_at < self._keeper.service.lease_seconds:
             raise RemovedByForce("the request was removed from the queue by force", locks=request)
-        # We were stalled for longer than a lease and somebody removed us: queue again, at the end.
+        # We were stalled for longer than a lease and another client removed us: queue again, at the end.
         del self.tickets[request.request_id]
         return self._enter(request, deadline)
 

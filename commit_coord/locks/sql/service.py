@@ -48,7 +48,7 @@ class SqlLeases(LeaseService[SqlTicket]):
         return [ticket for ticket in tickets if ticket.request.request_id in known]
 
     def chores(self) -> float | None:
-        """Remove what has expired and nobody waits for, of any client: it would be listed until somebody reaps."""
+        """Remove what has expired and nobody waits for, of any client: else it is listed until a client reaps."""
         if self._clock.now() - self._cleaned_at >= self.lease_seconds / 2:
             self._cleaned_at = self._clock.now()
             requests = self.requests

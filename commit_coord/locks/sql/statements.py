@@ -193,7 +193,7 @@ LOOK = f"""
     WHERE own.request_id = :request_id"""
 
 # Keep requests for another lease; those that are not returned are gone. What expired and was not removed yet is kept
-# too: until somebody deletes it, nobody else was granted.
+# too: until a client deletes it, no other request is granted.
 RENEW = """
     UPDATE commit_coord_requests SET expires_at = {now} + lease_ms
     WHERE request_id IN (

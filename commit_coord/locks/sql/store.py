@@ -28,7 +28,7 @@ FetchedRows = list[tuple[Any, ...]]
 
 
 class DuplicateRequest(Exception):
-    """A request of this id has entered before: ours with a lost reply, or somebody else's."""
+    """A request of this id has entered before: ours with a lost reply, or that of another client."""
 
 
 class Connection(ABC):
@@ -151,5 +151,5 @@ def id_list(request_ids: Sequence[str]) -> str:
 
 
 def shown(url: URL) -> str:
-    """Return *url* as anybody may read it."""
+    """Return *url* without secrets."""
     return without_passwords(url.render_as_string(hide_password=True))

@@ -162,7 +162,7 @@ def run(
 
 
 def _new_table(place: Place, rig: Rig) -> None:
-    if rig.metastore is not None:  # what the last cell left must not stand in the way of this one
+    if rig.metastore is not None:  # what the last cell left must not block this one
         with client_of({"uri": rig.metastore.uri}, timeout_ms=120_000) as client:
             for lock in client.show_locks(*TABLE):
                 client.unlock(lock.lock_id)
@@ -178,7 +178,7 @@ def _new_table(place: Place, rig: Rig) -> None:
 
 
 def _leaked(catalog: Catalog, rig: Rig) -> list[str]:
-    """Return the locks that stand a lease after one more writer has had its turn; it has within one lease and 5 s."""
+    """Return the locks that exist a lease after one more writer has had its turn; it has within one lease and 5 s."""
     left: list[str] = []
     if isinstance(catalog, CoordinatedCatalog):
         try:
@@ -187,10 +187,10 @@ def _leaked(catalog: Catalog, rig: Rig) -> list[str]:
                 pass
         except Exception as error:  # noqa: BLE001 - whatever it is, the next writer was not served
             left.append(f"the next writer waited in vain: {error}")
-        # What was sent before its sender ended may come now: a release, or a request, which stands for a lease.
+        # What was sent before its sender ended may come now: a release, or a request, which stays for a lease.
         holds_within(lambda: not _standing(catalog, rig), LEASE_S + 1)
     else:
-        time.sleep(LEASE_S if rig.metastore is not None else 0)  # what stands for longer than a lease has leaked
+        time.sleep(LEASE_S if rig.metastore is not None else 0)  # what stays for longer than a lease has leaked
     return [*left, *_standing(catalog, rig)]
 
 

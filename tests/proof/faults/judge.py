@@ -71,7 +71,7 @@ class Findings:
         doubled: In it more than once.
         refused_present: Refused for certain, and in it.
         foreign: In it, and nobody tried it.
-        leaked: Locks that stand after everybody ended and a lease went by.
+        leaked: Locks that exist after everybody ended and a lease went by.
         missing: Files that a snapshot names and that are not there.
         wrong_rows: Marks whose rows are not those that the history says, in number or in what they hold.
         broken: All that in words.

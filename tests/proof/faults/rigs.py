@@ -149,7 +149,7 @@ class Rig:
             if not server.healthy():
                 try:
                     server.await_ready()
-                except Exception:  # noqa: BLE001 - it stands, and a stop and a start may help
+                except Exception:  # noqa: BLE001 - it hangs, and a stop and a start may help
                     server.restart()
 
     def proxies(self, seed: int) -> dict[int, Proxy]:

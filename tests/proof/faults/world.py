@@ -49,7 +49,7 @@ class World:
 
     @staticmethod
     def drop(port: int, *, to_server: bool, to_client: bool) -> None:
-        """Drop packets to or from *port*: whoever sends hears nothing."""
+        """Drop packets to or from *port*: a sender gets no answer."""
         for chosen, direction in ((to_server, "--dport"), (to_client, "--sport")):
             if chosen:
                 _run("iptables", "-A", "INPUT", "-i", "lo", "-p", "tcp", direction, str(port), "-j", "DROP")

@@ -1,4 +1,4 @@
-"""Errors that come from a bug, of the product or of what stands in for a part of it. Each of them breaks a run.
+"""Errors that come from a bug, of the product or of what replaces a part of it. Each of them breaks a run.
 
 Without this, a bug may hide what the runs are for:
 

@@ -247,7 +247,7 @@ class Signal:
         return self._is_set
 
     def set(self) -> None:
-        """Give it, and wake whoever waits."""
+        """Give it, and wake those who wait."""
         self._is_set = True
         world, waiters = self._process.world, self._waiters
         self._waiters = []

@@ -5,7 +5,7 @@ its pool of connections.
 
 What the lock table copies
     2.3.10, of which and of a real one ``tests/hive/test_simulated.py`` asks the same. Ids that grow; locks of many
-    components, all granted or none; who stands in whose way, by mode and by place, between databases, tables and
+    components, all granted or none; which request blocks which, by mode and by place, between databases, tables and
     partitions; that any client may release any lock, and a second release is silent; that a question for a lock that is
     gone fails; which calls extend a lock. Locks are in a database, so they survive a restart. The server frees
     nothing, unless it is told to: then what was not extended for ``hive.txn.timeout``, when its reaper comes by.
@@ -61,7 +61,7 @@ _KEEPS_OUT = {
     LockType.SHARED_WRITE: {LockType.SHARED_WRITE, LockType.EXCLUSIVE},
     LockType.EXCLUSIVE: {LockType.SHARED_READ, LockType.SHARED_WRITE, LockType.EXCLUSIVE},
 }
-"""What is wanted, and what keeps it out. As 2.3 and 3.1; Hive 4 lets SHARED_WRITE stand beside itself."""
+"""What is wanted, and what keeps it out. As 2.3 and 3.1; Hive 4 allows several SHARED_WRITE."""
 
 
 @dataclass(slots=True, eq=False)
@@ -209,7 +209,7 @@ class SimulatedMetastore:
             self._reap_again(plan.timeout)
 
     def ours(self) -> list[Row]:
-        """Return the locks that stand and are not of other programs."""
+        """Return the locks that are there and not of other programs."""
         return [row for row in self.table.rows.values() if hms_names.Agent.parse(row.asked.agentInfo)]
 
     def _reap_again(self, timeout: float) -> None:

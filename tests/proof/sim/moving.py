@@ -96,7 +96,7 @@ class SimulatedGuards:
         self._kept: list[tuple[SimulatedHms, Lease]] = []
 
     def place(self, table: Identifier, *, deadline: float) -> None:
-        """Return when a guard stands."""
+        """Return when there is a guard."""
         now = self._clock.now()
         if self._word is not None and now - self._word < self._trusted:
             return

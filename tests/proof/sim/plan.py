@@ -467,9 +467,10 @@ _LATE = 0.4
 class Moves(Sequence[Plan]):
     """Every run of two writers of ours, one that only locks, and a change of the phase, in which so many are struck.
 
-    Whoever is stopped lets all the others go as far as they come without it: so each order of the messages is there in
-    which the turn is taken from a process so often, and each death. Our first writer believes in another phase than the
-    table's, or comes late and knows nothing. Last come those in which two operators pull in opposite directions.
+    A client that is stopped lets all the others go as far as they come without it: so each order of the messages is
+    there in which the turn is taken from a process so often, and each death. Our first writer believes in another phase
+    than the table's, or comes late and knows nothing. Last come those in which two operators pull in opposite
+    directions.
 
     Args:
         strikes: How many different processes are struck in one run.

@@ -99,7 +99,7 @@ MARK = "sim-mark"
 _SAW = "sim-saw"
 _REGISTER = "sim-register"
 _END = 10_000.0
-"""Seconds after which whoever is not done hangs."""
+"""Seconds after which a process that is not done hangs."""
 _LEASE = LockSettings(heartbeat_interval_ms=5_000)
 """With the longest heartbeat that may be set, so leases become as old as they may."""
 _MANIFEST = b"Obj\x01" + 2 * b"16 bytes of sync"
@@ -295,7 +295,7 @@ class Run:
         self.done.add(writer.name)
 
     def _bury(self, process: Process) -> None:
-        """Start a process again that died, as whoever runs such jobs does."""
+        """Start a process again that died, as a scheduler of such jobs does."""
         self._lives[process.name] -= 1
         if self._lives[process.name]:
             later = 1.0 + 20 * self.world.random.random()
@@ -865,7 +865,7 @@ class Run:
 
 
 def _check_overwrites(body: Body) -> list[str]:
-    """What was planned on a snapshot stands right behind it."""
+    """What was planned on a snapshot comes right after it."""
     return [
         f"Unbroken: {snapshot['summary'][MARK]} was planned on {snapshot['summary'][_SAW]}"
         for snapshot in body["snapshots"]

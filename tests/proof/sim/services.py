@@ -55,7 +55,7 @@ class Files:
 
 
 class SimulatedFileIO(FileIO):
-    """One process's client of the file store; without a process, whoever looks at it when all is over."""
+    """One process's client of the file store; without a process, that of the judge when all is over."""
 
     def __init__(self, process: Process | None, files: Files) -> None:
         super().__init__()

@@ -363,7 +363,7 @@ class Asker:
                 self._next_offsets()
         return True
 
-    # What a stream commits is there once, whoever of its instances has done it.
+    # What a stream commits is there once, whichever of its instances has done it.
 
     def _until_it_is_there(self, mark: str, summary: Callable[[TableMetadata], dict[str, str] | None]) -> bool:
         self._run.appends.setdefault(mark, Append(mark=mark, answer=Answer.UNKNOWN))

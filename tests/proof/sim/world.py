@@ -77,7 +77,7 @@ class Fault:
         process: Which one.
         step: Counted from 1.
         blow: What befalls it.
-        seconds: How long it stands still, how far its wall clock is set, or when after the message a Ctrl-C comes.
+        seconds: How long it is paused, how far its wall clock is set, or when after the message a Ctrl-C comes.
     """
 
     process: str
@@ -292,7 +292,7 @@ class Service:
                 process.note(f"sends to {self.name}: it will come twice, again in {again:.1f} s")
 
                 def arrive_twice() -> None:
-                    if not self.away:  # whoever can't connect has sent nothing
+                    if not self.away:  # a client that can't connect has sent nothing
                         world.at(world.now + again, lambda: arrive(False))
                     arrive(True)
 

@@ -1,4 +1,4 @@
-"""A simulated ZooKeeper, and what stands in for kazoo's client of it; all that is above that is the real code.
+"""A simulated ZooKeeper, and what replaces kazoo's client of it; all that is above that is the real code.
 
 What is copied is what ZooKeeper documents, and ``tests/sim/test_zookeeper.py`` holds the tree to a real server:
 
@@ -69,7 +69,7 @@ class Znode:
 
     @property
     def stat(self) -> ZnodeStat:
-        """What a client is told."""
+        """What a client is notified of."""
         return ZnodeStat(
             czxid=self.czxid,
             mzxid=self.mzxid,
@@ -410,7 +410,7 @@ class _Connection:
         """The client sends."""
         service, world = self._ensemble.service, self._ensemble.service.world
         main = self.client.process.main
-        # Whoever was interrupted and is done sends nothing but pings, to the end of the run.
+        # A client that was interrupted and is done sends nothing but pings, to the end of the run.
         dice, weather = world.random.random, CALM if main is not None and main.ended else service.weather
         travel, draw = 0.0005 + 0.005 * dice() ** 2, dice()
         found_cut = world.now + 10.0 * dice() ** 2
