@@ -17,7 +17,18 @@ from commit_coord.locks.base import DenyPolicy
 from commit_coord.locks.handover import HandoverLockManager
 from commit_coord.model import LockMode, LockRequest, Resource
 from commit_coord.protocol.hierarchy import Operation, operation_locks
-from commit_coord.testing.contract import Contender, S, Service, X, clashing, request, soon, standing, until
+from commit_coord.testing.contract import (
+    Contender,
+    S,
+    Service,
+    X,
+    clashing,
+    excludes_nothing,
+    request,
+    soon,
+    standing,
+    until,
+)
 from tests import limits
 from tests.contract.conftest import CARRYING, NOT_CARRYING
 

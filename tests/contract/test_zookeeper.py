@@ -12,7 +12,7 @@ import subprocess
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -40,9 +40,11 @@ from commit_coord.locks.zookeeper.client import Session
 from commit_coord.locks.zookeeper.connection import Connection
 from commit_coord.locks.zookeeper.entering import Entering
 from commit_coord.locks.zookeeper.journal import SPAN_MS, Journal
+from commit_coord.locks.zookeeper.layout import RequestData
 from commit_coord.locks.zookeeper.manager import ZooKeeperLockManager
 from commit_coord.locks.zookeeper.nodes import Create, Delete, MultiRefused
 from commit_coord.locks.zookeeper.opening import Opening
+from commit_coord.locks.zookeeper.view import View
 from commit_coord.model import (
     JournalEntry,
     LeaseState,
@@ -67,6 +69,7 @@ from commit_coord.testing.contract import (
     request,
     soon,
     standing,
+    throughout,
     until,
 )
 from tests.contract.proxy import MULTI, Proxy
@@ -397,8 +400,24 @@ def alone() -> Iterator[ZooKeeperEnsemble]:
         yield zookeeper
 
 
+@pytest.fixture
+def identified(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Whoever waits and has looked up whom it waits for: the last that it asks for, until something changes."""
+    identified: list[str] = []
+    requests = View.requests
+
+    def requested(view: View, request_ids: Iterable[str]) -> dict[str, RequestData | None]:
+        found = requests(view, request_ids)
+        if threading.current_thread() is not threading.main_thread():  # that one lists
+            identified.append(threading.current_thread().name)
+        return found
+
+    monkeypatch.setattr(View, "requests", requested)
+    return identified
+
+
 @pytest.mark.zookeeper
-def test_round_trips(alone: ZooKeeperEnsemble) -> None:
+def test_round_trips(alone: ZooKeeperEnsemble, identified: list[str]) -> None:
     """A latch costs four requests in two round trips: enter, list and look, then delete. Waiting costs none."""
     times = {"lease_ms": 100_000, "heartbeat_interval_ms": 30_000}
     with in_zookeeper(alone.connect_string) as service:
@@ -423,8 +442,7 @@ def test_round_trips(alone: ZooKeeperEnsemble) -> None:
 
         held = manager.acquire(latch(), deadline=soon())
         waiters = [Contender(other, latch()).queued() for _ in range(3)]
-        until(lambda: all(w.request.request_id in standing(other) for w in waiters))
-        time.sleep(0.5)  # until each of them has looked up whom it waits for
+        until(lambda: len(set(identified)) == len(waiters), "each knows whom it waits for")
         before = received(alone)
         time.sleep(1.5)  # the subject: nothing is asked for while time goes by
         assert received(alone) - before - 1 == 0
@@ -438,7 +456,7 @@ def test_round_trips(alone: ZooKeeperEnsemble) -> None:
 
 
 @pytest.mark.zookeeper
-def test_what_carrying_costs(alone: ZooKeeperEnsemble) -> None:
+def test_what_carrying_costs(alone: ZooKeeperEnsemble, identified: list[str]) -> None:
     """Three requests for each that is carried, two of the holder's; and for all together a listing, a mark, an end."""
     times = {"lease_ms": 100_000, "heartbeat_interval_ms": 30_000}
     with in_zookeeper(alone.connect_string) as service:
@@ -447,8 +465,9 @@ def test_what_carrying_costs(alone: ZooKeeperEnsemble) -> None:
         def carry(*texts: str) -> tuple[int, int]:
             """Return what the holder asks for until it has them, and all until they are answered."""
             held = holder.acquire(latch(), deadline=soon())
+            identified.clear()
             members = in_line(other, *texts)
-            time.sleep(0.5)  # until each of them watches
+            until(lambda: len(set(identified)) == len(members), "each watches, and knows whom it waits for")
             before = received(alone)
             offered = held.take(10)
             taken = received(alone)
@@ -519,7 +538,7 @@ def test_a_lease_is_lost_by_our_own_clock_before_anybody_else_can_have_it(servic
         lease = manager.acquire(latch(), deadline=soon())
         proxy.cut()
         with elsewhere(near.acquire, latch(), deadline=soon()) as next_lease:
-            assert LeaseState.LOST is lease._state or LeaseState.LOST is lease.state
+            assert LeaseState.LOST is lease.state
             assert any(isinstance(event, LockLeaseLost) for event in far.seen)
             proxy.mend()
             until(lambda: not manager.locks() or True, "a connection")
@@ -805,8 +824,8 @@ def test_an_interrupt_while_a_client_closes_ends_its_session(service: Service, m
         closing.close()
     near.acquire(latch(), deadline=soon()).release()
     monkeypatch.undo()
-    time.sleep(1.5)  # the subject: nothing begins by itself while time goes by
-    assert closing.session.connection.opening is None  # nor does what kazoo says of its end begin another one
+    # Nor does what kazoo says of its end begin another one.
+    throughout(1.5, lambda: closing.session.connection.opening is None, "no session")
 
 
 def test_a_late_release_does_not_touch_a_node_of_the_same_name(service: Service, raw: Any) -> None:

@@ -58,7 +58,7 @@ class Cell:
 
     def wait(self, seconds: float) -> None:
         """Let it last: how long is a part of each fault."""
-        time.sleep(seconds)
+        time.sleep(seconds)  # the subject: how long a fault lasts
 
     def obeyed(self, slot: int, order: Order) -> bool:
         """Give *slot* an order; return whether it was carried out in time."""
