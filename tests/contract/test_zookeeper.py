@@ -310,7 +310,7 @@ def test_a_waiter_does_not_stand_in_hives_way(service: Service, raw: Any, monkey
     # On a slow machine it stood in B again by then, in front of Hive. It gives that place back, and enters behind Hive.
     until(lambda: waiter.request.request_id not in standing(manager), "a free way")
     raw.delete(first)
-    assert not waiter.granted.wait(0.1)
+    assert not waiter.granted.wait(0.1)  # the subject: it is not granted as time goes by
     raw.delete(second)
     waiter.release()
 
