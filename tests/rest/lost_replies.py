@@ -46,6 +46,7 @@ from commit_coord.testing.history import (
 )
 from tests.limits import PATIENCE
 from tests.rest.kit import SCHEMA, Server, ids, library, path_of
+from tests.sent import body_of
 
 T = TypeVar("T")
 
@@ -64,10 +65,7 @@ def appended(table: Table, mark: str) -> dict[str, Any]:
     """Return a commit that appends a row with *mark*, as PyIceberg sends it; its files are written, it is not sent."""
     tx = table.transaction()
     tx.append(ids(1), snapshot_properties={MARK: mark})
-    return {
-        "requirements": [each.model_dump(mode="json", exclude_none=True) for each in tx._requirements],
-        "updates": [each.model_dump(mode="json", exclude_none=True) for each in tx._updates],
-    }
+    return body_of(tx)
 
 
 class Servers:
