@@ -130,7 +130,7 @@ def write(
                         rows[key] = value
             if gives_up and told.end == "unknown":
                 return
-            time.sleep(rest_s or 0.0)  # a writer that is slow: see above
+            time.sleep(rest_s or 0.0)  # the subject: a writer that is slow, see above
 
 
 def _note(log: SyncedLog, told: Told) -> None:

@@ -19,10 +19,11 @@ from commit_coord.testing import contract
 PATIENCE = contract.PATIENCE
 """Seconds of every single wait."""
 
-_LEAST = 3
+LEAST = 3
 """So many times the limit that is written down, on an idle machine too: what else slows it shows in no load."""
 
-_strikes: list[str] = []
+STRIKES: list[str] = []
+"""The tests whose limit has struck."""
 
 
 def some(first: Sequence[int], more: Sequence[int]) -> list[object]:
@@ -32,7 +33,7 @@ def some(first: Sequence[int], more: Sequence[int]) -> list[object]:
 
 def strikes() -> int:
     """Return how often a limit has struck in this process. Whatever spoke with another process then is in doubt."""
-    return len(_strikes)
+    return len(STRIKES)
 
 
 def allowed_s(limit_s: float, load: float, processors: int) -> float:
@@ -43,7 +44,7 @@ def allowed_s(limit_s: float, load: float, processors: int) -> float:
         load: How many processes want a processor, this one included.
         processors: How many there are.
     """
-    return limit_s * max(_LEAST, 2 * load / processors)
+    return limit_s * max(LEAST, 2 * load / processors)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -58,7 +59,7 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool | None:
         if left > 0:
             signal.setitimer(signal.ITIMER_REAL, left)
             return
-        _strikes.append(item.nodeid)
+        STRIKES.append(item.nodeid)
         pytest_timeout.timeout_sigalrm(item, settings)
 
     def cancel() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -40,6 +41,14 @@ say("up")
 def until(condition: Callable[[], Any], what: str, *, seconds: float = PATIENCE) -> None:
     """Return as soon as *condition* holds."""
     assert holds_within(condition, seconds, every_s=0.01), f"{what} did not come true"
+
+
+async def until_async(condition: Callable[[], Any], what: str) -> None:
+    """Return as soon as *condition* holds; the event loop goes on meanwhile."""
+    give_up = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < give_up, f"{what} did not come true"
+        await asyncio.sleep(0.01)
 
 
 class Process:

@@ -136,7 +136,7 @@ def test_a_thousand_requests_wait_for_one_latch(
     uri = {"lease": f"sqlite:///{tmp_path}/locks.db"}.get(manager, "")
     if manager == "zookeeper":
         uri = request.getfixturevalue("zookeeper").connect_string
-    with Service(manager, uri) as service:
+    with Service(manager, uri, opens_sessions=manager == "zookeeper") as service:
         clients = [service.open(lease_ms=120_000, heartbeat_interval_ms=20_000) for _ in range(4)]
         threads = threading.active_count()
         held = clients[0].acquire(latch(), deadline=soon())

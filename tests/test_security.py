@@ -67,7 +67,7 @@ def service(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Service]
         name, uri = "lease", request.getfixturevalue("postgres").url
     if name == "zookeeper":
         uri = request.getfixturevalue("zookeeper").connect_string
-    with Service(name, uri) as service:
+    with Service(name, uri, opens_sessions=name == "zookeeper") as service:
         yield service
 
 

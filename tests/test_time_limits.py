@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import signal
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +21,11 @@ _LIMITS = {"timeout", "timeout_s"}
 _SHORT = 2.0
 """Seconds: a pause, or what must not come; not a limit."""
 
+_POLLS = {("commit_coord/testing/fleet/waiting.py", "holds_within"), ("tests/processes.py", "until_async")}
+"""The files and functions that wait for what sends no event; whatever waits for it calls them."""
+
+_SUBJECT = re.compile(r"# the subject: \S")
+"""On the line of a sleep: that time goes by is what is tested, or what a program does that is slow or keeps a pace."""
 
 _CLIENTS = {"MetastoreAccess", "client_of"}
 """What talks to a metastore: a client leaves a server that is slower than its limit for the next one."""
@@ -107,6 +113,103 @@ def _impatient(path: Path) -> list[str]:
     return found
 
 
+def _is_brief(node: ast.expr) -> bool:
+    """Return whether *node* is some seconds, or a random part: neither none nor as many as a limit has."""
+    match node:
+        case ast.Constant(value=int() | float() as value):
+            return 0 < value < limits.PATIENCE
+        case ast.BinOp(op=ast.Mult() | ast.Div()):
+            return True
+        case _:
+            return False
+
+
+def _is_pause(node: ast.AST) -> bool:
+    """Return whether *node* lets time go by: a sleep, or a wait of some seconds for what is not to come meanwhile."""
+    match node:
+        case ast.Call(func=ast.Attribute(attr="sleep", value=ast.Name("asyncio")), args=[ast.Constant(value=0)]):
+            return False  # it only lets others go on
+        case ast.Call(func=ast.Attribute(attr="sleep", value=ast.Name(id="clock") | ast.Attribute(attr="clock"))):
+            return False  # of a process in the simulator
+        case ast.Call(func=ast.Attribute(attr="sleep") | ast.Name(id="sleep")):
+            return True
+        case ast.ImportFrom(names=names):
+            return any(name.name == "sleep" for name in names)
+        case (
+            ast.Expr(value=ast.Call(func=ast.Attribute(attr="wait" | "join"), args=[seconds]))
+            | ast.Assert(
+                test=ast.UnaryOp(op=ast.Not(), operand=ast.Call(func=ast.Attribute(attr="wait"), args=[seconds]))
+            )
+        ):
+            return _is_brief(seconds)
+        case _:
+            return False
+
+
+def _sleeps(name: str, text: str) -> list[str]:
+    """Return where the file *name* sleeps, but for the shared helpers, and for what is marked as the subject."""
+    lines, tree, found = text.splitlines(), ast.parse(text), set[int]()
+    polls = [one for one in ast.walk(tree) if (name, getattr(one, "name", "")) in _POLLS]
+    passed = {id(inside) for poll in polls for inside in ast.walk(poll)}
+    passed |= {id(one.value) for one in ast.walk(tree) if isinstance(one, ast.Expr)} - {
+        id(one) for one in ast.walk(tree) if isinstance(one, ast.Call)
+    }  # docstrings
+    for node in ast.walk(tree):
+        if id(node) in passed:
+            continue
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):  # a program, perhaps
+            numbers = range(node.lineno, (node.end_lineno or node.lineno) + 1)
+            found |= {number for number in numbers if re.search(r"\bsleep\(", lines[number - 1])}
+        elif isinstance(node, ast.expr | ast.stmt) and _is_pause(node):
+            found.add(node.lineno)
+    return [f"{name}:{number}" for number in sorted(found) if not _SUBJECT.search(lines[number - 1])]
+
+
+def test_no_test_sleeps_but_where_the_time_that_goes_by_is_the_subject() -> None:
+    """It turns a clock, or it waits for the thing itself; so do the programs and the kit that it uses."""
+    folders = ("tests", "integration", "commit_coord/testing")
+    files = sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py") if path != Path(__file__))
+    assert [] == [place for path in files for place in _sleeps(str(path.relative_to(ROOT)), path.read_text())]
+
+
+@pytest.mark.parametrize(
+    "line, is_found",
+    [
+        ("time.sleep(0.5)", True),
+        ("sleep(s)", True),
+        ("from time import sleep", True),
+        ("from asyncio import sleep as pause", True),
+        ("SYSTEM_CLOCK.sleep(1)", True),
+        ("super().sleep(1)", True),
+        ("asyncio.sleep(0.01)", True),
+        ("asyncio.sleep(0)", False),
+        ("process.clock.sleep(3.0)", False),
+        ("program = 'import time; time.sleep(1)'", True),
+        ("'A docstring: time.sleep(1).'", False),
+        ("threading.Event().wait(0.3)", True),
+        ("threading.Event().wait(600)", False),
+        ("stop.wait(dice.random() * 2)", True),
+        ("thread.join(0.01)", True),
+        ("thread.join(PATIENCE)", False),
+        ("assert not granted.wait(0.1)", True),
+        ("assert granted.wait(0.1)", False),
+        ("while not over.wait(0.1): look()", False),
+        ("time.sleep(0.5)  # until it is there", True),
+        ("time.sleep(0.5)  # the subject:", True),
+        ("time.sleep(0.5)  # the subject: a server that is slow", False),
+    ],
+)
+def test_a_sleep_is_found_if_it_is_not_marked(line: str, is_found: bool) -> None:
+    assert ["tests/planted.py:2"] * is_found == _sleeps("tests/planted.py", f'"""Of a test."""\n{line}\n')
+
+
+def test_the_shared_helpers_alone_may_poll() -> None:
+    helper, place = "def {}():\n    time.sleep(every_s)\n", "commit_coord/testing/fleet/waiting.py"
+    assert [] == _sleeps(place, helper.format("holds_within"))
+    assert [f"{place}:2"] == _sleeps(place, helper.format("another"))
+    assert ["tests/another.py:2"] == _sleeps("tests/another.py", helper.format("holds_within"))
+
+
 def test_no_wait_for_another_thread_or_process_has_a_narrow_limit_of_its_own() -> None:
     files = [*ROOT.glob("tests/**/*.py"), ROOT / "commit_coord/testing/contract.py"]
     assert [] == [place for path in sorted(files) for place in _narrow(path)]
@@ -135,7 +238,7 @@ def test_a_limit_that_has_passed_strikes_only_when_the_load_does_not_explain_it(
     struck: list[Any] = []
     load = [1000.0]
     monkeypatch.setattr(pytest_timeout, "timeout_sigalrm", lambda *arguments: struck.append(arguments))
-    monkeypatch.setattr(limits, "_strikes", [])
+    monkeypatch.setattr(limits, "STRIKES", [])
     monkeypatch.setattr(os, "getloadavg", lambda: (load[0], 0.0, 0.0))
     item: Any = SimpleNamespace(nodeid="a test")
     own = request.node.cancel_timeout
@@ -146,7 +249,7 @@ def test_a_limit_that_has_passed_strikes_only_when_the_load_does_not_explain_it(
         assert (0, []) == (limits.strikes(), struck)
         assert signal.getitimer(signal.ITIMER_REAL)[0] > 60
         load[0] = -1000.0
-        monkeypatch.setattr(limits, "_LEAST", 0)
+        monkeypatch.setattr(limits, "LEAST", 0)
         signal.raise_signal(signal.SIGALRM)
         assert (1, 1) == (limits.strikes(), len(struck))
     finally:

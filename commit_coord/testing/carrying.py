@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -35,6 +34,7 @@ from commit_coord.testing.contract import (
     standing,
     until,
 )
+from commit_coord.testing.fleet import holds_within
 
 
 def offering(text: str, table: Resource = TABLE) -> LockRequest:
@@ -384,10 +384,7 @@ class CarryingContract(_TwoClients):
 
         def work(client: HandoverLockManager) -> None:
             lease = client.acquire(latch(), deadline=soon())
-            give_up = time.monotonic() + PATIENCE
-            while not (taken := lease.take(10)) and time.monotonic() < give_up:
-                time.sleep(0.002)
-            os._exit(0 if taken else 1)
+            os._exit(0 if holds_within(lambda: lease.take(10), PATIENCE, every_s=0.002) else 1)
 
         child = service.fork(work)
         until(lambda: standing(manager), "a holder")

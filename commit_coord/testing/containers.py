@@ -7,7 +7,6 @@ both. Ports are published on loopback alone, and stay the same when a container 
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
@@ -26,6 +25,7 @@ from commit_coord.local import ServerFailed, hms
 from commit_coord.local.server import LOOPBACK, Server, free_ports
 from commit_coord.local.zookeeper import Ensemble, ZooKeeper
 from commit_coord.process import is_dead, this_owner
+from commit_coord.testing.fleet import holds_within
 
 # In a checkout mypy takes the folder docker/ for the package.
 docker: Any = import_module("docker")
@@ -143,12 +143,10 @@ class ContainerServer(Server):
         Raises:
             ServerFailed: It ended, or did not answer in time.
         """
-        until = time.monotonic() + _START_TIMEOUT_S
-        while not self.healthy():
-            if not self.running or time.monotonic() > until:
-                log = self._container.logs(tail=25).decode(errors="replace")
-                raise ServerFailed(f"{self.name} did not come up", log)
-            time.sleep(_POLL_S)
+        holds_within(lambda: self.healthy() or not self.running, _START_TIMEOUT_S, every_s=_POLL_S)
+        if not self.healthy():
+            log = self._container.logs(tail=25).decode(errors="replace")
+            raise ServerFailed(f"{self.name} did not come up", log)
 
     def stop(self) -> None:
         """Stop it as its operator would and keep its data."""

@@ -66,6 +66,7 @@ from commit_coord.model import (
 )
 from commit_coord.process import process_name, this_owner
 from commit_coord.protocol.modes import compatible
+from commit_coord.testing.fleet import holds_within
 
 S, X = LockMode.SHARED, LockMode.EXCLUSIVE
 OPERATION, COMMIT = LockScope.OPERATION, LockScope.COMMIT
@@ -128,7 +129,7 @@ class ContractClock(SystemClock):
         """Block this thread."""
         assert not self.stands_still, f"slept for {seconds} s"
         self.slept.append(seconds)
-        super().sleep(seconds)
+        super().sleep(seconds)  # the subject: a client that sleeps, on the machine's clock
 
 
 class Service:
@@ -138,14 +139,26 @@ class Service:
         name: The manager's name in the registry.
         uri: Where the service is.
         space: Separates this test from others at the same service.
+        opens_sessions: Whether a new client needs a session first, for longer than a test gives it for its first lock.
         ends_sessions: Whether the service itself removes what its clients extend no more, so that nothing is left to
             reap.
+        has_spaces: Whether the service keeps spaces apart. Else each test begins by freeing what an earlier one left.
         options: Arguments that this manager takes beyond those of all.
     """
 
-    def __init__(self, name: str, uri: str, space: str = "", *, ends_sessions: bool = False, **options: Any) -> None:
+    def __init__(
+        self,
+        name: str,
+        uri: str,
+        space: str = "",
+        *,
+        opens_sessions: bool = False,
+        ends_sessions: bool = False,
+        has_spaces: bool = True,
+        **options: Any,
+    ) -> None:
         self.name, self.uri, self.space, self.options = name, uri, space or uuid.uuid4().hex, options
-        self.ends_sessions = ends_sessions
+        self.opens_sessions, self.ends_sessions, self.has_spaces = opens_sessions, ends_sessions, has_spaces
         self.clock = ContractClock()
         self.seen: list[Event] = []
         self._events = Events()
@@ -164,7 +177,7 @@ class Service:
             options=self.options,
         )
         self._clients.append(manager)
-        if self.name == "zookeeper":
+        if self.opens_sessions:
             # The deadlines of the tests do not include the time that a new session takes.
             until(lambda: answers(manager), "a session")
         return manager
@@ -190,9 +203,9 @@ class Service:
     def __enter__(self) -> Self:
         """Return the service itself, with no lock left of another test.
 
-        A lock call whose client has died is carried out nevertheless, and a metastore knows no spaces.
+        A lock call whose client has died is carried out nevertheless, and a metastore, for example, knows no spaces.
         """
-        if self.name in ("hms", "hms-to-zookeeper"):
+        if not self.has_spaces:
             self._free(self.open())
         return self
 
@@ -244,10 +257,19 @@ def soon(seconds: float = PATIENCE) -> float:
 
 def until(condition: Callable[[], Any], what: str = "the condition") -> None:
     """Return as soon as *condition* holds."""
-    give_up = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < give_up, f"{what} did not come true"
-        time.sleep(0.002)
+    assert holds_within(condition, PATIENCE, every_s=0.002), f"{what} did not come true"
+
+
+def throughout(seconds: float, holds: Callable[[], Any], what: str) -> None:
+    """Look at *holds* again and again until *seconds* have passed since it held first; it never ceases to."""
+    until(holds, what)
+    over = soon(seconds)
+
+    def is_over() -> bool:
+        assert holds(), f"no more: {what}"
+        return SYSTEM_CLOCK.now() >= over
+
+    assert holds_within(is_over, seconds + PATIENCE)
 
 
 def standing(manager: HandoverLockManager) -> dict[str, LockState]:
@@ -327,17 +349,25 @@ class _Waits(Protocol):
 
 def freed(manager: HandoverLockManager, waiter: _Waits) -> None:
     """Free *waiter* by force; again after a while, if the service was still adding it."""
-    give_up = time.monotonic() + PATIENCE
 
-    def ended() -> bool:
-        assert time.monotonic() < give_up, "the wait did not end"
+    def has_ended() -> bool:
         return not waiter.waits
 
-    while not ended():
-        manager.unlock(request_id=waiter.request.request_id)
-        again = time.monotonic() + 2
-        while not ended() and time.monotonic() < again:
-            time.sleep(0.002)
+    def ends() -> bool:
+        if waiter.waits:
+            manager.unlock(request_id=waiter.request.request_id)
+        return holds_within(has_ended, 2.0, every_s=0.002)
+
+    until(ends, "the end of the wait")
+
+
+def leaves_waits_alone(manager: HandoverLockManager, other: HandoverLockManager) -> None:
+    """Assert that a manager that leaves the waits of a client that stops alone grants them in the end."""
+    held = other.acquire(request((X, TABLE)), deadline=soon())
+    waiter = Contender(manager, request((X, TABLE))).queued()
+    manager.refuse_waits()
+    held.release()
+    waiter.release()
 
 
 def excludes_nothing(manager: HandoverLockManager, other: HandoverLockManager) -> None:
@@ -724,13 +754,14 @@ class LockContract:
             assert denied.request.request_id not in standing(manager)
 
     def test_deny_is_granted_when_the_lock_is_free_at_a_try(
-        self, manager: HandoverLockManager, other: HandoverLockManager
+        self, service: Service, manager: HandoverLockManager, other: HandoverLockManager
     ) -> None:
         """A later try succeeds."""
         lease = manager.acquire(request((X, TABLE)), deadline=soon())
-        policy = DenyPolicy(numretries=1000, sleep_between_retries_ms=5)
+        policy = DenyPolicy(numretries=1000, sleep_between_retries_ms=100)
         denied = Contender(other, request((S, TABLE)), policy=policy)
-        time.sleep(0.05)  # the subject: the first tries fail
+        if manager.guarantees.mutual_exclusion:
+            until(lambda: any(seconds >= 0.05 for seconds in service.clock.slept), "a pause after a try that failed")
         lease.release()
         denied.release()
 
@@ -819,7 +850,10 @@ class LockContract:
         if threading.current_thread() is not me or me.ident is None:
             pytest.fail("signals are served in the main thread")
 
-        def strike(*_: object) -> None:
+        struck: list[int] = []
+
+        def strike(number: int, _: object) -> None:
+            struck.append(number)
             raise Interrupt
 
         ident, earlier = me.ident, signal.signal(signal.SIGUSR1, strike)
@@ -828,13 +862,13 @@ class LockContract:
             for _ in range(60):
                 timer = threading.Timer(dice.random() * 0.006, lambda: signal.pthread_kill(ident, signal.SIGUSR1))
                 lease: Lease | None = None
+                struck.clear()
                 try:
                     timer.start()
                     # Until it struck: where Python runs a destructor it prints an exception and goes on.
-                    while timer.is_alive():
+                    while not struck:
                         lease = manager.acquire(latch(), deadline=soon())
                         lease.release()
-                    time.sleep(0.001)
                 except Interrupt:
                     if lease is not None:
                         lease.release()
@@ -941,7 +975,11 @@ class LockContract:
     ) -> None:
         """Also between two tries of the deny policy. A manager may leave the waits of its clients alone, by default."""
         manager.refuse_waits()
-        if not manager.guarantees.mutual_exclusion or type(manager).refuse_waits is LockManager.refuse_waits:
+        if not manager.guarantees.mutual_exclusion:
+            excludes_nothing(manager, other)
+            return
+        if type(manager).refuse_waits is LockManager.refuse_waits:
+            leaves_waits_alone(manager, other)
             return
         with (
             manager.acquire(request((S, Resource(("db", "other")))), deadline=soon()) as own,
@@ -970,7 +1008,7 @@ class LockContract:
 
             with ThreadPoolExecutor(3) as pool:
                 working = [pool.submit(work) for _ in range(3)]
-                time.sleep(dice.random() * 0.02)
+                time.sleep(dice.random() * 0.02)  # the subject: close comes at any moment
                 client.close()
                 for future in working:
                     future.result(PATIENCE)
@@ -1015,8 +1053,8 @@ class LockContract:
         told: list[LeaseState] = []
         lease.add_listener(lambda _, state: told.append(state))
         heartbeat = manager.heartbeat
-        # As long as it is extended, it is held.
-        time.sleep(1.3)  # the subject: the lease lives on when its first length is over
+        # As long as it is extended, it is held: also when its first length is over.
+        throughout(1.3, lambda: lease.request.request_id in standing(other), "a lease that is extended")
         assert [] == [state for state in told if state is not LeaseState.SUSPECT and state is not LeaseState.HELD]
         heartbeat.pause()
         next_lease = Contender(other, request((X, TABLE))).ended().lease
@@ -1062,9 +1100,9 @@ class LockContract:
         with manager.acquire(request((X, TABLE)), deadline=soon()):
             waiter = Contender(other, request((X, TABLE)))
             if manager.guarantees.mutual_exclusion:
-                waiter.queued()
-                time.sleep(1.3)  # the subject: the place is kept when the first length of the lease is over
-                assert LockState.WAITING is standing(manager)[waiter.request.request_id]
+                place = waiter.queued().request.request_id
+                # Also when the first length of its lease is over.
+                throughout(1.3, lambda: standing(manager).get(place) is LockState.WAITING, "a place in the queue")
         waiter.release()
 
     def test_a_dead_process_frees_its_locks(self, service: Service, manager: HandoverLockManager) -> None:
@@ -1075,7 +1113,7 @@ class LockContract:
 
         def work(client: HandoverLockManager) -> None:
             lease = client.acquire(request((X, TABLE)), deadline=soon())
-            time.sleep(60)
+            threading.Event().wait(PATIENCE)
             lease.release()
 
         victim = service.fork(work)
@@ -1305,8 +1343,8 @@ class LockContract:
             return
         manager.acquire(wanted, deadline=soon()).ensure_active(0)
         manager.close()
-        time.sleep(0.4)  # the subject: the lock outlives the length of a lease
-        assert [] == list(other.reap()) == list(other.reap(dry_run=True))
+        # Also when the length of a lease is over.
+        throughout(0.4, lambda: [] == list(other.reap()) == list(other.reap(dry_run=True)), "nothing to reap")
         assert blocked(other, request((S, TABLE)))
         (entry,) = other.locks(TABLE)
         assert (True, None) == (entry.explicit, entry.expires_in_ms)
@@ -1397,7 +1435,7 @@ class LockContract:
                     with mutex:
                         clashes.extend(clashing(mine, holders.values()))
                         holders[wanted.request_id] = mine
-                    time.sleep(dice.random() * 0.002)
+                    time.sleep(dice.random() * 0.002)  # the subject: locks that are held for a while
                     with mutex:
                         del holders[wanted.request_id]
 

@@ -8,6 +8,7 @@ as its user, and :class:`Tidier` is the administrator.
 from __future__ import annotations
 
 import getpass
+import math
 import os
 import time
 from collections.abc import Collection
@@ -17,6 +18,7 @@ from pyiceberg.catalog.hive import HiveCatalog
 
 from commit_coord.errors import CommitCoordError
 from commit_coord.hms.client import MetastoreClient
+from commit_coord.testing.fleet import holds_within
 
 _USER = "plain-writer-"
 
@@ -63,10 +65,11 @@ class Tidier:
 
     def close(self) -> None:
         """Free the rest: none of them lives any more."""
-        left = True
-        while left:
+
+        def nothing_is_left() -> bool:
             self._next = 0.0
             self.tidy(())
-            left = any(listed.user.startswith(_USER) for listed in self._metastore.show_locks())
-            time.sleep(_EVERY if left else 0.0)
+            return not any(listed.user.startswith(_USER) for listed in self._metastore.show_locks())
+
+        holds_within(nothing_is_left, math.inf, every_s=_EVERY)
         self._metastore.close()

@@ -32,6 +32,7 @@ from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg.rebase import REQUEST_ID
 from commit_coord.rest.errors import error_answer
 from tests.catalog.kit import SCHEMA, Kit, ids, local, row_ids
+from tests.sent import sent_by
 
 
 @pytest.fixture
@@ -138,7 +139,7 @@ def appended(table: Any, *numbers: int) -> tuple[Any, Any]:
     """Return requirements and updates of an append whose files are written."""
     plain = Transaction(table)
     plain.append(ids(*numbers))
-    return plain._requirements, plain._updates
+    return sent_by(plain)
 
 
 def test_a_commit_whose_twin_landed_meanwhile_is_not_refused(memory: Kit, behind: Callable[[Any], None]) -> None:
@@ -191,7 +192,7 @@ def test_whether_offsets_have_moved_is_unknown_where_the_table_can_not_be_read(
 
     monkeypatch.setattr(coordinator, "load", fails_the_third_time)
     with pytest.raises(CommitStateUnknown, match="the store is away"):
-        memory.catalog.commit_request(table.name(), tx._requirements, tx._updates)
+        memory.catalog.commit_request(table.name(), *sent_by(tx))
 
 
 def test_a_commit_of_kafka_connect_without_a_latch_is_unknown(memory: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,7 +205,7 @@ def test_a_commit_of_kafka_connect_without_a_latch_is_unknown(memory: Kit, monke
         memory.open().coordinator.latch(table.name(), statement="in the way"),
         pytest.raises(CommitStateUnknown, match="Kafka.s offsets"),
     ):
-        memory.catalog.commit_request(table.name(), tx._requirements, tx._updates)
+        memory.catalog.commit_request(table.name(), *sent_by(tx))
 
 
 def test_a_commit_under_a_name_of_its_clients_lands_once(memory: Kit) -> None:
@@ -225,7 +226,7 @@ def test_a_commit_that_landed_before_its_table_was_renamed_is_not_refused(memory
     tx = table.transaction()
     tx.append(ids(1))
     tx.materialise()
-    said = (AssertTableUUID(uuid=table.metadata.table_uuid),), tuple(tx._updates)
+    said = (AssertTableUUID(uuid=table.metadata.table_uuid),), sent_by(tx)[1]
     memory.catalog.commit_request(table.name(), *said, request_id=request_id)
     memory.catalog.rename_table(table.name(), new)
     if again:
@@ -392,7 +393,7 @@ def appended_in_pieces(table: Any, *numbers: int) -> tuple[Any, Any]:
     tx = Transaction(table)
     for number in numbers:
         tx.append(ids(number))
-    return tx._requirements, tx._updates
+    return sent_by(tx)
 
 
 @pytest.mark.parametrize("named", [True, False], ids=["with an id", "without"])
@@ -435,10 +436,11 @@ def test_a_summary_that_was_copied_from_another_commit_gets_an_id_of_its_own(mem
     copied = other.current_snapshot().summary
     tx = Transaction(table)
     tx.append(ids(2))
-    for update in tx._updates:
+    requirements, updates = sent_by(tx)
+    for update in updates:
         if isinstance(update, AddSnapshotUpdate) and update.snapshot.summary is not None:
             update.snapshot.summary[REQUEST_ID] = copied[REQUEST_ID]
-    memory.catalog.commit_request(table.name(), tx._requirements, tx._updates, declared=declared)
+    memory.catalog.commit_request(table.name(), requirements, updates, declared=declared)
     found = memory.again(table)
     assert [2] == row_ids(found)
     assert found.current_snapshot().summary[REQUEST_ID] != copied[REQUEST_ID]

@@ -358,7 +358,7 @@ def test_orphans_are_deleted_during_a_load() -> None:
             left_by_the_dead += 1
             seen = catalog.find_orphans(table.name(), older_than_ms=3_000, force=True)
             deleted += names(one.path for one in catalog.delete_orphans(seen).files)
-            stop.wait(dice.random() * 0.2)  # the writers' files grow older: each search finds them at another age
+            stop.wait(dice.random() * 0.2)  # the subject: files that are older in each search
         stop.set()
         for writer in writers:
             writer.join()

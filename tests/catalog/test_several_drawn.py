@@ -134,7 +134,7 @@ def disturb(store: Kit, world: World, stop: threading.Event) -> None:
                 store.stock.load_table(table).append(ids(number))
             except CommitFailedException:
                 continue
-        stop.wait(dice.random() / 10)
+        stop.wait(dice.random() / 10)  # the subject: the pace of a writer
 
 
 class Reader:

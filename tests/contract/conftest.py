@@ -55,7 +55,8 @@ class Apart(Service):
 def service(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Service]:
     """One service after the other, empty."""
     options: dict[str, Any] = {}
-    ends_sessions = False
+    opens_sessions = ends_sessions = False
+    has_spaces = True
     match request.param:
         case "lease-sqlite":
             name, uri = "lease", f"sqlite:///{tmp_path}/locks.db"
@@ -63,21 +64,23 @@ def service(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Service]
             name, uri = "lease", request.getfixturevalue("postgres").url
         case "zookeeper":
             name, uri = "zookeeper", request.getfixturevalue("zookeeper").connect_string
-            ends_sessions = True
+            opens_sessions = ends_sessions = True
         case "zookeeper-ensemble":
             name, uri = "zookeeper", request.getfixturevalue("zookeeper_ensemble").connect_string
-            ends_sessions = True
+            opens_sessions = ends_sessions = True
         case "zookeeper-ensemble-usual-ticks":
             name, uri = "zookeeper", request.getfixturevalue("zookeeper_usual_ticks").connect_string
-            ends_sessions = True
+            opens_sessions = ends_sessions = True
         case "hms" | "hms-apart":
             name, uri = "hms", request.getfixturevalue("hms").uri
+            has_spaces = False
             options = {"files": OffersIn(tmp_path)}
         case text if text.startswith("hms-to-zookeeper-"):
             # Every table is in one phase; the metastore's locks know no tests, so each begins with none.
             phase = Phase(text.removeprefix("hms-to-zookeeper-"))
             name, uri = "hms-to-zookeeper", request.getfixturevalue("zookeeper").connect_string
             ends_sessions = phase is Phase.ZOOKEEPER  # in `both` the metastore's half is left
+            has_spaces = False
             options = {
                 "metastore": request.getfixturevalue("hms").uri,
                 "state_of": lambda _: State(phase=phase, epoch=1),
@@ -85,5 +88,7 @@ def service(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Service]
         case name:
             uri = ""
     kind = Apart if request.param == "hms-apart" else Service
-    with kind(name, uri, ends_sessions=ends_sessions, **options) as service:
+    with kind(
+        name, uri, opens_sessions=opens_sessions, ends_sessions=ends_sessions, has_spaces=has_spaces, **options
+    ) as service:
         yield service

@@ -419,7 +419,7 @@ def test_the_queue_on_postgresql_is_one_queue(on_postgres: Service) -> None:
         for text, values in manager.requests.steps_to_enter(early, "nobody"):
             slow.execute(postgres_text(text), values)
         late = Contender(other, latch())
-        assert not late.granted.wait(0.3)
+        assert not late.granted.wait(0.3)  # the subject: it does not overtake as time goes by
         slow.commit()
     late.queued()
     states = standing(manager)

@@ -12,7 +12,7 @@ import subprocess
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -40,9 +40,11 @@ from commit_coord.locks.zookeeper.client import ZooKeeperSession
 from commit_coord.locks.zookeeper.connection import EnsembleConnection
 from commit_coord.locks.zookeeper.entering import Entering
 from commit_coord.locks.zookeeper.journal import SPAN_MS, ZooKeeperJournal
+from commit_coord.locks.zookeeper.layout import RequestData
 from commit_coord.locks.zookeeper.manager import ZooKeeperLockManager
 from commit_coord.locks.zookeeper.nodes import CreateNode, DeleteNode, MultiRefused
 from commit_coord.locks.zookeeper.opening import Opening
+from commit_coord.locks.zookeeper.view import LockView
 from commit_coord.model import (
     JournalEntry,
     LeaseState,
@@ -67,6 +69,7 @@ from commit_coord.testing.contract import (
     request,
     soon,
     standing,
+    throughout,
     until,
 )
 from tests.contract.proxy import MULTI, Proxy
@@ -81,7 +84,7 @@ ELSEWHERE = replace(this_owner("far away", application="contract"), process="")
 @pytest.fixture
 def service(zookeeper: ZooKeeperEnsemble) -> Iterator[Service]:
     """A space of its own on a server for all tests."""
-    with Service("zookeeper", zookeeper.connect_string) as service:
+    with in_zookeeper(zookeeper.connect_string) as service:
         yield service
 
 
@@ -117,6 +120,10 @@ def opened(uri: str, space: str = "", **options: Any) -> Iterator[ZooKeeperLockM
     assert isinstance(manager, ZooKeeperLockManager)
     with manager:
         yield manager
+
+
+def in_zookeeper(servers: str, space: str = "") -> Service:
+    return Service("zookeeper", servers, space, opens_sessions=True, ends_sessions=True)
 
 
 def tree(raw: Any, path: str) -> set[str]:
@@ -303,7 +310,7 @@ def test_a_waiter_does_not_block_hive(service: Service, raw: Any, monkeypatch: p
     # On a slow machine it was in B again by then, in front of Hive. It gives that place back, and enters behind Hive.
     until(lambda: waiter.request.request_id not in standing(manager), "a free way")
     raw.delete(first)
-    assert not waiter.granted.wait(0.1)
+    assert not waiter.granted.wait(0.1)  # the subject: it is not granted as time goes by
     raw.delete(second)
     waiter.release()
 
@@ -393,11 +400,27 @@ def alone() -> Iterator[ZooKeeperEnsemble]:
         yield zookeeper
 
 
+@pytest.fixture
+def identified(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Whoever waits and has looked up whom it waits for: the last that it asks for, until something changes."""
+    identified: list[str] = []
+    requests = LockView.requests
+
+    def requested(view: LockView, request_ids: Iterable[str]) -> dict[str, RequestData | None]:
+        found = requests(view, request_ids)
+        if threading.current_thread() is not threading.main_thread():  # that one lists
+            identified.append(threading.current_thread().name)
+        return found
+
+    monkeypatch.setattr(LockView, "requests", requested)
+    return identified
+
+
 @pytest.mark.zookeeper
-def test_round_trips(alone: ZooKeeperEnsemble) -> None:
+def test_round_trips(alone: ZooKeeperEnsemble, identified: list[str]) -> None:
     """A latch costs four requests in two round trips: enter, list and look, then delete. Waiting costs none."""
     times = {"lease_ms": 100_000, "heartbeat_interval_ms": 30_000}
-    with Service("zookeeper", alone.connect_string) as service:
+    with in_zookeeper(alone.connect_string) as service:
         manager, other = ours(service.open(**times)), ours(service.open(**times))
         for client in (manager, other):
             client.acquire(latch(), deadline=soon()).release()
@@ -419,8 +442,7 @@ def test_round_trips(alone: ZooKeeperEnsemble) -> None:
 
         held = manager.acquire(latch(), deadline=soon())
         waiters = [Contender(other, latch()).queued() for _ in range(3)]
-        until(lambda: all(w.request.request_id in standing(other) for w in waiters))
-        time.sleep(0.5)  # until each of them has looked up whom it waits for
+        until(lambda: len(set(identified)) == len(waiters), "each knows whom it waits for")
         before = received(alone)
         time.sleep(1.5)  # the subject: nothing is asked for while time goes by
         assert received(alone) - before - 1 == 0
@@ -434,17 +456,18 @@ def test_round_trips(alone: ZooKeeperEnsemble) -> None:
 
 
 @pytest.mark.zookeeper
-def test_what_carrying_costs(alone: ZooKeeperEnsemble) -> None:
+def test_what_carrying_costs(alone: ZooKeeperEnsemble, identified: list[str]) -> None:
     """Three requests for each that is carried, two of the holder's; and for all together a listing, a mark, an end."""
     times = {"lease_ms": 100_000, "heartbeat_interval_ms": 30_000}
-    with Service("zookeeper", alone.connect_string) as service:
+    with in_zookeeper(alone.connect_string) as service:
         holder, other = ours(service.open(**times)), ours(service.open(**times))
 
         def carry(*texts: str) -> tuple[int, int]:
             """Return what the holder asks for until it has them, and all until they are answered."""
             held = holder.acquire(latch(), deadline=soon())
+            identified.clear()
             members = in_line(other, *texts)
-            time.sleep(0.5)  # until each of them watches
+            until(lambda: len(set(identified)) == len(members), "each watches, and knows whom it waits for")
             before = received(alone)
             offered = held.take(10)
             taken = received(alone)
@@ -484,7 +507,7 @@ def test_an_acquire_asks_nothing_about_other_resources_and_requests(
 
 def test_a_cut_makes_a_lease_suspect_and_a_new_connection_makes_it_held(service: Service, proxy: Proxy) -> None:
     """SUSPENDED is SUSPECT; the same session over a new connection is HELD again, and waiters keep their place."""
-    near, far = service.open(), Service("zookeeper", proxy.connect_string, service.space)
+    near, far = service.open(), in_zookeeper(proxy.connect_string, service.space)
     with far:
         manager = far.open()
         lease = manager.acquire(request((X, PART_A)), deadline=soon())
@@ -509,13 +532,13 @@ def test_a_cut_makes_a_lease_suspect_and_a_new_connection_makes_it_held(service:
 def test_a_lease_is_lost_by_our_own_clock_before_anybody_else_can_have_it(service: Service, proxy: Proxy) -> None:
     """Cut off, nobody tells us that the session expired: our own clock does, and LOST stays so."""
     times = {"lease_ms": 1500, "heartbeat_interval_ms": 300}
-    near, far = service.open(), Service("zookeeper", proxy.connect_string, service.space)
+    near, far = service.open(), in_zookeeper(proxy.connect_string, service.space)
     with far:
         manager = far.open(**times)
         lease = manager.acquire(latch(), deadline=soon())
         proxy.cut()
         with elsewhere(near.acquire, latch(), deadline=soon()) as next_lease:
-            assert LeaseState.LOST is lease._state or LeaseState.LOST is lease.state
+            assert LeaseState.LOST is lease.state
             assert any(isinstance(event, LockLeaseLost) for event in far.seen)
             proxy.mend()
             until(lambda: not manager.locks() or True, "a connection")
@@ -544,7 +567,7 @@ def test_a_lease_that_ended_while_its_session_lived_leaves_no_nodes(
 
 def test_a_waiter_whose_session_was_lost_queues_again_at_the_end(service: Service, proxy: Proxy) -> None:
     """It was away for longer than a session: its place is gone, and those who came later are before it."""
-    near, far = service.open(), Service("zookeeper", proxy.connect_string, service.space)
+    near, far = service.open(), in_zookeeper(proxy.connect_string, service.space)
     with far:
         held = near.acquire(latch(), deadline=soon())
         stalled = ours(far.open(lease_ms=600, heartbeat_interval_ms=100))
@@ -588,7 +611,7 @@ def test_a_killed_holder_is_free_after_its_session(service: Service) -> None:
 @pytest.mark.parametrize("explicit", [False, True])
 def test_an_acquire_whose_reply_was_lost_is_found_again(service: Service, proxy: Proxy, explicit: bool) -> None:
     """The multi is done and its answer never arrives: the same place is found, and no second one is taken."""
-    near, far = service.open(), Service("zookeeper", proxy.connect_string, service.space)
+    near, far = service.open(), in_zookeeper(proxy.connect_string, service.space)
     with far:
         manager = far.open()
         manager.acquire(request((X, PART_A)), deadline=soon()).release()
@@ -646,7 +669,7 @@ def test_a_release_that_answered_offers_and_was_not_answered_itself_is_done_once
     service: Service, proxy: Proxy
 ) -> None:
     """Each owner hears what became of its offer; what is repeated touches nobody who was granted since."""
-    near, far = service.open(), Service("zookeeper", proxy.connect_string, service.space)
+    near, far = service.open(), in_zookeeper(proxy.connect_string, service.space)
     with far:
         holder = far.open()
         held = holder.acquire(latch(), deadline=soon())
@@ -766,7 +789,7 @@ def test_who_steps_apart_for_hive_does_not_publish_an_offer_that_was_taken_again
 
 def test_a_release_that_failed_is_repeated(service: Service, proxy: Proxy) -> None:
     """Cut while it releases: told as an event, done when the connection is back."""
-    near, far = service.open(), Service("zookeeper", proxy.connect_string, service.space)
+    near, far = service.open(), in_zookeeper(proxy.connect_string, service.space)
     with far:
         lease = far.open().acquire(latch(), deadline=soon())
         proxy.cut()
@@ -801,8 +824,8 @@ def test_an_interrupt_while_a_client_closes_ends_its_session(service: Service, m
         closing.close()
     near.acquire(latch(), deadline=soon()).release()
     monkeypatch.undo()
-    time.sleep(1.5)  # the subject: nothing begins by itself while time goes by
-    assert closing.session.connection.opening is None  # nor does what kazoo says of its end begin another one
+    # Nor does what kazoo says of its end begin another one.
+    throughout(1.5, lambda: closing.session.connection.opening is None, "no session")
 
 
 def test_a_late_release_does_not_touch_a_node_of_the_same_name(service: Service, raw: Any) -> None:
@@ -945,7 +968,7 @@ def test_a_large_request_under_deny_leaves_nothing(service: Service) -> None:
 
 @pytest.mark.usefixtures("small_steps")
 def test_a_large_request_whose_replies_are_lost_is_whole(service: Service, proxy: Proxy) -> None:
-    near, far = service.open(), Service("zookeeper", proxy.connect_string, service.space)
+    near, far = service.open(), in_zookeeper(proxy.connect_string, service.space)
     with far:
         manager = far.open()
         for lost in range(3):
@@ -965,7 +988,7 @@ def test_a_large_request_whose_replies_are_lost_is_whole(service: Service, proxy
 @pytest.mark.zookeeper
 def test_an_ensemble_survives_the_loss_of_a_server_and_of_the_leader() -> None:
     """Locks that are held stay held, waiters are granted, new locks are taken; one lost server after the other."""
-    with ZooKeeperEnsemble(size=3) as ensemble, Service("zookeeper", ensemble.connect_string) as service:
+    with ZooKeeperEnsemble(size=3) as ensemble, in_zookeeper(ensemble.connect_string) as service:
         manager, other = service.open(), service.open()
         lease = manager.acquire(request((X, TABLE)), deadline=soon())
         told: list[LeaseState] = []
@@ -1004,7 +1027,7 @@ def test_processes_take_turns_while_every_server_is_restarted(tmp_path: Path) ->
     number.write_text("0")
     stop = tmp_path / "stop"
 
-    with ZooKeeperEnsemble(size=3) as ensemble, Service("zookeeper", ensemble.connect_string) as service:
+    with ZooKeeperEnsemble(size=3) as ensemble, in_zookeeper(ensemble.connect_string) as service:
 
         def work(client: HandoverLockManager, tally: Path) -> None:
             done = 0
@@ -1039,7 +1062,7 @@ def _has_grown(number: Path, turns: int) -> bool:
 @pytest.mark.zookeeper
 def test_locks_survive_a_restart_of_all_servers() -> None:
     """An explicit lock stays, and a lease whose session is still young is held."""
-    with ZooKeeperEnsemble(size=1) as zookeeper, Service("zookeeper", zookeeper.connect_string) as service:
+    with ZooKeeperEnsemble(size=1) as zookeeper, in_zookeeper(zookeeper.connect_string) as service:
         manager = service.open(lease_ms=60_000)
         lease = manager.acquire(latch(), deadline=soon())
         manager.acquire(request((S, TABLE), explicit=True), deadline=soon())
@@ -1242,7 +1265,7 @@ def test_a_server_that_accepts_and_never_answers_is_a_clear_error() -> None:
 @pytest.mark.zookeeper
 def test_a_server_that_stops_answering_keeps_nobody_for_long() -> None:
     """SIGSTOP: the deadline holds, release returns, and the client goes on when the server does."""
-    with ZooKeeperEnsemble(size=1) as zookeeper, Service("zookeeper", zookeeper.connect_string) as service:
+    with ZooKeeperEnsemble(size=1) as zookeeper, in_zookeeper(zookeeper.connect_string) as service:
         manager = service.open(lease_ms=30_000)
         lease = manager.acquire(latch(), deadline=soon())
         zookeeper.servers[0].pause()
@@ -1472,8 +1495,8 @@ def test_a_lease_is_lost_before_a_waiter_is_granted_its_locks_though_a_follower_
     follower = next(server for server in ensemble.servers if server.mode == "follower")
     for delay in (2.2, 2.9, 3.6, 4.3, 5.0):
         with (
-            Service("zookeeper", follower.connect_string) as behind,
-            Service("zookeeper", ensemble.leader.connect_string, behind.space) as before,
+            in_zookeeper(follower.connect_string) as behind,
+            in_zookeeper(ensemble.leader.connect_string, behind.space) as before,
         ):
             holder, waiter = behind.open(lease_ms=6000, heartbeat_interval_ms=1200), before.open()
             held = holder.acquire(replace(request((X, TABLE)), owner=ELSEWHERE), deadline=soon())

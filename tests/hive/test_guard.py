@@ -21,7 +21,7 @@ import commit_coord
 from commit_coord import CommitLockFailed, CommitNotApplied, ConfigError
 from commit_coord.catalog.hive import CoordinatedHiveCatalog
 from commit_coord.cli import app
-from commit_coord.clock import SYSTEM_CLOCK, SystemClock
+from commit_coord.clock import SystemClock
 from commit_coord.errors import LockServiceUnavailable
 from commit_coord.hms.client import MetastoreClient
 from commit_coord.hms.locks import LockPart, LockType
@@ -93,6 +93,24 @@ def exclusive(client: MetastoreClient, db: str) -> tuple[int, bool]:
     return client.lock(
         [LockPart(type=LockType.EXCLUSIVE, db=db, table="t")], user="somebody", host="else", agent="stranger"
     )
+
+
+class Ahead(SystemClock):
+    """A clock that runs on when a test says so."""
+
+    def __init__(self) -> None:
+        self.ahead_s = 0.0
+
+    def now(self) -> float:
+        return super().now() + self.ahead_s
+
+
+@pytest.fixture
+def clock(world: World, monkeypatch: pytest.MonkeyPatch) -> Ahead:
+    """The clock of the guards of catalogs that are opened from now on."""
+    clock = Ahead()
+    monkeypatch.setattr("commit_coord.catalog.metastore.locks.SYSTEM_CLOCK", clock)
+    return clock
 
 
 # The guard.
@@ -168,7 +186,7 @@ def test_a_new_client_asks_twice_for_the_guard_and_then_no_more(world: World) ->
 
 
 def test_a_guard_that_was_freed_is_set_again_before_the_next_swap(
-    world: World, caplog: pytest.LogCaptureFixture
+    world: World, caplog: pytest.LogCaptureFixture, clock: Ahead
 ) -> None:
     catalog = world.open(**{"lock.heartbeat-timeout-ms": "1000", "lock.heartbeat-interval-ms": "300"})
     table = catalog.create_table((world.db, "t"), SCHEMA)
@@ -178,7 +196,7 @@ def test_a_guard_that_was_freed_is_set_again_before_the_next_swap(
     guards.heartbeat.pause()
     (guard,) = world.present()
     world.plain.unlock(int(guard.generation or 0))
-    guards._clock = _Later(guards._clock)
+    clock.ahead_s += 60
     table.append(ids(2))
     (again,) = world.present()
     assert again.guard
@@ -186,13 +204,14 @@ def test_a_guard_that_was_freed_is_set_again_before_the_next_swap(
     assert "guard" in caplog.text
 
 
-def test_a_guard_that_was_freed_is_set_again_in_the_background(world: World) -> None:
-    table = world.catalog.create_table((world.db, "t"), SCHEMA)
+def test_a_guard_that_was_freed_is_set_again_in_the_background(world: World, clock: Ahead) -> None:
+    catalog = world.open()
+    table = catalog.create_table((world.db, "t"), SCHEMA)
     table.append(ids(1))
-    guards = world.catalog.guards.keeper
+    guards = catalog.guards.keeper
     assert isinstance(guards, HmsGuards)
     guards.heartbeat.pause()
-    guards._clock = _Later(guards._clock)
+    clock.ahead_s += 60
     (guard,) = world.present()
     world.plain.unlock(int(guard.generation or 0))
     guards.beat()
@@ -203,13 +222,13 @@ def test_a_guard_that_was_freed_is_set_again_in_the_background(world: World) -> 
     found = world.plain.get_table(world.db, "t")
     found.parameters[LOCK_IMPL] = "hms"
     world.plain.alter_table(world.db, "t", found, expected=None)
-    guards._clock = _Later(guards._clock)
+    clock.ahead_s += 60
     guards.beat()
     assert world.present() == []
 
 
 @pytest.mark.parametrize("call", ["place", "extend", "remove", "beat"])
-def test_nothing_waits_for_long_for_a_metastore_that_hangs(world: World, call: str) -> None:
+def test_nothing_waits_for_long_for_a_metastore_that_hangs(world: World, clock: Ahead, call: str) -> None:
     """Its client would wait for ten minutes. What nobody gave a deadline ends after two seconds, or a lease."""
     table = (world.db, "t")
     with Proxy(world.uri) as proxy, MetastoreClient.of(f"{proxy.uri}?timeout-ms=600000") as metastore:
@@ -217,7 +236,7 @@ def test_nothing_waits_for_long_for_a_metastore_that_hangs(world: World, call: s
             metastore,
             statement="",
             interval_ms=100,
-            clock=SYSTEM_CLOCK,
+            clock=clock,
             wanted=lambda _: True,
             left=lambda _: False,
         )
@@ -226,9 +245,9 @@ def test_nothing_waits_for_long_for_a_metastore_that_hangs(world: World, call: s
         if call == "place":
             guards.forget(table)
         else:
-            guards._clock = _Later(guards._clock)
+            clock.ahead_s += 60
         proxy.passing.clear()
-        deadline = guards._clock.now() + 1
+        deadline = clock.now() + 1
         work = {"remove": lambda: guards.remove(table), "beat": guards.beat}
         with ThreadPoolExecutor(1) as pool:
             asked = pool.submit(work.get(call, lambda: guards.place(table, deadline=deadline)))
@@ -244,20 +263,6 @@ def test_nothing_waits_for_long_for_a_metastore_that_hangs(world: World, call: s
         for entry in world.present():
             world.plain.unlock(int(entry.generation or 0))
         time.sleep(0.1)  # the subject: what comes late is removed, for as long as it may come
-
-
-class _Later:
-    """A clock that has run on by a minute."""
-
-    def __init__(self, clock: Any) -> None:
-        self._clock = clock
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._clock, name)
-
-    def now(self) -> float:
-        now: float = self._clock.now()
-        return now + 60
 
 
 def test_the_first_swap_waits_for_a_writer_that_holds_the_lock_and_names_it(world: World) -> None:

@@ -44,7 +44,7 @@ X, S = LockMode.EXCLUSIVE, LockMode.SHARED
 
 @pytest.fixture
 def service(hms: HiveMetastore) -> Iterator[Service]:
-    with Service("hms", hms.uri) as service:
+    with Service("hms", hms.uri, has_spaces=False) as service:
         yield service
 
 
@@ -542,7 +542,7 @@ def test_one_metastore_of_two_that_hangs_costs_no_lease(hms: HiveMetastore) -> N
     with (
         Proxy(hms.uri) as first,
         Proxy(hms.uri) as second,
-        Service("hms", f"{first.uri},{second.uri}{HANGS}") as service,
+        Service("hms", f"{first.uri},{second.uri}{HANGS}", has_spaces=False) as service,
     ):
         manager = hive(service.open(lease_ms=18_000, heartbeat_interval_ms=2_000))
         with ExitStack() as ending, manager.acquire(request((X, TABLE)), deadline=soon()) as lease:

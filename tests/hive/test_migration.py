@@ -376,7 +376,7 @@ def test_an_offer_that_was_taken_stays_in_doubt_when_the_second_lock_cannot_be_h
 ) -> None:
     """Its holder has ended without a word; then another client has ZooKeeper's latch."""
     both: dict[str, Any] = {"metastore": hms.uri, "state_of": lambda _: State(phase=Phase.BOTH, epoch=1)}
-    with Service(MIGRATING, zookeeper.connect_string, **both) as service:
+    with Service(MIGRATING, zookeeper.connect_string, has_spaces=False, **both) as service:
         manager, other = service.open(), service.open()
         assert isinstance(manager, MigratingLockManager)
         assert isinstance(other, MigratingLockManager)

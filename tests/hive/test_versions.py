@@ -23,7 +23,7 @@ IGNORES = {"3.1.3-postgresql": CompareAndSet.IGNORED}
 @pytest.fixture
 def service(versioned: HiveMetastore) -> Iterator[Service]:
     """The lock service of one version."""
-    with Service("hms", versioned.uri) as service:
+    with Service("hms", versioned.uri, has_spaces=False) as service:
         yield service
 
 

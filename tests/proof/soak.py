@@ -376,9 +376,8 @@ def soak(
                     sample = _sample(pids, service)
                     in_use = sum(int(one.read_text()) for one in blocks)
                     run.samples.append({"at": at, "Python blocks": float(in_use), **sample})
-                    time.sleep(
-                        max(0.0, started + (len(run.samples)) * every_s - time.monotonic())
-                    )  # samples are equally far apart
+                    left_s = started + len(run.samples) * every_s - time.monotonic()
+                    time.sleep(max(0.0, left_s))  # the subject: samples are equally far apart
                 for one in processes:
                     counted = one.ask("stop", _PATIENCE_S)
                     run.commits += counted["commits"]

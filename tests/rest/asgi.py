@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import pytest
+from prometheus_client import REGISTRY
 
+from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.rest import Serving
 from commit_coord.rest.application import Application
 from commit_coord.rest.server import own_secret
 from commit_coord.rest.tls import SUBJECT
-from tests.rest.kit import Response
+from tests.rest.kit import IN_WORK, Response
+
+T = TypeVar("T")
 
 
 def configure(monkeypatch: pytest.MonkeyPatch, folder: Path, *names: str) -> None:
@@ -45,6 +49,20 @@ class InProcess:
     def __exit__(self, *_: object) -> None:
         self._runner.close()
         self.application.end()
+
+    @property
+    def catalog(self) -> CoordinatedCatalog:
+        """The catalog ``shop`` that it serves."""
+        return self.application._warehouses.chosen("shop").catalog
+
+    @property
+    def in_work(self) -> int:
+        """How many requests of this process are in work or wait."""
+        return int(REGISTRY.get_sample_value(IN_WORK) or 0)
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Return the result of *work*, which runs on the event loop of the application."""
+        return self._runner.run(work)
 
     def ask(self, method: str, path: str, document: Any = None, **options: Any) -> Response:
         """Return the answer to one request, see :meth:`asked`. Changed files are in use, and then the logs have it."""

@@ -28,6 +28,9 @@ from tests.limits import PATIENCE
 SCHEMA = Schema(NestedField(1, "id", LongType()), NestedField(2, "s", StringType()))
 _ARROW = pa.schema([pa.field("id", pa.int64()), pa.field("s", pa.string())])
 
+IN_WORK = "commit_coord_rest_requests_in_work"
+"""The metric that says how many requests a server works on or lets wait."""
+
 
 def ids(*numbers: int) -> pa.Table:
     """Return rows with these ids."""
@@ -118,6 +121,12 @@ class Server:
             return Response(answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read())
         finally:
             connection.close()
+
+    def in_work(self) -> int:
+        """Return how many other requests it works on or lets wait."""
+        lines = self.ask("GET", "/metrics").body.decode().splitlines()
+        (count,) = (line.split()[1] for line in lines if line.startswith(f"{IN_WORK} "))
+        return int(float(count)) - 1
 
     def end(self) -> None:
         """Stop the server as its service manager does; assert that it ends well and leaves no lock."""

@@ -22,7 +22,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -46,6 +46,7 @@ from commit_coord.testing.history import (
 )
 from tests.limits import PATIENCE
 from tests.rest.kit import SCHEMA, Server, ids, library, path_of
+from tests.sent import body_of
 
 T = TypeVar("T")
 
@@ -64,10 +65,7 @@ def appended(table: Table, mark: str) -> dict[str, Any]:
     """Return a commit that appends a row with *mark*, as PyIceberg sends it; its files are written, it is not sent."""
     tx = table.transaction()
     tx.append(ids(1), snapshot_properties={MARK: mark})
-    return {
-        "requirements": [each.model_dump(mode="json", exclude_none=True) for each in tx._requirements],
-        "updates": [each.model_dump(mode="json", exclude_none=True) for each in tx._updates],
-    }
+    return body_of(tx)
 
 
 class Servers:
@@ -249,21 +247,23 @@ class Client:
         Raises:
             TimeoutError: It never was.
         """
-        key, deadline = new_key(), time.monotonic() + _PATIENCE_S
+        key, answered = new_key(), list[tuple[int, bytes]]()
         body = None if document is None else json.dumps(document).encode()
-        while time.monotonic() < deadline:
+
+        def is_answered() -> bool:
             address = urlsplit(self._network.url)
             connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=_PATIENCE_S)
-            with suppress(OSError, http.client.HTTPException):
+            with closing(connection), suppress(OSError, http.client.HTTPException):
                 connection.request(method, path, body, {"Idempotency-Key": key})
                 answer = connection.getresponse()
-                found = answer.read()
+                answered.append((answer.status, answer.read()))
                 self._log.statuses[f"{method} {answer.status}"] += 1
-                if final(answer.status, found):
-                    return answer.status, found
-            connection.close()
-            time.sleep(0.05)
-        raise TimeoutError(f"{method} {path} was never answered")
+                return final(*answered[-1])
+            return False
+
+        if not holds_within(is_answered, _PATIENCE_S):
+            raise TimeoutError(f"{method} {path} was never answered")
+        return answered[-1]
 
     def expect(self, wanted: int, method: str, path: str, document: Any = None) -> None:
         """Send a request that nothing blocks; note what is answered if it is not *wanted*."""
@@ -284,14 +284,18 @@ class Client:
         raise NotImplementedError
 
     def _patiently(self, ask: Callable[[], T]) -> T:
-        deadline = time.monotonic() + _PATIENCE_S
-        while True:
+        got, failed = list[T](), list[Exception]()
+
+        def succeeds() -> bool:
             try:
-                return ask()
-            except Exception:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.05)
+                got.append(ask())
+            except Exception as error:  # noqa: BLE001 - raised below, if it lasts
+                failed.append(error)
+            return bool(got)
+
+        if not holds_within(succeeds, _PATIENCE_S):
+            raise failed[-1]
+        return got[0]
 
 
 class PyIcebergAppender(Client):
@@ -393,7 +397,7 @@ def run(
         thread.start()
     deadline = time.monotonic() + seconds
     while (left := deadline - time.monotonic()) > 0:
-        time.sleep(min(left, kill_every_s * dice.uniform(0.5, 1.5)))
+        time.sleep(min(left, kill_every_s * dice.uniform(0.5, 1.5)))  # the subject: a kill comes at any moment
         if time.monotonic() < deadline:
             servers.kill(dice.randrange(2))
             log.statuses[KILLED] += 1

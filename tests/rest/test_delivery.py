@@ -20,7 +20,7 @@ from commit_coord.rest.delivery import Delivery
 from commit_coord.rest.settings import Limits, Tls
 from commit_coord.rest.tls import Protocol, certificates, tls_context
 from tests.limits import PATIENCE
-from tests.processes import until
+from tests.processes import until, until_async
 from tests.rest.certificates import Authority
 
 _LONG = 8_000_000
@@ -155,11 +155,13 @@ def test_a_client_that_takes_a_little_now_and_then_is_served_until_it_stops() ->
             for _ in range(delivery._LOOKS):
                 looked._look()
                 assert not transport.is_closing()
-            for _ in range(1000):  # its kernel may still take something
-                await asyncio.sleep(0.001)
+
+            def is_cut_off() -> bool:
                 if not transport.is_closing():
                     looked._look()
-            assert transport.is_closing()
+                return transport.is_closing()
+
+            await until_async(is_cut_off, "its end: its kernel may still have taken something")
             looked.end()
             with pytest.raises(ConnectionError):
                 while await receive(client, 4096):
@@ -175,8 +177,7 @@ def test_a_connection_on_which_everything_was_taken_is_not_looked_at_any_more() 
             for _ in range(3):
                 transport.write(b"x")
                 looked.sent()
-                while looked._timer is not None:  # noqa: ASYNC110 - it tells nobody
-                    await asyncio.sleep(0.01)
+                await until_async(lambda: looked._timer is None, "the last look")
                 assert not looked._measured()[0]
                 assert not transport.is_closing()
 

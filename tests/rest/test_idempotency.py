@@ -51,6 +51,7 @@ from tests.rest.asgi import InProcess, configure
 from tests.rest.kit import SCHEMA, Response, Server, ids, path_of, row_ids, served
 from tests.rest.lost_replies import appended, new_key
 from tests.rest.test_views import SELECT
+from tests.sent import body_of
 
 Name = tuple[str, str]
 
@@ -512,10 +513,10 @@ def test_an_answer_in_the_memory_of_a_process_is_given_again_until_its_time_is_o
             return super().now() + self.ahead_s
 
     clock = Turned()
-    answered = Answered(NoneLockManager(), 60_000, clock)
+    answered = KeyedRequests(NoneLockManager(), 60_000, clock)
     request = asks("POST", {"namespace": ["a"]})
-    answered.end("key", request, Answer(status=204))
-    assert Answer(status=204) == answered.answer("key", request)
+    answered.end("key", request, HttpAnswer(status=204))
+    assert HttpAnswer(status=204) == answered.answer("key", request)
     clock.ahead_s = 61
     assert answered.answer("key", request) is None
 
@@ -564,10 +565,7 @@ def commit_of(table: Any, number: int) -> dict[str, Any]:
     """Return a commit that appends a row to *table*; its files are written, it is not sent."""
     tx = Transaction(table)
     tx.append(ids(number))
-    return {
-        "requirements": [each.model_dump(mode="json", exclude_none=True) for each in tx._requirements],
-        "updates": [each.model_dump(mode="json", exclude_none=True) for each in tx._updates],
-    }
+    return body_of(tx)
 
 
 def both(first: Callable[..., Any], second: Callable[..., Any]) -> Callable[..., Any]:
@@ -713,8 +711,7 @@ def creation(warehouse: Warehouse, kind: str) -> tuple[Handler, Request]:
         return tables.create_table, asks("POST", {"name": "t", "schema": SCHEMA_JSON}, namespace="db")
     tx = warehouse.catalog.create_table_transaction(("db", "t"), SCHEMA)
     tx.append(ids(1))
-    updates = [each.model_dump(mode="json", exclude_none=True) for each in tx._updates]
-    commit = {"requirements": [{"type": "assert-create"}], "updates": updates}
+    commit = {**body_of(tx), "requirements": [{"type": "assert-create"}]}
     if kind == "commit":
         return tables.commit_table, asks("POST", commit, namespace="db", table="t")
     return transactions.commit_transaction, asks("POST", in_a_transaction(commit))

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -201,10 +202,11 @@ def test_servers_that_share_a_key_accept_each_others_tokens_and_others_do_not(cl
         assert [200, 200, 401] == [each.ask("GET", _LIST, token=token).status for each in (one, other, third)]
 
 
-def test_an_expired_token_of_ours_says_so(clients: Path) -> None:
+def test_an_expired_token_of_ours_says_so(clients: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with InProcess(serving(clients, oauth=OAuth(token_lifetime_ms=1000))) as server:
         token = _token(server, _credentials()).json["access_token"]
-        time.sleep(1.1)
+        later = time.time() + 2
+        monkeypatch.setattr(time, "time", lambda: later)
         answer = server.ask("GET", _LIST, token=token)
         assert 401 == answer.status
         assert 'error_description="the token has expired"' in answer.headers["www-authenticate"]
@@ -396,8 +398,8 @@ def test_the_keys_behind_a_url_are_fetched_once_and_again_for_a_new_one(
         published.issuer = Issuer("k2")
         assert 401 == server.ask("GET", _LIST, token=published.issuer.token("alice")).status
         assert 1 == published.asked  # who sends unknown keys does not make us ask all the time
-        monkeypatch.setattr("commit_coord.rest.keys._FETCH_AGAIN_S", 2)
-        time.sleep(2.1)
+        later = SimpleNamespace(monotonic=lambda: time.monotonic() + 11)
+        monkeypatch.setattr("commit_coord.rest.keys.time", later)
         assert 200 == server.ask("GET", _LIST, token=published.issuer.token("alice")).status
         assert 401 == server.ask("GET", _LIST, token=issuer.token("alice")).status
 

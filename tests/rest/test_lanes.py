@@ -88,7 +88,7 @@ def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
 
 
 def _catalog(server: InProcess) -> CoordinatedCatalog:
-    return next(iter(server.application._warehouses)).catalog
+    return server.catalog
 
 
 async def _waits(catalog: CoordinatedCatalog, *tables: str) -> None:
@@ -129,7 +129,7 @@ def test_while_one_table_is_stuck_all_else_is_answered(
 
     held = in_the_way(_catalog(server))
     held.__enter__()
-    statuses = {answer.status for answer in server._runner.run(ask_all())}
+    statuses = {answer.status for answer in server.run(ask_all())}
     assert statuses & {200, 204}
     assert statuses <= {200, 204, 404, 409}
 
@@ -187,7 +187,7 @@ def test_of_two_tables_with_many_undeclared_clients_each_one_needs_two_tries(
 
     held = _lock(_catalog(server), "a", "b")
     held.__enter__()
-    tries = server._runner.run(all_of_them())
+    tries = server.run(all_of_them())
     assert 40 == len(tries)
     assert max(tries) <= 2, tries
 
@@ -209,7 +209,7 @@ def test_who_waits_for_a_thread_is_refused_when_the_server_stops(serve: Callable
 
     held = _latch(_catalog(server))
     held.__enter__()
-    assert [200, 429, 429] == server._runner.run(ask_all())
+    assert [200, 429, 429] == server.run(ask_all())
 
 
 def test_the_changes_of_a_few_tables_leave_room_for_reads(serve: Callable[..., InProcess]) -> None:
@@ -230,7 +230,7 @@ def test_the_changes_of_a_few_tables_leave_room_for_reads(serve: Callable[..., I
 
     held = _latch(_catalog(server))
     held.__enter__()
-    statuses = server._runner.run(ask_all())
+    statuses = server.run(ask_all())
     assert {200, 429} == set(statuses)
     assert 8 == statuses.count(200)
 

@@ -22,6 +22,7 @@ from commit_coord.errors import CommitStateUnknown
 from commit_coord.rest.wire import CommitTable
 from tests.rest.held import BLIND, Held
 from tests.rest.kit import SCHEMA, Server, ids, path_of, row_ids
+from tests.sent import body_of
 
 Name = tuple[str, str]
 
@@ -288,10 +289,7 @@ def test_several_snapshots_of_one_commit_are_not_taken_apart(server: Server, cli
         transaction = client.load_table(table.name()).transaction()
         for number in numbers:
             transaction.append(ids(number))
-        return {
-            "requirements": [each.model_dump(mode="json") for each in transaction._requirements],
-            "updates": [each.model_dump(mode="json") for each in transaction._updates],
-        }
+        return body_of(transaction)
 
     path, first, late = path_of(*table.name()), both(1, 2), both(3, 4)
     assert [200, 200, 409] == [server.ask("POST", path, one, BLIND).status for one in (first, first, late)]
@@ -655,10 +653,7 @@ def test_what_was_written_for_a_refused_append_is_deleted(server: Server, client
 def test_a_creation_that_is_sent_twice_is_answered(server: Server, client: RestCatalog, name: Name) -> None:
     staged = client.create_table_transaction(name, SCHEMA)
     staged.append(ids(1))
-    document = {
-        "requirements": [{"type": "assert-create"}],
-        "updates": [update.model_dump(mode="json") for update in staged._updates],
-    }
+    document = {**body_of(staged), "requirements": [{"type": "assert-create"}]}
     assert [200, 200] == [server.ask("POST", path_of(*name), document).status for _ in range(2)]
     assert [1] == row_ids(client.load_table(name))
 

@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table import Table, Transaction
-from pyiceberg.table.update import AssertCreate
 from pyiceberg.transforms import IdentityTransform
 
 import commit_coord
@@ -37,6 +36,7 @@ from commit_coord.rest.wire import HttpAnswer, Request
 from tests.rest.kit import SCHEMA, ids, row_ids
 from tests.rest.lost_replies import new_key
 from tests.rest.test_views import SELECT
+from tests.sent import body_of
 
 Name = tuple[str, str]
 
@@ -104,11 +104,9 @@ class World:
     def _take(self, name: Name, tx: Any, number: int) -> None:
         tx.append(ids(number), snapshot_properties=self.said)
         tx.set_properties(_CLASS)
-        required = [AssertCreate()] if name in self.creates else tx._requirements
-        self.changes[name] = {
-            "requirements": [each.model_dump(mode="json", exclude_none=True) for each in required],
-            "updates": [each.model_dump(mode="json", exclude_none=True) for each in tx._updates],
-        }
+        self.changes[name] = body_of(tx)
+        if name in self.creates:
+            self.changes[name]["requirements"] = [{"type": "assert-create"}]
 
     def turn(self, name: Name) -> Table:
         """Set the property ``turn`` as another writer; return the table."""

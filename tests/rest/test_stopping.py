@@ -23,7 +23,7 @@ from commit_coord.rest.lanes import Lanes, Work, WorkKind
 from commit_coord.rest.turns import Lines
 from commit_coord.rest.wire import HttpAnswer, Request
 from tests.limits import PATIENCE
-from tests.processes import until
+from tests.processes import until, until_async
 from tests.rest.asgi import InProcess, configure
 from tests.rest.kit import SCHEMA, Response, Server, ids, path_of, served
 
@@ -66,9 +66,8 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InProces
     """A server without sockets, with the table ``t``."""
     configure(monkeypatch, tmp_path, "shop")
     with InProcess(Serving(catalogs=("shop",), threads=2)) as server:
-        catalog = next(iter(server.application._warehouses)).catalog
-        catalog.create_namespace("db")
-        catalog.create_table(("db", "t"), SCHEMA)
+        server.catalog.create_namespace("db")
+        server.catalog.create_table(("db", "t"), SCHEMA)
         yield server
 
 
@@ -85,18 +84,20 @@ def test_a_commit_that_holds_the_latch_is_finished_and_one_behind_it_is_refused(
 
     monkeypatch.setattr(CoordinatedSqlCatalog, "swap", slow)
 
+    before = server.in_work
+
     async def ask_all() -> tuple[int, int, int]:
         first = asyncio.ensure_future(server.asked("POST", path_of("db", "t"), _SET))
         await asyncio.to_thread(swapping.wait, 60)
         second = asyncio.ensure_future(server.asked("POST", path_of("db", "t"), _SET))
         third = asyncio.ensure_future(server.asked("POST", path_of("db", "t"), _SET))
-        await asyncio.sleep(0.5)
+        await until_async(lambda: server.in_work == before + 3, "all of them have come")
         server.application.stop()
         refused = await second
         go_on.set()
         return (await first).status, refused.status, (await third).status
 
-    assert (200, 429, 429) == server._runner.run(ask_all())
+    assert (200, 429, 429) == server.run(ask_all())
 
 
 def test_an_incomplete_body_is_refused_at_the_stop(server: InProcess) -> None:
@@ -124,7 +125,7 @@ def test_an_incomplete_body_is_refused_at_the_stop(server: InProcess) -> None:
         async with asyncio.timeout(20):
             await asking
 
-    server._runner.run(ask())
+    server.run(ask())
     assert 429 == sent[0]["status"]
 
 

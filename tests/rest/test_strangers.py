@@ -123,7 +123,7 @@ def test_a_body_that_goes_on_after_the_answer_has_a_time_limit(tmp_path: Path) -
         with pytest.raises(ConnectionError):
             for _ in range(600):
                 connection.sendall(b"x")
-                time.sleep(0.1)
+                time.sleep(0.1)  # the subject: a client that is slow
 
 
 # -- without sockets -----------------------------------------------------------------------------------------
@@ -171,7 +171,7 @@ def test_all_bodies_together_have_a_limit_until_their_requests_end(few: InProces
         await asyncio.gather(*slow, return_exceptions=True)
         assert 400 == (await few.asked("POST", path, b" " * 900, token="known")).status
 
-    few._runner.run(ask_all())
+    few.run(ask_all())
 
 
 def test_a_client_that_may_not_is_refused_before_its_body_is_read(few: InProcess) -> None:
@@ -181,7 +181,7 @@ def test_a_client_that_may_not_is_refused_before_its_body_is_read(few: InProcess
         status: int = sent[0]["status"]
         return status
 
-    assert 403 == few._runner.run(ask())
+    assert 403 == few.run(ask())
 
 
 def test_tokens_that_are_asked_for_take_few_threads(few: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,13 +198,13 @@ def test_tokens_that_are_asked_for_take_few_threads(few: InProcess, monkeypatch:
         assert 200 == (await known).status
         return sorted([(await each).status for each in asked])
 
-    assert [400, 400, 429] == few._runner.run(ask_all())
+    assert [400, 400, 429] == few.run(ask_all())
 
 
 def test_an_audit_log_that_is_stuck_stops_neither_refusals_nor_probes(
     few: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    catalog = next(iter(few.application._warehouses)).catalog
+    catalog = few.catalog
     record, go_on = catalog.tell_access_refused, threading.Event()
     recorded: list[AccessRefused] = []
 
@@ -222,7 +222,7 @@ def test_an_audit_log_that_is_stuck_stops_neither_refusals_nor_probes(
             assert 200 == (await few.asked("GET", "/ready")).status
             assert 200 == (await few.asked("GET", "/v1/shop/namespaces", token="known")).status
 
-    few._runner.run(ask_all())
+    few.run(ask_all())
     assert not go_on.is_set()
     go_on.set()
     until(lambda: few.application._api.gate.flush(1), "the audit log contains everything")
@@ -249,7 +249,7 @@ def test_an_access_log_that_nobody_reads_stops_no_request(
                 assert 200 == (await server.asked("GET", "/health")).status
             done.set()
 
-        asking = threading.Thread(target=lambda: server._runner.run(ask_all()), daemon=True)
+        asking = threading.Thread(target=lambda: server.run(ask_all()), daemon=True)
         asking.start()
         assert done.wait(PATIENCE)
         asking.join(PATIENCE)

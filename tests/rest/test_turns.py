@@ -88,7 +88,7 @@ def test_who_comes_back_goes_before_who_came_meanwhile(patient: Server, name: Na
     assert 409 == refused.send(patient).status
     with ThreadPoolExecutor(1) as pool:
         other = pool.submit(Held.append(table, ids(3)).send, patient, BLIND)
-        time.sleep(0.3)
+        until(lambda: patient.in_work() == 1, "the other commit has come")
         back = Held.append(client.load_table(name), ids(1))
         back.snapshot["snapshot-id"] = back.document["updates"][1]["snapshot-id"] = refused.snapshot_id
         assert 200 == back.send(patient).status
@@ -107,7 +107,7 @@ def test_a_transaction_that_comes_back_goes_first_in_all_its_tables(patient: Ser
     assert 409 == _send_all(patient, refused).status
     with ThreadPoolExecutor(1) as pool:
         other = pool.submit(Held.append(tables[1], ids(3)).send, patient, BLIND)
-        time.sleep(0.3)
+        until(lambda: patient.in_work() == 1, "the other commit has come")
         again = [Held.append(client.load_table(table.name()), ids(1)) for table in tables]
         for before, now in zip(refused, again, strict=True):
             now.snapshot["snapshot-id"] = now.document["updates"][1]["snapshot-id"] = before.snapshot_id
@@ -148,6 +148,7 @@ def test_who_comes_back_is_taken_although_the_line_of_its_table_is_full(tmp_path
             table.append(ids(2))
             assert 409 == refused.send(server).status
             other = pool.submit(Held.append(table, ids(3)).send, server, BLIND)
+            until(lambda: server.in_work() == 1, "the other commit has come")
             until(lambda: Held.append(table, ids(4)).send(server, BLIND).status == 429, "a full line")
             back = Held.append(client.load_table(("db", "t")), ids(1))
             back.snapshot["snapshot-id"] = back.document["updates"][1]["snapshot-id"] = refused.snapshot_id

@@ -79,7 +79,7 @@ def test_requests_that_reach_no_route_are_lines_too(server: InProcess, logged: P
 
 
 def test_the_line_of_a_commit_says_how_long_it_waited_for_the_table(server: InProcess, logged: Path) -> None:
-    catalog = next(iter(server.application._warehouses)).catalog
+    catalog = server.catalog
     with catalog.coordinator.latch(("db", "t"), statement="in the way"):
         committing = threading.Thread(target=server.ask, args=("POST", path_of("db", "t"), _SET))
         committing.start()
@@ -94,7 +94,7 @@ def test_the_line_of_a_commit_says_how_long_it_waited_for_the_table(server: InPr
 
 
 def test_commits_beyond_the_limit_of_a_table_are_refused_and_reads_of_it_are_not(server: InProcess) -> None:
-    catalog = next(iter(server.application._warehouses)).catalog
+    catalog = server.catalog
     path = path_of("db", "t")
 
     async def ask_all() -> list[int]:
@@ -110,12 +110,12 @@ def test_commits_beyond_the_limit_of_a_table_are_refused_and_reads_of_it_are_not
 
     latch = catalog.coordinator.latch(("db", "t"), statement="in the way")
     latch.__enter__()
-    assert [200, 200] == server._runner.run(ask_all())
+    assert [200, 200] == server.run(ask_all())
     assert 200 == server.ask("POST", path, _SET).status
 
 
 def test_the_limit_of_a_table_counts_transactions_too(server: InProcess) -> None:
-    catalog = next(iter(server.application._warehouses)).catalog
+    catalog = server.catalog
     one = ("POST", path_of("db", "t"), _SET)
     change = {"identifier": {"namespace": ["db"], "name": "t"}, **_SET}
     several = ("POST", "/v1/shop/transactions/commit", {"table-changes": [change]})
@@ -132,7 +132,7 @@ def test_the_limit_of_a_table_counts_transactions_too(server: InProcess) -> None
 
     latch = catalog.coordinator.latch(("db", "t"), statement="in the way")
     latch.__enter__()
-    assert [200, 204] == server._runner.run(ask_all())
+    assert [200, 204] == server.run(ask_all())
     assert [200, 204] == [server.ask(*request).status for request in (one, several)]
 
 
@@ -149,7 +149,7 @@ def test_a_server_is_ready_while_catalogs_and_lock_services_answer(
     monkeypatch.setattr("commit_coord.rest.watching._READY_FOR_S", 0)
     answer = server.ask("GET", "/ready")
     assert (200, {"ready": True, "catalogs": {"shop": "answers"}}) == (answer.status, answer.json)
-    catalog = next(iter(server.application._warehouses)).catalog
+    catalog = server.catalog
 
     def fail(*_: Any) -> Any:
         raise LockServiceUnavailable("gone")

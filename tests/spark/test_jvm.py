@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from commit_coord.config import COALESCE
 from commit_coord.model import LockScope
 from commit_coord.spark import read_table, write_table
 from tests import limits
+from tests.processes import until
 from tests.spark.test_roundtrip import NESTED, PLAIN, same, sample
 
 pytestmark = pytest.mark.jvm
@@ -80,11 +82,14 @@ def test_the_jvm_reads_what_shares_a_snapshot(spark: SparkSession, catalog: Any,
     appending = [
         threading.Thread(target=catalog.load_table("db.t").append, args=(rows,), daemon=True) for _ in range(3)
     ]
+
+    def are_queued(count: int) -> bool:
+        return len(catalog.locks.locks(scope=LockScope.COMMIT)) >= count
+
     with catalog.coordinator.latch(("db", "t")):
-        for number, thread in enumerate(appending):
+        for count, thread in enumerate(appending, 2):
             thread.start()
-            while len(catalog.locks.locks(scope=LockScope.COMMIT)) < number + 2:
-                thread.join(0.01)
+            until(partial(are_queued, count), "a place in the queue")
     for thread in appending:
         thread.join(limits.PATIENCE)
     theirs = as_jvm_table(spark, table, warehouse, "shared")

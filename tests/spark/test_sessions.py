@@ -14,8 +14,8 @@ def test_a_time_limit_that_strikes_gives_the_next_test_a_new_session(
     """Its JVM may be stuck in the call that was stopped, and its connection half read."""
     before = sessions.current()
     assert before is sessions.current()
-    monkeypatch.setattr(limits, "_strikes", [*limits._strikes, "a test that hangs"])
+    monkeypatch.setattr(limits, "STRIKES", [*limits.STRIKES, "a test that hangs"])
     after = sessions.current()
     assert after is not before
     assert 3 == after.range(3).count()
-    sessions._strikes = len(limits._strikes) - 1
+    sessions._strikes = len(limits.STRIKES) - 1

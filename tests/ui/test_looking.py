@@ -12,11 +12,13 @@ from typing import cast
 import pytest
 
 from commit_coord.catalog.base import CoordinatedCatalog
+from commit_coord.clock import SYSTEM_CLOCK
 from commit_coord.errors import LockServiceUnavailable
 from commit_coord.model import LockEntry
 from commit_coord.ui import looking
 from commit_coord.ui.looking import Look, Looks
 from tests.limits import PATIENCE
+from tests.processes import until
 from tests.ui.test_now import entry
 
 
@@ -46,11 +48,10 @@ class Failing:
 
     def __init__(self) -> None:
         self.fails, self.count = True, 0
-        self.begun, self.may_end = threading.Event(), threading.Event()
+        self.may_end = threading.Event()
 
     def __call__(self) -> Sequence[LockEntry]:
         self.count += 1
-        self.begun.set()
         assert self.may_end.wait(PATIENCE)
         if self.fails:
             raise LockServiceUnavailable("the database does not answer")
@@ -78,22 +79,22 @@ def test_a_failed_look_makes_no_old_locks_new(monkeypatch: pytest.MonkeyPatch) -
     assert "look-4" == shared.latest(5).entries[0].request_id
 
 
-def test_who_waits_for_a_look_that_fails_shares_the_failure() -> None:
+def test_who_waits_for_a_look_that_fails_shares_the_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     """The service that does not answer is asked once, and not once for each who waits."""
     service = Failing()
     shared = looks(service)
-    waits = threading.Semaphore(0)
+    read: list[float] = []
 
-    def ask() -> Look:
-        waits.release()
-        return shared.latest()
+    def now() -> float:
+        now_s = SYSTEM_CLOCK.now()
+        read.append(now_s)
+        return now_s
 
+    monkeypatch.setattr(looking, "SYSTEM_CLOCK", SimpleNamespace(now=now, wall_ms=SYSTEM_CLOCK.wall_ms))
     with ThreadPoolExecutor(5) as threads:
-        asked = [threads.submit(ask) for _ in range(5)]
-        assert service.begun.wait(PATIENCE)
-        for _ in asked:
-            assert waits.acquire(timeout=PATIENCE)
-        threading.Event().wait(0.1)  # each is on its way to the lock
+        asked = [threads.submit(shared.latest) for _ in range(5)]
+        # Each has noted when it asked, and the first one when its look began.
+        until(lambda: len(read) == len(asked) + 1, "all of them ask")
         service.may_end.set()
         failures = [one.exception(PATIENCE) for one in asked]
     assert [True] * 5 == [isinstance(failure, LockServiceUnavailable) for failure in failures]

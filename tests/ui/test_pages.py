@@ -111,7 +111,7 @@ def test_without_a_file_no_audit_log_is_promised(
     server: InProcess, held: LockEntry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who freed what is then in the log of the server alone."""
-    catalog = server.application._warehouses.chosen("shop").catalog
+    catalog = server.catalog
     monkeypatch.setattr(catalog, "settings", replace(catalog.settings, commit_coord_audit_log=""))
     fields = page(server, f"/ui/shop/free?request={held.request_id}").form() | {"confirm": held.request_id[:8]}
     assert "The log of the server says who" in Html(send(server, "/ui/shop/free", fields).body).text
@@ -317,7 +317,7 @@ def test_a_manifest_of_too_many_files_is_not_read(server: InProcess, monkeypatch
 
 def test_commits_through_the_server_have_waits_and_reasons(server: InProcess) -> None:
     """What this process has carried out is shown with its waits, and what was refused with the reason."""
-    catalog = server.application._warehouses.chosen("shop").catalog
+    catalog = server.catalog
     for status, reason in (("SUCCESS", ""), ("FAILURE", "the column was dropped"), ("UNKNOWN", "no answer came")):
         catalog.events.emit(
             CommitEnded(
@@ -649,7 +649,7 @@ def test_a_commit_to_several_tables_is_shown_to_who_may_read_all_of_them(
         rebased=False,
         reason="the head of secret.t moved",
     )
-    guarded.application._warehouses.chosen("shop").catalog.events.emit(event)
+    guarded.catalog.events.emit(event)
     path = "/ui/shop/request?id=0123456789abcdef"
     assert "the head of secret.t moved" in page(guarded, path, headers=cookie("ann")).text
     assert "secret.t" not in page(guarded, path, headers=cookie("bob")).text

@@ -18,6 +18,7 @@ from commit_coord.model import LockEntry, LockMode, Resource
 from commit_coord.rest import Serving, browsing
 from commit_coord.ui import rendering
 from tests.limits import PATIENCE
+from tests.processes import until_async
 from tests.rest.asgi import InProcess
 from tests.rest.kit import Response
 from tests.ui.kit import Html, page
@@ -127,20 +128,21 @@ def test_many_who_watch_a_hanging_service_keep_nobody_from_working(
     fields = freeing(server, held)
     hanging = Gate(CoordinatedCatalog.show_locks)
     hanging.patch(monkeypatch, "show_locks")
+    before = server.in_work
 
     async def work() -> Response:
         async with AsyncExitStack() as watchers:
-            for _ in range(_MANY):
-                await watchers.enter_async_context(watching(server))
+            watch = [await watchers.enter_async_context(watching(server)) for _ in range(_MANY)]
             assert await asyncio.to_thread(hanging.begun.wait, PATIENCE)
             free = asyncio.ensure_future(send(server, "free", fields))
             assert 200 == (await server.asked("GET", "/ui/shop/tables")).status
-            await asyncio.sleep(0.5)
+            await until_async(lambda: server.in_work == before + _MANY + 1, "all of them have come")
+            await until_async(lambda: all(one.status == 200 for one in watch), "an answer for each")
             assert 1 == hanging.count
             hanging.open.set()
             return await free
 
-    assert 200 == server._runner.run(work()).status
+    assert 200 == server.run(work()).status
     assert [] == list(shop.show_locks(ORDERS))
 
 
@@ -163,7 +165,7 @@ def test_those_who_see_the_same_share_one_text(
                 watcher = await watchers.enter_async_context(watching(server, query))
                 await watcher.heard("nightly load")
 
-    server._runner.run(watch())
+    server.run(watch())
     assert 2 == made.count("_now.html")
 
 
@@ -180,7 +182,7 @@ def test_too_many_who_watch_are_told_so(server: InProcess, held: LockEntry, monk
         async with watching(server) as third:
             await third.heard("nightly load")
 
-    server._runner.run(watch())
+    server.run(watch())
 
 
 def test_too_many_visits_are_a_page_and_leave_room_for_a_form(
@@ -200,7 +202,7 @@ def test_too_many_visits_are_a_page_and_leave_room_for_a_form(
         assert [200] * 32 == [answer.status for answer in await asyncio.gather(*visits) if answer.status != 429]
         return [one.result() for one in refused]
 
-    refused = server._runner.run(visit())
+    refused = server.run(visit())
     assert _MANY - 32 == len(refused)
     assert {429} == {answer.status for answer in refused}
     assert "32 visits run or wait" in Html(refused[0].body).text
@@ -224,7 +226,7 @@ def test_one_action_that_takes_long_runs_at_a_time(
         slow.open.set()
         return [await first, second, freed, await send(server, "reap", reaping)]
 
-    first, second, freed, third = server._runner.run(act())
+    first, second, freed, third = server.run(act())
     assert [200, 409, 200, 200] == [first.status, second.status, freed.status, third.status]
     assert "Nothing was changed" in Html(second.body).text
     assert 2 == slow.count
@@ -261,7 +263,7 @@ def test_the_end_waits_for_an_action_before_it_closes_the_catalogs(
             assert await asyncio.to_thread(slow.begun.wait, PATIENCE)
             running.cancel()
 
-        server._runner.run(act())
+        server.run(act())
         threading.Timer(0.3, slow.open.set).start()
     assert [False] == closed
 
@@ -283,4 +285,4 @@ def test_who_watches_sees_that_the_service_fails_and_recovers(
                 watcher.text = ""
             await watcher.heard("1 held")
 
-    server._runner.run(watch())
+    server.run(watch())

@@ -56,10 +56,11 @@ def test_a_thread_that_ended_is_replaced(monkeypatch: pytest.MonkeyPatch) -> Non
         beats.append(None)
         return "no number, which ends the thread" if len(beats) == 1 else IDLE
 
-    heartbeat = Heartbeat(beat, idle=IDLE, name="heartbeat of a test")
+    name = "heartbeat that ends"
+    heartbeat = Heartbeat(beat, idle=IDLE, name=name)
     heartbeat.ensure_running()
     try:
-        until(lambda: heartbeat._thread is None and reported, "the end of the thread")
+        until(lambda: reported and name not in {one.name for one in threading.enumerate()}, "the end of the thread")
         heartbeat.ensure_running()
         until(lambda: len(beats) > 2, "more beats")
     finally:

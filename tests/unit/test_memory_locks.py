@@ -29,7 +29,7 @@ def test_an_answer_is_left_while_another_holder_leaves_one() -> None:
         if len(others) < 20:
             others.append(threading.Thread(target=journal.put, args=(_entry(f"other-{len(others)}"), 0.0, 900_000)))
             others[-1].start()
-            others[-1].join(0.05)
+            others[-1].join(0.05)  # the subject: it comes in between, as far as it is let
 
     before = gc.get_threshold()
     gc.callbacks.append(come)

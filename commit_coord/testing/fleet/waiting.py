@@ -14,5 +14,5 @@ def holds_within(condition: Callable[[], object], timeout_s: float, *, every_s: 
     while not condition():
         if time.monotonic() > give_up:
             return False
-        time.sleep(every_s)  # another process sends no event
+        time.sleep(every_s)  # what another process brings about sends no event
     return True

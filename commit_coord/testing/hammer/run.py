@@ -96,7 +96,7 @@ def hammer(
             if time.monotonic() - began > timeout_s:
                 broken.append(f"not done after {timeout_s:.0f} s: slots {sorted(running)}")
                 break
-            time.sleep(0.02)
+            time.sleep(0.02)  # the subject: how often the run looks after its processes
             for slot, code in others.exit_codes().items():
                 if code is not None:
                     others.start(slot)  # it ends itself when the outcome of an append is unknown

@@ -96,7 +96,7 @@ def write(folder: Path, slot: int, appends: int, properties: Mapping[str, str], 
                     table.refresh()
                 continue
             diary.landed(mark, table)
-            time.sleep(2 * rest_s * dice.random())
+            time.sleep(2 * rest_s * dice.random())  # the subject: the pace of a writer
     catalog.close()
 
 
@@ -124,7 +124,7 @@ def evolve_table(folder: Path, stop: Path, properties: Mapping[str, str]) -> Non
             # It competes with the writers, and may lose: then the next one is tried.
             with suppress(CommitFailedException, CommitStateUnknown, LockError, ValidationError, ValueError):
                 change(catalog.load_table(TABLE))
-            time.sleep(_CHANGE_EVERY_S)
+            time.sleep(_CHANGE_EVERY_S)  # the subject: the pace of the changes
 
 
 def _add_column(table: Table) -> None:

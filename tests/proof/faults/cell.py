@@ -118,11 +118,11 @@ def run(
         crews.start()
         try:
             holds_within(lambda: all(log.acknowledged for log in crews.outcomes()), _START_S)
-            time.sleep(_QUIET_S)  # undisturbed work, before the fault and after it, is a part of what is measured
+            time.sleep(_QUIET_S)  # the subject: undisturbed work before the fault is measured
             since = time.monotonic()
             injury.inflict(cell)
             recovered = holds_within(lambda: recovered_s(crews.outcomes(), cell.ends) is not None, _RECOVERY_MAX_S)
-            time.sleep(_TAIL_S if recovered else 0)
+            time.sleep(_TAIL_S if recovered else 0)  # the subject: undisturbed work after the fault is measured
             until = time.monotonic()
         finally:
             crews.stop(_END_S)
@@ -190,7 +190,7 @@ def _leaked(catalog: Catalog, rig: Rig) -> list[str]:
         # What was sent before its sender ended may come now: a release, or a request, which stays for a lease.
         holds_within(lambda: not _standing(catalog, rig), LEASE_S + 1)
     else:
-        time.sleep(LEASE_S if rig.metastore is not None else 0)  # what stays for longer than a lease has leaked
+        time.sleep(LEASE_S if rig.metastore is not None else 0)  # the subject: what outlives a lease has leaked
     return [*left, *_standing(catalog, rig)]
 
 

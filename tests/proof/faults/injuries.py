@@ -56,9 +56,9 @@ class Cell:
         """Note that from now on nothing keeps the others from going on."""
         self.ends.append(time.monotonic())
 
-    def wait(self, seconds: float) -> None:
+    def last(self, seconds: float) -> None:
         """Let it last: how long is a part of each fault."""
-        time.sleep(seconds)
+        time.sleep(seconds)  # the subject: how long a fault lasts
 
     def obeyed(self, slot: int, order: Order) -> bool:
         """Give *slot* an order; return whether it was carried out in time."""
@@ -73,7 +73,7 @@ class Cell:
 
 def nothing(cell: Cell) -> None:
     """No fault: what the same load does by itself."""
-    cell.wait(cell.seconds)
+    cell.last(cell.seconds)
     cell.over()
 
 
@@ -81,7 +81,7 @@ def kill_writers(cell: Cell) -> None:
     """SIGKILL of a random writer, again and again; a new process takes its place."""
     until = time.monotonic() + cell.seconds
     while time.monotonic() < until:
-        cell.wait(cell.dice.uniform(0.1, 1.0 if not cell.rig.configuration.threads else 3.0))
+        cell.last(cell.dice.uniform(0.1, 1.0 if not cell.rig.configuration.threads else 3.0))
         if cell.crews.signal(cell.dice.choice(cell.crews.slots), signal.SIGKILL):
             cell.did("kill")
             cell.over()
@@ -117,9 +117,9 @@ def stop_holders(cell: Cell) -> None:
             continue
         holds_within(lambda: cell.crews.is_stopped(slot), 2, every_s=0.01)  # noqa: B023 - called here
         cell.over()
-        cell.wait(LEASE_S + 7)
+        cell.last(LEASE_S + 7)
         cell.crews.signal(slot, signal.SIGCONT)
-        cell.wait(1)
+        cell.last(1)
 
 
 def restart_servers(cell: Cell) -> None:
@@ -128,7 +128,7 @@ def restart_servers(cell: Cell) -> None:
         server.restart()
         cell.did(f"restart {server.name}")
         cell.over()
-        cell.wait(1)
+        cell.last(1)
 
 
 def _services(cell: Cell) -> list[list[LocalServer]]:
@@ -144,13 +144,13 @@ def kill_servers(cell: Cell) -> None:
         for server in service:
             server.kill()
             cell.did(f"kill -9 {server.name}")
-        cell.wait(1)
+        cell.last(1)
         for server in service:
             server.launch()
         for server in service:
             server.await_ready()
         cell.over()
-        cell.wait(1)
+        cell.last(1)
 
 
 def lose_follower(cell: Cell) -> None:
@@ -167,7 +167,7 @@ def _lose(cell: Cell, server: LocalServer) -> None:
     server.kill()
     cell.did(f"kill -9 {server.name}")
     cell.over()
-    cell.wait(cell.seconds)
+    cell.last(cell.seconds)
     server.start()
     cell.over()
 
@@ -193,11 +193,11 @@ def _cut(cell: Cell, *, to_server: bool, to_client: bool) -> None:
             cell.rig.world.drop(server.port, to_server=to_server, to_client=to_client)
         try:
             cell.did(f"cut {service[0].name}")
-            cell.wait(LEASE_S + 2)
+            cell.last(LEASE_S + 2)
         finally:
             cell.rig.world.mend()
         cell.over()
-        cell.wait(2)
+        cell.last(2)
 
 
 def slow_to_server(cell: Cell) -> None:
@@ -213,7 +213,7 @@ def slow_both(cell: Cell) -> None:
 def _slow(cell: Cell, there_s: float, back_s: float) -> None:
     for proxy in cell.proxies.values():
         proxy.there_s, proxy.back_s = there_s, back_s
-    cell.wait(cell.seconds)
+    cell.last(cell.seconds)
     for proxy in cell.proxies.values():
         proxy.heal()
     cell.did("slow network")
@@ -224,7 +224,7 @@ def lose_answers(cell: Cell) -> None:
     """One answer in 30 never comes: what was asked for is done, and the connection is cut."""
     for proxy in cell.proxies.values():
         proxy.loses = 1 / 30
-    cell.wait(cell.seconds)
+    cell.last(cell.seconds)
     for proxy in cell.proxies.values():
         proxy.heal()
         cell.done["answers lost"] = cell.done.get("answers lost", 0) + proxy.lost
@@ -236,7 +236,7 @@ def lose_replies(cell: Cell) -> None:
     for proxy in cell.proxies.values():
         proxy.loses = 1 / 5
     kill_servers(cell)
-    cell.wait(cell.seconds)
+    cell.last(cell.seconds)
     for proxy in cell.proxies.values():
         proxy.heal()
         cell.done["replies lost"] = proxy.lost
@@ -249,19 +249,19 @@ def answer_late(cell: Cell) -> None:
     proxy = cell.proxies[cell.rig.metastore.port]
     for _ in range(2):
         proxy.back_s = CLIENT_TIMEOUT_S + 2
-        cell.wait(CLIENT_TIMEOUT_S + 1)
+        cell.last(CLIENT_TIMEOUT_S + 1)
         proxy.heal()
         cell.did("late answers")
-        cell.wait(1)
+        cell.last(1)
         cell.over()
-        cell.wait(CLIENT_TIMEOUT_S)
+        cell.last(CLIENT_TIMEOUT_S)
 
 
 def fill_warehouse(cell: Cell) -> None:
     """The disk with the tables is full."""
     ballast = fill(cell.rig.warehouse)
     cell.did("fill disk")
-    cell.wait(cell.seconds)
+    cell.last(cell.seconds)
     ballast.unlink()
     cell.over()
 
@@ -273,7 +273,7 @@ def fill_servers(cell: Cell) -> None:
     until = time.monotonic() + cell.seconds
     while time.monotonic() < until:
         _use_up_what_was_allocated(cell)
-        cell.wait(0.5)
+        cell.last(0.5)
     ballast.unlink()
     cell.rig.heal()
     cell.over()
@@ -306,7 +306,7 @@ def _step(cell: Cell, seconds: int) -> None:
         cell.crews.place.clock(slot).write_text(str(seconds))
     cell.did("clock step")
     cell.over()
-    cell.wait(cell.seconds)
+    cell.last(cell.seconds)
     for slot in cell.crews.slots[::2]:
         cell.crews.place.clock(slot).write_text("0")
     cell.over()
@@ -340,7 +340,7 @@ def _hog_postgres(cell: Cell, ends: ExitStack) -> None:
                     "WHERE backend_type = 'client backend' AND application_name <> 'hog'"
                 )
                 connection.commit()
-            cell.wait(0.02 if len(own) < 50 else 0.2)
+            cell.last(0.02 if len(own) < 50 else 0.2)
     for connection in own:
         connection.close()
 
@@ -360,7 +360,7 @@ def _hog_zookeeper(cell: Cell, ends: ExitStack) -> None:
         for server in cell.rig.zookeeper.servers:
             cell.proxies[server.port].cut()
         cell.did("connections taken")
-        cell.wait(2)
+        cell.last(2)
 
 
 def run_out_of_memory(cell: Cell) -> None:
@@ -369,7 +369,7 @@ def run_out_of_memory(cell: Cell) -> None:
     for point in points:
         if cell.obeyed(cell.dice.choice(cell.crews.slots), Order(step=point, act="hoard")):
             cell.over()
-            cell.wait(1)
+            cell.last(1)
     forget_memory_groups()
 
 

@@ -75,7 +75,7 @@ class Proxy:
         with suppress(OSError):
             while data := client.recv(1 << 16):
                 if self.there_s:
-                    time.sleep(self.there_s)  # a network that is slow
+                    time.sleep(self.there_s)  # the subject: a network that is slow
                 server.sendall(data)
         self._end(client, server)
 
@@ -86,7 +86,7 @@ class Proxy:
                     self.lost += 1
                     break
                 if self.back_s:
-                    time.sleep(self.back_s)  # likewise
+                    time.sleep(self.back_s)  # the subject: a network that is slow
                 client.sendall(data)
         self._end(client, server)
 

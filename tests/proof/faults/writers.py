@@ -229,7 +229,7 @@ class _Slot:
                     log.unknown(mark, error)
                 else:
                     log.acknowledged(mark, snapshot_id)
-                time.sleep(_PAUSE_S[self._kind])  # the pace of a writer
+                time.sleep(_PAUSE_S[self._kind])  # the subject: the pace of a writer
 
     def _operation(self) -> Callable[[str, int], int | None]:
         table = self._catalog.load_table(TABLE)

@@ -258,9 +258,9 @@ class Run:
                     stack.enter_context(patch.object(owner, name, value))
                 stack.enter_context(run.world.ending())
                 run.world.run(until=_END)
-                run._look_at_locks()
+                run.look_at_locks()
                 if run.metastore is not None:
-                    run._look_at_metastore(run.metastore)
+                    run.look_at_metastore(run.metastore)
                 yield run
         finally:
             memory_space.SPACES.pop((run.name, ""), None)
@@ -763,7 +763,7 @@ class Run:
 
     # The proof.
 
-    def _look_at_locks(self) -> None:
+    def look_at_locks(self) -> None:
         """FreeInTheEnd: everybody is done, and what the dead left has expired."""
         hanging = self._writers.keys() - self.done
         if hanging:
@@ -786,7 +786,7 @@ class Run:
             left = memory_space.space_of(self.name, "").tickets()
             self.broken += [f"FreeInTheEnd: {one.request.owner.user} still has {one.request}" for one, _ in left]
 
-    def _look_at_metastore(self, metastore: SimulatedMetastore) -> None:
+    def look_at_metastore(self, metastore: SimulatedMetastore) -> None:
         """FreeInTheEnd: those who live have left nothing, and what the dead left is in the way of the next one no more.
 
         What came late belongs to nobody any more: it too stays until somebody waits for it. What is not ours stays.

@@ -84,11 +84,11 @@ class SimulatedFileIO(FileIO):
         path = location if isinstance(location, str) else location.location
         self.call(lambda: self._files.delete(path))
 
-    def _read(self, path: str) -> bytes:
+    def data_of(self, path: str) -> bytes:
         data: bytes = self.call(lambda: self._files.read(path))
         return data
 
-    def _write(self, path: str, data: bytes) -> None:
+    def put(self, path: str, data: bytes) -> None:
         self.call(lambda: self._files.write(path, data))
 
 
@@ -98,17 +98,17 @@ class _Input(InputFile):
         self._io = files
 
     def __len__(self) -> int:
-        return len(self._io._read(self.location))
+        return len(self._io.data_of(self.location))
 
     def exists(self) -> bool:
         try:
-            self._io._read(self.location)
+            self._io.data_of(self.location)
         except FileNotFoundError:
             return False
         return True
 
     def open(self, seekable: bool = True) -> Any:
-        return io.BytesIO(self._io._read(self.location))
+        return io.BytesIO(self._io.data_of(self.location))
 
 
 class _Output(OutputFile):
@@ -117,7 +117,7 @@ class _Output(OutputFile):
         self._io = files
 
     def __len__(self) -> int:
-        return len(self._io._read(self.location))
+        return len(self._io.data_of(self.location))
 
     def exists(self) -> bool:
         return self.to_input_file().exists()
@@ -127,6 +127,9 @@ class _Output(OutputFile):
 
     def create(self, overwrite: bool = False) -> Any:
         return _Stream(self)
+
+    def put(self, data: bytes) -> None:
+        self._io.put(self.location, data)
 
 
 class _Stream(io.BytesIO):
@@ -144,7 +147,7 @@ class _Stream(io.BytesIO):
         if not self.closed:
             data = self.getvalue()
             super().close()
-            self._output._io._write(self._output.location, data)
+            self._output.put(data)
 
 
 class Pointers:

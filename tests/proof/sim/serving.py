@@ -463,7 +463,7 @@ class Asker:
     def _write_manifest(self, written: Written, head: TableMetadata, mark: str, snapshot_id: int) -> None:
         name = f"{mark}-{self._new_id()}"
         data, path = f"sim://t/data/{name}.parquet", f"sim://t/metadata/{name}-m0.avro"
-        self._io._write(data, b"rows")
+        self._io.put(data, b"rows")
         written.data.append(data)
         file = DataFile.from_args(
             content=DataFileContent.DATA,
