@@ -49,7 +49,7 @@ _ADVICE: dict[ErrorKind, str] = {
     ErrorKind.LOCK_DEADLOCK: "release the locks that you have, and start again; better take all of them at once",
     ErrorKind.LOCK_LOST: "look at the table, and start the operation again: its lock protects nothing any more",
     ErrorKind.LOCK_SERVICE_UNAVAILABLE: "check lock.uri, and that the service is up and may be written",
-    ErrorKind.LEASE_ALREADY_EXISTS: "wait longer, or look at the holder with SHOW LEASE, and drop the lease if it is dead",
+    ErrorKind.LEASE_ALREADY_EXISTS: "wait longer, or look at the holder with SHOW LEASE, and drop a dead one's lease",
     ErrorKind.EXCEEDS_MAX_LEASE_TIME: "finish before the lease ends, or drop it and grab another one",
     ErrorKind.LEASE_ENDED: "grab another lease, and start the operation again",
     ErrorKind.CLIENT_STOPS: "ask another client, or this one when it is back",
@@ -167,7 +167,7 @@ def _classify(error: BaseException) -> tuple[ExitCode, str, str]:
             return (
                 ExitCode.FAILED,
                 "server-failed",
-                f"{error.message}; see its log above" if error.log else str(error),
+                f"{error.message}; see its log above" if error.log else f"{error}; look into the log of the server",
             )
         case ValidationError() | JSONDecodeError():
             reason = str(error).partition("\n")[0]

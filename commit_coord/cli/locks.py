@@ -58,7 +58,9 @@ def locks(
     output = Output(as_json=as_json)
     if name is not None:
         if table is not None and catalog != name:
-            raise CommandFailed(f"two catalogs are named: {catalog!r} and {name!r}; leave one of them out", ExitCode.USAGE, "usage")
+            raise CommandFailed(
+                f"two catalogs are named: {catalog!r} and {name!r}; leave one of them out", ExitCode.USAGE, "usage"
+            )
         catalog, table = name, table or (catalog if catalog != name else None)
     elif table is None and catalog is not None and "." in catalog and catalog not in known_catalogs():
         catalog, table = None, catalog

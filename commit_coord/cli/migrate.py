@@ -245,6 +245,13 @@ def verify(
 @contextmanager
 def _migration(choice: Choice, why: str = "") -> Iterator[Migration]:
     with opened(choice) as catalog:
+        if not catalog.configuration.properties["uri"].startswith("thrift:"):
+            raise CommandFailed(
+                f"the catalog {catalog.name!r} is not on a metastore, so there is nothing to move; to change its lock "
+                "manager, stop its writers and run `commit-coord config --adopt-locks`",
+                ExitCode.USAGE,
+                "usage",
+            )
         if catalog.settings.lock_impl != MIGRATING:
             raise CommandFailed(
                 f"the catalog {catalog.name!r} uses the lock manager '{catalog.settings.lock_impl}'. To move tables, "
