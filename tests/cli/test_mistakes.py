@@ -528,8 +528,8 @@ _ADVICE = re.compile(
     r"""
     [;:.,?] \s
     (?: add | ask | check | choose | close | correct | do\ not | examples\ are | finish | free | give | grab | have
-      | install | keep | leave | look | name | open | pip\ install | please\ report | put | read | release | remove | repeat
-      | restore | run | see | send | specify | start | use | wait
+      | install | keep | leave | look | name | open | pip\ install | please\ report | put | read | release | remove
+      | repeat | restore | run | see | send | specify | start | use | wait
       | `commit-coord\ [^`]*`\ (?:lists|shows|starts) | --help\ shows | expected
     )\b
     | did\ you\ mean | possible\ options | accepted=
