@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import pytest
 from rich.console import Console, RenderableType
@@ -33,23 +34,31 @@ PLAIN = Sighting(
     table=SALES, kind=Kind.LOCK_ONLY, who="airflow@etl-07.example.org pid 31337", how="lock", times=12, last_ms=AT_MS
 )
 STATUSES = [
-    TableStatus(table=SALES, state=State(Phase.BOTH, 2), sightings=[JAVA, PLAIN]),
+    TableStatus(table=SALES, state=State(phase=Phase.BOTH, epoch=2), sightings=[JAVA, PLAIN]),
     TableStatus(table=TARGETS, state=None, problem="its metadata file is gone: restore it, or drop the table"),
 ]
 MOVED = [
     Moved(
         table=SALES,
-        before=State(Phase.HMS, 1),
-        after=State(Phase.HMS, 1),
+        before=State(phase=Phase.HMS, epoch=1),
+        after=State(phase=Phase.HMS, epoch=1),
         outcome=Outcome.REFUSED,
         reason="airflow@etl-07.example.org pid 31337 takes only the metastore's lock: stop it, or give --force",
         took_ms=1530,
     ),
-    Moved(table=TARGETS, before=State(Phase.HMS, 1), after=State(Phase.BOTH, 2), outcome=Outcome.CHANGED, took_ms=210),
+    Moved(
+        table=TARGETS,
+        before=State(phase=Phase.HMS, epoch=1),
+        after=State(phase=Phase.BOTH, epoch=2),
+        outcome=Outcome.CHANGED,
+        took_ms=210,
+    ),
 ]
 VERIFIED = [
-    Verified(table=SALES, state=State(Phase.BOTH, 2), problems=["the guard is missing: repeat `migrate start`"]),
-    Verified(table=TARGETS, state=State(Phase.ZOOKEEPER, 3), problems=[]),
+    Verified(
+        table=SALES, state=State(phase=Phase.BOTH, epoch=2), problems=["the guard is missing: repeat `migrate start`"]
+    ),
+    Verified(table=TARGETS, state=State(phase=Phase.ZOOKEEPER, epoch=3), problems=[]),
 ]
 
 
@@ -75,13 +84,16 @@ def all_columns() -> RenderableType:
     return WholeTable(answer.columns, rows)
 
 
+lost_commit = partial(LostCommit, location="file:///a", snapshot_ids=(7,), at_ms=AT_MS)
+
+
 def lost() -> RenderableType:
     """Return the table of ``repair``."""
     by_hand = "it deleted rows: read the table, and delete them again"
     return lost_table(
         [
-            LostCommit("file:///a", "22222222-0000", (7,), "append", AT_MS, 3, 1_200_000, restored=True),
-            LostCommit("file:///b", "", (8,), "overwrite", AT_MS, 12, 40, advice=by_hand),
+            lost_commit(request_id="22222222-0000", operation="append", files=3, rows=1_200_000, restored=True),
+            lost_commit(request_id="", operation="overwrite", files=12, rows=40, advice=by_hand),
         ],
         title=f"{SALES}: 2 commits were overwritten",
     )
@@ -90,9 +102,12 @@ def lost() -> RenderableType:
 def orphans() -> RenderableType:
     """Return the table of ``orphans``."""
     location = "s3://warehouse/shop/sales"
-    files = (
-        Orphan(f"{location}/data/region=north-east/day=2026-01-02/00000-0-11111111-0000.parquet", 1_234_567, AT_MS),
-        Orphan(f"{location}/metadata/snap-1.avro", 4_321, AT_MS),
+    files = tuple(
+        Orphan(path=f"{location}/{name}", size=size, modified_ms=AT_MS)
+        for name, size in (
+            ("data/region=north-east/day=2026-01-02/00000-0-11111111-0000.parquet", 1_234_567),
+            ("metadata/snap-1.avro", 4_321),
+        )
     )
     return orphan_table(Orphans(table=("shop", "sales"), location=location, files=files, looked_at=10))
 
