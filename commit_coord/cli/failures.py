@@ -48,7 +48,7 @@ _ADVICE: dict[ErrorKind, str] = {
     ErrorKind.LOCK_REENTERED: "use the lock that you have, or release it first",
     ErrorKind.LOCK_DEADLOCK: "release the locks that you have, and start again; better take all of them at once",
     ErrorKind.LOCK_LOST: "look at the table, and start the operation again: its lock protects nothing any more",
-    ErrorKind.LOCK_SERVICE_UNAVAILABLE: "check lock.uri or the catalog's uri, and that the service is up and may be written",
+    ErrorKind.LOCK_SERVICE_UNAVAILABLE: "check lock.uri or the catalog's uri, and that the service is up and writable",
     ErrorKind.LEASE_ALREADY_EXISTS: "wait longer, or look at the holder with SHOW LEASE, and drop a dead one's lease",
     ErrorKind.EXCEEDS_MAX_LEASE_TIME: "finish before the lease ends, or drop it and grab another one",
     ErrorKind.LEASE_ENDED: "grab another lease, and start the operation again",

@@ -29,7 +29,7 @@ _COLUMNS = (
     Column("ours", 3, right=True),
     Column("commits by phase", 2),
     Column("mean wait", 4),
-    Column("others seen", 0, least=16),
+    Column("others seen", 0, least=24, folds=True),
 )
 
 
