@@ -101,6 +101,11 @@ mutants: ## Break the code in one place after the other; the named test of each 
 soak: ## Writers work for an hour, and everything that could grow is measured; writes docs/soak.md (ARGS="--minutes 10")
 	$(with) python java postgres -- python -m tests.proof.soak $(ARGS)
 
+.PHONY: figures
+figures: ## Print the CPU time of commands, and how long a page with 10,000 locks and 1,000 tables takes in Chromium
+	$(with) python -- python -m tests.proof.figures $(ARGS)
+	$(with) python chromium -- pytest -n 0 -q -s tests/ui/test_browser.py -k large_catalog
+
 .PHONY: fmt
 fmt: ## Format the code and fix what ruff can fix
 	$(with) python -- ruff check --fix-only --quiet

@@ -27,6 +27,7 @@
     │   └── CommitStateUnknown            also PyIceberg's CommitStateUnknownException: keep every file
     ├── MetastoreUnavailable              the Hive Metastore can't be reached or does not answer
     ├── ConfigError                       also ValueError: names the key, the value and the accepted values
+    │   └── DatabaseUnavailable           the catalog's database can't be reached, or refuses the login
     ├── StatementError                    also ValueError: says where in the statement, and what was expected
     │   └── FileInTable                   a file to be added is already in the table: keep it
     ├── InvalidArguments                  also ValueError: invalid arguments for a Hive lease, or no such lease
@@ -79,6 +80,7 @@ class ErrorKind(StrEnum):
     UPDATES_DO_NOT_FIT = "updates-do-not-fit"
     CLIENT_STOPS = "client-stops"
     PARTLY_FREED = "partly-freed"
+    DATABASE_UNAVAILABLE = "database-unavailable"
 
 
 class CommitCoordError(Exception):
@@ -333,6 +335,15 @@ class ConfigError(CommitCoordError, ValueError):
     """A setting is unknown or invalid, or contradicts another setting; the message names the accepted values."""
 
     kind = ErrorKind.CONFIG
+
+
+class DatabaseUnavailable(ConfigError):
+    """The server of the catalog's database can't be reached, or refuses the login. The catalog was not opened.
+
+    What to do: check the address, the user and the password, and that the server is up; then open the catalog again.
+    """
+
+    kind = ErrorKind.DATABASE_UNAVAILABLE
 
 
 class StatementError(CommitCoordError, ValueError):

@@ -46,3 +46,10 @@ def install_module(module: str | None) -> str:
     package = (module or "").partition(".")[0]
     extra = EXTRA_OF.get(package)
     return install(extra) if extra is not None else f"pip install {package or 'commit-coord'}"
+
+
+def missing(error: ModuleNotFoundError) -> ModuleNotFoundError:
+    """Return *error* with the command that installs what is missing, if an extra does."""
+    if (error.name or "").partition(".")[0] not in EXTRA_OF:
+        return error
+    return ModuleNotFoundError(f"{error.msg}: {install_module(error.name)}", name=error.name, path=error.path)

@@ -34,6 +34,7 @@ TREE: dict[str, tuple[type[BaseException], ...]] = {
     "CommitStateUnknown": (errors.CommitError, CommitStateUnknownException),
     "MetastoreUnavailable": (errors.CommitCoordError,),
     "ConfigError": (errors.CommitCoordError, ValueError),
+    "DatabaseUnavailable": (errors.ConfigError,),
     "StatementError": (errors.CommitCoordError, ValueError),
     "FileInTable": (errors.StatementError,),
     "LeaseAlreadyExists": (errors.LockTimeout,),

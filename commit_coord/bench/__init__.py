@@ -37,6 +37,8 @@ from commit_coord.local.maven import maven_jar
 from commit_coord.protocol.migration import Phase
 
 SUITES = ("commits", "hive", "rest", "groups", "migration", "steady", "cost", "locks", "kill", "spark", "large")
+_SERVERS = ("spark", "hive", "postgres")
+"""The extras without which no suite has a metastore, ZooKeeper and PostgreSQL."""
 ICEBERG_RUNTIME = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
 
 
@@ -184,7 +186,7 @@ def _hive(folder: Path, given: argparse.Namespace) -> dict[str, Any] | None:
             say=_say,
         )
     except (ModuleNotFoundError, NotInstalled) as error:
-        _say(f"NOT measured: {error}; {install('local')}, and Java 17 or later")
+        _say(f"NOT measured: {error}; {install(*_SERVERS)}, and Java 17 or later")
         return None
 
 
@@ -206,7 +208,7 @@ def _rest(folder: Path, given: argparse.Namespace) -> dict[str, Any] | None:
             say=_say,
         )
     except (ModuleNotFoundError, NotInstalled) as error:
-        _say(f"NOT measured: {error}; {install('local')}, and Java 17 or later")
+        _say(f"NOT measured: {error}; {install('spark', 'hive', 'serve')}, and Java 17 or later")
         return None
 
 
@@ -223,7 +225,7 @@ def _groups(folder: Path, given: argparse.Namespace) -> dict[str, Any] | None:
             say=_say,
         )
     except (ModuleNotFoundError, NotInstalled) as error:
-        _say(f"NOT measured: {error}; {install('local')}, and Java 17 or later")
+        _say(f"NOT measured: {error}; {install(*_SERVERS)}, and Java 17 or later")
         return None
 
 
@@ -238,7 +240,7 @@ def _migration(folder: Path, given: argparse.Namespace) -> dict[str, Any] | None
             say=_say,
         )
     except (ModuleNotFoundError, NotInstalled) as error:
-        _say(f"NOT measured: {error}; {install('local')}, Java 17 or later, and PostgreSQL")
+        _say(f"NOT measured: {error}; {install(*_SERVERS)}, Java 17 or later, and PostgreSQL")
         return None
 
 

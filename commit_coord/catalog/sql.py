@@ -33,7 +33,7 @@ from commit_coord.catalog.sql_changes import send_once
 from commit_coord.catalog.sql_views import SqlViews
 from commit_coord.config import Configuration, Settings, configure
 from commit_coord.coordinator import PointerSwap
-from commit_coord.errors import CommitStateUnknown, ConfigError
+from commit_coord.errors import CommitStateUnknown, ConfigError, DatabaseUnavailable
 from commit_coord.extras import install
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.locks.hive_lease import not_live
@@ -103,12 +103,8 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlCatalog):
                 f"a database driver is missing: {error}", key="uri", accepted=install("postgres")
             ) from error
         except SQLAlchemyError as error:
-            raise ConfigError(
-                "the catalog's database can't be opened",
-                key="uri",
-                value=_service(configuration.properties["uri"]),
-                cause=_cause(configuration.properties["uri"], error),
-            ) from None  # the driver's own errors say no more, in a hundred lines
+            # The driver's own errors say no more, in a hundred lines.
+            raise _unopened(configuration.properties["uri"], error) from None
         self.view_store: SqlViews | None = None
         if self._schema_version == "v1":
             self._type_filter = _TABLES_ONLY
@@ -403,14 +399,19 @@ def _service(uri: str) -> str:
     return url.set(drivername=url.get_backend_name(), username=None, password=None, query={}).render_as_string()
 
 
-def _cause(uri: str, error: SQLAlchemyError) -> object:
-    """Return why a database can't be opened, in words that say what to do if we know any."""
+def _unopened(uri: str, error: SQLAlchemyError) -> ConfigError:
+    """Return the error about a database that can't be opened."""
+    said, facts = "the catalog's database can't be opened", {"key": "uri", "value": _service(uri)}
+    cause: object = getattr(error, "orig", error)
     url = make_url(uri)
-    if url.get_backend_name() == "sqlite" and url.database:
-        folder = os.path.dirname(os.path.abspath(url.database.removeprefix("file:")))
-        if not os.path.isdir(folder):
-            return f"there is no folder {folder}"
-    return getattr(error, "orig", error)
+    if url.get_backend_name() != "sqlite":
+        accepted = "a server that is up, and a user and a password that it knows"
+        is_unavailable = isinstance(error, OperationalError | InterfaceError)
+        return (DatabaseUnavailable if is_unavailable else ConfigError)(said, **facts, cause=cause, accepted=accepted)
+    folder = os.path.dirname(os.path.abspath((url.database or "").removeprefix("file:")))
+    if not os.path.isdir(folder):
+        cause = f"there is no folder {folder}"
+    return ConfigError(said, **facts, cause=cause, accepted="the file of an SQLite database")
 
 
 def _refuse_malformed(uri: str) -> None:

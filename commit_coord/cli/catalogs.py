@@ -132,7 +132,7 @@ def table_resource(catalog: CoordinatedCatalog, table: str) -> Resource:
     identifier = tuple(part for part in table.split(".") if part)
     if len(identifier) < 2 or not catalog.table_exists(identifier):
         raise CommandFailed(
-            f"there is no table {table!r} in catalog {catalog.name!r}; a table is named NAMESPACE.TABLE",
+            f"there is no table {table!r} in catalog {catalog.name!r}; check the name: NAMESPACE.TABLE",
             ExitCode.REFUSED,
             "not-found",
         )

@@ -23,9 +23,10 @@ MEANINGS: dict[ExitCode, str] = {
     ExitCode.REFUSED: "Refused or not found: no such table, lock or request id; not confirmed; a proof does not hold; "
     "lost commits have to be made again; "
     "no servers are up, or they are up already.",
-    ExitCode.USAGE: "The command line or the configuration is wrong, or the catalog's database can't be opened.",
+    ExitCode.USAGE: "The command line, a statement or the configuration is wrong, or the catalog's file no database.",
     ExitCode.FAILED: "A lock was not granted, a commit was refused, a file could not be deleted, the output of a "
-    "script was closed before its end, a writer of the demo failed, or a server did not start or does not answer.",
+    "script was closed before its end, a writer of the demo failed, a server did not start, or a service can't be "
+    "reached or does not answer: a lock service, a metastore, the server of a database.",
     ExitCode.UNKNOWN: "Whether a commit landed is not known. Ask `commit-coord commits TABLE --request-id ID` later.",
     ExitCode.MISSING: "Something that the command needs is not installed (Java, an extra). The message says what.",
     ExitCode.BUG: "An unexpected error. Please report it with what `--debug` shows.",

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from json import JSONDecodeError
+from sqlite3 import Error as SQLiteError
 
 from pydantic import ValidationError
 from pyiceberg.exceptions import (
@@ -19,7 +20,7 @@ from pyiceberg.exceptions import (
     TableAlreadyExistsError,
     ValidationException,
 )
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
 
 from commit_coord.cli.exit_codes import CommandFailed, ExitCode
 from commit_coord.cli.logs import one_line
@@ -28,6 +29,7 @@ from commit_coord.errors import (
     CommitError,
     CommitStateUnknown,
     ConfigError,
+    DatabaseUnavailable,
     ErrorKind,
     InvalidArguments,
     LockError,
@@ -41,24 +43,48 @@ from commit_coord.model import LockEntry
 from commit_coord.redaction import without_passwords
 
 _ADVICE: dict[ErrorKind, str] = {
-    ErrorKind.LOCK_TIMEOUT: "`commit-coord locks` shows who holds it",
-    ErrorKind.LOCK_SERVICE_UNAVAILABLE: "check lock.uri, and that the service is up and may be written",
+    ErrorKind.LOCK_TIMEOUT: "wait longer (lock.acquire-timeout-ms), or see who holds it: `commit-coord locks`",
+    ErrorKind.LOCK_REFUSED: "remove the reason, and repeat the command; `commit-coord locks` shows who holds what",
+    ErrorKind.LOCK_REENTERED: "use the lock that you have, or release it first",
+    ErrorKind.LOCK_DEADLOCK: "release the locks that you have, and start again; better take all of them at once",
+    ErrorKind.LOCK_LOST: "look at the table, and start the operation again: its lock protects nothing any more",
+    ErrorKind.LOCK_SERVICE_UNAVAILABLE: "check lock.uri or the catalog's uri, and that the service is up and writable",
+    ErrorKind.LEASE_ALREADY_EXISTS: "wait longer, or look at the holder with SHOW LEASE, and drop a dead one's lease",
+    ErrorKind.EXCEEDS_MAX_LEASE_TIME: "finish before the lease ends, or drop it and grab another one",
+    ErrorKind.LEASE_ENDED: "grab another lease, and start the operation again",
+    ErrorKind.CLIENT_STOPS: "ask another client, or this one when it is back",
+    ErrorKind.OFFER_LOST: "look with `commit-coord commits TABLE` whether it has landed before you repeat it",
     ErrorKind.PARTLY_FREED: "remove the reason, look at what is left with `commit-coord locks`, and free that",
+    ErrorKind.COMMIT_NOT_APPLIED: "remove the reason, and repeat the command: nothing was changed",
     ErrorKind.COMMIT_LOCK_FAILED: "remove the reason, and repeat the command",
     ErrorKind.COMMIT_CONFLICT: "look at what the other commit has changed, and repeat the command",
+    ErrorKind.STALE_READ: "read the table again, and write what you compute from that",
+    ErrorKind.CHECKPOINT_IN_TABLE: "do not repeat it: look for another instance of the stream, and stop one of the two",
+    ErrorKind.UPDATES_DO_NOT_FIT: "read the table again, and ask for something else",
+    ErrorKind.NO_SUCH_PROPERTY: "check the name of the property, and whether it is still in the table",
     ErrorKind.COMMIT_STATE_UNKNOWN: "ask `commit-coord commits TABLE --request-id ID` before anything is repeated",
+    ErrorKind.METASTORE_UNAVAILABLE: "check the uri, and that the metastore is up",
+    ErrorKind.DATABASE_UNAVAILABLE: "check the uri, the user and the password, and that the server is up",
+    ErrorKind.CONFIG: "correct the setting: an option, PYICEBERG_CATALOG__… or .pyiceberg.yaml has it",
+    ErrorKind.STATEMENT: "correct the statement: `commit-coord sql help` lists what there is",
+    ErrorKind.FILE_IN_TABLE: "keep the file: the table needs it",
+    ErrorKind.INVALID_ARGUMENTS: "correct the arguments, and repeat the command",
     ErrorKind.INTERNAL: "please report this",
 }
+"""What to do about each kind of error. One that says what is ``accepted`` needs no more."""
 
 
 _HINTS = {
     **dict.fromkeys((errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG), "check the path"),
     **dict.fromkeys((errno.EACCES, errno.EPERM), "check the permissions"),
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "free some space on the disk, and try again"),
-    errno.EROFS: "the disk is read-only: name another place",
+    errno.EROFS: "name another place, or have this one made writable",
     errno.ECONNREFUSED: "check the address, and that the service is up",
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE), "close some files, or raise the limit: `ulimit -n`"),
 }
 """What to do about an error of the operating system."""
+
+_ANY_HINT = "check the disks and the services that the command needs, and look before you repeat it"
 
 _EXCERPT, _BEFORE_CARET = 76, 50
 """Characters of a line of a statement that are shown, and how many of them at most before the place of the error."""
@@ -111,27 +137,23 @@ def _classify(error: BaseException) -> tuple[ExitCode, str, str]:
             return ExitCode.UNKNOWN, ErrorKind.COMMIT_STATE_UNKNOWN, _advised(error, ErrorKind.COMMIT_STATE_UNKNOWN)
         case ConfigError() if "pip install" in str(error.details.get("accepted")):
             return ExitCode.MISSING, "missing", str(error)
-        case StatementError():
-            # The excerpt shows the statement.
-            return ExitCode.USAGE, error.kind, error.told(without=("statement",))
-        case ConfigError() | InvalidArguments():
-            return ExitCode.USAGE, error.kind, str(error)
-        case LockError() | CommitError():
+        case LockError() | CommitError() | MetastoreUnavailable() | DatabaseUnavailable():
             return ExitCode.FAILED, error.kind, _advised(error, error.kind)
-        case MetastoreUnavailable():
-            return ExitCode.USAGE, error.kind, f"{error}; check the uri, and that the metastore is up"
+        case StatementError() | ConfigError() | InvalidArguments():
+            return ExitCode.USAGE, error.kind, _advised(error, error.kind)
         case CommitCoordError():
             return ExitCode.BUG, error.kind, _advised(error, error.kind)
         case NoSuchTableError() | NoSuchNamespaceError() | NoSuchIdentifierError():
             return ExitCode.REFUSED, "not-found", f"{error}; check the catalog and the name (NAMESPACE.TABLE)"
         case TableAlreadyExistsError() | NamespaceAlreadyExistsError():
-            return ExitCode.REFUSED, "exists", str(error)
+            return ExitCode.REFUSED, "exists", f"{error}; choose another name"
         case CommitFailedException() | ValidationException():
-            return ExitCode.FAILED, ErrorKind.COMMIT_NOT_APPLIED, str(error)
+            return ExitCode.FAILED, ErrorKind.COMMIT_NOT_APPLIED, _advised(error, ErrorKind.COMMIT_NOT_APPLIED)
         case SQLAlchemyError():
             reason = getattr(error, "orig", None) or error
+            has_gone = isinstance(error, OperationalError | InterfaceError) and not isinstance(reason, SQLiteError)
             return (
-                ExitCode.USAGE,
+                ExitCode.FAILED if has_gone else ExitCode.USAGE,
                 "database",
                 f"the catalog's database failed: {reason}; check that it is a catalog's, is up and may be written",
             )
@@ -145,7 +167,7 @@ def _classify(error: BaseException) -> tuple[ExitCode, str, str]:
             return (
                 ExitCode.FAILED,
                 "server-failed",
-                f"{error.message}; see its log above" if error.log else str(error),
+                f"{error.message}; see its log above" if error.log else f"{error}; look into the log of the server",
             )
         case ValidationError() | JSONDecodeError():
             reason = str(error).partition("\n")[0]
@@ -159,10 +181,11 @@ def _classify(error: BaseException) -> tuple[ExitCode, str, str]:
 def _said_by_the_system(error: OSError) -> str:
     reason = error.strerror or str(error)
     place = f"{error.filename}: " if error.filename is not None else ""
-    hint = _HINTS.get(error.errno or 0)
-    return f"{place}{reason[:1].lower()}{reason[1:]}" + (f"; {hint}" if hint else "")
+    return f"{place}{reason[:1].lower()}{reason[1:]}; {_HINTS.get(error.errno or 0, _ANY_HINT)}"
 
 
 def _advised(error: BaseException, kind: ErrorKind) -> str:
-    advice = _ADVICE.get(kind)
-    return f"{error}; {advice}" if advice else str(error)
+    if not isinstance(error, StatementError | ConfigError | InvalidArguments):
+        return f"{error}; {_ADVICE[kind]}"
+    said = error.told(without=("statement",))  # which the excerpt shows
+    return said if "accepted" in error.details else f"{said}; {_ADVICE[kind]}"

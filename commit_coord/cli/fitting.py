@@ -1,10 +1,11 @@
-"""Tables that fit their screen: each row is one line, less important columns are dropped, long texts are shortened."""
+"""Tables that fit their screen: less important columns are dropped, long texts are shortened, or folded at words."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -42,6 +43,7 @@ class ScreenColumn:
         least: A column of rank 0 is not made narrower than this as long as another column can be dropped.
         right: Whether it is aligned to the right.
         cut: How its texts are shortened to a width.
+        folds: Whether they are folded instead, so that nothing of them is lost.
     """
 
     name: str
@@ -49,6 +51,7 @@ class ScreenColumn:
     least: int = 0
     right: bool = False
     cut: Callable[[Text, int], Text] = cut_at_end
+    folds: bool = False
 
 
 @dataclass(slots=True)
@@ -78,11 +81,7 @@ class FittingTable:
             return
         if self.title:
             yield Text(self.title, style="bold")
-        natural = [
-            max([len(column.name), *(row[place].cell_len for row in self.rows)])
-            for place, column in enumerate(self.columns)
-        ]
-        widths = _widths(self.columns, natural, options.max_width)
+        widths = _widths(self.columns, self.natural, options.max_width)
         made = Table(header_style="bold", box=None, pad_edge=False)
         for place, width in widths.items():
             column = self.columns[place]
@@ -90,11 +89,53 @@ class FittingTable:
                 cut_at_end(Text(column.name), width),
                 justify="right" if column.right else "left",
                 width=width,
-                no_wrap=True,
+                no_wrap=not column.folds,
+                overflow="fold",
             )
         for row in self.rows:
-            made.add_row(*(self.columns[place].cut(row[place], width) for place, width in widths.items()))
+            made.add_row(*(_fitted(row[place], self.columns[place], width) for place, width in widths.items()))
         yield made
+
+    @property
+    def natural(self) -> list[int]:
+        """The width that each column would like."""
+        return [
+            max([cell_len(column.name), *(row[place].cell_len for row in self.rows)])
+            for place, column in enumerate(self.columns)
+        ]
+
+
+def _fitted(text: Text, column: ScreenColumn, width: int) -> Text:
+    return text if column.folds else column.cut(text, width)
+
+
+@dataclass(frozen=True, slots=True)
+class WholeTable:
+    """A table of which nothing is left out: on a narrow screen the columns of a row stand one below the other.
+
+    Args:
+        columns: Their headings.
+        rows: A text for each column.
+    """
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Text]]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        """Yield the table."""
+        beside = FittingTable([ScreenColumn(name, 0) for name in self.columns], rows=[*self.rows])
+        if sum(beside.natural) + _GAP * (len(self.columns) - 1) <= options.max_width:
+            yield beside
+            return
+        for number, row in enumerate(self.rows):
+            if number:
+                yield Text()
+            made = Table(show_header=False, box=None, pad_edge=False)
+            made.add_column(style="bold", no_wrap=True)
+            made.add_column(overflow="fold")
+            for name, text in zip(self.columns, row, strict=True):
+                made.add_row(name, text)
+            yield made
 
 
 def _widths(columns: Sequence[ScreenColumn], natural: Sequence[int], room: int) -> dict[int, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import signal
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,11 +13,12 @@ import typer
 from rich.text import Text
 
 from commit_coord.cli.exit_codes import CommandFailed, ExitCode
-from commit_coord.cli.output import DEBUG, JSON, Output, table
+from commit_coord.cli.fitting import FittingTable, ScreenColumn
+from commit_coord.cli.output import DEBUG, JSON, Output
 from commit_coord.errors import ConfigError
 from commit_coord.local import ServerFailed, keeper
 from commit_coord.local.hms import VERSIONS
-from commit_coord.local.keeper import AlreadyUp, NotUp, StackState
+from commit_coord.local.keeper import AlreadyUp, NotUp, StackState, Up
 from commit_coord.local.stack import Wanted
 
 local = typer.Typer(
@@ -145,12 +147,27 @@ def _announce(output: Output, state: StackState) -> None:
     output.console.file.flush()
 
 
+_SERVERS = (
+    ScreenColumn("server", 0, least=12),
+    ScreenColumn("address", 2),
+    ScreenColumn("pid", 3, right=True),
+    ScreenColumn("answers", 1),
+    ScreenColumn("log", 0, least=20, folds=True),
+)
+
+
+def server_table(servers: Sequence[Up], healthy: Sequence[bool]) -> FittingTable:
+    """Return a table of *servers*, and whether each answers."""
+    shown = FittingTable(_SERVERS)
+    for server, answers in zip(servers, healthy, strict=True):
+        shown.add_row(server.name, server.address, str(server.pid), "yes" if answers else "NO", server.log)
+    return shown
+
+
 def _show(output: Output, state: StackState) -> list[bool]:
     """Print what is up; return of each server whether it answers."""
     healthy = [server.healthy() for server in state.servers]
-    shown = table("server", "address", "pid", "answers", "log")
-    for server, answers in zip(state.servers, healthy, strict=True):
-        shown.add_row(server.name, server.address, str(server.pid), "yes" if answers else "NO", server.log)
+    shown = server_table(state.servers, healthy)
     use = f"export PYICEBERG_HOME={shlex.quote(state.folder)}"
     records: list[dict[str, Any]] = [
         {"server": server.name, "kind": server.kind, "address": server.address, "pid": server.pid, "log": server.log}

@@ -58,7 +58,9 @@ def locks(
     output = Output(as_json=as_json)
     if name is not None:
         if table is not None and catalog != name:
-            raise CommandFailed(f"two catalogs are named: {catalog!r} and {name!r}", ExitCode.USAGE, "usage")
+            raise CommandFailed(
+                f"two catalogs are named: {catalog!r} and {name!r}; leave one of them out", ExitCode.USAGE, "usage"
+            )
         catalog, table = name, table or (catalog if catalog != name else None)
     elif table is None and catalog is not None and "." in catalog and catalog not in known_catalogs():
         catalog, table = None, catalog
@@ -227,7 +229,8 @@ def unlock(
     """Release locks by force: one request, or every request that holds a lock on exactly this resource.
 
     The requests of live owners that wait for the resource stay, unless you give --waiters. A request that is released
-    while it waits ends with an error that names you.
+    while it waits ends with an error that names you. With `lock-impl=hms` the error names nobody: a metastore keeps no
+    note of who released a lock. The audit log has it.
 
     A holder loses its lock lease. If it is in the middle of a commit, the commit is still safe, because its swap is
     conditional. An operation that relies on its lock is not safe, so first check that the owner has ended.

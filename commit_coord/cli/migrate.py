@@ -10,14 +10,13 @@ import typer
 from rich.console import Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.text import Text
 
 from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.cli import migration_views as views
 from commit_coord.cli.catalogs import Choice, opened
 from commit_coord.cli.exit_codes import CommandFailed, ExitCode
 from commit_coord.cli.options import CATALOG, PROPERTY, URI, WAREHOUSE, WHY
-from commit_coord.cli.output import DEBUG, JSON, Output, duration, table
+from commit_coord.cli.output import DEBUG, JSON, Output, duration
 from commit_coord.clock import SYSTEM_CLOCK
 from commit_coord.protocol.migration import MIGRATING, Phase
 
@@ -78,21 +77,13 @@ def plan(
         chosen = migration.tables(_patterns(tables, all_))
         seen = _watched(output, migration, window)
         statuses = migration.statuses(chosen, seen, window_s=window)
-        shown = table("table", "phase", "epoch", "next", "writers seen", "held up by", right=("epoch",))
-        for one in statuses:
-            shown.add_row(
-                one.table,
-                *views.state(one.state),
-                one.next or "-",
-                one.problem or views.people(one.sightings),
-                views.people(one.holds_up) if one.next is Phase.ZOOKEEPER else "",
-            )
         document = {
             "lock_requests_per_s": views.rate(seen),
             "watched_s": round(seen.seconds, 1),
             "tables": [views.status_record(one) for one in statuses],
         }
         rate = f"{views.rate(seen):.1f}" if seen.locks is not None else "too few to count"
+        shown = views.plan_table(statuses)
         output.answer(document, shown, f"lock requests a second in the metastore: {rate}", views.counts(statuses))
 
 
@@ -224,10 +215,6 @@ def verify(
     output = Output(as_json=as_json)
     with _migration(Choice(name=name, uri=uri, warehouse=warehouse, properties=properties)) as migration:
         found = [migration.verify(one) for one in migration.tables(_patterns(tables, all_))]
-        shown = table("table", "phase", "epoch", "problems", right=("epoch",))
-        for one in found:
-            problems = Text("; ".join(one.problems), style="red") if one.problems else Text("none", style="green")
-            shown.add_row(one.table, *views.state(one.state), problems)
         records = [
             {
                 "table": one.table,
@@ -237,7 +224,7 @@ def verify(
             }
             for one in found
         ]
-        output.answer({"tables": records}, shown)
+        output.answer({"tables": records}, views.verified_table(found))
         if any(one.problems for one in found):
             raise typer.Exit(ExitCode.REFUSED)
 
@@ -245,6 +232,13 @@ def verify(
 @contextmanager
 def _migration(choice: Choice, why: str = "") -> Iterator[Migration]:
     with opened(choice) as catalog:
+        if not catalog.configuration.properties["uri"].startswith("thrift:"):
+            raise CommandFailed(
+                f"the catalog {catalog.name!r} is not on a metastore, so there is nothing to move; to change its lock "
+                "manager, stop its writers and run `commit-coord config --adopt-locks`",
+                ExitCode.USAGE,
+                "usage",
+            )
         if catalog.settings.lock_impl != MIGRATING:
             raise CommandFailed(
                 f"the catalog {catalog.name!r} uses the lock manager '{catalog.settings.lock_impl}'. To move tables, "
@@ -311,19 +305,8 @@ def _move(
     good = (Outcome.CHANGED, Outcome.THERE)
     if target is Phase.ZOOKEEPER and all(one.outcome in good for one in moved):
         migration.set_defaults(patterns, target)
-    shown = table("table", "from", "to", "epoch", "outcome", "why", "took", right=("epoch", "took"))
-    for one in moved:
-        style = "green" if one.outcome in good else "yellow" if one.outcome is Outcome.WAITS else "red"
-        shown.add_row(
-            one.table,
-            one.before.phase if one.before else "?",
-            one.phase or "?",
-            str(one.after.epoch) if one.after else "?",
-            Text(one.outcome, style=style),
-            one.reason,
-            duration(one.took_ms),
-        )
-    output.answer({"target": target, "tables": [views.moved_record(one) for one in moved]}, shown)
+    document = {"target": target, "tables": [views.moved_record(one) for one in moved]}
+    output.answer(document, views.moved_table(moved))
     outcomes = {one.outcome for one in moved}
     if Outcome.FAILED in outcomes:
         raise typer.Exit(ExitCode.FAILED)

@@ -12,7 +12,7 @@ from commit_coord.cli.output import duration
 from commit_coord.protocol.migration import Phase, State
 
 if TYPE_CHECKING:
-    from commit_coord.catalog.migration import Moved, TableStatus
+    from commit_coord.catalog.migration import Moved, TableStatus, Verified
     from commit_coord.catalog.migration.sightings import SeenWriters, Sighting
 
 STYLES = {Phase.HMS: "yellow", Phase.BOTH: "cyan", Phase.ZOOKEEPER: "green"}
@@ -29,7 +29,7 @@ _COLUMNS = (
     ScreenColumn("ours", 3, right=True),
     ScreenColumn("commits by phase", 2),
     ScreenColumn("mean wait", 4),
-    ScreenColumn("others seen", 0, least=16),
+    ScreenColumn("others seen", 0, least=24, folds=True),
 )
 
 
@@ -46,6 +46,76 @@ def status_table(statuses: Sequence[TableStatus]) -> FittingTable:
             ", ".join(f"{phase} {duration(waited / commits)}" for phase, (commits, waited) in counted.items()),
             one.problem or people(one.holds_up + [who for who in one.sightings if who.kind == "java"]),
         )
+    return shown
+
+
+_PLAN = (
+    ScreenColumn("table", 0, least=16, cut=cut_in_middle),
+    ScreenColumn("phase", 2),
+    ScreenColumn("epoch", 3, right=True),
+    ScreenColumn("next", 1),
+    ScreenColumn("writers seen", 0, least=16, folds=True),
+    ScreenColumn("held up by", 0, least=12, folds=True),
+)
+
+
+def plan_table(statuses: Sequence[TableStatus]) -> FittingTable:
+    """Return a table of the next step of each table, and who prevents it."""
+    shown = FittingTable(_PLAN)
+    for one in statuses:
+        shown.add_row(
+            one.table,
+            *state(one.state),
+            one.next or "-",
+            one.problem or people(one.sightings),
+            people(one.holds_up) if one.next is Phase.ZOOKEEPER else "",
+        )
+    return shown
+
+
+_MOVED = (
+    ScreenColumn("table", 0, least=16, cut=cut_in_middle),
+    ScreenColumn("from", 3),
+    ScreenColumn("to", 1),
+    ScreenColumn("epoch", 4, right=True),
+    ScreenColumn("outcome", 0, least=13),
+    ScreenColumn("why", 0, least=16, folds=True),
+    ScreenColumn("took", 2, right=True),
+)
+_OUTCOMES = {"changed": "green", "there already": "green", "waits": "yellow"}
+"""How each outcome is printed; others are red."""
+
+
+def moved_table(moved: Sequence[Moved]) -> FittingTable:
+    """Return a table of what became of each table, and why."""
+    shown = FittingTable(_MOVED)
+    for one in moved:
+        shown.add_row(
+            one.table,
+            one.before.phase if one.before else "?",
+            one.phase or "?",
+            str(one.after.epoch) if one.after else "?",
+            Text(one.outcome, style=_OUTCOMES.get(one.outcome, "red")),
+            one.reason,
+            duration(one.took_ms),
+        )
+    return shown
+
+
+_VERIFIED = (
+    ScreenColumn("table", 0, least=16, cut=cut_in_middle),
+    ScreenColumn("phase", 1),
+    ScreenColumn("epoch", 2, right=True),
+    ScreenColumn("problems", 0, least=20, folds=True),
+)
+
+
+def verified_table(found: Sequence[Verified]) -> FittingTable:
+    """Return a table of what is not as the phase of each table requires."""
+    shown = FittingTable(_VERIFIED)
+    for one in found:
+        problems = Text("; ".join(one.problems), style="red") if one.problems else Text("none", style="green")
+        shown.add_row(one.table, *state(one.state), problems)
     return shown
 
 

@@ -54,7 +54,7 @@ def demo(
     from commit_coord.demo import Backend, DemoFailed, FolderInUse, NotInstalled, run
 
     if backend not in tuple(Backend):
-        raise CommandFailed(f"unknown backend {backend!r}: it is {' or '.join(Backend)}", ExitCode.USAGE, "usage")
+        raise CommandFailed(f"unknown backend {backend!r}; choose {' or '.join(Backend)}", ExitCode.USAGE, "usage")
     try:
         proved = run(folder=folder, backend=Backend(backend), seed=seed, as_json=as_json)
     except NotInstalled as error:

@@ -7,14 +7,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import typer
-from rich.table import Table
+from rich.console import RenderableType
 from rich.text import Text
 
 from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.catalog.orphans import Orphan, Orphans
 from commit_coord.catalog.repair import LostCommit, Repair
 from commit_coord.cli.exit_codes import CommandFailed, ExitCode
-from commit_coord.cli.output import Output, confirmed, duration, moment, table
+from commit_coord.cli.fitting import FittingTable, ScreenColumn
+from commit_coord.cli.output import Output, confirmed, duration, moment
 from commit_coord.cli.views import short
 from commit_coord.errors import InvalidArguments
 from commit_coord.iceberg.overwrites import Acknowledged
@@ -38,7 +39,7 @@ def repair_table(
     if not found.commits:
         output.answer({**document, "restored": 0}, Text(f"{name}: nothing is known to be lost"))
         return
-    shown = _lost_table(found.commits, title=f"{name}: {len(found.commits)} commits were overwritten")
+    shown = lost_table(found.commits, title=f"{name}: {len(found.commits)} commits were overwritten")
     todo = f"{len(found.restorable)} can be brought back, {len(found.by_hand)} have to be done again"
     if dry_run or not found.restorable:
         output.answer({**document, "restored": 0}, shown, Text(todo))
@@ -125,12 +126,12 @@ def remove_orphans(
         files = [_orphan_record(one) for one in found.files]
         output.answer(
             {**document, "orphans": files, "deleted": 0, "not_deleted": []},
-            _orphan_table(found),
+            orphan_table(found),
             Text(summary),
             Text(spared),
         )
         return
-    _confirmed(output, _orphan_table(found), f"Delete {len(found.files):,} files ({size(found.size)})?", yes=yes)
+    _confirmed(output, orphan_table(found), f"Delete {len(found.files):,} files ({size(found.size)})?", yes=yes)
     deleted = catalog.delete_orphans(found)
     files = [_orphan_record(one) for one in deleted.files]
     done = f"{name}: deleted {len(deleted.files):,} files ({size(deleted.size)})"
@@ -155,7 +156,7 @@ def age_ms(text: str) -> int:
     return int(match[1]) * _UNITS_MS[match[2]]
 
 
-def _confirmed(output: Output, shown: Table | Text | str, question: str, *, yes: bool) -> None:
+def _confirmed(output: Output, shown: RenderableType, question: str, *, yes: bool) -> None:
     if yes:
         return
     if output.as_json:
@@ -183,10 +184,19 @@ def _state(commit: LostCommit) -> str:
     return "restored" if commit.restored else "restorable" if commit.restorable else "by hand"
 
 
-def _lost_table(commits: Sequence[LostCommit], *, title: str) -> Table:
-    made = table(
-        "when", "operation", "files", "rows", "request", "what becomes of it", title=title, right=("files", "rows")
-    )
+_LOST = (
+    ScreenColumn("when", 2),
+    ScreenColumn("operation", 1),
+    ScreenColumn("files", 4, right=True),
+    ScreenColumn("rows", 3, right=True),
+    ScreenColumn("request", 0, least=8),
+    ScreenColumn("what becomes of it", 0, least=24, folds=True),
+)
+
+
+def lost_table(commits: Sequence[LostCommit], *, title: str) -> FittingTable:
+    """Return a table of lost commits."""
+    made = FittingTable(_LOST, title)
     words = {"restored": "is in the table again", "restorable": "brought back as an append"}
     for commit in commits:
         made.add_row(
@@ -204,12 +214,20 @@ def _orphan_record(orphan: Orphan) -> dict[str, Any]:
     return {"path": orphan.path, "size": orphan.size, "modified": moment(orphan.modified_ms)}
 
 
-def _orphan_table(found: Orphans) -> Table | str:
+_ORPHANS = (
+    ScreenColumn("written", 2),
+    ScreenColumn("bytes", 1, right=True),
+    ScreenColumn("file", 0, least=30, folds=True),
+)
+
+
+def orphan_table(found: Orphans) -> RenderableType:
+    """Return a table of files, "" if there are none."""
     if not found.files:
         return ""
     more = len(found.files) - _SHOWN
     title = f"below {found.location}" + (f", the oldest {_SHOWN}; --json lists all" if more > 0 else "")
-    made = table("written", "bytes", "file", title=title, right=("bytes",))
+    made = FittingTable(_ORPHANS, title)
     for one in found.files[:_SHOWN]:
         below = one.path[len(found.location.rstrip("/")) + 1 :]
         made.add_row(moment(one.modified_ms).partition(".")[0], f"{one.size:,}", Text(below))

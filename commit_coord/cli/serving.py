@@ -135,5 +135,7 @@ def _run(serving: Serving, ready: Callable[[str], None]) -> None:
         serve(serving, ready)
     except OSError as error:
         raise CommandFailed(
-            f"can't listen on {serving.host}:{serving.port}: {error.strerror}", ExitCode.FAILED, "port"
+            f"can't listen on {serving.host}:{serving.port}: {error.strerror}; choose another one with --port",
+            ExitCode.FAILED,
+            "port",
         ) from error

@@ -49,7 +49,9 @@ def config(
     """
     output = Output(as_json=as_json)
     if catalog is not None and name is not None and catalog != name:
-        raise CommandFailed(f"two catalogs are named: {catalog!r} and {name!r}", ExitCode.USAGE, "usage")
+        raise CommandFailed(
+            f"two catalogs are named: {catalog!r} and {name!r}; leave one of them out", ExitCode.USAGE, "usage"
+        )
     choice = Choice(name=catalog or name, uri=uri, warehouse=warehouse, properties=properties)
     arguments = checked(choice)
     if adopt_locks:
@@ -93,7 +95,7 @@ def config(
 def _on_metastore(choice: Choice, configuration: Configuration) -> Iterator[Any]:
     if not configuration.properties["uri"].startswith("thrift:"):
         raise CommandFailed(
-            "--table is for catalogs on a metastore: in an SQL catalog every writer compares and sets",
+            "--table is for catalogs on a metastore; leave it out: in an SQL catalog every writer compares and sets",
             ExitCode.USAGE,
             "usage",
         )

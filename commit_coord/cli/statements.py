@@ -12,9 +12,10 @@ from rich.text import Text
 from commit_coord.cli.catalogs import Choice, opened
 from commit_coord.cli.exit_codes import CommandFailed, ExitCode
 from commit_coord.cli.failures import explain
+from commit_coord.cli.fitting import WholeTable
 from commit_coord.cli.logs import one_line
 from commit_coord.cli.options import CATALOG, PROPERTY, URI, WAREHOUSE
-from commit_coord.cli.output import DEBUG, JSON, Output, table
+from commit_coord.cli.output import DEBUG, JSON, Output
 
 if TYPE_CHECKING:
     from commit_coord.sql import Answer, Session
@@ -97,13 +98,11 @@ def _run(output: Output, session: Session, texts: Iterator[str]) -> None:
 
 def _answer(output: Output, answer: Answer) -> None:
     if output.as_json:
-        rows = [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
-        output.answer({"columns": list(answer.columns), "rows": rows})
+        records = [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
+        output.answer({"columns": list(answer.columns), "rows": records})
     elif output.console.is_terminal and len(answer.columns) > 1:
-        shown = table(*answer.columns)
-        for row in answer.rows:
-            shown.add_row(*("NULL" if value is None else Text(str(value)) for value in row))
-        output.console.print(shown)
+        rows = [[Text("NULL" if value is None else str(value)) for value in row] for row in answer.rows]
+        output.console.print(WholeTable(answer.columns, rows))
     else:
         for line in answer.lines:
             typer.echo(line)  # rich would make blanks of the tabs

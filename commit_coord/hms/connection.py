@@ -216,7 +216,7 @@ def _transport(socket: Any, host: str, access: MetastoreAccess) -> Any:
         raise ConfigError(
             "missing optional dependency of Kerberos",
             key="hive.kerberos-authentication",
-            accepted="pip install 'pure-sasl' 'kerberos'",
+            accepted="pip install 'commit-coord[hive]' kerberos",
             cause=error,
         ) from error
 

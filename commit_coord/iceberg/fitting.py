@@ -35,7 +35,11 @@ def mend_arrow(mends: Mends, reader: ModuleType) -> None:
                 if is_same and requested == requested_schema:
                     return
             if not _is_equal(requested_schema, provided_schema, *options, **named):
-                real(requested_schema, provided_schema, *options, **named)
+                try:
+                    real(requested_schema, provided_schema, *options, **named)
+                except ValueError as error:
+                    error.add_note("Cast the rows to the columns of the table: rows.cast(table.schema().as_arrow())")
+                    raise
             fitted.append((requested_schema, provided_schema, options, named))
 
         return check

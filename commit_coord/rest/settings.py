@@ -251,7 +251,9 @@ def read_settings(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text())
     except OSError as error:
-        raise ConfigError(f"a configuration file can't be read: {error.strerror}", key="file", value=path) from error
+        raise ConfigError(
+            f"a configuration file can't be read: {error.strerror}", key="file", value=path, accepted="a TOML file"
+        ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"a configuration file is not TOML: {error}", key="file", value=path) from error
 

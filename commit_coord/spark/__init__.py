@@ -33,7 +33,13 @@ def __getattr__(name: str) -> Any:
     """Import what is used, when it is used: Spark's Python workers import this package too, and need little of it."""
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+    try:
+        module = importlib.import_module(f"{__name__}.{_MODULE_OF[name]}")
+    except ModuleNotFoundError as error:
+        from commit_coord.extras import missing
+
+        raise missing(error) from None
+    found = globals()[name] = getattr(module, name)
     return found
 
 

@@ -64,7 +64,9 @@ def create_database(statement: CreateDatabase, names: Names) -> Answer:
     except NamespaceAlreadyExistsError as error:
         if statement.if_not_exists:
             return message(f"there is a database {statement.database}")
-        raise StatementError("the database already exists", database=statement.database) from error
+        raise StatementError(
+            "the database already exists", database=statement.database, accepted="another name, or IF NOT EXISTS"
+        ) from error
     return message(f"created {statement.database}")
 
 
@@ -116,7 +118,9 @@ def create_table(statement: CreateTable, names: Names) -> Answer:
     except TableAlreadyExistsError as error:
         if statement.if_not_exists:
             return message(f"there is a table {'.'.join(identifier)}")
-        raise StatementError("the table already exists", table=".".join(identifier)) from error
+        raise StatementError(
+            "the table already exists", table=".".join(identifier), accepted="another name, or IF NOT EXISTS"
+        ) from error
     except ValueError as error:
         raise StatementError(str(error), table=".".join(identifier)) from error
     return message(f"created {'.'.join(identifier)}")

@@ -64,7 +64,9 @@ def execute(statement: Statement, names: Names) -> Answer:
             try:
                 catalog.rename_table(old, new)
             except TableAlreadyExistsError as error:
-                raise StatementError("the table already exists", table=".".join(new)) from error
+                raise StatementError(
+                    "the table already exists", table=".".join(new), accepted="another name"
+                ) from error
             return message(f"renamed {'.'.join(old)} to {'.'.join(new)}")
         case AddColumns() | ReplaceColumns() | ChangeColumn():
             return schemas.change_columns(statement, tables(statement.table))

@@ -116,5 +116,5 @@ def _refuse_twice(names: Sequence[str], there: Sequence[NestedField]) -> None:
     known = {field.name.lower() for field in there}
     for name in names:
         if name.lower() in known:
-            raise StatementError("a column of that name already exists", column=name)
+            raise StatementError("a column of that name already exists", column=name, accepted="another name")
         known.add(name.lower())

@@ -111,7 +111,9 @@ class Dependencies:
                 reason = f"what it depends on does not fit the table as it is now ({error})"
                 raise self._request.conflict(reason) from error
             if change is not None:
-                raise self._request.conflict(change, StaleRead)
+                stale = self._request.conflict(change, StaleRead)
+                stale.add_note("Refresh the table, read it again, and write what you compute from that.")
+                raise stale
 
     def _read(
         self,

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.clock import SYSTEM_CLOCK
+from commit_coord.errors import ConfigError
+from commit_coord.locks.hive_lease import HiveLease
 from commit_coord.model import LockEntry
 from commit_coord.process import has_dead_owner
 
@@ -28,12 +30,14 @@ class Look:
         entries: The locks.
         version: Grows when the entries change, the time that is left of a lease by more than one step of it.
         dead: The processes, among their owners, that have certainly ended.
+        leases: The live leases of Hive's kind.
     """
 
     at_ms: int
     entries: Sequence[LockEntry]
     version: int
     dead: frozenset[str]
+    leases: Sequence[HiveLease] = ()
 
     def cause_of_death(self, entry: LockEntry) -> str:
         """Return how it is known that the owner of *entry* is dead, "" if that is not known."""
@@ -89,11 +93,20 @@ class Looks:
         entries = self._catalog.show_locks()
         processes = {entry.owner.process for entry in entries}
         dead = frozenset(process for process in processes if self._catalog.host.is_dead(process))
-        known = frozenset(_identity(entry, dead) for entry in entries)
+        leases = _leases(self._catalog)
+        known = frozenset([*leases, *(_identity(entry, dead) for entry in entries)])
         changed = before is None or known != self._known
         self._known = known
         version = before.version if before else 0
-        return Look(at_ms=SYSTEM_CLOCK.wall_ms(), entries=entries, version=version + changed, dead=dead)
+        return Look(at_ms=SYSTEM_CLOCK.wall_ms(), entries=entries, version=version + changed, dead=dead, leases=leases)
+
+
+def _leases(catalog: CoordinatedCatalog) -> Sequence[HiveLease]:
+    try:
+        leases = catalog.leases
+    except ConfigError:
+        return ()  # this lock manager has none
+    return leases.list_lease()
 
 
 def _identity(entry: LockEntry, dead: frozenset[str]) -> object:

@@ -26,8 +26,7 @@ from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.typedef import Identifier
 
 from commit_coord.catalog.base import CoordinatedCatalog
-from commit_coord.errors import CommitCoordError, ConfigError
-from commit_coord.locks.hive_lease import HiveLease
+from commit_coord.errors import CommitCoordError
 from commit_coord.model import LockEntry, LockMode, Reach, Resource
 from commit_coord.protocol.migration import Phase, State
 from commit_coord.redaction import without_passwords
@@ -155,7 +154,7 @@ class Pages:
         if isinstance(look, str):
             return rendering.event("summary", rendering.text("_summary.html", now=None, problem=look))
         place, served = self._place(visit)
-        databases = {entry.resource.path[0] for entry in look.entries}
+        databases = {entry.resource.path[0] for entry in look.entries} | {lease.db_name for lease in look.leases}
         rights = [(one, place.reads(Resource((one,))), place.administers(Resource((one,)))) for one in databases]
         key = look.version, visit.query.get("find"), visit.query.get("page"), frozenset(rights)
         if (events := served.rendered.get(key)) is None:
@@ -200,7 +199,7 @@ class Pages:
 
     def _now(self, visit: Visit, place: VisitedCatalog, served: _Served) -> Shown:
         values = self._now_values(visit, place, served.looks.latest(WATCH_EVERY_S / 2))
-        return rendering.html("now.html", **self._frame(place, visit.visitor, "now"), **values, leases=_leases(place))
+        return rendering.html("now.html", **self._frame(place, visit.visitor, "now"), **values)
 
     def _now_values(self, visit: Visit, place: VisitedCatalog, look: Look) -> dict[str, Any]:
         readable = _memoized(lambda resource: place.reads(Resource(resource.path[:1])))
@@ -213,7 +212,9 @@ class Pages:
             page=_number(visit.query.get("page")),
         )
         may_free = _memoized(lambda resource: place.administers(Resource(resource.path[:1])))
-        return {"now": shown, "wanted": wanted, "may_free": may_free, "place": place, "problem": ""}
+        leases = [lease for lease in look.leases if readable(Resource((lease.db_name,)))]
+        shared = {"now": shown, "leases": leases, "wanted": wanted, "may_free": may_free}
+        return {**shared, "place": place, "problem": ""}
 
     def _tables(self, visit: Visit, place: VisitedCatalog, served: _Served) -> Shown:
         wanted = visit.query.get("find", "")
@@ -413,14 +414,6 @@ def _identifier(*levels: str) -> Identifier:
     if len(levels) < 2:
         raise NotFound("A table is named NAMESPACE.TABLE.")
     return levels
-
-
-def _leases(place: VisitedCatalog) -> list[HiveLease]:
-    try:
-        leases = place.catalog.leases
-    except ConfigError:
-        return []  # this lock manager has none
-    return [lease for lease in leases.list_lease() if place.reads(Resource((lease.db_name,)))]
 
 
 def _reason(visit: Visit) -> str:

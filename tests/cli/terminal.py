@@ -19,6 +19,18 @@ from commit_coord.testing.fleet import holds_within
 
 needs_terminal = pytest.mark.skipif(shutil.which("tmux") is None, reason="no tmux: apt-get install tmux")
 
+GOLDEN = Path(__file__).parent / "golden"
+"""Screens as they are expected."""
+
+
+def assert_golden(name: str, screen: Sequence[str]) -> None:
+    """Compare *screen* with the file *name*; ``GOLDEN=write`` in the environment writes the file."""
+    file = GOLDEN / f"{name}.txt"
+    text = "\n".join(screen) + "\n"
+    if os.environ.get("GOLDEN") == "write":
+        file.write_text(text)
+    assert file.read_text() == text
+
 
 class Terminal:
     """Runs a command in a terminal, and keeps the screen when the command has ended.

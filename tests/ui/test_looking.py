@@ -25,7 +25,8 @@ from tests.ui.test_now import entry
 def looks(show_locks: Callable[[], Sequence[LockEntry]], dead: str = "") -> Looks:
     """Return the looks at a catalog whose locks *show_locks* lists; the process *dead* has ended."""
     host = SimpleNamespace(is_dead=lambda process: process == dead)
-    return Looks(cast(CoordinatedCatalog, SimpleNamespace(show_locks=show_locks, host=host)))
+    leases = SimpleNamespace(list_lease=list)
+    return Looks(cast(CoordinatedCatalog, SimpleNamespace(show_locks=show_locks, host=host, leases=leases)))
 
 
 def causes(look: Look) -> list[str]:

@@ -14,6 +14,7 @@ import pytest
 from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.catalog.sql import CoordinatedSqlCatalog
 from commit_coord.errors import LockServiceUnavailable
+from commit_coord.locks.hive_lease import LeaseObject
 from commit_coord.model import LockEntry, LockMode, Resource
 from commit_coord.rest import Serving, browsing
 from commit_coord.ui import rendering
@@ -119,6 +120,22 @@ def freeing(server: InProcess, held: LockEntry) -> dict[str, str]:
 async def send(server: InProcess, name: str, fields: dict[str, str]) -> Response:
     """Return the answer to a form."""
     return await server.asked("POST", f"/ui/shop/{name}", urlencode(fields).encode())
+
+
+def test_a_lease_that_begins_and_one_that_ends_are_seen(server: InProcess, shop: CoordinatedCatalog) -> None:
+    """Nobody loads the page again."""
+
+    async def work() -> None:
+        async with watching(server) as watcher:
+            await watcher.heard("Nobody holds a lock.")
+            number = await asyncio.to_thread(shop.leases.grab_lease, [LeaseObject.of(ORDERS)], 60)
+            await watcher.heard(f"<strong>lease {number}</strong>")
+            watcher.text = ""
+            await asyncio.to_thread(shop.leases.drop_lease, number)
+            await watcher.heard("Nobody holds a lock.")
+            assert "<strong>lease" not in watcher.text.rpartition("event: now")[2]
+
+    server._runner.run(work())
 
 
 def test_many_who_watch_a_hanging_service_keep_nobody_from_working(

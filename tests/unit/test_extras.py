@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import commit_coord
-from commit_coord.extras import EXTRA_OF, install, install_module
+from commit_coord.extras import EXTRA_OF, install, install_module, missing
 
 ROOT = Path(__file__).parents[2]
 MODULES = packages_distributions()
@@ -53,6 +53,16 @@ def test_a_hint_names_the_extra_or_the_package() -> None:
     assert install("spark", "serve") == "pip install 'commit-coord[spark,serve]'"
     assert install_module("sqlglot.expressions") == install("sql")
     assert install_module("somewhere_else.part") == "pip install somewhere_else"
+
+
+def test_the_error_of_a_missing_package_has_the_hint_and_names_it() -> None:
+    error = missing(ModuleNotFoundError("No module named 'sqlglot'", name="sqlglot"))
+    assert ("No module named 'sqlglot': pip install 'commit-coord[sql]'", "sqlglot") == (str(error), error.name)
+
+
+def test_the_error_of_another_module_stays_as_it_is() -> None:
+    error = ModuleNotFoundError("No module named 'commit_coord.nope'", name="commit_coord.nope")
+    assert missing(error) is error
 
 
 def test_the_version_is_the_one_that_the_build_reads() -> None:

@@ -70,7 +70,12 @@ class LostHistories:
         try:
             last = self._read(path)
         except Exception as error:
-            raise InvalidArguments("a lost metadata file can't be read", location=path, cause=error) from error
+            raise InvalidArguments(
+                "a lost metadata file can't be read",
+                location=path,
+                cause=error,
+                accepted="the location of the lost file, as the error in the log names it",
+            ) from error
         if last.table_uuid != self._head.table_uuid:
             if not asked:
                 return []

@@ -84,7 +84,9 @@ class EnsembleAccess:
                 )
 
     def _check_sasl(self) -> None:
-        needed = {"puresasl": "pure-sasl", **({"kerberos": "kerberos"} if self.auth == ZooKeeperAuth.KERBEROS else {})}
+        needed = {"puresasl": "'commit-coord[zookeeper]'"}
+        if self.auth == ZooKeeperAuth.KERBEROS:
+            needed["kerberos"] = "kerberos"
         missing = [package for module, package in needed.items() if find_spec(module) is None]
         if missing:
             raise ConfigError(
