@@ -15,6 +15,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 import commit_coord
 from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.model import LockMode, Resource
+from commit_coord.testing.servers import untested
 from tests.processes import Process, until
 from tests.rest.kit import SCHEMA, ids
 from tests.ui import chromium
@@ -41,7 +42,7 @@ def browser() -> Iterator[Browser]:
     """A Chromium."""
     path = chromium.executable()
     if path is None:
-        pytest.skip(chromium.MISSING)
+        pytest.skip(untested("the page in a browser", "Chromium is not installed: bash .ci/setup.sh chromium"))
     with chromium.chromium(path) as browser:
         yield browser
 
