@@ -137,6 +137,8 @@ def test_the_strict_build_accepts_the_manual(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert (tmp_path / "site" / "docs" / "api" / "index.html").stat().st_size > 100_000
+    built = {path: path.read_text() for path in (tmp_path / "site").rglob("index.html")}
+    assert [path for path, text in built.items() if "```" in text] == []  # a block that is shown as text
     models = (tmp_path / "site" / "docs" / "model" / "index.html").read_text()
     assert (DOCS / "model.md").read_text().count("```mermaid") == models.count('<div class="sequence"><svg')
     assert 'class="mermaid"' not in models  # for which the theme loads a script from another server
