@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
+from typing import get_args
 
 import pytest
 
 import commit_coord
+from commit_coord import errors, events
+from commit_coord.locks import public
 from tests.packaging.walk import blocks
+from tests.test_docs import rows
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -98,6 +104,59 @@ def test_every_name_of_a_package_is_in_the_reference(package: str) -> None:
     reference = set(re.findall(r"^::: ([\w.]+)$", (DOCS / "api.md").read_text(), re.MULTILINE))
     again = {"commit_coord.catalog.load_catalog"}  # listed as commit_coord.load_catalog
     assert {f"{package}.{name}" for name in names} - again - reference == set()
+
+
+USER_PAGES = [
+    page for page in pages() if not re.match(r"docs/(decisions/|(ARCHITECTURE|TRACK_RECORD|api|cli|locks)\.md)", page)
+]
+"""Those that tell users which names to use; the names of commands are in ``docs/cli.md``."""
+
+
+def named(document: str) -> set[str]:
+    """Return the names of the package that *document* has users import or use, with their modules."""
+    text = (ROOT / document).read_text()
+    found = set(re.findall(r"`(commit_coord(?:\.\w+)+)`", re.sub(r"^```[\s\S]*?^```$", "", text, flags=re.MULTILINE)))
+    modules = {"commit_coord": "commit_coord"}
+    for block in blocks(ROOT / document):
+        for node in ast.walk(ast.parse(block.code) if block.kind == "python" else ast.Module([], [])):
+            if isinstance(node, ast.Import):
+                modules |= {each.asname or each.name: each.name for each in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                found |= {f"{node.module}.{each.name}" for each in node.names}
+            elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in modules:
+                found.add(f"{modules[node.value.id]}.{node.attr}")
+    return {name for name in found if name.startswith("commit_coord.")}
+
+
+def meant(name: str) -> object:
+    """Return the object that *name* names; None where it is a module, or no Python name."""
+    module, _, last = name.rpartition(".")
+    try:
+        found = getattr(importlib.import_module(module), last, None)
+    except ImportError:
+        return None
+    return None if isinstance(found, ModuleType) else found
+
+
+def in_the_reference() -> list[object]:
+    """Return what ``docs/api.md`` documents."""
+    return [meant(name) for name in re.findall(r"^::: ([\w.]+)$", (DOCS / "api.md").read_text(), re.MULTILINE)]
+
+
+@pytest.mark.parametrize("document", ["README.md", *USER_PAGES])
+def test_every_name_that_a_page_has_users_import_is_in_the_reference(document: str) -> None:
+    reference = in_the_reference()
+    objects = {name: meant(name) for name in named(document) - {"commit_coord.__version__"}}
+    assert [name for name, it in objects.items() if it is not None and not any(it is one for one in reference)] == []
+
+
+def test_every_name_of_a_contract_for_users_is_in_the_reference() -> None:
+    """The events, the errors, and what a lock manager of another package is written against."""
+    reference = in_the_reference()
+    assert None not in reference
+    wanted = [*get_args(events.Event), events.Events, *(getattr(public, name) for name in public.__all__)]
+    wanted += [getattr(errors, name) for name in rows(DOCS / "errors.md") if hasattr(errors, name)]
+    assert [it for it in wanted if not any(it is one for one in reference)] == []
 
 
 @pytest.mark.parametrize("document", texts())
