@@ -60,8 +60,8 @@ def metastore_table(record: dict[str, Any]) -> Table | str:
 
 
 _BESIDE = {
-    Beside.TAKE_TURNS: "safe: they and ours hold the metastore's lock, in turn",
-    Beside.COMPARE: "safe: they compare and set, as ours do",
+    Beside.TAKE_TURNS: "safe: they and commit_coord take the metastore's lock in turn",
+    Beside.COMPARE: "safe: they compare and set, as commit_coord does",
     Beside.KEPT_OUT: "safe: a guard lock blocks them until they time out",
     Beside.OVERWRITE: "[red]not safe: nothing keeps them from overwriting commits[/]",
 }

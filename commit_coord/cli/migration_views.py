@@ -26,7 +26,7 @@ _COLUMNS = (
     Column("table", 0, least=16, cut=cut_in_middle),
     Column("phase", 1),
     Column("epoch", 5, right=True),
-    Column("ours", 3, right=True),
+    Column("writers", 3, right=True),
     Column("commits by phase", 2),
     Column("mean wait", 4),
     Column("others seen", 0, least=16),
