@@ -329,7 +329,7 @@ Leave(w) ==
           /\ UNCHANGED faults
           /\ Say(w, "locks", "says " \o (CASE verdict[w] = "success" -> "SUCCESS" [] verdict[w] = "failure" -> "FAILURE"
                     [] OTHER -> "UNKNOWN") \o (IF OwnRelease \/ Holds(w) THEN " and releases"
-                                               ELSE " and frees the latch, whoever holds it"))
+                                               ELSE " and frees the latch of another writer"))
        \/ /\ Locking /\ Fault /\ UNCHANGED <<queue, journal>>  \* The release did not arrive.
           /\ Say(w, w, "says what became of it; its release does not arrive")
     /\ UNCHANGED <<log, flying, base, carried, tries, copy, answer, doubt, verdict>>
