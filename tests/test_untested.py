@@ -34,8 +34,9 @@ def test_other(): ...
 @pytest.mark.parametrize("processes", ["0", "1"])
 def test_the_end_of_a_run_says_what_it_did_not_test(tmp_path: Path, processes: str) -> None:
     (tmp_path / "test_skipped.py").write_text(SKIPPED)
+    plugin = "commit_coord.testing.servers"
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-n", processes, "-p", "commit_coord.testing.servers", "test_skipped.py"],
+        [sys.executable, "-m", "pytest", "-q", "-n", processes, "-p", plugin, "test_skipped.py"],
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -249,7 +249,8 @@ VARIANTS = (
     Variant(
         name="foreign-release",
         title="without release by the owner only, on a server that ignores the condition",
-        why="A writer whose lease ran out frees the latch of the writer that holds it now, and lets a third one in beside it.",
+        why="A writer whose lease ran out frees the latch of the writer that holds it now, and lets a third one in "
+        "beside it.",
         module=COMMIT,
         changes={**_NO_CAS, "Writers": "{w1, w2, w3}", "Groups": False, "OwnRelease": False},
         breaks="AcknowledgedStays",
