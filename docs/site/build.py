@@ -13,8 +13,12 @@ import re
 import shutil
 import sys
 import tempfile
+import textwrap
+from html import escape
 from pathlib import Path
 from typing import Any
+
+from commit_coord.spark import options
 
 ROOT = Path(__file__).parents[2]
 CONFIGURATION = Path(__file__).with_name("mkdocs.yml")
@@ -45,7 +49,12 @@ def stage(folder: Path) -> None:
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Return the page with the references of docstrings as code. The generator calls this for each page."""
+    """Return the page with the references of docstrings as code, and with the options that a docstring gets at run time.
+
+    The generator calls this for each page.
+    """
+    for mark, lines in {"{options}": options.help_text(), "{listing options}": options.listing_help()}.items():
+        html = html.replace(mark, escape(textwrap.dedent(lines), quote=False))
     return _ROLE.sub(r"\1", html)
 
 
