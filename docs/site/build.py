@@ -29,6 +29,7 @@ TOP = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "bench/REA
 FOLDERS = ("docs", "bench/results")
 
 _LINK = re.compile(r"\]\((?!\w+:|#)([^)#\s]+)")
+_LITERAL = re.compile(r"::(</p>\s*<div class=\"highlight\">)")
 _ROLE = re.compile(r":(?:attr|class|data|exc|func|meth|mod):(<code>)~?")
 
 
@@ -55,7 +56,7 @@ def on_page_content(html: str, **_: Any) -> str:
     """
     for mark, lines in {"{options}": options.help_text(), "{listing options}": options.listing_help()}.items():
         html = html.replace(mark, escape(textwrap.dedent(lines), quote=False))
-    return _ROLE.sub(r"\1", html)
+    return _ROLE.sub(r"\1", _LITERAL.sub(r":\1", html))
 
 
 def build(site: Path) -> None:
