@@ -146,7 +146,7 @@ lock: ## Write requirements.lock from pyproject.toml (ARGS=--upgrade for newer v
 		--generate-hashes --no-header --no-emit-index-url --quiet --output-file requirements.lock $(ARGS)
 
 .PHONY: package
-package: ## Build sdist and wheel, and type every block of the README and the tutorial into new environments; asks the package index
+package: ## Build sdist and wheel, and type every block of the README and the tutorials into new environments; asks the package index
 	$(with) python java -- hatchling build --directory dist
 	$(with) python java -- python -m tests.packaging.walk $(ARGS)
 
