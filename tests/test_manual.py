@@ -227,7 +227,6 @@ def test_a_recipe_runs_as_printed(package: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_strict_build_accepts_the_manual(tmp_path: Path) -> None:
     done = subprocess.run(

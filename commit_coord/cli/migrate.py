@@ -129,7 +129,8 @@ def advance(
     force: Annotated[
         bool,
         typer.Option(
-            "--force", help="Advance although writers with only the metastore's lock were seen; their commits will fail."
+            "--force",
+            help="Advance although writers with only the metastore's lock were seen; their commits will fail.",
         ),
     ] = False,
     wait: _WAIT = 0.0,

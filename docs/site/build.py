@@ -50,7 +50,7 @@ def stage(folder: Path) -> None:
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Return the page with the references of docstrings as code, and with the options that a docstring gets at run time.
+    """Return the page with the references of docstrings as code, and the options that a docstring gets at run time.
 
     The generator calls this for each page.
     """

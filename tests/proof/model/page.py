@@ -12,7 +12,7 @@ PROMISES = {
     "AcknowledgedStays": "an acknowledged append is in the table",
     "NoneTwice": "no append is in the table twice",
     "RefusedNever": "a refused append is not in the table, and never will be",
-    "Unbroken": "the parent of each head is the head before it (in the migration: of each head that `commit_coord` has set)",
+    "Unbroken": "the parent of each head is the head before it (in the migration: of each head of `commit_coord`)",
     FREE: "a run ends with every writer answered or dead, nobody in the latch's queue, and no table kept free",
     "BeliefIsTrue": "a client that believes in its lease has it",
     "LatchIsKept": "nobody but its owner takes a request out of the queue, unless its lease has run out",
