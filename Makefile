@@ -28,12 +28,12 @@ demo: ## A dozen concurrent PySpark and PyIceberg writers load real data, and th
 .PHONY: test
 test: ## The tests, without those that take minutes or need the Iceberg JVM runtime
 # In six processes, each with servers of its own: most tests wait for one. ARGS="-n 0" for one process.
-	$(with) python java postgres etcd chromium prometheus -- pytest -m "not slow and not jvm" -n 6 --dist loadfile \
+	$(with) python java postgres etcd chromium prometheus tmux -- pytest -m "not slow and not jvm" -n 6 --dist loadfile \
 		--no-loadscope-reorder $(ARGS)
 
 .PHONY: test-all
 test-all: ## Every test
-	$(with) python java postgres maven etcd chromium prometheus -- pytest --hypothesis-profile=default $(ARGS)
+	$(with) python java postgres maven etcd chromium prometheus tmux -- pytest --hypothesis-profile=default $(ARGS)
 
 .PHONY: etcd
 etcd: ## The lock manager for etcd in examples/: the contract, and eight processes that append 200 times each through it
@@ -46,7 +46,7 @@ integration: ## The tests on real servers of every version: in containers where 
 	$(with) python java postgres maven docker kerberos go -- pytest integration $(ARGS)
 
 .PHONY: check
-check: fmt-check lint layers types security test ## Everything that CI checks
+check: fmt-check lint layers types security test ## What CI runs: format, ruff, layers, types, bandit and `make test`
 
 .PHONY: bench
 bench: ## Measure and compare with PyIceberg and the Iceberg JVM runtime; writes bench/results/
@@ -151,7 +151,7 @@ lock: ## Write requirements.lock from pyproject.toml (ARGS=--upgrade for newer v
 		--generate-hashes --no-header --no-emit-index-url --quiet --output-file requirements.lock $(ARGS)
 
 .PHONY: package
-package: ## Build sdist and wheel, and type every block of the README and the tutorial into new environments; asks the package index
+package: ## Build sdist and wheel, and type every block of the README and the tutorials into new environments; asks the package index
 	$(with) python java -- hatchling build --directory dist
 	$(with) python java -- python -m tests.packaging.walk $(ARGS)
 

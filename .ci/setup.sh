@@ -6,7 +6,7 @@
 # Steps: tools (.venv with uv alone), python (.venv with the locked packages and this package, editable),
 # java (17 or later), postgres (server programs), maven, docker (a base image), kerberos (a key distribution
 # centre, and Python's client), cuts (what cuts networks), etcd (a server), go (1.25 or later), chromium,
-# prometheus (promtool). Each prints one line when it does something and nothing when all is there, so a repeated
+# prometheus (promtool), tmux. Each prints one line when it does something and nothing when all is there, so a repeated
 # run costs a fraction of a second and needs no network.
 # What is missing on Debian is installed through apt-get, as root or with passwordless sudo; otherwise the
 # script says what to type. Set PYTHON or JAVA_HOME to choose one; PIP_*, UV_* and pip.conf are honoured.
@@ -225,6 +225,11 @@ prepare_etcd() {  # For the lock manager in examples/. Debian starts no server w
 prepare_chromium() {  # For the page of `commit-coord ui`.
     command -v chromium >/dev/null || command -v google-chrome >/dev/null || apt_install chromium ||
         say "no Chromium, so the page is not tried in a browser. To have it: sudo apt-get install chromium"
+}
+
+prepare_tmux() {  # For the screens of the command line, which are compared in a real terminal.
+    command -v tmux >/dev/null || apt_install tmux ||
+        say "no tmux, so the command line is not tried in a terminal. To have it: sudo apt-get install tmux"
 }
 
 prepare_prometheus() {  # For the alerts. Only promtool is unpacked: to install Debian's package would start a server.

@@ -12,6 +12,7 @@ from commit_coord.cli import lock_table
 from commit_coord.errors import CommitCoordError
 from commit_coord.protocol.hierarchy import Operation
 from commit_coord.spark import options, register
+from commit_coord.spark.listings import LISTINGS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -74,6 +75,15 @@ def test_options_of_spark_are_those_of_the_code() -> None:
     """The page and help() list each option."""
     assert options.markdown() in (DOCS / "spark.md").read_text()
     assert all(f"        {key} (" in str(register.__doc__) for key in options.OPTIONS)
+    assert options.listing_markdown() in (DOCS / "spark.md").read_text()
+    assert options.listing_help() in str(register.__doc__)
+
+
+def test_columns_of_the_listings_are_those_of_the_code() -> None:
+    text = (DOCS / "spark.md").read_text()
+    for listing in LISTINGS:
+        columns = [column.split()[0].strip("`") for column in listing.columns.split(",")]
+        assert f"| `{listing.name}` | {', '.join(f'`{column}`' for column in columns)} |" in text
 
 
 def test_links_lead_somewhere() -> None:

@@ -60,8 +60,8 @@ def metastore_table(record: dict[str, Any]) -> Table | str:
 
 
 _BESIDE = {
-    WriterRelation.TAKE_TURNS: "safe: they and ours hold the metastore's lock, in turn",
-    WriterRelation.COMPARE: "safe: they compare and set, as ours do",
+    WriterRelation.TAKE_TURNS: "safe: they and commit_coord take the metastore's lock in turn",
+    WriterRelation.COMPARE: "safe: they compare and set, as commit_coord does",
     WriterRelation.KEPT_OUT: "safe: a guard lock blocks them until they time out",
     WriterRelation.OVERWRITE: "[red]not safe: nothing keeps them from overwriting commits[/]",
 }

@@ -118,7 +118,11 @@ def advance(
     all_: _ALL = False,
     window: _WINDOW = 30.0,
     force: Annotated[
-        bool, typer.Option("--force", help="Advance although such writers were seen: they will wait and fail.")
+        bool,
+        typer.Option(
+            "--force",
+            help="Advance although writers with only the metastore's lock were seen; their commits will fail.",
+        ),
     ] = False,
     wait: _WAIT = 0.0,
     why: WHY = "",

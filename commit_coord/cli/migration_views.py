@@ -26,7 +26,7 @@ _COLUMNS = (
     ScreenColumn("table", 0, least=16, cut=cut_in_middle),
     ScreenColumn("phase", 1),
     ScreenColumn("epoch", 5, right=True),
-    ScreenColumn("ours", 3, right=True),
+    ScreenColumn("writers", 3, right=True),
     ScreenColumn("commits by phase", 2),
     ScreenColumn("mean wait", 4),
     ScreenColumn("others seen", 0, least=24, folds=True),

@@ -63,7 +63,8 @@ def orphans(
         str, typer.Option("--older-than", help="Only files that are older than this: 3d, 12h, 90m.", metavar="AGE")
     ] = "3d",
     force: Annotated[
-        bool, typer.Option("--force", help="Accept an age below an hour. Files of slower writers would be lost.")
+        bool,
+        typer.Option("--force", help="Allow an age under one hour; this may delete uncommitted files of slow writers."),
     ] = False,
     dropped: Annotated[
         list[str],

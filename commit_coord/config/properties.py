@@ -217,9 +217,9 @@ PROPERTIES: tuple[Property, ...] = (
         "true or false",
         "true",
         "Whether each table whose writers do not lock in the metastore (`zookeeper`, `lease`, `memory`, other "
-        "packages) has a guard, a permanent SHARED_READ lock. Writers that take only the metastore's lock then wait "
-        "and fail instead of overwriting commits; readers are not affected. This requires a metastore that grants "
-        "locks and honours the condition of a swap; `none` sets no guard.",
+        "packages) has a guard, a permanent SHARED_READ lock. It blocks writers that take only the metastore's lock "
+        "until they time out, so that they overwrite no commits; readers are not affected. This requires a metastore "
+        "that grants locks and honours the condition of a swap; `none` sets no guard.",
         strtobool,
     ),
     row(

@@ -127,7 +127,7 @@ def never(tables: Mapping[str, Body], refused: Iterable[tuple[str, str]], files:
     for path in files:
         name = path.rsplit("/", 1)[-1]
         differences += [f"refused {request_id} left the metadata file {name}" for request_id in _ids_in(name) & ids]
-    text = f"{len(ids):,} refused commits, none of them in the history, no metadata file of theirs left"
+    text = f"{len(ids):,} refused commits, none of them in the history, no metadata file of these commits left"
     return Proof(name="refused-never", text=text, differences=_few(differences))
 
 

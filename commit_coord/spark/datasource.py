@@ -53,6 +53,7 @@ from commit_coord.spark.options import (
     TABLE_OPTIONS,
     catalog_settings,
     help_text,
+    listing_help,
     spark_properties,
 )
 from commit_coord.spark.publish import drop_repeated, publish
@@ -89,6 +90,10 @@ def register(spark: SparkSession) -> None:
     Options of ``format("commit_coord")``::
 
         {options}
+
+    Options of ``format("commit_coord.locks")`` and ``format("commit_coord.leases")``::
+
+        {listing options}
     """
     global _holder  # noqa: PLW0603 - one holder a driver
     context = spark.sparkContext
@@ -107,6 +112,7 @@ def register(spark: SparkSession) -> None:
 
 if register.__doc__ is not None:  # python -OO
     register.__doc__ = register.__doc__.replace("        {options}", help_text())
+    register.__doc__ = register.__doc__.replace("        {listing options}", listing_help())
 
 
 def _plan(

@@ -24,13 +24,7 @@ from commit_coord.config import default_catalog_name
 from commit_coord.errors import ConfigError
 from commit_coord.locks.hive_lease import LeaseObject
 from commit_coord.model import Reach, Resource
-from commit_coord.spark.options import PREFIX, spark_properties
-
-_OPTIONS = {
-    "catalog": "name of the catalog, as in .pyiceberg.yaml",
-    "resource": "only this and what lies in it: db, db/table, db/table/k=v",
-    "path": "the same",
-}
+from commit_coord.spark.options import LISTING_OPTIONS, PREFIX, spark_properties
 
 _ROWS_A_TASK = 20_000
 
@@ -122,9 +116,8 @@ class ListingDataSource(DataSource):
         super().__init__(options)
         self._given = {key.lower(): value for key, value in options.items()}
         for key in self._given:
-            if key not in _OPTIONS and not key.startswith(PREFIX):
-                accepted = ", ".join([*_OPTIONS, f"{PREFIX}…"])
-                raise ConfigError("unknown option", key=key, accepted=accepted)
+            if key not in LISTING_OPTIONS and not key.startswith(PREFIX):
+                raise ConfigError("unknown option", key=key, accepted=", ".join(LISTING_OPTIONS))
 
     @classmethod
     def name(cls) -> str:

@@ -29,6 +29,16 @@ OPTIONS: Mapping[str, tuple[str, str]] = MappingProxyType(
 )
 """Option → what it is for, and what it means."""
 
+LISTING_OPTIONS: Mapping[str, str] = MappingProxyType(
+    {
+        "resource": "Only this and what lies in it: `db`, `db/table`, `db/table/k=v`. `load(…)` takes it as well.",
+        "path": "The same; it is what `load(…)` sets.",
+        "catalog": OPTIONS["catalog"][1],
+        "catalog.…": OPTIONS["catalog.…"][1],
+    }
+)
+"""Option of ``format("commit_coord.locks")`` and ``format("commit_coord.leases")`` → what it means."""
+
 TABLE_KEYS = "option."
 """Spark puts this in front of the options of ``CREATE TABLE … USING commit_coord OPTIONS (…)``."""
 
@@ -48,6 +58,17 @@ def markdown() -> str:
 def help_text() -> str:
     """Return the options for ``help()``."""
     return "\n".join(f"        {key} ({used}): {meaning.replace('`', '')}" for key, (used, meaning) in OPTIONS.items())
+
+
+def listing_markdown() -> str:
+    """Return the options of the listings as a table for the manual."""
+    rows = [f"| `{key}` | {meaning} |" for key, meaning in LISTING_OPTIONS.items()]
+    return "\n".join(["| option | meaning |", "|---|---|", *rows])
+
+
+def listing_help() -> str:
+    """Return the options of the listings for ``help()``."""
+    return "\n".join(f"        {key}: {meaning.replace('`', '')}" for key, meaning in LISTING_OPTIONS.items())
 
 
 def catalog_settings(settings: Mapping[str, str]) -> dict[str, str]:

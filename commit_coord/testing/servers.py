@@ -2,12 +2,12 @@
 
 A plugin: ``pytest_plugins = ["commit_coord.testing.servers"]``. A test that shares a server keeps to itself by a name
 of its own; one that stops, kills or pauses a server starts its own. Where a server can't be had, its tests are
-skipped, and the very last line of the run says so.
+skipped, and the lines above pytest's last one say so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import TypeVar
 
 import pytest
@@ -24,19 +24,23 @@ MARKS = {
 }
 """Fixture → the mark that every test gets that names it."""
 
-_missing = pytest.StashKey[dict[str, str]]()
+_UNTESTED = "NOT TESTED: "
 
 _Server = TypeVar("_Server", bound=LocalServer | ZooKeeperEnsemble)
 
 
-def running(config: pytest.Config, what: str, make: Callable[[], _Server]) -> Iterator[_Server]:
-    """Serve what *make* makes as the body of a fixture; a test is skipped, and the last line says so, without it."""
+def untested(what: str, reason: object) -> str:
+    """Return a reason for a skip that the end of the run repeats: here *what* is not tested, because of *reason*."""
+    return f"{_UNTESTED}{what}, because {reason}"
+
+
+def running(what: str, make: Callable[[], _Server]) -> Iterator[_Server]:
+    """Serve what *make* makes as the body of a fixture; a test is skipped, and the end says so, without it."""
     try:
         server = make()
         server.start()
     except NotInstalled as error:
-        config.stash[_missing][what] = str(error)
-        pytest.skip(str(error))
+        pytest.skip(untested(f"everything on {what}", error))
     try:
         yield server
     finally:
@@ -44,38 +48,33 @@ def running(config: pytest.Config, what: str, make: Callable[[], _Server]) -> It
 
 
 @pytest.fixture(scope="session")
-def postgres(pytestconfig: pytest.Config) -> Iterator[PostgresServer]:
+def postgres() -> Iterator[PostgresServer]:
     """One PostgreSQL server for all tests. Its data is thrown away, so it does not wait for the disk."""
-    yield from running(pytestconfig, "PostgreSQL", lambda: PostgresServer("fsync=off"))
+    yield from running("PostgreSQL", lambda: PostgresServer("fsync=off"))
 
 
 @pytest.fixture(scope="session")
-def zookeeper(pytestconfig: pytest.Config) -> Iterator[ZooKeeperEnsemble]:
+def zookeeper() -> Iterator[ZooKeeperEnsemble]:
     """One ZooKeeper server for all tests."""
-    yield from running(pytestconfig, "ZooKeeper", lambda: ZooKeeperEnsemble(size=1))
+    yield from running("ZooKeeper", lambda: ZooKeeperEnsemble(size=1))
 
 
 @pytest.fixture(scope="session")
-def zookeeper_ensemble(pytestconfig: pytest.Config) -> Iterator[ZooKeeperEnsemble]:
+def zookeeper_ensemble() -> Iterator[ZooKeeperEnsemble]:
     """Three ZooKeeper servers for all tests."""
-    yield from running(pytestconfig, "a ZooKeeper ensemble", lambda: ZooKeeperEnsemble(size=3))
+    yield from running("a ZooKeeper ensemble", lambda: ZooKeeperEnsemble(size=3))
 
 
 @pytest.fixture(scope="session")
-def zookeeper_usual_ticks(pytestconfig: pytest.Config) -> Iterator[ZooKeeperEnsemble]:
+def zookeeper_usual_ticks() -> Iterator[ZooKeeperEnsemble]:
     """Three ZooKeeper servers with the ticks of ZooKeeper's own example, and no session below two of them."""
-    yield from running(pytestconfig, "a ZooKeeper ensemble", lambda: ZooKeeperEnsemble(size=3, settings=USUAL_TICKS))
+    yield from running("a ZooKeeper ensemble", lambda: ZooKeeperEnsemble(size=3, settings=USUAL_TICKS))
 
 
 @pytest.fixture(scope="session")
-def hms(pytestconfig: pytest.Config) -> Iterator[HiveMetastore]:
+def hms() -> Iterator[HiveMetastore]:
     """A Hive Metastore 2.3.10 on Derby for all tests."""
-    yield from running(pytestconfig, "the Hive Metastore", HiveMetastore)
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Make room for what is missing."""
-    config.stash[_missing] = {}
+    yield from running("the Hive Metastore", HiveMetastore)
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses
@@ -87,9 +86,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(MARKS[fixture])
 
 
-def pytest_unconfigure(config: pytest.Config) -> None:
-    """Say in the very last line, behind pytest's own, what a green run did not test."""
-    reporter = config.pluginmanager.get_plugin("terminalreporter")
-    if reporter is not None:
-        for what, reason in config.stash[_missing].items():
-            reporter.write_line(f"NOT TESTED: everything on {what}, because {reason}", red=True, bold=True)
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Generator[None]:
+    """Say just above pytest's last line what a green run did not test, in any of its processes."""
+    yield
+    skipped = [report.longrepr for report in terminalreporter.stats.get("skipped", ())]
+    reasons = {each[2].removeprefix("Skipped: ") for each in skipped if isinstance(each, tuple)}
+    for reason in sorted(reasons):
+        if reason.startswith(_UNTESTED):
+            terminalreporter.write_line(reason, red=True, bold=True)

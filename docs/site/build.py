@@ -13,8 +13,12 @@ import re
 import shutil
 import sys
 import tempfile
+import textwrap
+from html import escape
 from pathlib import Path
 from typing import Any
+
+from commit_coord.spark import options
 
 ROOT = Path(__file__).parents[2]
 CONFIGURATION = Path(__file__).with_name("mkdocs.yml")
@@ -25,6 +29,7 @@ TOP = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "bench/REA
 FOLDERS = ("docs", "bench/results")
 
 _LINK = re.compile(r"\]\((?!\w+:|#)([^)#\s]+)")
+_LITERAL = re.compile(r"::(</p>\s*<div class=\"highlight\">)")
 _ROLE = re.compile(r":(?:attr|class|data|exc|func|meth|mod):(<code>)~?")
 
 
@@ -45,8 +50,13 @@ def stage(folder: Path) -> None:
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Return the page with the references of docstrings as code. The generator calls this for each page."""
-    return _ROLE.sub(r"\1", html)
+    """Return the page with the references of docstrings as code, and the options that a docstring gets at run time.
+
+    The generator calls this for each page.
+    """
+    for mark, lines in {"{options}": options.help_text(), "{listing options}": options.listing_help()}.items():
+        html = html.replace(mark, escape(textwrap.dedent(lines), quote=False))
+    return _ROLE.sub(r"\1", _LITERAL.sub(r":\1", html))
 
 
 def build(site: Path) -> None:

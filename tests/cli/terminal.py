@@ -16,8 +16,12 @@ import pytest
 
 from commit_coord.testing.contract import PATIENCE
 from commit_coord.testing.fleet import holds_within
+from commit_coord.testing.servers import untested
 
-needs_terminal = pytest.mark.skipif(shutil.which("tmux") is None, reason="no tmux: apt-get install tmux")
+needs_terminal = pytest.mark.skipif(
+    shutil.which("tmux") is None,
+    reason=untested("the command line in a terminal", "tmux is not installed: bash .ci/setup.sh tmux"),
+)
 
 GOLDEN = Path(__file__).parent / "golden"
 """Screens as they are expected."""

@@ -24,9 +24,9 @@ MANAGER = "examples.etcd_locks:EtcdLockManager"
 
 
 @pytest.fixture(scope="module")
-def etcd(pytestconfig: pytest.Config) -> Iterator[EtcdServer]:
+def etcd() -> Iterator[EtcdServer]:
     """One server for all tests."""
-    yield from running(pytestconfig, "etcd", EtcdServer)
+    yield from running("etcd", EtcdServer)
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from commit_coord.local import HiveMetastore, NotInstalled, PostgresServer
+from commit_coord.testing.servers import untested
 
 VERSIONS = [
     pytest.param(f"{version}-{database}", marks=[pytest.mark.hms, pytest.mark.slow])
@@ -42,7 +43,7 @@ def _started(version: str, database: PostgresServer | None) -> Iterator[HiveMeta
         metastore = HiveMetastore(None, version, postgres=database)
         metastore.start()
     except NotInstalled as missing:
-        pytest.skip(str(missing))
+        pytest.skip(untested(f"everything on Hive Metastore {version}", missing))
     try:
         yield metastore
     finally:

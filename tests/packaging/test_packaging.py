@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from commit_coord.demo.processes import ICEBERG_RUNTIME, iceberg_runtime
+from commit_coord.local.server import free_ports
 from commit_coord.version import __version__
-from tests.packaging.walk import MIGRATION, PYSPARK, README, ROOT, TUTORIAL, blocks, build, offline, reader
+from tests.packaging.walk import MIGRATION, PYSPARK, README, ROOT, SPARK_SQL, TUTORIAL, blocks, build, offline, reader
 
 
 @pytest.fixture(scope="module")
@@ -79,11 +81,12 @@ def test_the_wheel_runs_where_the_sources_are_not(built: tuple[Path, Path], tmp_
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_every_block_of_the_readme_runs_as_printed() -> None:
-    """And those of the pages that continue it."""
+    """And those of the pages that continue it, and of a tutorial that is done in the same folder after it."""
     with reader(index=False) as made:
         assert made.walk(README) >= 20
+        assert made.walk(PYSPARK) >= 10
 
 
 @pytest.mark.hms
@@ -106,6 +109,25 @@ def test_every_block_of_the_tutorial_of_pyspark_runs_as_printed() -> None:
         assert any(printed in shown for shown in made.shown), printed
 
 
+@pytest.mark.jvm
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_every_block_of_the_tutorial_of_spark_sql_runs_as_printed() -> None:
+    """With a free port, and the jar that Maven has fetched."""
+    (port,) = free_ports(1)
+    instead = {
+        f"--packages {ICEBERG_RUNTIME}": f"--jars {iceberg_runtime()}",
+        "127.0.0.1:8181": f"127.0.0.1:{port}",
+        "serve --catalog shop": f"serve --catalog shop --port {port}",
+    }
+    with reader(index=False, instead=instead) as made:
+        assert made.walk(SPARK_SQL) >= 7
+    shown = "\n".join(made.shown)
+    assert "1\ttea\n2\trice\n3\tsalt\n" in shown
+    assert all(operation in made.shown[-1] for operation in ("append", "overwrite")), made.shown[-1]
+
+
 @pytest.mark.slow
 @pytest.mark.hms
 @pytest.mark.zookeeper
@@ -118,5 +140,7 @@ def test_every_block_of_the_tutorial_of_a_move_runs_as_printed() -> None:
 
 
 def test_blocks_are_left_out_for_a_reason() -> None:
-    left_out = [block.place for document in (*README, *TUTORIAL) for block in blocks(ROOT / document) if block.left_out]
+    walked = (*README, *TUTORIAL, *PYSPARK, *SPARK_SQL, *MIGRATION)
+    assert {path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/tutorials/*.md")} <= {*walked}
+    left_out = [block.place for document in walked for block in blocks(ROOT / document) if block.left_out]
     assert 4 == len(left_out), left_out

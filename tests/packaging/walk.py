@@ -7,8 +7,10 @@
     python -m tests.packaging.walk --page docs/first-hour.md  # and write down how long each block took
 
 What a block is, its first line says: ``sh`` is typed into a terminal, ``sh terminal-2`` into a second one, which is not
-waited for, and ``python`` into one interpreter that is started from the first terminal. A block that the text before it
-says to *save as* a file is saved. ``<!-- not run: why -->`` before a block leaves it out. All else is output.
+waited for (``sh terminal-2 WORD``: until it prints the word), and ``python`` into one interpreter that is started from
+the first terminal. ``sql`` after *In its prompt* is typed into the program that the block before it starts. A block that
+the text before it says to *save as* a file is saved. ``<!-- not run: why -->`` before a block leaves it out. All else is
+output.
 """
 
 from __future__ import annotations
@@ -28,8 +30,9 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 
 ROOT = Path(__file__).parents[2]
 
@@ -39,6 +42,8 @@ README = ("README.md", "docs/spark.md", "docs/maintenance.md")
 TUTORIAL = ("docs/tutorial.md",)
 
 PYSPARK = ("docs/tutorials/pyspark.md",)
+
+SPARK_SQL = ("docs/tutorials/spark-sql.md",)
 
 MIGRATION = ("docs/tutorials/migration.md",)
 
@@ -83,16 +88,18 @@ class Block:
     left_out: str
 
 
-def blocks(document: Path) -> Iterator[Block]:
-    """Yield the blocks of *document* that are code."""
-    text = document.read_text()
+def blocks(document: Path) -> list[Block]:
+    """Return the blocks of *document* that are code."""
+    text, found = document.read_text(), list[Block]()
     for match in re.finditer(r"^```(.*)\n([\s\S]*?)^```$", text, re.MULTILINE):
         before = text[: match.start()].rstrip("\n")
         above = before.rpartition("\n")[2]
         saved = re.search(r"Save this \w+ as `([\w.]+)`:$", above)
         left_out = re.fullmatch(r"<!-- not run: (.*) -->", above)
+        if match[1] == "sql" and above == "In its prompt:":
+            found[-1] = replace(found[-1], code=f"{found[-1].code.rstrip()} <<'END OF SQL'\n{match[2]}END OF SQL\n")
         if match[1].split(" ")[0] in ("sh", "python") or saved:
-            yield Block(
+            block = Block(
                 place=f"{document.name}:{text.count(chr(10), 0, match.start()) + 1}",
                 heading=re.findall(r"^#+ (.*)$", before, re.MULTILINE)[-1],
                 kind=match[1],
@@ -100,6 +107,8 @@ def blocks(document: Path) -> Iterator[Block]:
                 saved_as=saved[1] if saved else "",
                 left_out=left_out[1] if left_out else "",
             )
+            found.append(block)
+    return found
 
 
 class Program:
@@ -154,6 +163,17 @@ class Program:
         shown = "".join(line for line in printed if not line.startswith(end))
         said = [line for line in printed if line.startswith(end)]
         return shown, said[0].removeprefix(end).strip() if said else "no end"
+
+    def says(self, word: str) -> None:
+        """Wait until *word* was printed.
+
+        Raises:
+            Stopped: It was not.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: any(word in line for line in self._lines), _PATIENCE_S)
+        if word not in self.printed():
+            raise Stopped(f"{word} was not printed:\n{self.printed()}")
 
     def printed(self) -> str:
         """Return what was printed so far."""
@@ -228,9 +248,11 @@ class Reader:
             code = code.replace(place, here)
         if block.saved_as:
             return self._typed(block, f"cat > {block.saved_as} <<'END OF FILE'\n{code}END OF FILE\n")
-        if block.kind == "sh terminal-2":
+        if block.kind.startswith("sh terminal-2"):
             self._second.interrupt()  # a watch that still runs
             self._second.send(code)
+            if word := block.kind.removeprefix("sh terminal-2").strip():
+                self._second.says(word)
             return ""
         return self._typed(block, code) if block.kind == "sh" else self._computed(block, code)
 
@@ -312,16 +334,17 @@ def _runs_programs() -> str:
 
 
 @contextmanager
-def reader(*, index: bool) -> Iterator[Reader]:
+def reader(*, index: bool, instead: Mapping[str, str] = MappingProxyType({})) -> Iterator[Reader]:
     """Yield a reader who has a clone, and nothing else of this package.
 
     Args:
         index: Whether pip asks the package index of this machine; else it takes the packages of this environment.
+        instead: What the documents print → what is typed instead.
     """
     with tempfile.TemporaryDirectory(prefix="walk-", dir=_runs_programs(), ignore_cleanup_errors=True) as name:
         folder = Path(name)  # a short one: the paths of sockets have no more than 107 characters
         sdist, _ = build(folder)
-        places = {f"/tmp/{each}": str(folder / each) for each in ("demo", "tutorial")}
+        places = {f"/tmp/{each}": str(folder / each) for each in ("demo", "tutorial")} | dict(instead)
         temporary, servers = folder / "tmp", f"commit-coord-local-{os.getuid()}"
         temporary.mkdir()
         places["/tmp/commit-coord-local-0"] = str(temporary / servers)
@@ -346,19 +369,20 @@ _PAGE = """\
 
 <!-- Written by `make package ARGS="--page docs/first-hour.md"`. -->
 
-`make package` does what somebody does who has never seen this project: in a new environment it types every block of the
-README and of the tutorials, in the order given, and stops at the first one that fails. It leaves out the blocks before
-which the source says `not run` and why: the tests and the demo, and containers. These are the times of the last such
-run, on {machine}, {date}. Reading is counted at {pace} words a minute; the machine's time was measured.
+This page is the record of an automated walk: no person was timed. `make package` copies the sources, makes new
+environments, types every block of the README and of the tutorials into them, in the order given, and stops at the first
+one that fails. It leaves out the blocks before which the source says `not run` and why: the tests and the demo, a
+metastore to move from, and containers. The times of the blocks were measured on {machine}, {date}. The times of reading
+are computed, at {pace} words a minute.
 
-| Document | Words | Reading | Blocks | Machine |
+| Document | Words, about | Reading | Blocks | Machine |
 | --- | ---: | ---: | ---: | ---: |
 {documents}
-| **all** | {words:,} | {reading_min:.0f} min | {count} | {machine_min:.1f} min |
+| **all** | {words:,} | {reading_min:.0f} min | {count} | {machine_min:.0f} min |
 
 ## Each block
 
-| Block | Under the heading | Its first line | Seconds |
+| Document | Under the heading | First line of the block | Seconds |
 | --- | --- | --- | ---: |
 {blocks}
 """
@@ -372,13 +396,14 @@ def page(took_s: Sequence[tuple[Block, float]], documents: Sequence[str]) -> str
     rows, words_of_all = [], 0
     for document in documents:
         own = [seconds for block, seconds in took_s if block.place.startswith(f"{Path(document).name}:")]
-        words = len(re.sub(r"^```[\s\S]*?^```$", "", (ROOT / document).read_text(), flags=re.MULTILINE).split())
+        text = re.sub(r"^```[\s\S]*?^```$", "", (ROOT / document).read_text(), flags=re.MULTILINE)
+        words = 100 * round(len(text.split()) / 100)
         words_of_all += words
         rows.append(f"| {document} | {words:,} | {words / _PACE:.0f} min | {len(own)} | {sum(own):.0f} s |")
     lines = []
     for block, seconds in took_s:
         first = block.code.strip().split("\n")[0].replace("|", "\\|")
-        lines.append(f"| {block.place} | {block.heading} | `` {first} `` | {seconds:.1f} |")
+        lines.append(f"| {block.place.partition(':')[0]} | {block.heading} | `` {first} `` | {seconds:.1f} |")
     return _PAGE.format(
         machine=f"{os.cpu_count()} cores",
         date=time.strftime("%Y-%m-%d"),
@@ -399,7 +424,7 @@ def main() -> None:
     parser.add_argument("--offline", action="store_true", help="with the packages of this environment")
     parser.add_argument("--page", type=Path, help="where to write down how long each block took")
     given = parser.parse_args()
-    walks = [given.documents] if given.documents else [README, TUTORIAL, PYSPARK, MIGRATION]
+    walks = [given.documents] if given.documents else [README, TUTORIAL, PYSPARK, SPARK_SQL, MIGRATION]
     took_s: list[tuple[Block, float]] = []
     for documents in walks:
         with reader(index=not given.offline) as made:

@@ -20,6 +20,7 @@ from commit_coord.local import HiveMetastore, ZooKeeperEnsemble
 from commit_coord.locks.hive_lease import LeaseObject
 from commit_coord.model import LockMode, Resource
 from commit_coord.protocol.migration import MIGRATING
+from commit_coord.testing.servers import untested
 from tests.processes import Process, until
 from tests.rest.kit import SCHEMA, ids
 from tests.ui import chromium
@@ -51,7 +52,7 @@ def browser() -> Iterator[Browser]:
     """A Chromium."""
     path = chromium.executable()
     if path is None:
-        pytest.skip(chromium.MISSING)
+        pytest.skip(untested("the page in a browser", "Chromium is not installed: bash .ci/setup.sh chromium"))
     with chromium.chromium(path) as browser:
         yield browser
 

@@ -429,7 +429,7 @@ INJURIES = {
         Injury(name="none", inflict=nothing),
         Injury(name="none-with-spark", inflict=nothing, seconds=12, spark=True, not_on={
             "memory": "Spark's driver is another process",
-            **_except("its writer is ours", ["pyiceberg-hive", "pyiceberg-sql"]),
+            **_except("its writer in Spark uses `commit_coord`", ["pyiceberg-hive", "pyiceberg-sql"]),
             **_NO_CLIENT_OF_SERVERS,
         }),
         Injury(name="kill-writer", inflict=kill_writers, seconds=10),
@@ -441,7 +441,7 @@ INJURIES = {
         Injury(name="kill-server", inflict=kill_servers, not_on=_SERVERLESS),
         Injury(name="kill-server-with-spark", inflict=kill_servers, spark=True, not_on={
             **_SERVERLESS,
-            **_except("its writer is ours", ["pyiceberg-hive", "pyiceberg-sql"]),
+            **_except("its writer in Spark uses `commit_coord`", ["pyiceberg-hive", "pyiceberg-sql"]),
             **_NO_CLIENT_OF_SERVERS,
         }),
         Injury(name="lose-follower", inflict=lose_follower, seconds=5, not_on=_ZOOKEEPER_ONLY),

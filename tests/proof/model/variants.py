@@ -484,8 +484,8 @@ VARIANTS = (
     Variant(
         name="migration-paused",
         title="acknowledging without a look at the HMS lock, where an old writer also writes",
-        why="Ours was paused past its lease. It compares and sets, the old writer does not. In phase `zookeeper` this "
-        "can not happen: the guard is no lease.",
+        why="The writer of `commit_coord` was paused past its lease. It compares and sets, the old writer does not. In "
+        "phase `zookeeper` this can not happen: the guard is no lease.",
         module=MIGRATION,
         changes={"Starts": '{"hms"}', "Operators": "{}", "AckWhileHeld": False},
         breaks="AcknowledgedStays",

@@ -56,7 +56,7 @@ class Job(StrEnum):
 class Kind(StrEnum):
     """How a writer writes."""
 
-    OURS = "ours"
+    OURS = "coordinated"
     ONLY_COMPARES = "only compares"
     ONLY_LOCKS = "only locks"
     OPERATOR = "operator"
