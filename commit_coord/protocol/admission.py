@@ -80,8 +80,8 @@ class Admission:
     def leave(self, place: Place) -> None:
         """Note that the request is over, or waits no longer."""
         if place.runs:
-            assert self._free < self._threads, "whoever runs has a thread"
-            assert all(self._running[name] > 0 for name in place.objects), "whoever runs is counted"
+            assert self._free < self._threads, "each running request has a thread"
+            assert all(self._running[name] > 0 for name in place.objects), "each running request is counted"
             place.runs = False
             self._free += 1
             self._running -= Counter(place.objects)
