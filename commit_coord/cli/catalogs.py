@@ -54,7 +54,7 @@ class Choice:
         for text in self.properties:
             key, separator, value = text.partition("=")
             if not separator or not key:
-                raise CommandFailed(f"--property takes key=value, got: {text!r}", ExitCode.USAGE, "usage")
+                raise CommandFailed(f"{text!r} is no property; give --property key=value", ExitCode.USAGE, "usage")
             given[key] = value
         if self.uri is not None:
             given["uri"] = self.uri

@@ -60,8 +60,8 @@ def _answer_landed(output: Output, catalog: CoordinatedCatalog, table: str, text
     entry = catalog.coordinator.find(tuple(table.split(".")), request_id)
     if entry is None:
         raise CommandFailed(
-            f"request {text!r} is not known to have landed in {table}. If its writer still runs, the request "
-            "may still land; if the writer has ended, the write can be repeated with the same request id",
+            f"request {text!r} is not known to have landed in {table}. If its writer still runs, wait: it may "
+            "still land. If the writer has ended, repeat the write with the same request id",
             ExitCode.REFUSED,
             "not-found",
         )

@@ -101,8 +101,8 @@ def _answer(output: Output, answer: Answer) -> None:
         records = [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
         output.answer({"columns": list(answer.columns), "rows": records})
     elif output.console.is_terminal and len(answer.columns) > 1:
-        rows = [[Text("NULL" if value is None else str(value)) for value in row] for row in answer.rows]
-        output.console.print(WholeTable(answer.columns, rows))
+        texts = [[Text("NULL" if value is None else str(value)) for value in row] for row in answer.rows]
+        output.console.print(WholeTable(answer.columns, texts))
     else:
         for line in answer.lines:
             typer.echo(line)  # rich would make blanks of the tabs

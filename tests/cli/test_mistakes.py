@@ -253,7 +253,7 @@ MISTAKES = [
     Mistake("a missing argument", "commits @", USAGE, "missing argument 'TABLE'", "--help"),
     Mistake("an option without its value", "locks --uri", USAGE, "--uri", "--help shows"),
     Mistake("a word in place of a number", "commits shop.sales -n many @", USAGE, "a valid integer", "--help shows"),
-    Mistake("a number out of range", "commits shop.sales -n -1 @", USAGE, "range x>=0", "--help shows"),
+    Mistake("a number out of range", "commits shop.sales -n -1 @", USAGE, "greater than or equal to 0", "--help shows"),
     Mistake("seconds with a unit", "locks --watch --every 2s @", USAGE, "'--every'", "expected SECONDS"),
     Mistake("an age with another unit", "orphans shop.sales --older-than 3w @", USAGE, "'3w'", "3d, 12h, 90m and 30s"),
     Mistake("too many arguments", "reap shop.sales @", USAGE, "unexpected extra argument", "--help"),
@@ -394,7 +394,9 @@ MISTAKES = [
     ),
     Mistake("a table without its namespace", "commits sales @", REFUSED, "no table 'sales'", "NAMESPACE.TABLE"),
     Mistake("a lock that is not there", "unlock shop.sales --yes @", REFUSED, "no lock", "`commit-coord locks`"),
-    Mistake("a request id that nobody has", "commits shop.sales --request-id 42 @", REFUSED, "'42'", "repeated"),
+    Mistake(
+        "a request id that nobody has", "commits shop.sales --request-id 42 @", REFUSED, "'42'", "repeat the write"
+    ),
     Mistake("a length of time that is none", "orphans shop.sales --older-than soon @", USAGE, "'soon'", "3d, 12h"),
     Mistake(
         "a lost file that is not there",
@@ -405,12 +407,28 @@ MISTAKES = [
     ),
     # Statements.
     Mistake("a typo in a statement", 'sql @ "SELCT 1"', USAGE, "found 'SELCT'", "HELP lists them"),
-    Mistake("a word that is missing", 'sql @ "SELECT * FROM shop.sales WHERE"', USAGE, "missing", "after 'WHERE'"),
-    Mistake("a quote without an end", 'sql @ "SELECT \'a"', USAGE, "invalid statement", "quote"),
+    Mistake(
+        "a word that is missing",
+        'sql @ "SELECT * FROM shop.sales WHERE"',
+        USAGE,
+        "missing after 'WHERE'",
+        "correct the statement",
+    ),
+    Mistake(
+        "a quote without an end",
+        'sql @ "SELECT \'a"',
+        USAGE,
+        "a quote or a comment has no end",
+        "correct the statement",
+    ),
     Mistake("a table that is misspelled", 'sql @ "SELECT * FROM shop.sale"', USAGE, "no such table", "'sales'"),
     Mistake("a column that is misspelled", 'sql @ "SELECT ip FROM shop.sales"', USAGE, "no such column", "'id'"),
     Mistake(
-        "a value of a wrong type", "sql @ \"INSERT INTO shop.sales VALUES ('x')\"", USAGE, "does not fit", "'long'"
+        "a value of a wrong type",
+        "sql @ \"INSERT INTO shop.sales VALUES ('x')\"",
+        USAGE,
+        "type='long'",
+        "correct the statement",
     ),
     Mistake("a query for Spark", 'sql @ "SELECT max(id) FROM shop.sales"', USAGE, "MAX(id)", "run others in Spark"),
     Mistake(
@@ -482,7 +500,7 @@ MISTAKES = [
     Mistake("no servers", "local status --folder ~/servers", REFUSED, "up", "commit-coord local up"),
     Mistake("an unknown version", "local up --hms 9.9 --folder ~/servers", USAGE, "9.9", "2.3.10"),
     Mistake("an unknown kind of demo", "demo --backend nope", USAGE, "'nope'", "embedded"),
-    Mistake("a folder with something in it", "demo --folder ~", USAGE, "not empty", "folder"),
+    Mistake("a folder with something in it", "demo --folder ~", USAGE, "not empty", "name a new one"),
     # The end of a command.
     Mistake("Ctrl-C", "locks @", ExitCode.INTERRUPTED, "interrupted", "", interrupted),
 ]
@@ -516,7 +534,7 @@ def test_a_mistake_is_answered_by_a_sentence_and_a_hint(place: Place, mistake: M
 def test_a_mistake_is_answered_by_a_document(place: Place, mistake: Mistake) -> None:
     mistake.prepare(place)
     command = place.command(mistake.line)
-    command.insert(2 if command[0] == "local" else 1, "--json")
+    command.insert(2 if command[0] in ("local", "migrate") else 1, "--json")
     result = CliRunner().invoke(app, command, prog_name="commit-coord")
     error = json.loads(result.stdout)["error"]
     assert mistake.code == error["exit_code"] == result.exit_code
@@ -526,15 +544,15 @@ def test_a_mistake_is_answered_by_a_document(place: Place, mistake: Mistake) -> 
 
 _ADVICE = re.compile(
     r"""
-    [;:.,?] \s
-    (?: add | ask | check | choose | close | correct | do\ not | examples\ are | finish | free | give | grab | have
-      | install | keep | leave | look | name | open | pip\ install | please\ report | put | read | release | remove
-      | repeat | restore | run | see | send | specify | start | use | wait
+    (?: [;:.,?] \s | ^) (?: please\ )?
+    (?: add | ask | cast | check | choose | close | correct | do\ not | examples\ are | finish | free | give | grab | have
+      | install | keep | leave | look | name | open | pip\ install | put | read | refresh | release | remove
+      | repeat | report | restore | run | see | send | specify | start | stop | use | wait
       | `commit-coord\ [^`]*`\ (?:lists|shows|starts) | --help\ shows | expected
     )\b
     | did\ you\ mean | possible\ options | accepted=
     """,
-    re.VERBOSE | re.IGNORECASE,
+    re.VERBOSE | re.IGNORECASE | re.MULTILINE,
 )
 """How an advice begins: what the reader does next, or what would have been accepted."""
 
