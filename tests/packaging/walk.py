@@ -8,9 +8,9 @@
 
 What a block is, its first line says: ``sh`` is typed into a terminal, ``sh terminal-2`` into a second one, which is not
 waited for (``sh terminal-2 WORD``: until it prints the word), and ``python`` into one interpreter that is started from
-the first terminal. ``sql`` after *In its prompt* is typed into the program that the block before it starts. A block that
-the text before it says to *save as* a file is saved. ``<!-- not run: why -->`` before a block leaves it out. All else is
-output.
+the first terminal. ``sql`` after *In its prompt* is typed into the program that the block before it starts. A block
+that the text before it says to *save as* a file is saved. ``<!-- not run: why -->`` before a block leaves it out. All
+else is output.
 """
 
 from __future__ import annotations
