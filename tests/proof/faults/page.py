@@ -27,8 +27,8 @@ make faults ARGS=--kills                                          # 10,000 commi
 
 The command ends with 1 when a promise of `commit_coord` does not hold: an acknowledged operation that is lost or
 doubled, a refused one that is there, a lock that the next writer does not get within one lease and 5 s, a lock that
-stands a lease later (a request may come to its server when its sender has ended), a file that a snapshot names and that is missing,
-nothing acknowledged within one lease and 5 s ({RECOVERY_S:.0f} s) of the end of a fault.
+stands a lease later (a request may come to its server when its sender has ended), a file that a snapshot names and that
+is missing, nothing acknowledged within one lease and 5 s ({RECOVERY_S:.0f} s) of the end of a fault.
 PyIceberg's own catalogs are run for comparison, by the same writers without the locks of operations, with short waits
 between many tries for their lock; their figures fail nothing. They take more than half of the time.
 
