@@ -207,8 +207,8 @@ class Turns:
     def _reserve_for(self, ticket: CommitTurn, now: float) -> bool:
         """Reserve the tables of *ticket*; return False if too many reservations of one of them stayed unused."""
         assert ticket.writer, "its retry is recognized by its snapshots"
-        held = [*(each.tables for each in self._reserved), *(each.tables for each in self._in_turn)]
-        assert all(ticket.tables.isdisjoint(tables) for tables in held), "a table is reserved for one writer"
+        assert all(ticket.tables.isdisjoint(each.tables) for each in self._reserved), "a table has one reservation"
+        assert all(ticket.tables.isdisjoint(each.tables) for each in self._in_turn), "a table has one turn at a time"
         if without := [table for table in ticket.tables if self._without.get(table)]:
             for table in without:
                 self._without[table] -= 1
