@@ -545,8 +545,8 @@ def test_a_mistake_is_answered_by_a_document(place: Place, mistake: Mistake) -> 
 _ADVICE = re.compile(
     r"""
     (?: [;:.,?] \s | ^) (?: please\ )?
-    (?: add | ask | cast | check | choose | close | correct | do\ not | examples\ are | finish | free | give | grab | have
-      | install | keep | leave | look | name | open | pip\ install | put | read | refresh | release | remove
+    (?: add | ask | cast | check | choose | close | correct | do\ not | examples\ are | finish | free | give | grab
+      | have | install | keep | leave | look | name | open | pip\ install | put | read | refresh | release | remove
       | repeat | report | restore | run | see | send | specify | start | stop | use | wait
       | `commit-coord\ [^`]*`\ (?:lists|shows|starts) | --help\ shows | expected
     )\b
