@@ -546,8 +546,7 @@ _ADVICE = re.compile(
     r"""
     (?: [;:.,?] \s | ^) (?: please\ )?
     (?: add | ask | cast | check | choose | close | correct | do\ not | examples\ are | finish | free | give | grab
-      | have
-      | install | keep | leave | look | name | open | pip\ install | put | read | refresh | release | remove
+      | have | install | keep | leave | look | name | open | pip\ install | put | read | refresh | release | remove
       | repeat | report | restore | run | see | send | specify | start | stop | use | wait
       | `commit-coord\ [^`]*`\ (?:lists|shows|starts) | --help\ shows | expected
     )\b
