@@ -80,7 +80,6 @@ LEFT_OUT = (
     r"spark/test_lock_lifetime.py::test_a_driver_that_is_killed.*\[fast",
     r"spark/test_rows.py::test_(a_struct_that_is_null.*|a_checkpoint_that_was_deleted.*)\[format\]",
     r"spark/test_listings.py::test_what_can_not_be_listed",
-    r"test_manual.py::test_a_recipe_runs_as_printed\[polars",
     r"test_model.py::test_a_protocol_holds.*commit-2",
     r"test_soak.py::test_the_page_and_the_picture",
     r"hive/test_catalog.py::test_a_value_that_is_too_long",

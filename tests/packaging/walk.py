@@ -372,8 +372,9 @@ _PAGE = """\
 This page is the record of an automated walk: no person was timed. `make package` copies the sources, makes new
 environments, types every block of the README and of the tutorials into them, in the order given, and stops at the first
 one that fails. It leaves out the blocks before which the source says `not run` and why: the tests and the demo, a
-metastore to move from, and containers. The times of the blocks were measured on {machine}, {date}. The times of reading
-are computed, at {pace} words a minute.
+metastore to move from, and containers. The times of the blocks were measured on {machine}, {date}. On average
+{load:.1f} programs were busy meanwhile, those of the walk included: with more than there are cores, the times are longer
+than on an idle machine. The times of reading are computed, at {pace} words a minute.
 
 | Document | Words, about | Reading | Blocks | Machine |
 | --- | ---: | ---: | ---: | ---: |
@@ -391,8 +392,14 @@ _PACE = 200
 """How many words of a technical text are read in a minute."""
 
 
-def page(took_s: Sequence[tuple[Block, float]], documents: Sequence[str]) -> str:
-    """Return the page that says how long each block took."""
+def page(took_s: Sequence[tuple[Block, float]], documents: Sequence[str], loads: Sequence[float]) -> str:
+    """Return the page that says how long each block took.
+
+    Args:
+        took_s: The blocks, and how long each took.
+        documents: That they stand in.
+        loads: Of the machine, after each walk.
+    """
     rows, words_of_all = [], 0
     for document in documents:
         own = [seconds for block, seconds in took_s if block.place.startswith(f"{Path(document).name}:")]
@@ -407,6 +414,7 @@ def page(took_s: Sequence[tuple[Block, float]], documents: Sequence[str]) -> str
     return _PAGE.format(
         machine=f"{os.cpu_count()} cores",
         date=time.strftime("%Y-%m-%d"),
+        load=sum(loads) / len(loads),
         pace=_PACE,
         documents="\n".join(rows),
         words=words_of_all,
@@ -426,12 +434,14 @@ def main() -> None:
     given = parser.parse_args()
     walks = [given.documents] if given.documents else [README, TUTORIAL, PYSPARK, SPARK_SQL, MIGRATION]
     took_s: list[tuple[Block, float]] = []
+    loads = []
     for documents in walks:
         with reader(index=not given.offline) as made:
             print(f"{made.walk(documents)} blocks ran: {', '.join(documents)}", flush=True)
         took_s += made.took_s
+        loads.append(os.getloadavg()[1])
     if given.page:
-        given.page.write_text(page(took_s, [document for documents in walks for document in documents]))
+        given.page.write_text(page(took_s, [document for documents in walks for document in documents], loads))
 
 
 if __name__ == "__main__":
