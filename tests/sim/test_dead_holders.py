@@ -17,7 +17,7 @@ from tests.proof.sim.plan import Metastore
 from tests.proof.sim.world import CALM, Process, Service, World
 from tests.proof.sim.zookeeper import Ensemble, SimulatedZooKeeperManager
 
-SETTINGS = LockSettings()
+SETTINGS = LockSettings(heartbeat_interval_ms=5_000)
 LEASE = SETTINGS.lease_ms / 1000
 SLACK = {"lease": 1.5, "zookeeper": 1.5, "hms": SETTINGS.check_max_wait_ms / 1000}
 """Seconds: the way to the service and back, and the time until a waiter looks again, or the rest of a tick."""

@@ -315,7 +315,9 @@ def test_what_a_client_costs_in_the_minute_after_a_lock(monkeypatch: pytest.Monk
     world = World(1)
     ensemble = Ensemble(Service(world, "locks", CALM))
     process = Process(world, "holder", {})
-    manager = SimulatedZooKeeperManager(process, ensemble, LockSettings(), lambda _: None, prompt=False)
+    manager = SimulatedZooKeeperManager(
+        process, ensemble, LockSettings(heartbeat_interval_ms=5_000), lambda _: None, prompt=False
+    )
     beats: list[float] = []
     asked: list[float] = []
     leases, connection = manager.parts.queue.leases, manager.session.connection
