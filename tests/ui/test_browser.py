@@ -301,7 +301,7 @@ def test_axe_finds_no_violation(looked_at: Page, address: str, shop: Coordinated
     page = looked_at
     number = shop.leases.grab_lease([LeaseObject.of(Resource(("db", "people")))], 600)
     with shop.lock_operation({Resource(("db", "orders", "day=1")): X}, statement="INSERT INTO db.orders"):
-        request_id = shop.show_locks()[0].request_id
+        request_id = shop.show_locks(Resource(("db", "orders")))[0].request_id
         for path in (
             "",
             "?find=nothing",
