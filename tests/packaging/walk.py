@@ -373,8 +373,8 @@ This page is the record of an automated walk: no person was timed. `make package
 environments, types every block of the README and of the tutorials into them, in the order given, and stops at the first
 one that fails. It leaves out the blocks before which the source says `not run` and why: the tests and the demo, a
 metastore to move from, and containers. The times of the blocks were measured on {machine}, {date}. On average
-{load:.1f} programs were busy meanwhile, those of the walk included: with more than there are cores, the times are longer
-than on an idle machine. The times of reading are computed, at {pace} words a minute.
+{load:.1f} programs were busy meanwhile, those of the walk included: with more than there are cores, the times are
+longer than on an idle machine. The times of reading are computed, at {pace} words a minute.
 
 | Document | Words, about | Reading | Blocks | Machine |
 | --- | ---: | ---: | ---: | ---: |
