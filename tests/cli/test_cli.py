@@ -872,7 +872,7 @@ def test_unreachable_database(shell: Shell) -> None:
     """Nobody listens there; the password is not shown."""
     pytest.importorskip("psycopg")
     uri = "coord+postgresql+psycopg://ann:hush@127.0.0.1:1/shop?connect_timeout=2"
-    message = shell.error("locks", "--uri", uri, place=False, exits=2)
+    message = shell.error("locks", "--uri", uri, place=False, exits=3)
     assert "can't be opened" in message
     assert "hush" not in message
 
