@@ -131,11 +131,13 @@ def without(*packages: str) -> Callable[[Place], None]:
     """Return what makes *packages* missing, and forgets the modules that have imported them."""
 
     def prepare(place: Place) -> None:
-        for name in list(sys.modules):
-            if name.startswith(_IMPORT_EXTRAS):
-                place.monkeypatch.delitem(sys.modules, name)
-            if name in packages or name.startswith(tuple(f"{package}." for package in packages)):
-                place.monkeypatch.delitem(sys.modules, name)
+        below = tuple(f"{package}." for package in packages)
+        for name in [name for name in sys.modules if name.startswith((*_IMPORT_EXTRAS, *below)) or name in packages]:
+            parent, _, last = name.rpartition(".")
+            if last in vars(sys.modules.get(parent, object)):
+                # An import puts the new module there, and later tests would patch that one.
+                place.monkeypatch.setattr(sys.modules[parent], last, sys.modules[name])
+            place.monkeypatch.delitem(sys.modules, name)
         for package in packages:
             place.monkeypatch.setitem(sys.modules, package, None)
 
