@@ -12,7 +12,7 @@ import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -73,6 +73,7 @@ class _Body:
 
     plain: bytes
     gzipped: bytes | None = None
+    compressing: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def size(self) -> int:
@@ -110,6 +111,15 @@ class TableAnswers:
             body = self._put(location, refs_only, with_referenced_snapshots(metadata))
         return self._answer(body, location, request, refs_only=refs_only)
 
+    def kept(self, location: str, request: Request) -> Answer | None:
+        """Return the answer with the metadata file at *location*; None if it is not cached.
+
+        Only for who knows that the file is there: for a commit that has just landed in it. All commits of a group land
+        in one file, so most of them find the answer of the first.
+        """
+        body = self._get(location, False)
+        return None if body is None else self._answer(body, location, request, refs_only=False)
+
     def written(self, location: str, metadata: bytes, request: Request) -> Answer:
         """Return the answer with *metadata*, which was just written to *location*."""
         body = self._put(location, refs_only=False, metadata=metadata)
@@ -137,10 +147,19 @@ class TableAnswers:
             headers["etag"] = etag_of(location, refs_only=refs_only)
         if len(body.plain) < _GZIP_FROM_BYTES or not request.takes_gzip:
             return Answer(body=body.plain, headers=headers, location=location)
-        if body.gzipped is None:
-            body.gzipped = gzip.compress(body.plain, compresslevel=_GZIP_LEVEL, mtime=0)
-            self._grown(body, location, refs_only)
-        return Answer(body=body.gzipped, headers={**headers, "content-encoding": "gzip"}, location=location)
+        gzipped = self._gzipped(body, location, refs_only)
+        return Answer(body=gzipped, headers={**headers, "content-encoding": "gzip"}, location=location)
+
+    def _gzipped(self, body: _Body, location: str | None, refs_only: bool) -> bytes:
+        with body.compressing:  # else each thread that waits for this answer would compress it for itself
+            if body.gzipped is None:
+                made = gzip.compress(body.plain, compresslevel=_GZIP_LEVEL, mtime=0)
+                with self._lock:  # a body that is forgotten must have been counted as a whole
+                    body.gzipped = made
+                    if location is not None and self._kept.get((location, refs_only)) is body:
+                        self._bytes += len(made)
+                        self._shrink()
+            return body.gzipped
 
     def _get(self, location: str, refs_only: bool) -> _Body | None:
         with self._lock:
@@ -152,17 +171,13 @@ class TableAnswers:
     def _put(self, location: str, refs_only: bool, metadata: bytes) -> _Body:
         body = _Body(_spliced(location, metadata))
         with self._lock:
-            self._forget((location, refs_only))
+            # Another thread may have read the same file, which never changes. Its answer is perhaps compressed already.
+            if (other := self._kept.get((location, refs_only))) is not None:
+                return other
             self._kept[location, refs_only] = body
             self._bytes += body.size
             self._shrink()
         return body
-
-    def _grown(self, body: _Body, location: str | None, refs_only: bool) -> None:
-        with self._lock:
-            if location is not None and self._kept.get((location, refs_only)) is body:
-                self._bytes = sum(each.size for each in self._kept.values())
-                self._shrink()
 
     def _shrink(self) -> None:
         while self._bytes > self._max_bytes and len(self._kept) > 1:

@@ -189,6 +189,8 @@ def _answer(warehouse: Warehouse, committed: Committed, request: Request) -> Ans
 
     Usually the reader still has it in memory. The commit has landed, so a failure here must not become an error.
     """
+    if (kept := warehouse.answers.kept(committed.location, request)) is not None:
+        return kept
     try:
         metadata = warehouse.catalog.coordinator.read(committed.location)
     except Exception:  # the file may already be deleted, for example
