@@ -197,4 +197,4 @@ def _answer(warehouse: Warehouse, committed: Committed, request: Request) -> Ans
         # What the commit knows may lack commits that the file contains, so nobody else gets it.
         logger.info("the metadata file of a commit cannot be read: %s", committed.location, exc_info=True)
         return warehouse.answers.unkept(committed.location, fast_metadata.dump(committed.metadata, ""), request)
-    return warehouse.answers.written(committed.location, fast_metadata.dump(metadata, ""), request)
+    return warehouse.answers.written(committed.location, fast_metadata.dump_parts(metadata, ""), request)
