@@ -459,11 +459,18 @@ def _read_history(data: bytes, known: TableMetadata | None) -> _Parts:
 
 def dump(metadata: TableMetadata, location: str) -> bytes:
     """Return the bytes of the metadata file for *location*, gzipped when the name says so."""
-    return b"".join(dump_parts(metadata, location))
+    return b"".join(zipped(dump_parts(metadata), location))
 
 
-def dump_parts(metadata: TableMetadata, location: str) -> Sequence[bytes]:
-    """Return what :func:`dump` does, in parts to be written one behind the other.
+def zipped(parts: Sequence[bytes], location: str) -> Sequence[bytes]:
+    """Return the content of the metadata file for *location* whose JSON is *parts*: gzipped when the name says so."""
+    if location.endswith(".gz.metadata.json"):
+        return (gzip.compress(b"".join(parts), compresslevel=6),)
+    return parts
+
+
+def dump_parts(metadata: TableMetadata) -> Sequence[bytes]:
+    """Return the JSON of *metadata* in parts, to be written one behind the other.
 
     The two parts of the history come last, where :func:`parse` finds them without reading what is known.
     """
@@ -479,10 +486,7 @@ def dump_parts(metadata: TableMetadata, location: str) -> Sequence[bytes]:
     )
     history = snapshots.json(lambda s: s.model_dump_json(exclude={"sequence_number"} if v1 else None).encode())
     log = snapshot_log.json(lambda e: e.model_dump_json().encode())
-    parts = (orjson.dumps(body)[:-1], _SNAPSHOTS, *history, _LOG, *log, b"]}")
-    if location.endswith(".gz.metadata.json"):
-        return (gzip.compress(b"".join(parts), compresslevel=6),)
-    return parts
+    return (orjson.dumps(body)[:-1], _SNAPSHOTS, *history, _LOG, *log, b"]}")
 
 
 def _body(metadata: FastMetadata) -> dict[str, Any]:

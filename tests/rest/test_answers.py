@@ -141,7 +141,7 @@ def test_every_compressed_answer_is_the_plain_one() -> None:
     made = TableAnswers(_files)
     for number, metadata in enumerate(_versions(random.Random(7))):  # noqa: S311 - a seed, to see it again
         location = f"file:///t/metadata/{number}.json"
-        zipped = made.written(location, fast_metadata.dump_parts(metadata, ""), _GZIP)
+        zipped = made.written(location, fast_metadata.dump_parts(metadata), _GZIP)
         plain = made.kept(location, _PLAIN)
         assert plain is not None
         assert plain.body == gzip.decompress(zipped.body)
@@ -151,7 +151,7 @@ def test_every_compressed_answer_is_the_plain_one() -> None:
 
 def test_a_history_that_has_grown_is_compressed_at_its_end_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     compressor, metadata = Compressor(1 << 20), parsed(2_000)
-    begin, *history = fast_metadata.dump_parts(metadata, "")
+    begin, *history = fast_metadata.dump_parts(metadata)
     compressor.gzip(begin, history)
     compressed, compressobj = list[int](), zlib.compressobj
 
@@ -167,7 +167,7 @@ def test_a_history_that_has_grown_is_compressed_at_its_end_alone(monkeypatch: py
     monkeypatch.setattr(zlib, "compressobj", Counting)
     for number in range(2_001, 2_101):
         metadata = fast_metadata.apply_updates(metadata, appended(number, number - 1))
-        begin, *history = fast_metadata.dump_parts(metadata, "")
+        begin, *history = fast_metadata.dump_parts(metadata)
         text = b"".join((begin, *history))
         assert text == gzip.decompress(compressor.gzip(begin, history))
     assert sum(compressed) < 100 * len(text) / 10
