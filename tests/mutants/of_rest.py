@@ -470,4 +470,18 @@ MUTANTS: tuple[Mutant, ...] = (
         "            if (other := None) is not None:\n",
         _ANSWERS + "a_file_that_was_loaded_is_not_answered_otherwise_after_a_commit",
     ),
+    Mutant(
+        "a-stop-lets-through-what-has-no-body",
+        "rest/bodies.py",
+        "            if self._is_stopping:\n                raise stopping()\n            more",
+        "            more",
+        _PARTS + "a_server_that_stops_refuses_what_has_no_body",
+    ),
+    Mutant(
+        "a-body-that-failed-takes-room",
+        "rest/bodies.py",
+        "        except BaseException:\n            self._bodies.release(self.size)\n            raise\n",
+        "        finally:\n            pass\n",
+        _PARTS + "every_body_has_limits_and_is_counted",
+    ),
 )
