@@ -82,10 +82,12 @@ def head() -> TableMetadata:
 # -- routes --------------------------------------------------------------------------------------------------
 
 
+def _routes() -> list[Route[Any]]:
+    return [Route("GET", "/v1/{prefix}/a/{x}", print, NOTHING), Route("GET", "/v1/{prefix}/a/fixed", str, NOTHING)]
+
+
 def _router() -> Router[Any]:
-    return Router(
-        [Route("GET", "/v1/{prefix}/a/{x}", print, NOTHING), Route("GET", "/v1/{prefix}/a/fixed", str, NOTHING)]
-    )
+    return Router(_routes())
 
 
 def test_names_are_decoded_behind_the_choice_of_the_route() -> None:
@@ -96,6 +98,13 @@ def test_names_are_decoded_behind_the_choice_of_the_route() -> None:
 
 def test_a_fixed_part_goes_before_a_name() -> None:
     assert str is _router().find("GET", "/v1/p/a/fixed")[0].handler
+
+
+def test_a_fixed_part_of_another_method_hides_no_name() -> None:
+    router = Router([*_routes(), Route("DELETE", "/v1/{prefix}/a/only", str, NOTHING)])
+    assert {"prefix": "p", "x": "only"} == router.find("GET", "/v1/p/a/only")[1]
+    with pytest.raises(MethodNotAllowed, match="DELETE, GET"):
+        router.find("POST", "/v1/p/a/only")
 
 
 @pytest.mark.parametrize("path", ["/v1/p/a", "/v1/p/a/", "/v1/p/a/x/y", "/v1//a/x", "/v2/p/a/x"])
