@@ -14,8 +14,9 @@ precedence.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -43,7 +44,7 @@ from commit_coord.config import BLIND_APPENDS
 from commit_coord.iceberg import manifest_list, manifests
 from commit_coord.iceberg.attempt import NO_SNAPSHOT, TOTALS, Append, Merge
 from commit_coord.iceberg.rebase import Conflict
-from commit_coord.iceberg.written import digest
+from commit_coord.iceberg.written import Said, digest
 
 DECLARATION = "commit-coord.append"
 """The summary property that declares one append ``blind`` or ``checked``."""
@@ -273,8 +274,7 @@ def _fit(part: _Part, head: TableMetadata) -> Schema | Conflict:
     if int(meta.get("format-version", b"1")) != head.format_version:
         raise NoAppend(f"the manifest {part.manifest.manifest_path} is of another format version than the table")
     try:
-        schema = Schema.model_validate_json(meta["schema"])
-        fields = tuple(PartitionField.model_validate(field) for field in orjson.loads(meta["partition-spec"]))
+        schema, fields = _written_for(meta)
     except (KeyError, ValueError) as error:
         raise NoAppend(f"the manifest {part.manifest.manifest_path} does not say its schema or spec") from error
     spec = head.specs().get(spec_id)
@@ -288,13 +288,34 @@ def _fit(part: _Part, head: TableMetadata) -> Schema | Conflict:
     return same if reason is None else Conflict(reason=reason)
 
 
+_LONGEST_SAID = 256 * 1024
+"""Bytes of the longest header that is remembered."""
+
+
+def _written_for(meta: Mapping[str, bytes]) -> tuple[Schema, tuple[PartitionField, ...]]:
+    """Return the schema and the partition fields in the header of a manifest.
+
+    Raises:
+        KeyError, ValueError: It does not say them.
+    """
+    said = meta["schema"], meta["partition-spec"]
+    # A client writes the same ones with each of its appends.
+    return _said(*said) if sum(map(len, said)) <= _LONGEST_SAID else _said.__wrapped__(*said)
+
+
+@lru_cache(maxsize=64)
+def _said(schema: bytes, spec: bytes) -> tuple[Schema, tuple[PartitionField, ...]]:
+    fields = tuple(PartitionField.model_validate(field) for field in orjson.loads(spec))
+    return Schema.model_validate_json(schema), fields
+
+
 def _lacks_required(part: _Part, head: TableMetadata) -> str | None:
     """Return the reason if a file of *part* lacks a column that is required now and was optional before.
 
     A merged manifest contains the schema at its merge; its files may have been written with an older one.
     """
     now = head.schema()
-    for field_id in _newly_required(now, head.schemas):
+    for field_id in _newly_required(Said(now), tuple(map(Said, head.schemas))):
         for entry in part.entries.added:
             counts, nulls = (_by_id(entry["data_file"].get(name)) for name in ("value_counts", "null_value_counts"))
             if (counts and field_id not in counts) or nulls.get(field_id):
@@ -303,10 +324,12 @@ def _lacks_required(part: _Part, head: TableMetadata) -> str | None:
     return None
 
 
-def _newly_required(now: Schema, schemas: Sequence[Schema]) -> Iterator[int]:
-    """Yield the columns that are required in *now*, and may be null or missing in rows of another schema."""
-    fields, parents = index_by_id(now), _index_parents(now)
-    earlier = [index_by_id(schema) for schema in schemas]
+@lru_cache(maxsize=16)
+def _newly_required(now: Said[Schema], schemas: tuple[Said[Schema], ...]) -> tuple[int, ...]:
+    """Return the columns that are required in *now*, and may be null or missing in rows of another schema."""
+    fields, parents = index_by_id(now.value), _index_parents(now.value)
+    earlier = [index_by_id(schema.value) for schema in schemas]
+    found = []
     for field_id, field in fields.items():
         chain, at = [], parents.get(field_id)
         while at is not None:
@@ -317,7 +340,8 @@ def _newly_required(now: Schema, schemas: Sequence[Schema]) -> Iterator[int]:
         if not all(each.required and isinstance(each.field_type, StructType) for each in chain):
             continue
         if any(field_id not in known or not known[field_id].required for known in earlier):
-            yield field_id
+            found.append(field_id)
+    return tuple(found)
 
 
 def _by_id(pairs: Any) -> dict[int, int]:
