@@ -149,7 +149,13 @@ class NoAppend(Exception):
     """The commit does more than add files, or it is not certain that it does not. The message says why."""
 
 
-def take(found: Candidate, head: TableMetadata, io: FileIO, new_location: Callable[[], str]) -> Append | Conflict:
+def take(
+    found: Candidate,
+    head: TableMetadata,
+    io: FileIO,
+    new_location: Callable[[], str],
+    lists: manifest_list.Written | None = None,
+) -> Append | Conflict:
     """Return the append in *found*, or the reason why its files do not fit *head*.
 
     A manifest that the client merged contains the client's own files and older ones. This writes one manifest with the
@@ -161,6 +167,7 @@ def take(found: Candidate, head: TableMetadata, io: FileIO, new_location: Callab
         head: The table now.
         io: Reads the client's manifests, and writes new ones.
         new_location: Returns a location for a new manifest.
+        lists: May know the list that the client has read.
 
     Raises:
         NoAppend: The commit is not an append. Nothing was written.
@@ -172,7 +179,7 @@ def take(found: Candidate, head: TableMetadata, io: FileIO, new_location: Callab
         raise NoAppend("appends to tables of version 3 assign row ids")
     if found.branch not in head.refs and found.branch != MAIN_BRANCH:
         raise NoAppend(f"there is no branch {found.branch!r}")
-    own, missing = _told_apart(snapshot, head, io)
+    own, missing = _told_apart(snapshot, head, io, lists or manifest_list.Written())
     parts = [_Part(manifest, _entries(io, manifest, snapshot.snapshot_id)) for manifest in own]
     _refuse_removed(parts, missing)
     _refuse_uncounted(parts, snapshot)
@@ -211,18 +218,18 @@ class _Part:
     entries: manifests.Entries
 
 
-def _told_apart(snapshot: Snapshot, head: TableMetadata, io: FileIO) -> tuple[list[ManifestFile], list[ManifestFile]]:
+def _told_apart(
+    snapshot: Snapshot, head: TableMetadata, io: FileIO, lists: manifest_list.Written
+) -> tuple[list[ManifestFile], list[ManifestFile]]:
     """Return the manifests of data files that *snapshot* adds to its parent's list, and those that it leaves out."""
     known: dict[str, ManifestFile] = {}
     if snapshot.parent_snapshot_id is not None:
         parent = head.snapshot_by_id(snapshot.parent_snapshot_id)
         if parent is None:
             raise NoAppend("the snapshot that it follows has expired")
-        known = {manifest.manifest_path: manifest for manifest in manifest_list.read(io, parent.manifest_list)}
+        known = dict(lists.manifests(io, parent.manifest_list))
     own: list[ManifestFile] = []
-    for manifest in manifest_list.read(io, snapshot.manifest_list):
-        if known.pop(manifest.manifest_path, None) is not None:
-            continue
+    for manifest in manifest_list.read_others(io, snapshot.manifest_list, known):
         if manifest.added_snapshot_id != snapshot.snapshot_id:
             raise NoAppend(f"the manifest {manifest.manifest_path} is of another snapshot")
         if manifest.content == ManifestContent.DATA:
