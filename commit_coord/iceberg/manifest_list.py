@@ -176,6 +176,8 @@ class Written:
             self._keep_decoded(location, {**known, **{manifest.manifest_path: manifest for manifest in added}})
 
     def _keep_decoded(self, location: str, found: Mapping[str, ManifestFile]) -> None:
+        if len(found) > self._MANIFESTS:
+            return  # all others would have to go for it
         with self._lock:
             self._count += len(found) - len(self._decoded.pop(location, ()))
             self._decoded[location] = found
