@@ -139,7 +139,7 @@ def _versions(chance: random.Random) -> Iterator[Any]:
 def test_every_compressed_answer_is_the_plain_one() -> None:
     """Whatever a history was made of before: it grows, shrinks and is written anew."""
     made = TableAnswers(_files)
-    for number, metadata in enumerate(_versions(random.Random(7))):  # noqa: S311 - a seed, to see it again
+    for number, metadata in enumerate(_versions(random.Random(7))):
         location = f"file:///t/metadata/{number}.json"
         zipped = made.written(location, fast_metadata.dump_parts(metadata), _GZIP)
         plain = made.kept(location, _PLAIN)
@@ -175,7 +175,7 @@ def test_a_history_that_has_grown_is_compressed_at_its_end_alone(monkeypatch: py
 
 @pytest.mark.parametrize("lengths", [[], [0], [5_000], [10, 5_000, 5_000, 10], [5_000, 10, 4_096, 4_095]])
 def test_parts_of_any_length_make_one_member(lengths: list[int]) -> None:
-    chance = random.Random(1)  # noqa: S311 - a seed, to see it again
+    chance = random.Random(1)
     history = [bytes(chance.choices(b"abcdef", k=length)) for length in lengths]
     for text in (b"", b"x" * 10_000):
         zipped = Compressor(1 << 20).gzip(text, history)
@@ -198,7 +198,7 @@ def test_threads_compress_at_the_same_time() -> None:
     parts = [bytes([65 + number]) * 20_000 for number in range(12)]
 
     def compress(seed: int) -> bool:
-        chance = random.Random(seed)  # noqa: S311 - a seed, to see it again
+        chance = random.Random(seed)
         history = chance.sample(parts, 6)
         return b"".join((b"x", *history)) == gzip.decompress(compressor.gzip(b"x", history))
 
