@@ -78,6 +78,9 @@ class Admission:
         if place.runs:
             place.runs = False
             self._free += 1
-            self._running -= Counter(place.objects)
+            for name in place.objects:
+                self._running[name] -= 1
+                if not self._running[name]:
+                    del self._running[name]
         else:
             self._line.pop(place, None)
