@@ -208,7 +208,7 @@ class _Server(uvicorn.Server):
         self._stop_timeout_s = stop_timeout_s
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Open the catalogs and listen. What is there then stays until the end: no search for garbage looks at it."""
+        """Open the catalogs and listen; what is there then stays until the end, so no search for garbage looks at it."""
         await super().startup(sockets)
         gc.freeze()
         gc.set_threshold(_GARBAGE_FROM)
