@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import math
 import os
@@ -31,8 +30,6 @@ from commit_coord.rest.watching import SHARED_METRICS
 logger = logging.getLogger(__name__)
 
 _BACKLOG = 2048
-_GARBAGE_FROM = 10_000
-"""So many objects more than before are searched for garbage. A request makes thousands, and nearly none in circles."""
 _END_TIMEOUT_S = 10
 _END_POLL_S = 0.1
 """How long the end of a process may take after its stop timeout: it releases its locks and closes its connections."""
@@ -206,12 +203,6 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self._application = application
         self._stop_timeout_s = stop_timeout_s
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Open the catalogs and listen; what is there then stays until the end, so no search for garbage looks at it."""
-        await super().startup(sockets)
-        gc.freeze()
-        gc.set_threshold(_GARBAGE_FROM)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept nothing new, and finish the requests that run; those that take too long lose their connections."""
