@@ -212,10 +212,10 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
         """See :meth:`CoordinatedCatalog._properties`: a table declares the lock manager that its writers use."""
         return self._writer_properties.prepare(table, before, after, changes_phase=changes_phase)
 
-    def metadata_location(self, identifier: str | Identifier) -> str:
+    def _location_of(self, table: Identifier) -> str:
         """See :meth:`CoordinatedCatalog.metadata_location`; what was overwritten is noticed here, too."""
-        location = super().metadata_location(identifier)
-        self.overwrites.loaded(self._table_identifier(identifier), location)
+        location = super()._location_of(table)
+        self.overwrites.loaded(table, location)
         return location
 
     def load_table(self, identifier: str | Identifier) -> CoordinatedTable:

@@ -41,7 +41,9 @@ class ReadingCatalog(NamedCatalog):
         Raises:
             NoSuchTableError: There is none of that name.
         """
-        table = self._table_identifier(identifier)
+        return self._location_of(self._table_identifier(identifier))
+
+    def _location_of(self, table: Identifier) -> str:
         location = self.coordinator.store.pointer(table)
         if location is None:
             raise NoSuchTableError(f"Table does not exist: {table_name(table)}")

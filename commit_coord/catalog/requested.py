@@ -241,7 +241,7 @@ class RequestedCommit:
 
         io = self._coordinator.store.file_io(head.location)
         try:
-            taken = blind.take(found, head, io, new_location)
+            taken = blind.take(found, head, io, new_location, self._coordinator.lists)
         except blind.NoAppend as reason:
             logger.info("an append is not blind, although declared: %s", reason)
             self._candidate = None

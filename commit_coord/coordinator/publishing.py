@@ -75,12 +75,12 @@ class Publisher:
             delete_quietly(payload.io, path)
 
     def _write_metadata(self, payload: Payload, location: str) -> None:
-        parts = fast_metadata.dump_parts(payload.metadata, location)
+        json = fast_metadata.dump_parts(payload.metadata)
         payload.written.append(location)
         with payload.io.new_output(location).create() as output:
-            for part in parts:
+            for part in fast_metadata.zipped(json, location):
                 output.write(part)
-        self._services.cache.put(location, payload.metadata, sum(map(len, parts)))
+        self._services.cache.put(location, payload.metadata, sum(map(len, json)), json)
 
     def _write_list(self, payload: Payload, rebased: Rebased) -> None:
         listed = rebased.manifest_list

@@ -20,6 +20,7 @@ from commit_coord.coordinator.stores import PointerStore
 from commit_coord.errors import CommitStateUnknown
 from commit_coord.events import Events
 from commit_coord.iceberg import manifest_list
+from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.iceberg.attempt import Attempt, Beginning, table_name
 from commit_coord.iceberg.overwrites import Overwrites
 from commit_coord.iceberg.reader import MetadataReader
@@ -138,6 +139,11 @@ class Services:
     def read(self, location: str) -> TableMetadata:
         """Return the metadata in the file at *location*, from the cache if possible."""
         return self.metadata.read(location)
+
+    def json(self, location: str) -> Sequence[bytes]:
+        """Return the JSON of the metadata at *location*, in parts; as it was written if this process has written it."""
+        written = self.cache.json(location)
+        return fast_metadata.dump_parts(self.read(location)) if written is None else written
 
     def find(self, table: Identifier, request_id: str) -> JournalEntry | None:
         """Return the entry of the commit with *request_id* from the journal, the snapshots or the metadata log.

@@ -5,18 +5,12 @@ from __future__ import annotations
 import math
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
-from tenacity import (
-    RetryCallState,
-    Retrying,
-    stop_after_attempt,
-    stop_after_delay,
-    wait_random_exponential,
-)
+from tenacity import RetryCallState, Retrying, wait_random_exponential
 
 from commit_coord.clock import SYSTEM_CLOCK, Clock
 from commit_coord.errors import ConfigError
@@ -134,14 +128,35 @@ class MetastoreCaller:
         return self.pool.reached or isinstance(error, LostReply)
 
     def _retrying(self, *errors: type[Exception]) -> Any:
-        """Return what calls a function again on *errors*, for one timeout, and until each server had its chance."""
-        usual = stop_after_delay(self.access.timeout_ms / 1000) & stop_after_attempt(len(self.addresses))
-        return Retrying(
-            retry=lambda state: self._passes(state, errors),
-            wait=wait_random_exponential(multiplier=0.1, max=1),
-            stop=lambda state: usual(state) or self._clock.now() >= self._until,
-            reraise=True,
-        )
+        """Return what calls a function again on *errors*, for one timeout, and until each server had its chance.
+
+        A call that succeeds never meets tenacity, which takes longer than all else that is done for it here.
+        """
+
+        def call(function: Callable[..., Any], *arguments: Any) -> Any:
+            began, first = self._clock.now(), list[Exception]()
+            try:
+                return function(*arguments)
+            except errors as error:
+                first.append(error)
+
+            def again() -> Any:
+                if first:
+                    raise first.pop()  # as if tenacity had made the first attempt: it counts, and so does its time
+                return function(*arguments)
+
+            def is_over(state: RetryCallState) -> bool:
+                now, each_had_its_chance = self._clock.now(), state.attempt_number >= len(self.addresses)
+                return (now - began >= self.access.timeout_ms / 1000 and each_had_its_chance) or now >= self._until
+
+            return Retrying(
+                retry=lambda state: self._passes(state, errors),
+                wait=wait_random_exponential(multiplier=0.1, max=1),
+                stop=is_over,
+                reraise=True,
+            )(again)
+
+        return call
 
 
 def _address(uri: str) -> str:

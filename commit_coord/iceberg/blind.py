@@ -14,8 +14,9 @@ precedence.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -43,7 +44,7 @@ from commit_coord.config import BLIND_APPENDS
 from commit_coord.iceberg import manifest_list, manifests
 from commit_coord.iceberg.attempt import NO_SNAPSHOT, TOTALS, Append, Merge
 from commit_coord.iceberg.rebase import Conflict
-from commit_coord.iceberg.written import digest
+from commit_coord.iceberg.written import Said, digest
 
 DECLARATION = "commit-coord.append"
 """The summary property that declares one append ``blind`` or ``checked``."""
@@ -148,7 +149,13 @@ class NoAppend(Exception):
     """The commit does more than add files, or it is not certain that it does not. The message says why."""
 
 
-def take(found: Candidate, head: TableMetadata, io: FileIO, new_location: Callable[[], str]) -> Append | Conflict:
+def take(
+    found: Candidate,
+    head: TableMetadata,
+    io: FileIO,
+    new_location: Callable[[], str],
+    lists: manifest_list.RecentLists | None = None,
+) -> Append | Conflict:
     """Return the append in *found*, or the reason why its files do not fit *head*.
 
     A manifest that the client merged contains the client's own files and older ones. This writes one manifest with the
@@ -160,6 +167,7 @@ def take(found: Candidate, head: TableMetadata, io: FileIO, new_location: Callab
         head: The table now.
         io: Reads the client's manifests, and writes new ones.
         new_location: Returns a location for a new manifest.
+        lists: May know the list that the client has read.
 
     Raises:
         NoAppend: The commit is not an append. Nothing was written.
@@ -171,7 +179,7 @@ def take(found: Candidate, head: TableMetadata, io: FileIO, new_location: Callab
         raise NoAppend("appends to tables of version 3 assign row ids")
     if found.branch not in head.refs and found.branch != MAIN_BRANCH:
         raise NoAppend(f"there is no branch {found.branch!r}")
-    own, missing = _told_apart(snapshot, head, io)
+    own, missing = _told_apart(snapshot, head, io, lists or manifest_list.RecentLists())
     parts = [_Part(manifest, _entries(io, manifest, snapshot.snapshot_id)) for manifest in own]
     _refuse_removed(parts, missing)
     _refuse_uncounted(parts, snapshot)
@@ -210,18 +218,18 @@ class _Part:
     entries: manifests.Entries
 
 
-def _told_apart(snapshot: Snapshot, head: TableMetadata, io: FileIO) -> tuple[list[ManifestFile], list[ManifestFile]]:
+def _told_apart(
+    snapshot: Snapshot, head: TableMetadata, io: FileIO, lists: manifest_list.RecentLists
+) -> tuple[list[ManifestFile], list[ManifestFile]]:
     """Return the manifests of data files that *snapshot* adds to its parent's list, and those that it leaves out."""
     known: dict[str, ManifestFile] = {}
     if snapshot.parent_snapshot_id is not None:
         parent = head.snapshot_by_id(snapshot.parent_snapshot_id)
         if parent is None:
             raise NoAppend("the snapshot that it follows has expired")
-        known = {manifest.manifest_path: manifest for manifest in manifest_list.read(io, parent.manifest_list)}
+        known = dict(lists.manifests(io, parent.manifest_list))
     own: list[ManifestFile] = []
-    for manifest in manifest_list.read(io, snapshot.manifest_list):
-        if known.pop(manifest.manifest_path, None) is not None:
-            continue
+    for manifest in manifest_list.read_others(io, snapshot.manifest_list, known):
         if manifest.added_snapshot_id != snapshot.snapshot_id:
             raise NoAppend(f"the manifest {manifest.manifest_path} is of another snapshot")
         if manifest.content == ManifestContent.DATA:
@@ -273,8 +281,7 @@ def _fit(part: _Part, head: TableMetadata) -> Schema | Conflict:
     if int(meta.get("format-version", b"1")) != head.format_version:
         raise NoAppend(f"the manifest {part.manifest.manifest_path} is of another format version than the table")
     try:
-        schema = Schema.model_validate_json(meta["schema"])
-        fields = tuple(PartitionField.model_validate(field) for field in orjson.loads(meta["partition-spec"]))
+        schema, fields = _written_for(meta)
     except (KeyError, ValueError) as error:
         raise NoAppend(f"the manifest {part.manifest.manifest_path} does not say its schema or spec") from error
     spec = head.specs().get(spec_id)
@@ -288,13 +295,34 @@ def _fit(part: _Part, head: TableMetadata) -> Schema | Conflict:
     return same if reason is None else Conflict(reason=reason)
 
 
+_LONGEST_SAID = 256 * 1024
+"""Bytes of the longest header that is remembered."""
+
+
+def _written_for(meta: Mapping[str, bytes]) -> tuple[Schema, tuple[PartitionField, ...]]:
+    """Return the schema and the partition fields in the header of a manifest.
+
+    Raises:
+        KeyError, ValueError: It does not say them.
+    """
+    said = meta["schema"], meta["partition-spec"]
+    # A client writes the same ones with each of its appends.
+    return _said(*said) if sum(map(len, said)) <= _LONGEST_SAID else _said.__wrapped__(*said)
+
+
+@lru_cache(maxsize=64)
+def _said(schema: bytes, spec: bytes) -> tuple[Schema, tuple[PartitionField, ...]]:
+    fields = tuple(PartitionField.model_validate(field) for field in orjson.loads(spec))
+    return Schema.model_validate_json(schema), fields
+
+
 def _lacks_required(part: _Part, head: TableMetadata) -> str | None:
     """Return the reason if a file of *part* lacks a column that is required now and was optional before.
 
     A merged manifest contains the schema at its merge; its files may have been written with an older one.
     """
     now = head.schema()
-    for field_id in _newly_required(now, head.schemas):
+    for field_id in _newly_required(Said(now), tuple(map(Said, head.schemas))):
         for entry in part.entries.added:
             counts, nulls = (_by_id(entry["data_file"].get(name)) for name in ("value_counts", "null_value_counts"))
             if (counts and field_id not in counts) or nulls.get(field_id):
@@ -303,10 +331,12 @@ def _lacks_required(part: _Part, head: TableMetadata) -> str | None:
     return None
 
 
-def _newly_required(now: Schema, schemas: Sequence[Schema]) -> Iterator[int]:
-    """Yield the columns that are required in *now*, and may be null or missing in rows of another schema."""
-    fields, parents = index_by_id(now), _index_parents(now)
-    earlier = [index_by_id(schema) for schema in schemas]
+@lru_cache(maxsize=16)
+def _newly_required(now: Said[Schema], schemas: tuple[Said[Schema], ...]) -> tuple[int, ...]:
+    """Return the columns that are required in *now*, and may be null or missing in rows of another schema."""
+    fields, parents = index_by_id(now.value), _index_parents(now.value)
+    earlier = [index_by_id(schema.value) for schema in schemas]
+    found = []
     for field_id, field in fields.items():
         chain, at = [], parents.get(field_id)
         while at is not None:
@@ -317,7 +347,8 @@ def _newly_required(now: Schema, schemas: Sequence[Schema]) -> Iterator[int]:
         if not all(each.required and isinstance(each.field_type, StructType) for each in chain):
             continue
         if any(field_id not in known or not known[field_id].required for known in earlier):
-            yield field_id
+            found.append(field_id)
+    return tuple(found)
 
 
 def _by_id(pairs: Any) -> dict[int, int]:

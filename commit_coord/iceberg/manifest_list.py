@@ -13,7 +13,9 @@ the end of the file: what comes after it would be in no scan.
 from __future__ import annotations
 
 import io as stdio
-from collections.abc import Iterable, Sequence
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -132,10 +134,15 @@ class RecentLists:
 
     _KEPT = 8
     _LARGEST = 4 * 1024 * 1024
+    _MANIFESTS = 20_000
+    """Manifests of the lists that are kept decoded, all together. One takes about a kilobyte."""
 
     def __init__(self) -> None:
         self._lists: dict[str, bytes] = {}
         """By location. Each step below is one of the interpreter's, so threads need no lock."""
+        self._decoded: OrderedDict[str, Mapping[str, ManifestFile]] = OrderedDict()
+        self._count = 0
+        self._lock = threading.Lock()
 
     def take(self, location: str) -> bytes | None:
         """Return the list at *location*, None when it is not here; forget it, since the next commit grows another."""
@@ -147,6 +154,36 @@ class RecentLists:
             self._lists[location] = data
             for oldest in list(self._lists)[: -self._KEPT]:
                 self._lists.pop(oldest, None)
+
+    def manifests(self, io: FileIO, location: str) -> Mapping[str, ManifestFile]:
+        """Return the manifests of the list at *location* by their paths; nobody may change them.
+
+        They are kept, also those of the lists that this process makes of it: the next clients ask for those.
+        """
+        with self._lock:
+            if (found := self._decoded.get(location)) is not None:
+                self._decoded.move_to_end(location)
+                return found
+        found = {manifest.manifest_path: manifest for manifest in read(io, location)}
+        self._keep_decoded(location, found)
+        return found
+
+    def grown(self, head: str, location: str, added: Iterable[ManifestFile]) -> None:
+        """Note that the list at *location* was made of that at *head*, with *added* behind it."""
+        with self._lock:
+            known = self._decoded.get(head)
+        if known is not None:
+            self._keep_decoded(location, {**known, **{manifest.manifest_path: manifest for manifest in added}})
+
+    def _keep_decoded(self, location: str, found: Mapping[str, ManifestFile]) -> None:
+        if len(found) > self._MANIFESTS:
+            return  # all others would have to go for it
+        with self._lock:
+            self._count += len(found) - len(self._decoded.pop(location, ()))
+            self._decoded[location] = found
+            while self._count > self._MANIFESTS:
+                _, oldest = self._decoded.popitem(last=False)
+                self._count -= len(oldest)
 
 
 def write_appended(
@@ -195,6 +232,7 @@ def write_appended(
             with io.new_output(location).create() as output:
                 output.write(data)
             known.keep(location, data)
+            known.grown(head, location, added)
             return False
         kept = kept if kept is not None else read(io, head)
     if use_merged and merged is not None:
@@ -231,19 +269,32 @@ def read(io: FileIO, location: str) -> list[ManifestFile]:
     Not through ``Snapshot.manifests``: that answers from a cache keyed by path, which keeps whatever sequence
     numbers it saw first; and it stops at a block of no records.
     """
+    return read_others(io, location, {})
+
+
+def read_others(io: FileIO, location: str, known: dict[str, ManifestFile]) -> list[ManifestFile]:
+    """Return the manifests of the list at *location* without the *known* ones, which are taken out of *known*."""
     data = avro.without_empty_blocks(_content(io, location))
-    found = decoded(data)
-    return found if found is not None else list(read_manifest_list(_InMemory(location, data)))
+    found = decoded(data, known)
+    if found is None:
+        listed = read_manifest_list(_InMemory(location, data))
+        return [manifest for manifest in listed if known.pop(manifest.manifest_path, None) is None]
+    return found
 
 
-def decoded(data: bytes) -> list[ManifestFile] | None:
+def decoded(data: bytes, known: dict[str, ManifestFile] | None = None) -> list[ManifestFile] | None:
     """Return the manifests of the list *data*, up to a block of no records; None where PyIceberg must read it.
 
     As PyIceberg does, whose decoder makes fifty calls for each manifest.
 
+    Args:
+        data: The list.
+        known: Manifests by path that are left out, and taken out of it: of them nothing but the path is looked at.
+
     Raises:
         ValueError: The list is damaged.
     """
+    known = {} if known is None else known
     meta, start = avro.header(data)
     decompress = avro.CODECS.get(meta.get("avro.codec", b"null"), (None, None))[1]
     if "avro.schema" not in meta:
@@ -262,6 +313,8 @@ def decoded(data: bytes) -> list[ManifestFile] | None:
         records = stdio.BytesIO(decompress(data[block.payload : block.payload + block.size]))
         for _ in range(block.records):
             record: Any = fastavro.schemaless_reader(records, schema, None)
+            if known and known.pop(record[keys[0]], None) is not None:
+                continue
             values = [record.get(key) for key in keys]
             values[3] = _CONTENTS[values[3] or 0]
             values[4], values[5] = values[4] or 0, values[5] or 0

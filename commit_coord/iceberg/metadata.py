@@ -67,7 +67,7 @@ class LazyModels(Sequence[M], Generic[M]):
         parse: Makes a model of a raw object.
     """
 
-    __slots__ = ("_index", "_indexed", "_items", "_json", "_models", "_parse", "_tail")
+    __slots__ = ("_index", "_indexed", "_items", "_json", "_models", "_named", "_parse", "_tail")
 
     def __init__(self, items: list[Any], parse: Callable[[dict[str, Any]], M]) -> None:
         self._items = items
@@ -77,6 +77,8 @@ class LazyModels(Sequence[M], Generic[M]):
         self._index: dict[int, int] | None = None
         self._indexed = 0
         self._tail: dict[int, int] = {}
+        self._named: dict[str, _Named] = {}
+        """By the key of the summaries, once somebody has asked for a value there."""
         self._json: tuple[int, tuple[bytes, ...]] = (0, ())
 
     @overload
@@ -131,6 +133,9 @@ class LazyModels(Sequence[M], Generic[M]):
             grown._tail = dict(self._tail)
             for position in range(len(self), len(grown)):
                 grown._tail[_snapshot_id(grown._items[position])] = position
+        for key, named in tuple(self._named.items()):
+            if (more := named.grown(grown._items, key)) is not None:
+                grown._named[key] = more
         return grown
 
     @classmethod
@@ -205,12 +210,17 @@ class LazyModels(Sequence[M], Generic[M]):
             value: One of it.
             behind: The sequence number at which to stop looking.
         """
+        if behind < 0:
+            named = self._named.get(key)
+            if named is None:
+                named = self._named[key] = _Named.of(self._items, key)
+            yield from (_snapshot_id(self._items[position]) for position in reversed(named.positions(value)))
+            return
         for item in reversed(self._items):
             raw = isinstance(item, dict)
             if ((item.get("sequence-number") if raw else item.sequence_number) or 0) <= behind:
                 return
-            summary = item.get("summary") if raw else item.summary
-            if summary and value in (summary.get(key) or "").split(","):
+            if value in _values(item, key):
                 yield _snapshot_id(item)
 
     def sequence_numbers(self) -> set[int]:
@@ -256,6 +266,54 @@ class LazyModels(Sequence[M], Generic[M]):
             chunks = _with(chunks, (b"," if done else b"") + b",".join(parts))
             self._json = (len(self._items), chunks)
         return chunks
+
+
+class _Named:
+    """The positions of entries by the values in their summaries at one key; for a sequence and those that it grows to.
+
+    Args:
+        base: Of the first entries, for all of these sequences.
+        covered: How many entries these are.
+        tail: Of the others.
+        length: How many entries there are.
+    """
+
+    __slots__ = ("_base", "_covered", "_length", "_tail")
+
+    def __init__(
+        self, base: Mapping[str, Sequence[int]], covered: int, tail: Mapping[str, tuple[int, ...]], length: int
+    ) -> None:
+        self._base, self._covered, self._tail, self._length = base, covered, tail, length
+
+    @classmethod
+    def of(cls, items: Sequence[Any], key: str) -> _Named:
+        """Return the positions of *items* by their values at *key*."""
+        base: dict[str, list[int]] = {}
+        for position, item in enumerate(items):
+            for value in _values(item, key):
+                base.setdefault(value, []).append(position)
+        return cls(base, len(items), {}, len(items))
+
+    def grown(self, items: Sequence[Any], key: str) -> _Named | None:
+        """Return the positions of *items*, of which the first ones are known; None if there are too many others."""
+        if len(items) - self._covered > _TAIL_MAX:
+            return None
+        tail = dict(self._tail)
+        for position in range(self._length, len(items)):
+            for value in _values(items[position], key):
+                tail[value] = (*tail.get(value, ()), position)
+        return _Named(self._base, self._covered, tail, len(items))
+
+    def positions(self, value: str) -> tuple[int, ...]:
+        """Return the positions of the entries with *value*, in ascending order."""
+        return (*self._base.get(value, ()), *self._tail.get(value, ()))
+
+
+def _values(item: Any, key: str) -> set[str]:
+    """Return the values in the summary of an entry at *key*, a list that is separated by commas."""
+    summary = item.get("summary") if isinstance(item, dict) else item.summary
+    text = summary.get(key) if summary else None
+    return set(text.split(",")) if text else set()
 
 
 def _with(chunks: tuple[bytes, ...], text: bytes) -> tuple[bytes, ...]:
@@ -459,11 +517,18 @@ def _read_history(data: bytes, known: TableMetadata | None) -> _Parts:
 
 def dump(metadata: TableMetadata, location: str) -> bytes:
     """Return the bytes of the metadata file for *location*, gzipped when the name says so."""
-    return b"".join(dump_parts(metadata, location))
+    return b"".join(zipped(dump_parts(metadata), location))
 
 
-def dump_parts(metadata: TableMetadata, location: str) -> Sequence[bytes]:
-    """Return what :func:`dump` does, in parts to be written one behind the other.
+def zipped(parts: Sequence[bytes], location: str) -> Sequence[bytes]:
+    """Return the content of the metadata file for *location* whose JSON is *parts*: gzipped when the name says so."""
+    if location.endswith(".gz.metadata.json"):
+        return (gzip.compress(b"".join(parts), compresslevel=6),)
+    return parts
+
+
+def dump_parts(metadata: TableMetadata) -> Sequence[bytes]:
+    """Return the JSON of *metadata* in parts, to be written one behind the other.
 
     The two parts of the history come last, where :func:`parse` finds them without reading what is known.
     """
@@ -479,10 +544,7 @@ def dump_parts(metadata: TableMetadata, location: str) -> Sequence[bytes]:
     )
     history = snapshots.json(lambda s: s.model_dump_json(exclude={"sequence_number"} if v1 else None).encode())
     log = snapshot_log.json(lambda e: e.model_dump_json().encode())
-    parts = (orjson.dumps(body)[:-1], _SNAPSHOTS, *history, _LOG, *log, b"]}")
-    if location.endswith(".gz.metadata.json"):
-        return (gzip.compress(b"".join(parts), compresslevel=6),)
-    return parts
+    return (orjson.dumps(body)[:-1], _SNAPSHOTS, *history, _LOG, *log, b"]}")
 
 
 def _body(metadata: FastMetadata) -> dict[str, Any]:

@@ -84,6 +84,9 @@ class Admission:
             assert all(self._running[name] > 0 for name in place.objects), "each running request is counted"
             place.runs = False
             self._free += 1
-            self._running -= Counter(place.objects)
+            for name in place.objects:
+                self._running[name] -= 1
+                if not self._running[name]:
+                    del self._running[name]
         else:
             self._line.pop(place, None)

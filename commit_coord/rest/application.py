@@ -290,7 +290,7 @@ class Application:
         is_open = admitted.route.needs is NOTHING
         async with self._bodies[is_open].of(admitted.request, receive) as body:
             with self._counted(is_open=is_open):
-                whole = dataclasses.replace(admitted, request=dataclasses.replace(admitted.request, body=body))
+                whole = _with(admitted, body)
                 work = await self._work(whole)
                 lines = self._api.lines(whole) if work.kind is WorkKind.COMMIT else None
                 with self._queueing(
@@ -335,6 +335,9 @@ class Application:
         Raises:
             Overloaded: The limits allow no more.
         """
+        if not objects:
+            yield
+            return
         limits = self._serving.limits
         # Else those that wait for a few objects would be all requests that the limits allow.
         most = min(limits.max_commits_per_table, limits.max_requests - self._running[False])
@@ -347,7 +350,10 @@ class Application:
         try:
             yield
         finally:
-            self._queued -= Counter(objects)
+            for name in objects:
+                self._queued[name] -= 1
+                if not self._queued[name]:
+                    del self._queued[name]
 
     def _begun(self, admitted: Admitted, exchange: Exchange, handed_over: float) -> HttpAnswer:
         if self._stopping:
@@ -411,6 +417,13 @@ def _head(scope: Message) -> Request:
         subject=scope.get("state", {}).get(SUBJECT, ""),
         request_id=request_id if _REQUEST_ID.fullmatch(request_id) else str(uuid.uuid4()),
     )
+
+
+def _with(admitted: Admitted, body: bytes) -> Admitted:
+    """Return *admitted* with its *body*; most requests have none, and copies take time."""
+    if not body:
+        return admitted
+    return dataclasses.replace(admitted, request=dataclasses.replace(admitted.request, body=body))
 
 
 async def _respond(answer: HttpAnswer, head: Request, send: Send) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from pyiceberg.typedef import Identifier
@@ -35,6 +36,10 @@ logger = logging.getLogger(__name__)
 _AROUND = re.compile(r"^[\s\x00-\x20]+|[\s\x00-\x20]+$")
 """The characters that PyIceberg or a metastore removes from the ends of a name."""
 
+_PLACES = 256
+"""Names of namespaces whose places are remembered. A name is shorter than the head of a request."""
+_HOSTS = 16
+"""Values of ``Host`` that are remembered; a server has few names."""
 _MOST_UNRECORDED = 1000
 """Refusals that may wait for the audit log, which is synced to its disk for each of them."""
 
@@ -51,6 +56,8 @@ class Gate:
         self._warehouses = warehouses
         self._identities = identities
         self._audits = BackgroundWriter("audit", _record, _MOST_UNRECORDED, self._summarize)
+        self._placed = lru_cache(_PLACES)(_place)
+        """Of this gate, so that no catalog stays after it is closed."""
 
     def refuse_browsers(self, request: Request, *, may_follow_links: bool = False) -> None:
         """Refuse a request that a web page of another origin has sent.
@@ -72,7 +79,7 @@ class Gate:
             foreign = False
         if foreign or (origin is not None and origin.partition("://")[2] != host):
             raise Forbidden("a web page of another origin may not ask this server")
-        if self._identities is None and not is_loopback(_hostname(host)):
+        if self._identities is None and not _is_loopback(host):
             raise Forbidden(f"without authentication this server answers to loopback names only, and not to {host!r}")
 
     def caller(self, request: Request) -> Caller:
@@ -86,7 +93,7 @@ class Gate:
             Forbidden: *caller* may not.
         """
         for namespace, access in needs.of(request):
-            place = self.place(warehouse, namespace)
+            place = self._placed(warehouse.catalog, namespace)
             if access > Access.NONE and not caller.grants.allow(place, access):
                 who = caller.name or "this client"
                 raise Forbidden(f"{who} may not {access} {'/'.join((place[0], '.'.join(place[1:]))).rstrip('/')}")
@@ -96,7 +103,7 @@ class Gate:
 
         def seen(namespace: Identifier) -> bool:
             try:
-                return caller.grants.allow(self.place(warehouse, namespace), Access.SEE)
+                return caller.grants.allow(self._placed(warehouse.catalog, namespace), Access.SEE)
             except Forbidden:
                 return False  # nobody reaches it
 
@@ -106,7 +113,7 @@ class Gate:
         """Return whether *caller* has *access* to *namespace*; ``()`` is the whole catalog, with all namespaces."""
         allow = caller.grants.allow if namespace else caller.grants.allow_everywhere
         try:
-            return allow(self.place(warehouse, namespace), access)
+            return allow(self._placed(warehouse.catalog, namespace), access)
         except Forbidden:
             return False
 
@@ -125,16 +132,7 @@ class Gate:
         Raises:
             Forbidden: The name begins with ``@``: a metastore then looks in another catalog.
         """
-        joined = ".".join(namespace)
-        if not joined:
-            return (warehouse.catalog.name,)
-        spelled = warehouse.catalog.spelled(Resource((joined,))).path[0]
-        levels = tuple(_AROUND.sub("", level) for level in spelled.split("."))
-        if levels[0].startswith("@"):
-            raise Forbidden(
-                "a namespace must not begin with @: a metastore would take it for the name of another catalog"
-            )
-        return (warehouse.catalog.name, *levels)
+        return _place(warehouse.catalog, namespace)
 
     def audit(self, request: Request, caller: Caller | None, error: Exception) -> None:
         """Record in the audit log of the catalog that *request* names that it was refused; does not block.
@@ -170,6 +168,18 @@ class Gate:
         self._warehouses.named(None).catalog.tell_access_refused(event)
 
 
+def _place(catalog: CoordinatedCatalog, namespace: Identifier) -> GrantPath:
+    """See :meth:`Gate.place`."""
+    joined = ".".join(namespace)
+    if not joined:
+        return (catalog.name,)
+    spelled = catalog.spelled(Resource((joined,))).path[0]
+    levels = tuple(_AROUND.sub("", level) for level in spelled.split("."))
+    if levels[0].startswith("@"):
+        raise Forbidden("a namespace must not begin with @: a metastore would take it for the name of another catalog")
+    return (catalog.name, *levels)
+
+
 def _record(refusal: tuple[CoordinatedCatalog, AccessRefused]) -> None:
     catalog, event = refusal
     catalog.tell_access_refused(event)
@@ -185,8 +195,10 @@ def _leaves_a_page(request: Request) -> bool:
     )
 
 
-def _hostname(host: str) -> str:
+@lru_cache(_HOSTS)
+def _is_loopback(host: str) -> bool:
+    """Return whether a ``Host`` header names this machine by a loopback address or name."""
     try:
-        return urlsplit(f"//{host}").hostname or ""
+        return is_loopback(urlsplit(f"//{host}").hostname or "")
     except ValueError:
-        return ""
+        return False

@@ -2,17 +2,16 @@
 
 A load parses nothing: the file contains JSON already, and to parse and write 1 MB would cost ten times the rest of a
 load. A metadata file never changes, so the answer is cached by the file's location, also compressed if a client has
-asked for that. A commit puts the bytes that it wrote into the cache.
+asked for that. A commit puts the bytes that it wrote into the cache, in the parts in which it made them.
 """
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -20,10 +19,9 @@ import orjson
 from pyiceberg.io import FileIO
 
 from commit_coord.iceberg.metadata import unzipped
+from commit_coord.rest.compression import Compressor
 from commit_coord.rest.wire import HttpAnswer, Request
 
-_GZIP_LEVEL = 1
-"""The next level saves a tenth of the bytes and takes twice the time."""
 _GZIP_FROM_BYTES = 1024
 
 _CONFIG = b',"config":{}}'
@@ -69,14 +67,25 @@ def with_referenced_snapshots(metadata: bytes) -> bytes:
 
 @dataclass(slots=True)
 class _Body:
-    """One body, and its compressed form once a client has asked for it."""
+    """One body, and what it was made into: plain (False) or compressed (True), once a client has asked for that.
 
-    plain: bytes
-    gzipped: bytes | None = None
+    Args:
+        text: The body; the begin of it if there is a history.
+        history: The rest, in parts that it shares with the bodies before and after it.
+    """
+
+    text: bytes
+    history: Sequence[bytes] = ()
+    made: dict[bool, bytes] = field(default_factory=dict)
+    making: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def length(self) -> int:
+        return len(self.text) + sum(map(len, self.history))
 
     @property
     def size(self) -> int:
-        return len(self.plain) + len(self.gzipped or b"")
+        return self.length + sum(map(len, self.made.values()))
 
 
 class TableAnswers:
@@ -84,11 +93,13 @@ class TableAnswers:
 
     Args:
         file_io: Returns the file store for a location.
-        max_bytes: The size of the cache.
+        max_bytes: The size of the cache; of these, a quarter is for the compressed parts of answers.
     """
 
     def __init__(self, file_io: Callable[[str], FileIO], max_bytes: int = 128 * 1024 * 1024) -> None:
-        self._file_io, self._max_bytes = file_io, max_bytes
+        self._file_io = file_io
+        self._compressor = Compressor(max_bytes // 4)
+        self._max_bytes = max_bytes - max_bytes // 4
         self._kept: OrderedDict[tuple[str, bool], _Body] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()
@@ -99,20 +110,31 @@ class TableAnswers:
         Raises:
             FileNotFoundError: The file does not exist any more. A cached answer is not used then.
         """
-        body, whole = self._get(location, refs_only), self._get(location, False)
+        body = self._get(location, refs_only)
+        whole = self._get(location, False) if refs_only else body
         if whole is None and body is None:
             body = self._read(location, refs_only)
         elif not self._file_io(location).new_input(location).exists():
             raise missing(location)
         elif body is None:
             assert whole is not None, "one of the two is there"
-            metadata = whole.plain[len(_head(location)) : -len(_CONFIG)]
-            body = self._put(location, refs_only, with_referenced_snapshots(metadata))
+            metadata = self._made(whole, (location, False), zipped=False)[len(_head(location)) : -len(_CONFIG)]
+            body = self._put(location, refs_only, _Body(_spliced(location, with_referenced_snapshots(metadata))))
         return self._answer(body, location, request, refs_only=refs_only)
 
-    def written(self, location: str, metadata: bytes, request: Request) -> HttpAnswer:
-        """Return the answer with *metadata*, which was just written to *location*."""
-        body = self._put(location, refs_only=False, metadata=metadata)
+    def kept(self, location: str, request: Request) -> HttpAnswer | None:
+        """Return the answer with the metadata file at *location*; None if it is not cached.
+
+        Only for who knows that the file is there: for a commit that has just landed in it. All commits of a group land
+        in one file, so most of them find the answer of the first.
+        """
+        body = self._get(location, False)
+        return None if body is None else self._answer(body, location, request, refs_only=False)
+
+    def written(self, location: str, metadata: Sequence[bytes], request: Request) -> HttpAnswer:
+        """Return the answer with *metadata*, the parts of what was just written to *location*."""
+        begin, *history = metadata
+        body = self._put(location, False, _Body(_head(location) + begin, [*history, _CONFIG]))
         return self._answer(body, location, request, refs_only=False)
 
     def unkept(self, location: str, metadata: bytes, request: Request) -> HttpAnswer:
@@ -129,18 +151,34 @@ class TableAnswers:
                 metadata = unzipped(stream.read(), location)
         except FileNotFoundError as error:
             raise missing(location) from error
-        return self._put(location, refs_only, with_referenced_snapshots(metadata) if refs_only else metadata)
+        if refs_only:
+            metadata = with_referenced_snapshots(metadata)
+        return self._put(location, refs_only, _Body(_spliced(location, metadata)))
 
     def _answer(self, body: _Body, location: str | None, request: Request, *, refs_only: bool) -> HttpAnswer:
         headers = {"vary": "accept-encoding"}
         if location is not None:
             headers["etag"] = etag_of(location, refs_only=refs_only)
-        if len(body.plain) < _GZIP_FROM_BYTES or not request.takes_gzip:
-            return HttpAnswer(body=body.plain, headers=headers, location=location)
-        if body.gzipped is None:
-            body.gzipped = gzip.compress(body.plain, compresslevel=_GZIP_LEVEL, mtime=0)
-            self._grown(body, location, refs_only)
-        return HttpAnswer(body=body.gzipped, headers={**headers, "content-encoding": "gzip"}, location=location)
+        key = None if location is None else (location, refs_only)
+        if body.length < _GZIP_FROM_BYTES or not request.takes_gzip:
+            return HttpAnswer(body=self._made(body, key, zipped=False), headers=headers, location=location)
+        headers["content-encoding"] = "gzip"
+        return HttpAnswer(body=self._made(body, key, zipped=True), headers=headers, location=location)
+
+    def _made(self, body: _Body, key: tuple[str, bool] | None, *, zipped: bool) -> bytes:
+        if not zipped and not body.history:
+            return body.text
+        with body.making:  # else each thread that waits for this answer would make it for itself
+            made = body.made.get(zipped)
+            if made is None:
+                gzip = self._compressor.gzip
+                made = gzip(body.text, body.history) if zipped else b"".join((body.text, *body.history))
+                with self._lock:  # a body that is forgotten must have been counted as a whole
+                    body.made[zipped] = made
+                    if key is not None and self._kept.get(key) is body:
+                        self._bytes += len(made)
+                        self._shrink()
+            return made
 
     def _get(self, location: str, refs_only: bool) -> _Body | None:
         with self._lock:
@@ -149,20 +187,15 @@ class TableAnswers:
                 self._kept.move_to_end((location, refs_only))
             return found
 
-    def _put(self, location: str, refs_only: bool, metadata: bytes) -> _Body:
-        body = _Body(_spliced(location, metadata))
+    def _put(self, location: str, refs_only: bool, body: _Body) -> _Body:
         with self._lock:
-            self._forget((location, refs_only))
+            # Another thread may have read the same file, which never changes. Its answer is perhaps compressed already.
+            if (other := self._kept.get((location, refs_only))) is not None:
+                return other
             self._kept[location, refs_only] = body
             self._bytes += body.size
             self._shrink()
         return body
-
-    def _grown(self, body: _Body, location: str | None, refs_only: bool) -> None:
-        with self._lock:
-            if location is not None and self._kept.get((location, refs_only)) is body:
-                self._bytes = sum(each.size for each in self._kept.values())
-                self._shrink()
 
     def _shrink(self) -> None:
         while self._bytes > self._max_bytes and len(self._kept) > 1:

@@ -88,15 +88,11 @@ class Router(Generic[H]):
             NoRoute: Nothing is served under this path.
         """
         given = raw_path.split("/")
-        allowed = []
-        for parts, route in self._by_length.get(len(given), ()):
-            names = _matched(parts, given)
-            if names is None:
-                continue
-            if route.method == method:
-                return route, names
-            allowed.append(route.method)
-        if allowed:
+        routes = self._by_length.get(len(given), ())
+        for parts, route in routes:
+            if route.method == method and _matches(parts, given):
+                return route, _names(parts, given)
+        if allowed := [route.method for parts, route in routes if _matches(parts, given)]:
             raise MethodNotAllowed(allowed)
         raise NoRoute(f"nothing is served under {raw_path}")
 
@@ -105,14 +101,10 @@ def _is_name(part: str) -> bool:
     return part.startswith("{")
 
 
-def _matched(parts: list[str], given: list[str]) -> dict[str, str] | None:
-    names = {}
-    for part, text in zip(parts, given, strict=True):
-        if not _is_name(part):
-            if part != text:
-                return None
-        elif not text:
-            return None
-        else:
-            names[part[1:-1]] = unquote_plus(text)  # Java encodes a path like a form: a blank becomes a plus
-    return names
+def _matches(parts: list[str], given: list[str]) -> bool:
+    return all(text if _is_name(part) else part == text for part, text in zip(parts, given, strict=True))
+
+
+def _names(parts: list[str], given: list[str]) -> dict[str, str]:
+    # Java encodes a path like a form: a blank becomes a plus.
+    return {part[1:-1]: unquote_plus(text) for part, text in zip(parts, given, strict=True) if _is_name(part)}

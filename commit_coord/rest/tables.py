@@ -187,12 +187,15 @@ def _seen(warehouse: Warehouse, table: Identifier, found: Mapping[str, Any]) -> 
 def _answer(warehouse: Warehouse, committed: Committed, request: Request) -> HttpAnswer:
     """Return the answer with the metadata file that *committed* published; it may contain later commits, too.
 
-    Usually the reader still has it in memory. The commit has landed, so a failure here must not become an error.
+    Usually this process has written it, and has its text in memory. The commit has landed, so a failure here must not
+    become an error.
     """
+    if (kept := warehouse.answers.kept(committed.location, request)) is not None:
+        return kept
     try:
-        metadata = warehouse.catalog.coordinator.read(committed.location)
+        written = warehouse.catalog.coordinator.json(committed.location)
     except Exception:  # the file may already be deleted, for example
         # What the commit knows may lack commits that the file contains, so nobody else gets it.
         logger.info("the metadata file of a commit cannot be read: %s", committed.location, exc_info=True)
         return warehouse.answers.unkept(committed.location, fast_metadata.dump(committed.metadata, ""), request)
-    return warehouse.answers.written(committed.location, fast_metadata.dump(metadata, ""), request)
+    return warehouse.answers.written(committed.location, written, request)

@@ -79,6 +79,13 @@ def _instruments() -> _Instruments:
     return _Instruments()
 
 
+@cache
+def _of(route: str, method: str, status: int) -> tuple[Counter, Histogram]:
+    """Return the instruments of such requests; as many as there are, prometheus_client keeps them, too."""
+    on = _instruments()
+    return on.requests.labels(route, method, str(status)), on.seconds.labels(route, method)
+
+
 _waiting = threading.local()
 """Its attribute ``exchange`` is the request that this thread carries out."""
 
@@ -122,8 +129,9 @@ class Watch:
         took_s = time.perf_counter() - exchange.began
         status = answer.status if answer else 499
         self._on.in_work.dec()
-        self._on.requests.labels(exchange.route, exchange.method, str(status)).inc()
-        self._on.seconds.labels(exchange.route, exchange.method).observe(took_s)
+        requests, seconds = _of(exchange.route, exchange.method, status)
+        requests.inc()
+        seconds.observe(took_s)
         if self._path:
             self._log.put(self._line(exchange, status, took_s, len(answer.body) if answer else 0))
 

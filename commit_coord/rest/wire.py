@@ -109,19 +109,31 @@ class Request:
         offered = (part.strip().partition(";") for part in self.headers.get("accept-encoding", "").split(","))
         return any(coding in ("gzip", "*") and weight.replace(" ", "") not in _REFUSED for coding, _, weight in offered)
 
-    def parsed(self, model: type[M]) -> M:
+    def document(self) -> Any:
+        """Return the JSON in the body, as it was sent.
+
+        Raises:
+            MalformedRequest: The body is not JSON.
+        """
+        try:
+            return fields.read(self.body)
+        except ValueError as error:
+            raise MalformedRequest(f"Malformed request: Invalid JSON: {error}") from error
+
+    def parsed(self, model: type[M], document: Any = None) -> M:
         """Return the body as *model*. A field that is null has its default.
+
+        Args:
+            model: The class of the result.
+            document: The body as :meth:`document` returned it; None reads it.
 
         Raises:
             MalformedRequest: The body does not fit *model*.
             UnsupportedRequest: It has an update, a requirement or a default value that the models do not know.
         """
+        stated = fields.stated(self.document() if document is None else document)
         try:
-            document = fields.stated(fields.read(self.body))
-        except ValueError as error:
-            raise MalformedRequest(f"Malformed request: Invalid JSON: {error}") from error
-        try:
-            return model.model_validate(document)
+            return model.model_validate(stated)
         except ValidationError as error:
             raise _refusal(error) from error
         except NotImplementedError as error:  # of a validator: pydantic collects ValueError and AssertionError alone
@@ -270,8 +282,9 @@ def read_commit(request: Request) -> CommitTable:
         UnsupportedRequest: The commit has a field that PyIceberg's models do not know. They would silently drop it,
             for example the key of an encrypted snapshot.
     """
-    commit = request.parsed(CommitTable)
-    _refuse_misread(fields.read(request.body), commit)
+    given = request.document()
+    commit = request.parsed(CommitTable, given)
+    _refuse_misread(given, commit)
     return commit
 
 

@@ -126,7 +126,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "access-any-host",
         "rest/gate.py",
-        "if self._identities is None and not is_loopback(_hostname(host)):",
+        "if self._identities is None and not _is_loopback(host):",
         "if self._identities is None and not host:",
         f"{_WHO}test_no_web_page_reaches_a_server_without_authentication",
     ),

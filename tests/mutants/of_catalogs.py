@@ -287,4 +287,11 @@ MUTANTS: tuple[Mutant, ...] = (
         "            return str(error)  # Not returned as a reason:",
         "tests/catalog/test_commit_requests.py::test_a_file_that_is_missing_denies_no_other_copy_of_a_commit",
     ),
+    Mutant(
+        "the-first-attempt-does-not-count",
+        "hms/calls.py",
+        "                if first:\n",
+        "                if False:\n",
+        "tests/unit/test_hms_calls.py::test_the_time_and_the_server_of_the_first_attempt_count",
+    ),
 )

@@ -446,4 +446,11 @@ MUTANTS: tuple[Mutant, ...] = (
         "            prepare=(lambda made: lambda: made)(prepare()),\n",
         "tests/catalog/test_merged_manifests.py::test_looking_for_lost_commits_writes_no_file",
     ),
+    Mutant(
+        "what-is-added-to-a-history-names-nothing",
+        "iceberg/metadata.py",
+        "                tail[value] = (*tail.get(value, ()), position)\n",
+        "                tail[value] = (position,)\n",
+        "tests/unit/test_fast_metadata.py::test_what_summaries_name_is_found_in_every_version_of_a_history",
+    ),
 )

@@ -353,4 +353,18 @@ MUTANTS: tuple[Mutant, ...] = (
         "except FileNotFoundError as error:",
         _ASKED + "a_commit_whose_head_is_deleted_under_it_reads_the_pointer_again[the table is damaged]",
     ),
+    Mutant(
+        "decoded-lists-have-no-limit",
+        "iceberg/manifest_list.py",
+        "            while self._count > self._MANIFESTS:\n",
+        "            while False:\n",
+        "tests/unit/test_manifest_list.py::test_the_manifests_that_are_kept_are_counted_and_have_a_limit",
+    ),
+    Mutant(
+        "a-manifest-that-is-listed-twice-is-known-twice",
+        "iceberg/manifest_list.py",
+        "            if known and known.pop(record[keys[0]], None) is not None:\n",
+        "            if record[keys[0]] in known:\n",
+        "tests/unit/test_manifest_list.py::test_what_is_known_of_a_list_is_left_out_once[False]",
+    ),
 )

@@ -11,6 +11,7 @@ _LANES = "tests/rest/test_lanes.py::test_"
 _REPEATS = "tests/rest/test_repeats.py::test_"
 _PARTS = "tests/rest/test_parts.py::test_"
 _DELIVERY = "tests/rest/test_delivery.py::test_"
+_ANSWERS = "tests/rest/test_answers.py::test_"
 _PROTOCOL = "tests/rest/test_protocol.py::test_"
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -447,5 +448,47 @@ MUTANTS: tuple[Mutant, ...] = (
         "if is_waiting and not is_progress else 0",
         "if is_waiting else 0",
         _DELIVERY + "a_client_that_takes_a_little_now_and_then_is_served_until_it_stops",
+    ),
+    Mutant(
+        "a-compressed-part-ends-its-answer",
+        "rest/compression.py",
+        '    return b"".join([*map(deflate.compress, parts), deflate.flush(end)])\n',
+        '    return b"".join([*map(deflate.compress, parts), deflate.flush(zlib.Z_FINISH)])\n',
+        _ANSWERS + "every_compressed_answer_is_the_plain_one",
+    ),
+    Mutant(
+        "compressed-parts-have-no-limit",
+        "rest/compression.py",
+        "            while self._bytes > self._max_bytes:\n",
+        "            while False:\n",
+        _ANSWERS + "what_is_kept_of_parts_is_counted_and_has_a_limit",
+    ),
+    Mutant(
+        "each-commit-of-a-group-compresses-its-answer",
+        "rest/metadata.py",
+        "            made = body.made.get(zipped)\n",
+        "            made = None\n",
+        _ANSWERS + "the_commits_of_a_group_share_one_answer",
+    ),
+    Mutant(
+        "a-later-writing-of-a-file-counts",
+        "rest/metadata.py",
+        "            if (other := self._kept.get((location, refs_only))) is not None:\n",
+        "            if (other := None) is not None:\n",
+        _ANSWERS + "a_file_that_was_loaded_is_not_answered_otherwise_after_a_commit",
+    ),
+    Mutant(
+        "a-stop-lets-through-what-has-no-body",
+        "rest/bodies.py",
+        "            if self._is_stopping:\n                raise stopping()\n            more",
+        "            more",
+        _PARTS + "a_server_that_stops_refuses_what_has_no_body",
+    ),
+    Mutant(
+        "a-body-that-failed-takes-room",
+        "rest/bodies.py",
+        "        except BaseException:\n            self._bodies.release(self.size)\n            raise\n",
+        "        finally:\n            pass\n",
+        _PARTS + "every_body_has_limits_and_is_counted",
     ),
 )

@@ -1208,6 +1208,7 @@ def test_metadata_that_is_not_that_of_the_file_is_given_to_nobody_else(
 
     def cut(*arguments: Any) -> Any:
         landed = commits.land(*arguments)
+        catalog.coordinator.cache.drop(landed.location)  # where the text of the file is
         monkeypatch.setattr(catalog.coordinator, "read", unreadable)
         return replace(landed, metadata=table.metadata)
 

@@ -55,7 +55,8 @@ from commit_coord.errors import (
 )
 from commit_coord.iceberg.java_updates import as_java_applies
 from commit_coord.rest.application import Application
-from commit_coord.rest.errors import Overloaded, StillRunning, error_answer, is_final
+from commit_coord.rest.bodies import Bodies, Disconnected
+from commit_coord.rest.errors import BodyTimeout, BodyTooLarge, Overloaded, StillRunning, error_answer, is_final
 from commit_coord.rest.metadata import with_referenced_snapshots
 from commit_coord.rest.needs import NOTHING
 from commit_coord.rest.routes import Admitted
@@ -81,10 +82,12 @@ def head() -> TableMetadata:
 # -- routes --------------------------------------------------------------------------------------------------
 
 
+def _routes() -> list[Route[Any]]:
+    return [Route("GET", "/v1/{prefix}/a/{x}", print, NOTHING), Route("GET", "/v1/{prefix}/a/fixed", str, NOTHING)]
+
+
 def _router() -> Router[Any]:
-    return Router(
-        [Route("GET", "/v1/{prefix}/a/{x}", print, NOTHING), Route("GET", "/v1/{prefix}/a/fixed", str, NOTHING)]
-    )
+    return Router(_routes())
 
 
 def test_names_are_decoded_behind_the_choice_of_the_route() -> None:
@@ -97,6 +100,13 @@ def test_a_fixed_part_goes_before_a_name() -> None:
     assert str is _router().find("GET", "/v1/p/a/fixed")[0].handler
 
 
+def test_a_fixed_part_of_another_method_hides_no_name() -> None:
+    router = Router([*_routes(), Route("DELETE", "/v1/{prefix}/a/only", str, NOTHING)])
+    assert {"prefix": "p", "x": "only"} == router.find("GET", "/v1/p/a/only")[1]
+    with pytest.raises(MethodNotAllowed, match="DELETE, GET"):
+        router.find("POST", "/v1/p/a/only")
+
+
 @pytest.mark.parametrize("path", ["/v1/p/a", "/v1/p/a/", "/v1/p/a/x/y", "/v1//a/x", "/v2/p/a/x"])
 def test_what_is_no_route_is_not_found(path: str) -> None:
     with pytest.raises(NoRoute):
@@ -106,6 +116,59 @@ def test_what_is_no_route_is_not_found(path: str) -> None:
 def test_the_answer_to_another_method_names_those_that_are_served() -> None:
     with pytest.raises(MethodNotAllowed, match="GET"):
         _router().find("POST", "/v1/p/a/x")
+
+
+# -- bodies --------------------------------------------------------------------------------------------------
+
+
+async def _body(bodies: Bodies, method: str, messages: list[dict[str, Any]], **headers: str) -> bytes:
+    async def receive() -> dict[str, Any]:
+        if not messages:
+            await asyncio.Event().wait()
+        return messages.pop(0)
+
+    async with bodies.of(Request(method=method, path="/", headers=headers), receive) as body:
+        assert len(body) == bodies._bytes_together
+        return body
+
+
+def test_a_request_that_ends_with_its_head_needs_no_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    bodies = Bodies(max_bytes=9, max_bytes_together=9, timeout_ms=1)
+    monkeypatch.setattr(bodies, "_time_limit", None)
+    for method in ("GET", "HEAD"):
+        assert b"" == asyncio.run(_body(bodies, method, [{"type": "http.request"}]))
+
+
+@pytest.mark.parametrize("method, headers", [("GET", {}), ("GET", {"content-length": "7"}), ("POST", {})])
+@pytest.mark.parametrize(
+    "sizes, ends", [([3, 4], bytes), ([3, None], BodyTimeout), ([3, 7], BodyTooLarge), ([3, -1], Disconnected)]
+)
+def test_every_body_has_limits_and_is_counted(
+    method: str, headers: dict[str, str], sizes: list[int | None], ends: type[Any]
+) -> None:
+    """Also one that was not announced, or of a method that usually has none."""
+    bodies = Bodies(max_bytes=9, max_bytes_together=9, timeout_ms=50)
+    messages = [
+        {"type": "http.disconnect"}
+        if size == -1
+        else {"type": "http.request", "body": b"x" * size, "more_body": number == 0}
+        for number, size in enumerate(sizes)
+        if size is not None
+    ]
+    ask = _body(bodies, method, messages, **headers)
+    if ends is bytes:
+        assert b"x" * 7 == asyncio.run(ask)
+    else:
+        with pytest.raises(ends):
+            asyncio.run(ask)
+    assert 0 == bodies._bytes_together
+
+
+def test_a_server_that_stops_refuses_what_has_no_body() -> None:
+    bodies = Bodies(max_bytes=9, max_bytes_together=9, timeout_ms=50)
+    bodies.stop()
+    with pytest.raises(Overloaded):
+        asyncio.run(_body(bodies, "GET", [{"type": "http.request"}]))
 
 
 # -- errors --------------------------------------------------------------------------------------------------

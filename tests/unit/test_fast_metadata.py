@@ -6,6 +6,7 @@ import copy
 import gzip
 import json
 import pickle
+import random
 import uuid
 from typing import Any
 
@@ -271,3 +272,35 @@ def test_metadata_with_schemas_that_are_none_is_refused_as_by_pyiceberg(schemas:
         TableMetadataUtil.parse_obj(copy.deepcopy(broken))
     with pytest.raises(type(theirs.value)):
         fast_metadata.parse(json.dumps(broken).encode(), "x.metadata.json")
+
+
+def _named(number: int, names: str | None, *, is_raw: bool) -> Any:
+    snapshot = appended(number, None)[0].snapshot
+    summary = Summary(Operation.APPEND, **({"names": names} if names else {}))
+    snapshot = snapshot.model_copy(update={"summary": summary})
+    return json.loads(snapshot.model_dump_json()) if is_raw else snapshot
+
+
+def test_what_summaries_name_is_found_in_every_version_of_a_history() -> None:
+    """It grows in several directions, is cut, and loses entries; some were parsed, and some name several or nothing."""
+    chance = random.Random(3)
+    versions: list[Any] = [fast_metadata.LazyModels([], Snapshot.model_validate)]
+    for number in range(1, 600):
+        names = chance.choice([None, "", "a", "b,a", f"n{number}", f"n{number % 7},n{number % 5}"])
+        made = versions[-1] if chance.random() < 0.9 else chance.choice(versions[-5:])
+        match chance.randrange(40):
+            case 0:
+                made = made.without(set(chance.sample(range(number), min(3, number))))
+            case 1:
+                made = made.cut_behind(chance.randrange(1, number + 1))
+            case 2:
+                made = made.map_raw(lambda item: item)
+        made = made + [_named(number, names, is_raw=chance.random() < 0.5)]  # noqa: RUF005 - stays unparsed
+        versions.append(made)
+        for one in chance.sample(versions[-5:], min(2, len(versions))):
+            value = chance.choice(["a", "b", "n1", f"n{number}", "nobody"])
+            expected = [
+                each.snapshot_id for each in reversed(one) if value in ((each.summary["names"] or "").split(","))
+            ]
+            assert expected == list(one.ids_with_summary("names", value))
+            assert expected == list(one.ids_with_summary("names", value, behind=0))

@@ -157,3 +157,59 @@ def test_a_list_that_is_large_or_was_written_long_ago_is_read_again(tmp_path: Pa
     assert [known.take(head) is None for head in heads] == [True] * 3 + [False] * 8
     known.keep("large", bytes(5 * 1024 * 1024))
     assert known.take("large") is None
+
+
+def _by_path(found: Any) -> dict[str, Any]:
+    return {each.manifest_path: each._data for each in found}
+
+
+def test_the_manifests_of_a_list_are_known_when_it_has_grown(tmp_path: Path) -> None:
+    """Through folded blocks too, they are those that are read."""
+    known = manifest_list.RecentLists()
+    head, _ = grow(tmp_path, None, 1, known=known)
+    known.manifests(IO, head)
+    for number in range(2, 140):
+        head, _ = grow(tmp_path, head, number, known=known)
+    read = _by_path(manifest_list.read(IO, head))
+    Path(head).unlink()
+    assert len(read) == 139
+    assert _by_path(known.manifests(IO, head).values()) == read
+
+
+def test_a_list_that_was_written_anew_is_read(tmp_path: Path) -> None:
+    """Its manifests are not those of the list before it and the added ones."""
+    known = manifest_list.RecentLists()
+    head, _ = grow(tmp_path, None, 1, known=known)
+    assert len(known.manifests(IO, head)) == 1
+    replaced = frozenset({manifest(1).manifest_path})
+    head, used = grow(tmp_path, head, 2, merged=manifest(3), replaced=replaced, known=known)
+    assert used
+    assert sorted(known.manifests(IO, head)) == sorted(manifest(number).manifest_path for number in (2, 3))
+
+
+def test_the_manifests_that_are_kept_are_counted_and_have_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manifest_list.RecentLists, "_MANIFESTS", 100)
+    known = manifest_list.RecentLists()
+    head, _ = grow(tmp_path, None, 1, known=known)
+    known.manifests(IO, head)
+    for number in range(2, 110):
+        head, _ = grow(tmp_path, head, number, known=known)
+        assert known._count == sum(map(len, known._decoded.values())) <= 100
+    assert len(known.manifests(IO, head)) == 109  # more than may be kept
+    assert known._decoded
+    assert head not in known._decoded
+
+
+@pytest.mark.parametrize("by_pyiceberg", [False, True])
+def test_what_is_known_of_a_list_is_left_out_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_pyiceberg: bool
+) -> None:
+    if by_pyiceberg:
+        monkeypatch.setattr(manifest_list, "decoded", lambda *_: None)
+    head, _ = grow(tmp_path, None, 1, added=[manifest(1), manifest(2), manifest(3), manifest(2)])
+    known = {made.manifest_path: made for made in map(manifest, (2, 3, 4))}
+    found = manifest_list.read_others(IO, head, known)
+    assert [each.added_snapshot_id for each in found] == [1, 2]
+    assert list(known) == [manifest(4).manifest_path]

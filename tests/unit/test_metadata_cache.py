@@ -80,3 +80,16 @@ def test_the_newest_version_stays_even_when_it_is_larger_than_the_room() -> None
     assert cache.get("u/1.json", read) is large
     cache.get("t/1.json", read)
     assert read.given == [None]
+
+
+def test_the_text_of_what_was_written_stays_as_long_as_its_metadata() -> None:
+    cache, read = MetadataCache(), _Reader()
+    for number in range(VERSIONS + 1):
+        cache.put(f"t/{number}.json", _metadata(), 100, [b"{%d" % number, b"}"])
+    cache.get("t/read.json", read)
+
+    assert cache.json(f"t/{VERSIONS}.json") == [b"{%d" % VERSIONS, b"}"]
+    assert cache.json("t/0.json") is None
+    assert cache.json("t/read.json") is None
+    cache.drop(f"t/{VERSIONS}.json")
+    assert cache.json(f"t/{VERSIONS}.json") is None

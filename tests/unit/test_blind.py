@@ -1,0 +1,45 @@
+"""What is remembered of one append decides about no other one."""
+
+from __future__ import annotations
+
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField, StringType
+
+from commit_coord.iceberg import blind
+from commit_coord.iceberg.written import Said
+
+
+def _schema(number: int, *, required: bool) -> Schema:
+    return Schema(
+        NestedField(1, "id", LongType(), required=True),
+        NestedField(2, "must", StringType(), required=required),
+        schema_id=number,
+    )
+
+
+def _newly(now: Schema, *earlier: Schema) -> tuple[int, ...]:
+    return blind._newly_required(Said(now), tuple(map(Said, earlier)))
+
+
+@pytest.mark.parametrize("_again", range(2))
+def test_a_column_is_newly_required_if_one_schema_has_it_otherwise(_again: int) -> None:
+    optional, required = _schema(0, required=False), _schema(1, required=True)
+    assert (2,) == _newly(required, optional, required)
+    assert () == _newly(required, required)
+    assert () == _newly(optional, optional, required)
+    assert (1, 2) == _newly(required, Schema(schema_id=2), required)
+
+
+def test_headers_are_read_once_unless_they_are_long() -> None:
+    blind._said.cache_clear()
+    short, long = _schema(0, required=True), Schema(*_many(5_000))
+    for schema, kept in ((short, 1), (long, 1)):
+        meta = {"schema": schema.model_dump_json().encode(), "partition-spec": b"[]"}
+        for _ in range(2):
+            assert blind._written_for(meta) == (schema, ())
+            assert blind._said.cache_info().currsize == kept
+
+
+def _many(count: int) -> list[NestedField]:
+    return [NestedField(number, f"column_{number}", LongType()) for number in range(1, count + 1)]
