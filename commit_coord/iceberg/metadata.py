@@ -133,7 +133,7 @@ class LazyModels(Sequence[M], Generic[M]):
             grown._tail = dict(self._tail)
             for position in range(len(self), len(grown)):
                 grown._tail[_snapshot_id(grown._items[position])] = position
-        for key, named in tuple(self._named.items()):
+        for key, named in dict(self._named).items():  # copied in one step: another thread may ask for a key
             if (more := named.grown(grown._items, key)) is not None:
                 grown._named[key] = more
         return grown
