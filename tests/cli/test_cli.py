@@ -800,7 +800,7 @@ def test_ctrl_c_ends_a_migration_and_says_which_tables_were_moved(
 ) -> None:
     made = moving(monkeypatch, interrupted=True)
     ended = shell("migrate", "start", "shop")
-    assert ended.exit_code == ExitCode.INTERRUPTED
+    assert ended.exit_code == ExitCode.INTERRUPTED, ended.stderr
     assert 1 <= len(made.moved) <= operator._TOGETHER + 1, "those that had begun, and one that follows the first"
     assert f"moved before the interruption: {', '.join(sorted(made.moved))}; repeat the command" in ended.stderr
 

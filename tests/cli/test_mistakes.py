@@ -18,7 +18,7 @@ import sqlite3
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -127,10 +127,15 @@ _IMPORT_EXTRAS = tuple(
 """Where modules are that import packages of extras."""
 
 
+_imported_before: set[str] = set()
+"""The modules that were there when :func:`without` forgot some of them; empty in a test that does not call it."""
+
+
 def without(*packages: str) -> Callable[[Place], None]:
     """Return what makes *packages* missing, and forgets the modules that have imported them."""
 
     def prepare(place: Place) -> None:
+        _imported_before.update(sys.modules)
         below = tuple(f"{package}." for package in packages)
         for name in [name for name in sys.modules if name.startswith((*_IMPORT_EXTRAS, *below)) or name in packages]:
             parent, _, last = name.rpartition(".")
@@ -506,6 +511,19 @@ MISTAKES = [
     # The end of a command.
     Mistake("Ctrl-C", "locks @", ExitCode.INTERRUPTED, "interrupted", "", interrupted),
 ]
+
+
+@pytest.fixture(autouse=True)
+def later_tests_import_what_refers_to_a_forgotten_module() -> Iterator[None]:
+    """Forget what was first imported after :func:`without`: it may refer to a module that only this test had."""
+    yield
+    if _imported_before:
+        for name in {name for name in sys.modules if name.startswith("commit_coord.")} - _imported_before:
+            parent, _, last = name.rpartition(".")
+            if parent in sys.modules:
+                vars(sys.modules[parent]).pop(last, None)
+            del sys.modules[name]
+    _imported_before.clear()
 
 
 @pytest.fixture

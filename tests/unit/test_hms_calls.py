@@ -28,7 +28,7 @@ class _Pool:
         yield self
 
     def call(self, name: str, *arguments: Any, **options: Any) -> str:
-        time.sleep(self._takes_s)
+        time.sleep(self._takes_s)  # the subject: a server that takes its time
         self.calls += 1
         end = self.ends.pop(0)
         if isinstance(end, Exception):
