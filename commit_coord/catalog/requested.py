@@ -201,7 +201,7 @@ class RequestedCommit:
             return as_java_applies(updates, head)
         except CommitFailedException as error:
             raise self._refused(CommitConflict, str(error)) from error
-        except ValidationError as error:
+        except (ValueError, ValidationError) as error:
             raise self._refused(UpdatesDoNotFit, str(error)) from error
 
     def _refuse_files_of_other_specs(self, head: TableMetadata, updates: Sequence[TableUpdate]) -> None:

@@ -18,7 +18,7 @@ from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.iceberg.attempt import Attempt
 from commit_coord.iceberg.overwrites import Note
 from commit_coord.iceberg.rebase import REQUEST_ID, Conflict, Rebased, created, rebase
-from commit_coord.iceberg.storage import metadata_places
+from commit_coord.iceberg.storage import metadata_places, unserved
 from commit_coord.protocol.commit import Answered, NeedsReplan, Planned, PlanResult, Refusal, WrongLatch
 
 
@@ -194,7 +194,7 @@ class Planner:
             self.prepared(Rebased(metadata=made, manifest_list=None, snapshot_ids=()), None), None, None
         )
 
-    def _planned(self, rebased: Rebased, head: TableMetadata | None, base: str | None) -> Planned:
+    def _planned(self, rebased: Rebased, head: TableMetadata | None, base: str | None) -> Planned | Refusal:
         attempt = self._run.attempt
         alone = Part(attempt=attempt, head=head, location=base, rebased=rebased)
         metadata = rebased.metadata
@@ -205,5 +205,7 @@ class Planner:
         self._used_plain_name = True
         location = metadata_places(metadata).new_metadata_location(f"{version:05d}-{name}{suffix}.metadata.json")
         io = self._services.store.file_io(location)
+        if (reason := unserved(io, location)) is not None:
+            return Refusal(reason=reason, misfit=ValueError(reason))
         payload = Payload(parts=[alone], alone=alone, io=io, base=head, written=[], unused=[])
         return Planned(base=base, location=location, payload=payload)

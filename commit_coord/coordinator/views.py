@@ -23,6 +23,7 @@ from commit_coord.coordinator.services import Services
 from commit_coord.coordinator.stores import delete_quietly
 from commit_coord.errors import InternalError
 from commit_coord.iceberg import view_metadata
+from commit_coord.iceberg.storage import unserved
 from commit_coord.iceberg.view_metadata import InvalidView, ViewPointer
 from commit_coord.model import CommitStatus
 from commit_coord.protocol.commit import Answered, Planned, PlanResult, Refusal, SwapResult, Where
@@ -140,6 +141,8 @@ class ViewCommit(LatchedCommit):
                 "with the engine that wrote it"
             )
         location = self._registered or self._new_location(made, base)
+        if (reason := unserved(self._services.store.file_io(location), location)) is not None:
+            raise InvalidView(reason)
         return Planned(base=base, location=location, payload=CommittedView(metadata=made, location=location))
 
     def _new_location(self, made: ViewMetadata, base: str | None) -> str:

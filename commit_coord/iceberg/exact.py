@@ -15,7 +15,7 @@ from __future__ import annotations
 from threading import Lock
 from types import ModuleType
 
-from commit_coord.iceberg import decoding, predicates
+from commit_coord.iceberg import decoding, partition_names, predicates
 from commit_coord.iceberg.mends import Mends
 
 _lock = Lock()
@@ -33,6 +33,7 @@ def mend(loaded: ModuleType) -> None:
         if Mends not in _mended:
             mends = Mends()
             decoding.mend(mends)
+            partition_names.mend(mends)
             predicates.mend(mends)
             mends.make()
             _mended.append(Mends)

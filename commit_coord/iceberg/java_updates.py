@@ -41,6 +41,7 @@ from pyiceberg.table.update import (
 )
 
 from commit_coord.iceberg.metadata import sequence_number
+from commit_coord.iceberg.partition_names import refuse_names
 from commit_coord.iceberg.specs import with_field_ids
 
 T = TypeVar("T")
@@ -56,6 +57,7 @@ def as_java_applies(updates: Sequence[TableUpdate], head: TableMetadata) -> tupl
         CommitFailedException: Another partition spec has the id under which the data files were written, or the table
             has already given the sequence number of a snapshot to another one.
         ValidationError: PyIceberg's: a new spec or sort order does not fit the schema that is current in the end.
+        ValueError: As :func:`~commit_coord.iceberg.partition_names.refuse_names`, for that schema and all specs.
     """
     current = head.schema()
     schemas: dict[int, Schema] = {schema.schema_id: schema for schema in head.schemas}
@@ -118,6 +120,9 @@ def as_java_applies(updates: Sequence[TableUpdate], head: TableMetadata) -> tupl
                 done.append(update)
     for one in added:  # DuckDB makes a schema the current one last
         one.check_compatible(current)
+    checked = head.specs() if current.schema_id == head.current_schema_id else {}
+    for spec_id in specs.keys() - checked.keys():
+        refuse_names(specs[spec_id], current)
     return tuple(_removing_what_is_there(done, head))
 
 

@@ -46,10 +46,11 @@ from pyiceberg.table.update import (
 from pyiceberg.utils.properties import property_as_int
 
 from commit_coord.errors import ConfigError
+from commit_coord.iceberg.column_types import with_all_types
 from commit_coord.iceberg.given import counted, numbered
+from commit_coord.iceberg.partition_names import refuse_names
 from commit_coord.iceberg.statistics import AnyStatisticsFile
 from commit_coord.iceberg.unknown import ObjectKey, Unknown, of_schema, of_table, put_back, surviving
-from commit_coord.iceberg.variant import with_variants
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -482,7 +483,7 @@ def _schema(text: bytes) -> tuple[Schema, Mapping[ObjectKey, Unknown]]:
     """
     raw = orjson.loads(text)
     unknown = of_schema(raw)
-    return Schema.model_validate(with_variants(raw)), unknown
+    return Schema.model_validate(with_all_types(raw)), unknown
 
 
 _SNAPSHOTS, _LOG = b',"snapshots":[', b'],"snapshot-log":['
@@ -571,6 +572,8 @@ def create(updates: Sequence[TableUpdate]) -> TableMetadata:
         empty = TableMetadataV3.model_construct(last_column_id=-1, next_row_id=0)  # type: ignore[call-arg]
         updates = [update for update in updates if not isinstance(update, UpgradeFormatVersionUpdate)]
     made = parse(dump(update_table_metadata(empty, tuple(updates)), ""), "")  # validates it
+    for spec in made.partition_specs:
+        refuse_names(spec, made.schema())
     return as_fast(counted(made, None, updates))
 
 

@@ -12,6 +12,8 @@ from pyiceberg.table.metadata import TableMetadata, TableMetadataV3, new_table_m
 from pyiceberg.table.sorting import SortOrder
 from pyiceberg.types import IcebergType, StructType
 
+from commit_coord.iceberg.partition_names import refuse_names
+
 
 def new_metadata(
     location: str, schema: Schema, spec: PartitionSpec, order: SortOrder, properties: Mapping[str, Any]
@@ -19,13 +21,15 @@ def new_metadata(
     """Return the metadata of a new table, with ids of its own for columns, spec and order.
 
     Raises:
-        ValueError: The schema does not fit the format version, or a column of the spec or order is not there.
+        ValueError: The schema does not fit the format version, or a column of the spec or order is not there. Or as
+            :func:`~commit_coord.iceberg.partition_names.refuse_names`.
         ValidationError: PyIceberg's: a transform of the spec or order does not fit its column.
     """
     made = new_table_metadata(
         location=location, schema=schema, partition_spec=spec, sort_order=order, properties=dict(properties)
     )
     made.spec().check_compatible(made.schema())
+    refuse_names(made.spec(), made.schema())
     made.sort_order().check_compatible(made.schema())
     if not isinstance(made, TableMetadataV3):
         return made

@@ -40,12 +40,26 @@ class FileIOs:
 
     def at(self, location: str) -> FileIO:
         """Return the file store for *location*."""
-        scheme = location.partition(":")[0].lower()
+        scheme = _scheme(location)
         if scheme not in SCHEMA_TO_FILE_IO:
             scheme = ""  # one for all of them: clients choose locations, so there may be a new scheme in each request
         if scheme not in self._made:
             self._made[scheme] = load_file_io(dict(self._properties), location if scheme else None)
         return self._made[scheme]
+
+
+def unserved(io: FileIO, location: str) -> str | None:
+    """Return why no file can ever be at *location*: *io* does not know its scheme. None if it does.
+
+    A class that the catalog names may know other schemes than PyIceberg's own.
+    """
+    if _scheme(location) in SCHEMA_TO_FILE_IO:
+        return None
+    try:
+        io.new_output(location)
+    except ValueError as error:
+        return f"no file can be written to {location}: {error}"
+    return None
 
 
 def metadata_places(metadata: TableMetadata) -> LocationProvider:
@@ -61,6 +75,10 @@ def data_places(metadata: TableMetadata, catalog: Mapping[str, Any]) -> Location
         catalog: The properties of its catalog; a file store has them, too.
     """
     return load_location_provider(metadata.location, heeded(metadata, catalog).properties)
+
+
+def _scheme(location: str) -> str:
+    return location.partition(":")[0].lower()
 
 
 def heeded(metadata: TableMetadata, catalog: Mapping[str, Any]) -> TableMetadata:

@@ -28,8 +28,8 @@ from pyiceberg.typedef import IcebergBaseModel
 from pyiceberg.utils.properties import property_as_bool, property_as_int
 from pyiceberg.view.metadata import ViewHistoryEntry, ViewMetadata, ViewVersion
 
+from commit_coord.iceberg.column_types import with_all_types
 from commit_coord.iceberg.unknown import lost_fields
-from commit_coord.iceberg.variant import with_variants
 
 _FORMAT_VERSION: Literal[1] = 1
 _LAST_ADDED = -1
@@ -377,7 +377,7 @@ def read_with_unknown(io: FileIO, location: str) -> tuple[ViewMetadata, list[str
         data = stream.read()
     try:
         raw = from_json(gzip.decompress(data) if _is_gzipped(location) else data)
-        known = {**raw, "schemas": with_variants(raw.get("schemas"))} if isinstance(raw, dict) else raw
+        known = {**raw, "schemas": with_all_types(raw.get("schemas"))} if isinstance(raw, dict) else raw
         metadata = ViewMetadata.model_validate(known)
         schema_of(metadata)
     except (ValueError, OSError) as error:

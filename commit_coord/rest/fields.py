@@ -7,14 +7,15 @@ that is not there. PyIceberg's models refuse it. They also take a field by the n
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
 from pydantic_core import from_json
 
+from commit_coord.iceberg.column_types import with_all_types
 from commit_coord.iceberg.specs import NO_FIELD_ID
 from commit_coord.iceberg.statistics import SetAnyStatistics
-from commit_coord.iceberg.variant import with_variants
 
 MAPS = frozenset({"properties", "summary", "updates"})
 """The fields that hold a map. Its keys are the client's own, and its values must be strings."""
@@ -49,22 +50,38 @@ def stated(document: Any) -> Any:
 def without_redundant(document: Any, name: str = "") -> Any:
     """Return *document*, which has this *name*, without the fields that some clients write and that add nothing.
 
-    These are ``required`` in the type of a list or map, because the field that has the type has it, too; and ``"type":
-    "struct"`` in a partition spec or a sort order, which is always one.
+    These are ``required`` in the type of a list or map, because the field that has the type has it, too; ``"type":
+    "struct"`` in a partition spec or a sort order, which is always one; and ``source-ids`` of a partition or sort
+    field, if it is ``source-id`` in a list.
     """
     if isinstance(document, list):
         return [without_redundant(each) for each in document]
     if not isinstance(document, dict):
         return document
     redundant = None
-    if document.get("type") in ("list", "map"):
-        redundant = "required"
-    elif document.get("type") == "struct" and name in _SPECS_AND_ORDERS:
-        redundant = "type"
+    match document:
+        case {"type": "list" | "map"}:
+            redundant = "required"
+        case {"type": "struct"} if name in _SPECS_AND_ORDERS:
+            redundant = "type"
+        case {"source-ids": [source_id]} if document.get("source-id") in (None, source_id):
+            redundant, document = "source-ids", {**document, "source-id": source_id}
     return {key: without_redundant(value, key) for key, value in document.items() if key != redundant}
 
 
 _SPECS_AND_ORDERS = frozenset({"partition-spec", "write-order", "spec", "sort-order"})
+
+
+def texts(properties: Any) -> Any:
+    """Return *properties* with numbers and booleans as strings, as Java reads them.
+
+    PyIceberg's client sends the properties of a namespace as it is given them.
+    """
+    if not isinstance(properties, dict):
+        return properties
+    return {
+        key: json.dumps(value) if isinstance(value, bool | int | float) else value for key, value in properties.items()
+    }
 
 
 def unbound_spec(spec: Any) -> Any:
@@ -97,7 +114,7 @@ def columns(schema: Any) -> Any:
         NotImplementedError: A column has a default value that PyIceberg cannot hold.
     """
     _refuse_nanoseconds(schema)
-    return with_variants(schema)
+    return with_all_types(schema)
 
 
 def _refuse_nanoseconds(schema: Any) -> None:

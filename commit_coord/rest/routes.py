@@ -207,6 +207,8 @@ class Api:
             *TRANSACTIONS,
             Route("GET", "/v1/config", self._config, Needs(Access.SEE, whole_catalog)),
         ]
+        if warehouses.is_one:
+            routes += [route.without_prefix for route in (*SERVED, *VIEWS, *TRANSACTIONS)]
         if identities is not None and identities.own is not None:
             routes.append(Route("POST", "/v1/oauth/tokens", TokenEndpoint(identities, self.gate).give, NOTHING))
         self._router = Router(routes)
@@ -247,7 +249,7 @@ class Api:
         if route.changes is None:
             return Work()
         try:
-            warehouse = self._warehouses.chosen(request.names["prefix"])
+            warehouse = self._warehouses.chosen(request.names.get("prefix"))
         except NoSuchWarehouse:
             return Work()  # the answer is 404
         catalog = warehouse.catalog
@@ -272,7 +274,7 @@ class Api:
 
     def lines(self, admitted: Admitted) -> Lines:
         """Return the queues of the catalog to which a request commits."""
-        return self._warehouses.named(admitted.request.names["prefix"]).lines
+        return self._warehouses.named(admitted.request.names.get("prefix")).lines
 
     def answer(self, admitted: Admitted) -> HttpAnswer:
         """Return the answer to a request, also if it ends in an error. Blocks; may be called from many threads."""

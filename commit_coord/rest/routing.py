@@ -7,7 +7,7 @@ Therefore routes match the raw path: in a decoded path, such a name would become
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 from urllib.parse import unquote_plus
 
@@ -47,6 +47,11 @@ class Route(Generic[H]):
     def endpoint(self) -> str:
         """The route as ``GET /v1/config`` advertises it."""
         return f"{self.method} {self.path}"
+
+    @property
+    def without_prefix(self) -> Route[H]:
+        """The same route under a path that names no warehouse. Some clients leave the prefix out, or have none."""
+        return replace(self, path=self.path.replace(PREFIX, "/v1"))
 
 
 class NoRoute(LookupError):

@@ -84,6 +84,11 @@ class Warehouses:
         self._opened.clear()
         self._ends.close()
 
+    @property
+    def is_one(self) -> bool:
+        """Whether there is one catalog. Then a path without a prefix can mean no other table of the same name."""
+        return len(self._names) == 1
+
     def chosen(self, name: str | None) -> Warehouse:
         """Return the warehouse with this *name*; without a name, the default.
 

@@ -28,6 +28,9 @@ from commit_coord.rest.requirements import Requirement
 
 M = TypeVar("M", bound=IcebergBaseModel)
 
+Properties = Annotated[dict[str, str], BeforeValidator(fields.texts)]
+"""Properties in a request whose body Java reads with Jackson alone."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
@@ -218,14 +221,14 @@ class CreateNamespace(IcebergBaseModel):
     """``CreateNamespaceRequest``."""
 
     namespace: tuple[str, ...]
-    properties: dict[str, str] = Field(default_factory=dict)
+    properties: Properties = Field(default_factory=dict)
 
 
 class UpdateNamespace(IcebergBaseModel):
     """``UpdateNamespacePropertiesRequest``."""
 
     removals: list[str] = Field(default_factory=list)
-    updates: dict[str, str] = Field(default_factory=dict)
+    updates: Properties = Field(default_factory=dict)
 
 
 class Named(IcebergBaseModel):
@@ -245,7 +248,7 @@ class CreateTableRequest(IcebergBaseModel):
     )
     write_order: SortOrder | None = Field(alias="write-order", default=None)
     stage_create: bool = Field(alias="stage-create", default=False)
-    properties: dict[str, str] = Field(default_factory=dict)
+    properties: Properties = Field(default_factory=dict)
 
     @property
     def spec(self) -> PartitionSpec:
@@ -307,10 +310,10 @@ def refuse_lost(given: Sequence[Any], updates: Sequence[IcebergBaseModel], where
         MalformedRequest: A number is no integer where one is needed.
         UnsupportedRequest: A field is missing.
     """
-    for number, (update, parsed) in enumerate(zip(given, updates, strict=True)):
+    for number, (update, parsed) in enumerate(zip(fields.without_redundant(given), updates, strict=True)):
         kept = parsed.model_dump(mode="json")
         _refuse_inexact(update, kept, f"{where}.{number}")
-        for lost in lost_fields(fields.without_redundant(update), kept):
+        for lost in lost_fields(update, kept):
             if (update.get("action"), lost) not in _REPEATED:
                 raise UnsupportedRequest(f"this server does not know the field {where}.{number}.{lost}")
 

@@ -10,11 +10,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.io import FileIO
+from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table.locations import SimpleLocationProvider
 from pyiceberg.transforms import IdentityTransform
 
-from commit_coord.iceberg.storage import CLASSES
+from commit_coord.iceberg.storage import CLASSES, unserved
 from tests.catalog.kit import ARROW, SCHEMA, Kit, files_in, ids, kit, local, row_ids
 from tests.tripwires import HOSTS, Tripwire, tripwire
 
@@ -110,6 +112,38 @@ def test_neither_properties_nor_locations_add_file_stores(memory: Kit) -> None:
     odd = {id(memory.catalog.file_io(f"x{number}://there")) for number in range(100)}
     odd |= {id(memory.catalog.file_io(f"/tmp/{number}")) for number in range(100)}
     assert 1 == len(odd)
+
+
+class _Strange(PyArrowFileIO):
+    """Knows one more scheme."""
+
+    def new_output(self, location: str) -> Any:
+        """Return a file to write."""
+        return None if location.startswith("strange:") else super().new_output(location)
+
+
+class _Broken(PyArrowFileIO):
+    """Is not configured well."""
+
+    def new_output(self, location: str) -> Any:
+        """Fail."""
+        raise ValueError("no such region")
+
+
+@pytest.mark.parametrize(
+    "io, location, expected",
+    [
+        (PyArrowFileIO(), "strange://there/x", "strange"),
+        (_Strange(), "strange://there/x", None),
+        (PyArrowFileIO(), "/tmp/x", None),
+        (_Broken(), "s3://there/x", None),
+        (PyArrowFileIO(), "gcs://there/x", None),
+    ],
+)
+def test_a_place_is_refused_whose_scheme_nobody_serves(io: FileIO, location: str, expected: str | None) -> None:
+    """What is configured badly may be mended, and a try again is not in vain."""
+    reason = unserved(io, location)
+    assert reason is None if expected is None else expected in str(reason)
 
 
 @pytest.mark.parametrize("allowed", [True, False])

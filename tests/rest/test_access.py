@@ -285,6 +285,27 @@ def test_the_oracle_knows_every_route() -> None:
     assert asked == served
 
 
+@pytest.mark.parametrize("catalogs", [("shop",), CATALOGS], ids=["one", "two"])
+def test_a_path_without_a_prefix_means_the_only_warehouse(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, catalogs: tuple[str, ...]
+) -> None:
+    """ClickHouse leaves it out when it drops a table. Where there are two warehouses, both may have the table."""
+    configure(monkeypatch, tmp_path, *catalogs)
+    clients = {
+        client: {"token-sha256": hashlib.sha256(client.encode()).hexdigest(), "grants": {"shop": word}}
+        for client, word in (("writer", "administer"), ("reader", "read"))
+    }
+    (tmp_path / "clients.toml").write_text(_toml(clients))
+    authentication = Authentication(clients=tmp_path / "clients.toml")
+    tables, drop = "/v1/shop/namespaces/db/tables", "/v1/namespaces/db/tables/t?purgeRequested=False"
+    with InProcess(Serving(catalogs=catalogs, threads=2, authentication=authentication)) as server:
+        assert 200 == server.ask("POST", "/v1/shop/namespaces", {"namespace": ["db"]}, token="writer").status
+        assert 200 == server.ask("POST", tables, {"name": "t", "schema": _COLUMNS}, token="writer").status
+        dropped = [server.ask("DELETE", drop, token=client).status for client in ("reader", "writer")]
+        left = server.ask("GET", f"{tables}/t", token="writer").status
+    assert ([403, 204, 404] if len(catalogs) == 1 else [404, 404, 200]) == [*dropped, left]
+
+
 # -- grants --------------------------------------------------------------------------------------------------
 
 

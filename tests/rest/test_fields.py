@@ -18,7 +18,7 @@ from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
 from commit_coord.rest import doubts, wire
 from commit_coord.rest.fields import MAPS
-from commit_coord.rest.wire import CommitTransaction, MalformedRequest, Request
+from commit_coord.rest.wire import CommitTransaction, MalformedRequest, Request, UnsupportedRequest
 from tests.rest.kit import SCHEMA, Server, path_of
 
 _UNIONS = (Union, types.UnionType)
@@ -161,6 +161,26 @@ def test_the_keys_of_a_map_are_the_clients_own() -> None:
     assert "string" in _parsed(wire.CreateNamespace, {"namespace": ["a"], "properties": {"a": None}})
 
 
+@pytest.mark.parametrize(
+    "model, document, name",
+    [
+        (wire.CreateNamespace, {"namespace": ["a"]}, "properties"),
+        (wire.UpdateNamespace, {}, "updates"),
+        (wire.CreateTableRequest, {"name": "t", "schema": SCHEMA.model_dump(mode="json")}, "properties"),
+    ],
+)
+def test_numbers_and_booleans_are_properties_as_java_reads_them(
+    model: type[IcebergBaseModel], document: Any, name: str
+) -> None:
+    given = {"a": 7, "b": 2**70, "c": -1.5, "d": True, "e": False, "f": "True"}
+    made = _parsed(model, {**document, name: given})
+    assert isinstance(made, dict), made
+    assert {"a": "7", "b": str(2**70), "c": "-1.5", "d": "true", "e": "false", "f": "True"} == made[name]
+    wrong: Any
+    for wrong in ([], {}, None):
+        assert "string" in _parsed(model, {**document, name: {"a": wrong}})
+
+
 _SNAPSHOT = {
     "snapshot-id": 1,
     "sequence-number": 1,
@@ -235,6 +255,37 @@ def test_the_integer_that_is_none_is_named() -> None:
     change = {"identifier": {"namespace": ["a"], "name": "t"}, "requirements": [requirement], "updates": []}
     with pytest.raises(MalformedRequest, match=r"table-changes\.0\.requirements\.0\.snapshot-id"):
         wire.read_transaction(_commit(**{"table-changes": [change]}))
+
+
+def _read_with(source: dict[str, Any]) -> set[int]:
+    """Return which columns the specs and orders of a commit and of a creation are read to be of."""
+    partition = {"fields": [{**source, "transform": "identity", "name": "a"}]}
+    by = {"transform": "identity", "direction": "asc", "null-order": "nulls-first"}
+    order = {"order-id": 1, "fields": [{**source, **by}]}
+    updates = [{"action": "add-spec", "spec": partition}, {"action": "add-sort-order", "sort-order": order}]
+    read: Any = wire.read_commit(_commit(updates=updates)).updates
+    body = {"name": "t", "schema": SCHEMA.model_dump(mode="json"), "partition-spec": partition, "write-order": order}
+    made = wire.read_creation(Request(method="POST", path="/", body=json.dumps(body).encode()), wire.CreateTableRequest)
+    found = (read[0].spec, read[1].sort_order, made.spec, made.order)
+    return {field.source_id for each in found for field in each.fields}
+
+
+@pytest.mark.parametrize("other", [{}, {"source-id": 2}, {"source-id": None}], ids=repr)
+def test_one_source_in_a_list_is_the_source(other: dict[str, Any]) -> None:
+    """iceberg-go writes it so."""
+    assert {2} == _read_with({"source-ids": [2], **other})
+
+
+@pytest.mark.parametrize("other", [{}, {"source-id": 2}], ids=repr)
+@pytest.mark.parametrize("sources", [[], [2, 1], [1, 2], ["2"], [2.0], [True], 2], ids=repr)
+def test_other_sources_than_one_are_refused(sources: Any, other: dict[str, Any]) -> None:
+    with pytest.raises((MalformedRequest, UnsupportedRequest)):
+        _read_with({"source-ids": sources, **other})
+
+
+def test_two_sources_that_differ_are_refused() -> None:
+    with pytest.raises(UnsupportedRequest, match=r"updates\.0\.spec\.fields\.0\.source-ids"):
+        _read_with({"source-ids": [1], "source-id": 2})
 
 
 @pytest.mark.parametrize("value", [5, True, 1.5, None, [], {}], ids=repr)

@@ -161,6 +161,13 @@ def test_properties_of_a_namespace_are_set_and_removed(client: RestCatalog) -> N
     assert {"a": "1", "c": "3"} == client.load_namespace_properties("props")
 
 
+def test_properties_of_a_namespace_are_sent_as_they_are_given(client: RestCatalog, named: Callable[[str], str]) -> None:
+    name, given, more = named("typed"), {"a": 1, "b": True}, {"c": 1.5}
+    client.create_namespace(name, given)
+    client.update_namespace_properties(name, None, more)
+    assert {"a": "1", "b": "true", "c": "1.5"} == client.load_namespace_properties(name)
+
+
 @pytest.mark.parametrize("properties", [{"a": "1", "b": "2"}, {"a": "1"}, {}])
 def test_a_namespace_stays_without_its_last_property(
     client: RestCatalog, named: Callable[[str], str], properties: dict[str, str]

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.types import LongType
 
 from commit_coord.rest.routes import SERVED, TRANSACTIONS, VIEWS
-from tests.rest.kit import SCHEMA, Server, ids, path_of
+from tests.rest.kit import SCHEMA, Response, Server, ids, path_of
 
 Name = tuple[str, str]
 
@@ -349,6 +350,59 @@ def test_a_table_with_a_variant_is_created_changed_and_loaded(server: Server, na
             scan.to_arrow()
 
 
+@pytest.mark.parametrize(
+    "given, kept",
+    [
+        ("geometry(OGC:CRS84)", "geometry(OGC:CRS84)"),
+        ("geometry('EPSG:3857')", "geometry('EPSG:3857')"),
+        ("geography(EPSG:4326, karney)", "geography(EPSG:4326, karney)"),
+        ("geography(OGC:CRS84)", "geography(OGC:CRS84, spherical)"),
+        ("geography('EPSG:4326', 'karney')", "geography('EPSG:4326', 'karney')"),
+    ],
+)
+def test_a_type_of_shapes_is_spelled_as_its_client_spells_it(server: Server, name: Name, given: str, kept: str) -> None:
+    """Java and DuckDB write no quotes. To Java quotes would belong to the name, to PyIceberg it is no name without."""
+
+    def columns(kind: str) -> list[dict[str, Any]]:
+        deep = {"type": "list", "element-id": 4, "element": kind, "element-required": False}
+        kinds = ((1, "id", "long"), (2, "g", kind), (3, "deep", deep), (5, "more", kind))
+        return [{"id": number, "name": column, "type": each, "required": False} for number, column, each in kinds]
+
+    schema = {"type": "struct", "schema-id": 0, "identifier-field-ids": []}
+    body = {"name": name[1], "schema": {**schema, "fields": columns(given)[:3]}, "properties": {"format-version": "3"}}
+    made = server.ask("POST", "/v1/shop/namespaces/db/tables", body)
+    assert 200 == made.status, made.body
+    _changed(server, name, {"action": "add-schema", "schema": {**schema, "fields": columns(given)}})
+    found = _changed(server, name, {"action": "set-properties", "updates": {"a": "1"}})
+    with server.library() as catalog:
+        assert 0 == catalog.load_table(name).scan().select("id").to_arrow().num_rows
+    assert [columns(kept)[:3], columns(kept)] == [each["fields"] for each in found["schemas"]]
+
+
+def test_an_algorithm_that_java_does_not_know_is_refused(server: Server, name: Name) -> None:
+    body = {"name": name[1], "schema": _columns("geography(EPSG:4326, flat)"), "properties": {"format-version": "3"}}
+    status, _, message = server.ask("POST", "/v1/shop/namespaces/db/tables", body).error
+    assert (400, True) == (status, "flat" in message)
+
+
+def test_default_values_of_fields_are_kept_at_any_depth(server: Server, name: Name) -> None:
+    """But a struct, list or map has none, as in Java."""
+    field = {"id": 3, "name": "x", "type": "date", "required": False}
+    field |= {"initial-default": "2020-01-01", "write-default": "2020-01-02"}
+    struct = {"type": "struct", "fields": [field]}
+    deep = {"type": "list", "element-id": 2, "element": struct, "element-required": False}
+    column = {"id": 1, "name": "deep", "type": deep, "required": False}
+    schema = {"type": "struct", "schema-id": 0, "fields": [column]}
+    wanted = {"name": name[1], "properties": {"format-version": "3"}}
+    made = server.ask("POST", "/v1/shop/namespaces/db/tables", {**wanted, "schema": schema}).json["metadata"]
+    assert [column] == made["schemas"][0]["fields"]
+    more = {"id": 4, "name": "s", "type": {"type": "struct", "fields": [{**field, "id": 5}]}, "required": False}
+    wide = {"action": "add-schema", "schema": {**schema, "fields": [column, more]}}
+    assert [column, more] == _changed(server, name, wide)["schemas"][1]["fields"]
+    wrong = {"action": "add-schema", "schema": {**schema, "fields": [column, {**more, "initial-default": {}}]}}
+    assert 400 == server.ask("POST", path_of(*name), {"updates": [wrong]}).status
+
+
 # -- what can't be created or changed ----------------------------------------------------------------------
 
 
@@ -357,12 +411,12 @@ def _columns(*kinds: str) -> dict[str, Any]:
     return {"type": "struct", "schema-id": 0, "fields": columns}
 
 
-def _creating(place: str, spec: dict[str, Any], order: dict[str, Any]) -> dict[str, Any]:
-    """Return the commit that creates a table with a column of strings, as clients make it of a staged one."""
+def _creating(place: str, spec: dict[str, Any], order: dict[str, Any], *kinds: str) -> dict[str, Any]:
+    """Return the commit that creates a table as clients make it of a staged one, with columns of *kinds*."""
     updates = [
         {"action": "assign-uuid", "uuid": str(uuid.uuid4())},
         {"action": "upgrade-format-version", "format-version": 2},
-        {"action": "add-schema", "schema": _columns("string")},
+        {"action": "add-schema", "schema": _columns(*kinds)},
         {"action": "set-current-schema", "schema-id": -1},
         {"action": "add-spec", "spec": spec},
         {"action": "set-default-spec", "spec-id": -1},
@@ -388,7 +442,9 @@ def test_a_transform_that_does_not_fit_its_column_is_no_conflict(
     refused = [
         server.ask("POST", tables, {**wanted, **given, "stage-create": staged}).error for staged in (False, True)
     ]
-    refused.append(server.ask("POST", path_of(*name), _creating(f"file://{server.folder}/x", spec, order)).error)
+    refused.append(
+        server.ask("POST", path_of(*name), _creating(f"file://{server.folder}/x", spec, order, "string")).error
+    )
     assert 404 == server.ask("GET", path_of(*name)).status
     before = server.ask("POST", tables, wanted).json
     add = {"action": "add-spec", "spec": spec} if part == "partition-spec" else {}
@@ -397,6 +453,71 @@ def test_a_transform_that_does_not_fit_its_column_is_no_conflict(
     assert before["metadata-location"] == server.ask("GET", path_of(*name)).json["metadata-location"]
     for status, kind, message in refused:
         assert (400, "ValidationException", True) == (status, kind, "for transform" in message)
+
+
+def _by(column: int, transform: str, name: str) -> dict[str, Any]:
+    return {"source-id": column, "transform": transform, "name": name}
+
+
+def _partitioned(server: Server, name: Name, *fields: dict[str, Any]) -> list[Response]:
+    """Return the answers to all requests by which a table with two columns gets a spec."""
+    tables, columns, spec = "/v1/shop/namespaces/db/tables", ("string", "long"), {"spec-id": 0, "fields": fields}
+    wanted = {"schema": _columns(*columns), "partition-spec": spec}
+    place, order = f"file://{server.folder}/{name[1]}", {"order-id": 0, "fields": []}
+    server.ask("POST", tables, {"schema": _columns(*columns), "name": f"{name[1]}-c"})
+    return [
+        server.ask("POST", tables, {**wanted, "name": f"{name[1]}-a", "stage-create": True}),
+        server.ask("POST", tables, {**wanted, "name": name[1]}),
+        server.ask("POST", path_of("db", f"{name[1]}-b"), _creating(place, spec, order, *columns)),
+        server.ask("POST", path_of("db", f"{name[1]}-c"), {"updates": [{"action": "add-spec", "spec": spec}]}),
+    ]
+
+
+def test_a_partition_field_may_have_the_name_of_its_column(server: Server, name: Name) -> None:
+    """ClickHouse names each field so. Other columns can still be added, through PyIceberg's own checks."""
+    answers = _partitioned(server, name, _by(1, "truncate[3]", "c1"), _by(2, "bucket[4]", "c2"))
+    assert [200] * 4 == [answer.status for answer in answers], [answer.body for answer in answers]
+    with server.library() as catalog, catalog.load_table(name).update_schema() as update:
+        update.add_column("more", LongType())
+
+
+@pytest.mark.parametrize(
+    "fields, words",
+    [
+        ([_by(1, "bucket[4]", "c2")], "different field in schema: c2"),
+        ([_by(1, "identity", "c2")], "different field in schema: c2"),
+        ([_by(1, "identity", "p"), _by(2, "identity", "p")], "more than once: p"),
+        ([_by(1, "identity", "")], "empty partition name"),
+    ],
+)
+def test_a_partition_field_by_whose_name_java_loads_no_table_is_refused(
+    server: Server, name: Name, fields: list[dict[str, Any]], words: str
+) -> None:
+    for answer in _partitioned(server, name, *fields):
+        status, _, message = answer.error
+        assert (400, True) == (status, words in message), message
+
+
+def test_a_column_gets_no_name_of_a_partition_field_of_another_one(server: Server, name: Name) -> None:
+    """As long as that one is there: Java looks at the fields of all specs."""
+    schema = _columns("string", "long")
+    wanted = {"name": name[1], "schema": schema, "partition-spec": {"fields": [_by(1, "identity", "p")]}}
+    assert 200 == server.ask("POST", "/v1/shop/namespaces/db/tables", wanted).status
+
+    def become(*columns: dict[str, Any]) -> Response:
+        add = {"action": "add-schema", "schema": {**schema, "fields": columns}}
+        updates = [add, {"action": "set-current-schema", "schema-id": -1}]
+        return server.ask("POST", path_of(*name), {"updates": updates})
+
+    first, second = schema["fields"]
+    third = {"id": 3, "name": "p", "type": "long", "required": False}
+    assert (400, "ValidationException") == become(first, second, third).error[:2]
+    assert 200 == become(first, second, {**third, "name": "q"}).status
+    _changed(
+        server, name, {"action": "add-spec", "spec": {"fields": []}}, {"action": "set-default-spec", "spec-id": -1}
+    )
+    assert 400 == become(first, second, third).status
+    assert 200 == become(second, third).status
 
 
 def test_a_spec_may_come_before_its_schema_is_the_current_one(server: Server, name: Name) -> None:
@@ -465,8 +586,9 @@ def test_a_spec_fits_the_column_that_the_same_commit_adds(server: Server, name: 
     assert 200 == changed.status, changed.body
 
 
-@pytest.mark.parametrize("place", ["frobnicate://x/y", "file:///proc/none/x"])
-def test_a_place_that_cannot_be_written_is_no_conflict(server: Server, name: Name, place: str) -> None:
+@pytest.mark.parametrize("place, status", [("frobnicate://x/y", 400), ("file:///proc/none/x", 503)])
+def test_a_place_that_cannot_be_written_is_no_conflict(server: Server, name: Name, place: str, status: int) -> None:
+    """After a 503 a client tries again. This is vain where nothing serves the scheme."""
     tables, plain = "/v1/shop/namespaces/db/tables", {"name": name[1], "schema": _columns("string")}
     version = {"version-id": 1, "timestamp-ms": 1, "schema-id": 0, "summary": {}, "default-namespace": ["db"]}
     version["representations"] = [{"type": "sql", "sql": "select 1", "dialect": "spark"}]
@@ -474,7 +596,7 @@ def test_a_place_that_cannot_be_written_is_no_conflict(server: Server, name: Nam
     empty = ({"spec-id": 0, "fields": []}, {"order-id": 0, "fields": []})
     failed = [
         server.ask("POST", tables, {**plain, "location": place}),
-        server.ask("POST", path_of(*name), _creating(place, *empty)),
+        server.ask("POST", path_of(*name), _creating(place, *empty, "string")),
         server.ask("POST", "/v1/shop/namespaces/db/views", view),
     ]
     assert 404 == server.ask("GET", path_of(*name)).status
@@ -482,7 +604,8 @@ def test_a_place_that_cannot_be_written_is_no_conflict(server: Server, name: Nam
     update = {"action": "set-properties", "updates": {"write.metadata.path": place}}
     failed.append(server.ask("POST", path_of(*name), {"updates": [update]}))
     assert before["metadata-location"] == server.ask("GET", path_of(*name)).json["metadata-location"]
-    assert [(503, "ServiceUnavailableException")] * 4 == [answer.error[:2] for answer in failed]
+    assert [status] * 4 == [answer.error[0] for answer in failed]
+    assert all(place in answer.error[2] for answer in failed if status == 400)
 
 
 # -- partition fields without ids ----------------------------------------------------------------------------
