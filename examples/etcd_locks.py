@@ -291,7 +291,7 @@ class EtcdLockManager(locks.QueueLockManager[EtcdQueue]):
             emitter, tickets = locks.LockEventEmitter(events, clock), locks.Tickets[EtcdTicket](host.new_id().hex)
             retries, etcd = locks.Retries(clock, lambda: settings.lease_ms / 1000), Etcd(uri, settings.lease_ms / 3000)
             requests = EtcdRequests(etcd, space, tickets.client, settings, retries, host)
-            keeper = locks.Keeper(requests, tickets, retries, threads.heartbeat, emitter, events, settings, clock)
+            keeper = locks.Keeper(requests, tickets, retries, threads.heartbeat, emitter, events, clock)
             queue = EtcdQueue(requests, tickets, keeper, clock)
             acquirer = locks.Acquirer(queue, None, held, emitter, settings, clock)
             return locks.Parts(queue=queue, acquirer=acquirer, held=held, keeping=keeper, table=requests)

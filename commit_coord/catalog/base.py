@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Mapping
 from typing import Any, Self, cast
@@ -32,6 +33,8 @@ from commit_coord.observing.audit import AuditLog
 from commit_coord.protocol.commit import SwapResult
 from commit_coord.protocol.hierarchy import Operation
 from commit_coord.table import CoordinatedTable
+
+logger = logging.getLogger(__name__)
 
 
 class CoordinatedCatalog(CreatingCatalog, ReadingCatalog, MaintainedCatalog, MetastoreCatalog):
@@ -95,9 +98,10 @@ class CoordinatedCatalog(CreatingCatalog, ReadingCatalog, MaintainedCatalog, Met
         Raises:
             TableAlreadyExistsError: There is a table of this name, and *overwrite* is false; or there is a view.
             FileNotFoundError: The file does not exist; nothing was registered.
+            ConfigError: By the file, the writers of the table would lock elsewhere; nothing was registered.
             CommitFailedException: The table was not replaced: it is not as *expected*, or a writer that takes no latch
                 changed it at the same time.
-            CommitStateUnknown: It is not known whether the table was replaced.
+            CommitStateUnknown: It is not known whether the table was registered.
         """
         table = self._table_identifier(identifier)
         operation = Operation.DROP_TABLE if overwrite else Operation.CREATE_TABLE
@@ -109,21 +113,39 @@ class CoordinatedCatalog(CreatingCatalog, ReadingCatalog, MaintainedCatalog, Met
             pointer = store.pointer(table)
             if expected not in (None, pointer):
                 raise _changed(table)
-            self.coordinator.read(metadata_location)
+            registered = self.coordinator.read(metadata_location)
             if pointer is None:
-                return cast(CoordinatedTable, super().register_table(identifier, metadata_location))  # type: ignore[safe-super]
+                return cast(CoordinatedTable, self._register(identifier, metadata_location))
+            self._refuse_registered(table, pointer, registered)
             _take_note(latch)
             self.coordinator.overwrites.forget(table)
             match store.swap(table, pointer, metadata_location):
                 case SwapResult.MOVED:
                     raise _changed(table)
-                case SwapResult.LOST_REPLY if store.pointer(table) != metadata_location:
+                case SwapResult.LOST_REPLY if not self._is_seen(table, metadata_location):
                     raise CommitStateUnknown(
                         "it is not known whether the table was registered; load it before you repeat the call",
                         table=table_name(table),
                         location=metadata_location,
                     )
-            return self.load_table(table)
+            return self._made(table, metadata_location)
+
+    def _register(self, identifier: str | Identifier, metadata_location: str) -> Any:
+        """Register a table under a name that none has, as PyIceberg does."""
+        return super().register_table(identifier, metadata_location)  # type: ignore[safe-super]
+
+    def _is_seen(self, table: Identifier, location: str) -> bool:
+        """Return whether *table* is seen to have its metadata at *location*."""
+        try:
+            return self.coordinator.store.pointer(table) == location
+        except Exception:
+            logger.warning("the pointer of %s could not be read", table_name(table), exc_info=True)
+            return False
+
+    def _made(self, table: Identifier, location: str) -> CoordinatedTable:
+        """Return the table that got its metadata at *location*; it may have another name, or more commits, by now."""
+        metadata = self.coordinator.read(location).model_copy(deep=True)
+        return CoordinatedTable(table, metadata, location, self.file_io(location), self)
 
     def drop_table(self, identifier: str | Identifier, *, expected: str | None = None) -> None:
         """Drop the table when nobody works on it: X on the table, then its latch.

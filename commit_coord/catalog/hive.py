@@ -33,6 +33,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.hive import HIVE2_COMPATIBLE, HiveCatalog
 from pyiceberg.exceptions import NoSuchNamespaceError
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Identifier
 from pyiceberg.utils.properties import property_as_bool
 
@@ -197,7 +198,7 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
         metadata = self.coordinator.read(location)
         io = self.file_io(location)
         new = self._convert_iceberg_into_hive(Table(table, metadata, location, io, self))
-        result = self.pointers.create(new, location)
+        result = self.pointers.create(new, location, taken=SwapResult.MOVED)
         if result is SwapResult.SWAPPED:
             self.guards.place_for_new(table, location)
         return result
@@ -211,6 +212,10 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
     ) -> dict[str, Any]:
         """See :meth:`CoordinatedCatalog._properties`: a table declares the lock manager that its writers use."""
         return self._writer_properties.prepare(table, before, after, changes_phase=changes_phase)
+
+    def _refuse_registered(self, table: tuple[str, ...], base: str, registered: TableMetadata) -> None:
+        """See :meth:`CoordinatedCatalog._refuse_registered`."""
+        self._writer_properties.refuse_registered(table, self.coordinator.read(base).properties, registered.properties)
 
     def _location_of(self, table: Identifier) -> str:
         """See :meth:`CoordinatedCatalog.metadata_location`; what was overwritten is noticed here, too."""

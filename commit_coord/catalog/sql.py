@@ -168,18 +168,30 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlCatalog):
         return super().update_namespace_properties(namespace, removed, updates)
 
     def _create(self, identifier: str | Identifier, *given: Any) -> CoordinatedTable:
-        """See :meth:`CoordinatedCatalog._create`; the row is sent once, as a swap is.
+        """See :meth:`CoordinatedCatalog._create`."""
+        table = self._in_namespace(identifier)
+        staged = self.stage_table(identifier, *given)
+        self._write_metadata(staged.metadata, staged.io, staged.metadata_location)
+        return self._inserted(table, staged.metadata_location)
 
-        1. We send COMMIT, and the connection breaks.   2. We find no table of the name: PostgreSQL still waits for its
-        standby, or the table is there and another client renames it.   3. The table is there.   So what is seen after a
-        lost reply proves that the table was created, and never that it was not.
-        """
+    def _register(self, identifier: str | Identifier, metadata_location: str) -> CoordinatedTable:
+        """See :meth:`CoordinatedCatalog._register`."""
+        return self._inserted(self._in_namespace(identifier), metadata_location)
+
+    def _in_namespace(self, identifier: str | Identifier) -> Identifier:
+        """Return the name of a table whose namespace exists."""
         table = self._table_identifier(identifier, NoSuchNamespaceError)
         if not self.namespace_exists(table[:-1]):
             raise NoSuchNamespaceError(f"Namespace does not exist: {table_name(table[:-1])}")
-        staged = self.stage_table(identifier, *given)
-        location = staged.metadata_location
-        self._write_metadata(staged.metadata, staged.io, location)
+        return table
+
+    def _inserted(self, table: Identifier, location: str) -> CoordinatedTable:
+        """Return the new *table*; its row is sent once, as a swap is.
+
+        1. We send COMMIT, and the connection breaks.   2. We find no table of the name: PostgreSQL still waits for its
+        standby, or the table is there and another client renames it.   3. The table is there.   So what is seen after a
+        lost reply proves that the table was made, and never that it was not.
+        """
         result = self.swap(table, None, location)
         if result is SwapResult.MOVED:
             raise TableAlreadyExistsError(f"Table {table_name(table)} already exists")
@@ -190,16 +202,7 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlCatalog):
                 table=table_name(table),
                 location=location,
             )
-        made = self.coordinator.read(location).model_copy(deep=True)  # it may have got another name by now
-        return CoordinatedTable(table, made, location, staged.io, self)
-
-    def _is_seen(self, table: Identifier, location: str) -> bool:
-        """Return whether *table* is seen to have its metadata at *location*."""
-        try:
-            return self.pointer(table) == location
-        except SQLAlchemyError:
-            logger.warning("the pointer of %s could not be read", table_name(table), exc_info=True)
-            return False
+        return self._made(table, location)
 
     # The pointer store.
 

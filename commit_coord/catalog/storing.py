@@ -43,6 +43,13 @@ class StoringCatalog:
         """
         return dict(after)
 
+    def _refuse_registered(self, table: tuple[str, ...], base: str, registered: TableMetadata) -> None:
+        """Return if *registered* may take the place of what *table* has at *base*; here everything may.
+
+        Raises:
+            ConfigError: The writers of the table would lock elsewhere.
+        """
+
     def file_io(self, location: str) -> FileIO:
         """Return the file store for *location*; no property of a table changes it."""
         return self._file_ios.at(location)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from typing import assert_never
 
@@ -10,16 +11,18 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from commit_coord.coordinator.payload import Part, Payload
-from commit_coord.coordinator.request_ids import file_name, version_of
+from commit_coord.coordinator.request_ids import file_name, named_in, version_of
 from commit_coord.coordinator.run import Run
 from commit_coord.coordinator.stores import Committed, Replanner, lock_mismatch, published
 from commit_coord.iceberg import manifest_list, specs
 from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.iceberg.attempt import Attempt
-from commit_coord.iceberg.overwrites import Note
+from commit_coord.iceberg.overwrites import Note, versions
 from commit_coord.iceberg.rebase import REQUEST_ID, Conflict, Rebased, created, rebase
 from commit_coord.iceberg.storage import metadata_places, unserved
 from commit_coord.protocol.commit import Answered, NeedsReplan, Planned, PlanResult, Refusal, WrongLatch
+
+logger = logging.getLogger(__name__)
 
 
 class Planner:
@@ -60,6 +63,8 @@ class Planner:
         head = services.read(pointer)
         if (reason := lock_mismatch(run.latch, head.properties)) is not None:
             return WrongLatch(reason=reason)
+        if run.is_repair and (known := self._restored_since(pointer)) is not None:
+            return known
         run.rebased |= pointer != attempt.base_location
         if attempt.append is not None and pointer != attempt.base_location:
             # An earlier latch holder may have returned our offer because it could not read a manifest.
@@ -155,6 +160,28 @@ class Planner:
             if not attempt.repeatable or own & self._listed(snapshots.by_id(found)):
                 return found
         return None
+
+    def _restored_since(self, pointer: str) -> Answered | Refusal | None:
+        """Return that a repair has nothing to do, or must be planned again, if it is not known to be due at *pointer*.
+
+        1. A looks for what was lost, and asks somebody.   2. B restores it, deletes its rows, and expires snapshots.
+        3. A is told to go on: no snapshot and no live file shows any more that the rows were there again.
+
+        The metadata file of 2 shows it: the request id is in its name.
+        """
+        services, attempt = self._services, self._run.attempt
+        try:
+            for version in versions(services.read, pointer):
+                if version == attempt.base_location:
+                    return None
+                if named_in(version) == attempt.request_id:
+                    head = services.read(pointer)
+                    return Answered(payload=Committed(metadata=head, location=pointer, snapshot_ids=(), answered=True))
+        except Exception:
+            logger.warning("a history can't be read back to %s", attempt.base_location, exc_info=True)
+        return Refusal(
+            reason="the table's history does not reach back to the time when lost commits were looked for: look again"
+        )
 
     def _spec_in_use(self, head: TableMetadata, changed: TableMetadata) -> str | None:
         """Return why *changed* must not be published, see :func:`~commit_coord.iceberg.specs.dropped_in_use`.

@@ -148,10 +148,14 @@ class Publisher:
         return self.locate(plan) if plan.location in self._drained else Where.IN_LOG
 
     def locate(self, plan: Planned) -> Where:
-        """Search the metadata log for the swap, backwards from the pointer; read older metadata files if necessary."""
-        services, payload = self._services, plan.payload
-        assert isinstance(payload, Payload)
-        table_uuid = str(payload.metadata.table_uuid)
+        """Search the metadata log for the swap, backwards from the pointer; read older metadata files if necessary.
+
+        Of a creation it can be proven that it landed, and never that it did not:
+
+        1. We create the table, and the reply is lost.   2. A client that takes no latch renames the table, and creates
+        another one.   3. We find that one under our name: the file that we wrote is the renamed table's.
+        """
+        services = self._services
         try:
             pointer = services.store.pointer(self._run.attempt.table)
             if pointer == plan.location:
@@ -159,13 +163,10 @@ class Publisher:
             if pointer == plan.base:
                 return Where.STILL_BASE
             while pointer is not None:
-                metadata = services.read(pointer)
-                log = [entry.metadata_file for entry in metadata.metadata_log]
+                log = [entry.metadata_file for entry in services.read(pointer).metadata_log]
                 if plan.location in log:
                     return Where.IN_LOG
                 if plan.base in log:
-                    return Where.NOT_IN_LOG
-                if plan.base is None and (not log or str(metadata.table_uuid) != table_uuid):
                     return Where.NOT_IN_LOG
                 pointer = log[0] if log and log[0] != pointer else None
         except Exception:

@@ -26,13 +26,14 @@ class Heartbeat(Extension):
     Args:
         beat: Does what is due; returns the seconds until the next beat, None when nothing is left. What it
             raises is logged, SystemExit too, and it is called again after *idle*.
-        idle: Seconds between beats that have nothing to do.
+        idle: Returns the seconds between beats that have nothing to do. Asked each time: the service may have agreed to
+            shorter leases since.
         name: The thread's name.
         also: What else extends the leases; paused and resumed together with this.
     """
 
     def __init__(
-        self, beat: Callable[[], float | None], *, idle: float, name: str, also: Extension | None = None
+        self, beat: Callable[[], float | None], *, idle: Callable[[], float], name: str, also: Extension | None = None
     ) -> None:
         self._beat = beat
         self._also = also or Extension()
@@ -120,11 +121,11 @@ class Heartbeat(Extension):
                 # nor one whose logger fails.
                 with suppress(BaseException):
                     logger.exception("a heartbeat failed")
-                delay = self._idle
+                delay = self._idle()
             idle_beats = 0 if delay is not None else idle_beats + 1
             if idle_beats > 1 and self._ends(wake):
                 return
-            wake.wait(self._idle if delay is None else delay)
+            wake.wait(self._idle() if delay is None else delay)
             wake.clear()
 
     def _ends(self, wake: threading.Event) -> bool:

@@ -281,7 +281,6 @@ class Keeper(Generic[TicketT]):
         heartbeat: Makes the heartbeat.
         emitter: Tells of the ends of leases that were dropped.
         events: Receives the leases that are lost, and the releases that failed.
-        settings: Times.
         clock: The clock.
     """
 
@@ -293,7 +292,6 @@ class Keeper(Generic[TicketT]):
         heartbeat: HeartbeatMaker,
         emitter: LockEventEmitter,
         events: Events,
-        settings: LockSettings,
         clock: Clock,
     ) -> None:
         self.service = service
@@ -303,7 +301,9 @@ class Keeper(Generic[TicketT]):
         self._events = events
         self._clock = clock
         self._pid = os.getpid()
-        self.heartbeat = heartbeat(self.beat, idle=settings.heartbeat_interval_ms / 2000, name=THREAD)
+        # 1. The last lease is released; the heartbeat sleeps.   2. A lease is granted, and finds it running.   3. The
+        # session that ZooKeeper agreed to is shorter than that sleep: nobody extends the lease in time.
+        self.heartbeat = heartbeat(self.beat, idle=lambda: service.interval, name=THREAD)
 
     # Hold.
 

@@ -153,18 +153,32 @@ class QueueLockManager(HandoverLockManager, Generic[QueueT]):
     ) -> HandoverLease:
         """Do :meth:`acquire`; *watch* is called now and then while it waits, and what that raises ends the wait."""
         self._refuse_undeclared(request)
-        acquire = Acquire(request=request, deadline=deadline, policy=policy or WaitPolicy(), watch=watch)
-        with self._naming_who_released(request):
-            return self.parts.acquirer.acquire(acquire)
+        return self._acquired(Acquire(request=request, deadline=deadline, policy=policy or WaitPolicy(), watch=watch))
 
     def submit(self, request: LockRequest, *, deadline: float) -> HandoverLease | JournalEntry:
         """See :meth:`HandoverLockManager.submit`."""
         self._refuse_undeclared(request)
         try:
-            with self._naming_who_released(request):
-                return self.parts.acquirer.acquire(Acquire(request=request, deadline=deadline))
+            return self._acquired(Acquire(request=request, deadline=deadline))
         except Carried as answer:
             return answer.entry
+
+    def _acquired(self, acquire: Acquire) -> HandoverLease:
+        """Acquire, and leave nothing behind an interrupt that the acquirer could not see to.
+
+        1. The lock of a LOCK statement is granted.   2. Ctrl-C meets the lease on its way here. Such a lock outlives
+        its lease, so nothing else ends it.
+
+        1. Ctrl-C ends a wait.   2. Ctrl-C again, and again, while the request is taken out of the queues.
+        """
+        try:
+            with self._naming_who_released(acquire.request):
+                return self.parts.acquirer.acquire(acquire)
+        except Exception:
+            raise  # nothing is left
+        except BaseException:
+            self.give_up(acquire.request)
+            raise
 
     @contextmanager
     def _naming_who_released(self, request: LockRequest) -> Iterator[None]:

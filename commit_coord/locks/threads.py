@@ -39,7 +39,7 @@ class HeartbeatMaker(Protocol):
     """Makes the heartbeat of one client; as :class:`Heartbeat`."""
 
     def __call__(
-        self, beat: Callable[[], float | None], *, idle: float, name: str, also: Extension | None = None
+        self, beat: Callable[[], float | None], *, idle: Callable[[], float], name: str, also: Extension | None = None
     ) -> Heartbeat:
         """Return it; it does not run yet."""
         ...

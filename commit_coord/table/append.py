@@ -18,7 +18,7 @@ from commit_coord.coordinator import delete_quietly
 from commit_coord.iceberg import manifest_list, manifests
 from commit_coord.iceberg.attempt import TOTALS, Append, Merge
 from commit_coord.iceberg.written import Written, digest
-from commit_coord.table.producers import BySpec, DeleteFiles, Overwrite, Rewrite, by_spec
+from commit_coord.table.producers import BySpec, DeleteFiles, Overwrite, Rewrite, by_spec, head_of
 
 P = TypeVar("P", bound=BySpec)
 
@@ -46,7 +46,7 @@ class CoordinatedUpdateSnapshot(UpdateSnapshot):
 
     def overwrite(self, commit_uuid: uuid.UUID | None = None) -> Overwrite:
         """Return a snapshot that removes files and adds files."""
-        there = self._transaction.table_metadata.snapshot_by_name(self._branch) is not None
+        there = head_of(self._transaction, self._branch) is not None
         return self._make(Overwrite, Operation.OVERWRITE if there else Operation.APPEND, commit_uuid)
 
     def delete(self) -> DeleteFiles:

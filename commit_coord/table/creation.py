@@ -24,6 +24,7 @@ from commit_coord.table.foreign_files import grown_mapping, refuse_mapped_names
 from commit_coord.table.live_files import canonical, live_among
 from commit_coord.table.operation_locks import acquire, needed_locks
 from commit_coord.table.ports import catalog_of
+from commit_coord.table.producers import head_of
 from commit_coord.table.staged import Draft, StagingTransaction
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ class CoordinatedCreation(ExactRows, StagingTransaction, CreateTableTransaction)
         """
         if len({*map(canonical, file_paths)}) < len(file_paths):
             raise ValueError("File paths must be unique")
-        snapshot = self.table_metadata.snapshot_by_name(branch)
+        snapshot = head_of(self, branch)
         staged = [snapshot] if check_duplicate_files and snapshot is not None else []
         if there := live_among(file_paths, self._table.io, staged):
             raise ValueError(f"Cannot add files that are already referenced by table, files: {', '.join(there)}")

@@ -54,8 +54,9 @@ def delete_rows(
         if not whole.files_affected:
             warnings.warn("Delete operation did not match any records", stacklevel=4)
         return
-    scan = transaction._scan(row_filter, case_sensitive)
-    tasks = files_to_rewrite(scan.use_ref(branch) if branch is not None else scan)
+    # What is staged on no branch may follow another snapshot than main's, so its parent is asked, not the branch.
+    seen = whole.snapshot_id if whole.files_affected else whole._parent_snapshot_id
+    tasks = files_to_rewrite(transaction._scan(row_filter, case_sensitive).update(snapshot_id=seen))
     found = list(
         without_matches(
             transaction.table_metadata, transaction._table.io, tasks, row_filter, case_sensitive=case_sensitive

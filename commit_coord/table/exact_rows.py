@@ -24,6 +24,7 @@ from commit_coord.table.data_files import data_files
 from commit_coord.table.deletion import delete_rows
 from commit_coord.table.foreign_files import foreign_files
 from commit_coord.table.isolation import seen_from
+from commit_coord.table.producers import head_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -112,7 +113,7 @@ class ExactRows(Transaction):
         # Loaded when it is needed: Arrow starts threads, and takes long.
         from pyiceberg.table.upsert_util import create_match_filter
 
-        metadata = seen_from(self.table_metadata, branch)
+        metadata = seen_from(self.table_metadata, head_of(self, branch))
         columns = metadata.schema().as_struct()
         df = complete(plain(df, columns), columns)
         keys = sorted(metadata.schema().identifier_field_names()) if join_cols is None else join_cols

@@ -165,11 +165,10 @@ def _columns_by_name(schema: Schema, *, folds_case: bool) -> dict[str, set[int]]
     return columns
 
 
-def seen_from(metadata: TableMetadata, branch: str | None) -> TableMetadata:
-    """Return *metadata* with the head of *branch* as its current snapshot.
+def seen_from(metadata: TableMetadata, head: Snapshot | None) -> TableMetadata:
+    """Return *metadata* with *head*, that of a branch, as its current snapshot.
 
     A scan of it has the columns that the table has now. PyIceberg's scan of a branch, or of a snapshot, has those
     that the table had when the snapshot was written.
     """
-    head = metadata.snapshot_by_name(branch)
     return metadata.model_copy(update={"current_snapshot_id": head.snapshot_id if head is not None else None})

@@ -17,11 +17,17 @@ from pyiceberg.manifest import (
 )
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table import TableProperties
-from pyiceberg.table.snapshots import Operation, SnapshotSummaryCollector, Summary, update_snapshot_summaries
+from pyiceberg.table import TableProperties, Transaction
+from pyiceberg.table.snapshots import (
+    Operation,
+    Snapshot,
+    SnapshotSummaryCollector,
+    Summary,
+    update_snapshot_summaries,
+)
 from pyiceberg.table.update import UpdatesAndRequirements
 from pyiceberg.table.update.snapshot import _DeleteFiles, _OverwriteFiles, _SnapshotProducer
-from pyiceberg.typedef import EMPTY_DICT
+from pyiceberg.typedef import EMPTY_DICT, KeyDefaultDict
 from pyiceberg.utils.properties import property_as_int
 
 from commit_coord.errors import CommitNotApplied
@@ -29,6 +35,21 @@ from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.iceberg.partitions import may_hold, partition_key
 from commit_coord.iceberg.written import Written, mark, partition_schema
+
+
+def head_of(transaction: Transaction, branch: str | None) -> Snapshot | None:
+    """Return what the next snapshot on *branch* follows; on none (None), what *transaction* has staged there before.
+
+    PyIceberg has every snapshot that goes to no branch follow main: 1. An overwrite stages the removal of the old rows.
+    2. It stages the new rows, beside that.   No snapshot would have what the caller asked for.
+    """
+    metadata = transaction.table_metadata
+    if branch is None:
+        for producer in reversed(transaction._snapshot_producers):
+            staged = metadata.snapshot_by_id(producer.snapshot_id) if producer._target_branch is None else None
+            if staged is not None:  # else it has found nothing to do, or it is about to be made again
+                return staged
+    return metadata.snapshot_by_name(branch)
 
 
 class BySpec(_SnapshotProducer[Any]):
@@ -51,6 +72,10 @@ class BySpec(_SnapshotProducer[Any]):
         if spec is None:
             raise ValidationException(f"partition spec {spec_id} of the files is gone")
         return spec
+
+    def _current_branch_head_id(self) -> int | None:
+        head = head_of(self._transaction, self._target_branch)
+        return head.snapshot_id if head is not None else None
 
     def append_data_file(self, data_file: DataFile) -> Self:
         """Add a file; PyIceberg's writers do not say its spec, which is the one that the transaction shows."""
@@ -204,6 +229,23 @@ class Overwrite(BySpec, _OverwriteFiles):
         spec = self.spec(spec_id)
         removed = [data_file.partition for data_file in self._deleted_data_files if data_file.spec_id == spec_id]
         return may_hold(spec.partition_type(self.schema_of(spec)), removed)
+
+    def _existing_manifests(self) -> list[ManifestFile]:
+        """Return the manifests of what this snapshot follows, without the files that it removes."""
+        head = head_of(self._transaction, self._target_branch)
+        may_name = KeyDefaultDict(self._build_manifest_evaluator)
+        kept = []
+        for manifest in head.manifests(self._io) if head is not None else ():
+            entries = manifest.fetch_manifest_entry(self._io) if may_name[manifest.partition_spec_id](manifest) else []
+            rest = [entry for entry in entries if entry.data_file not in self._deleted_data_files]
+            if len(rest) == len(entries):
+                kept.append(manifest)
+            elif rest:
+                with self.new_manifest_writer(self.spec(manifest.partition_spec_id)) as writer:
+                    for entry in rest:
+                        writer.existing(entry)
+                kept.append(writer.to_manifest_file())
+        return kept
 
 
 class Rewrite(Overwrite):

@@ -29,6 +29,7 @@ from commit_coord.table.foreign_files import grown_mapping
 from commit_coord.table.isolation import seen_from
 from commit_coord.table.live_files import canonical
 from commit_coord.table.planned import PlannedTransaction
+from commit_coord.table.producers import head_of
 from commit_coord.table.spec_changes import SpecChanges
 from commit_coord.table.staged import StagingTransaction
 from commit_coord.table.written_files import WrittenFiles
@@ -214,9 +215,8 @@ class CoordinatedTransaction(PlannedTransaction):
         branch: str | None = MAIN_BRANCH,
     ) -> DataScan:
         """Return a scan of *branch* with the staged changes, and with the columns that the table has now."""
-        return DataScan(
-            seen_from(self.table_metadata, branch), self._table.io, row_filter, selected_fields, case_sensitive
-        )
+        seen = seen_from(self.table_metadata, head_of(self, branch))
+        return DataScan(seen, self._table.io, row_filter, selected_fields, case_sensitive)
 
     def depends_on(
         self,

@@ -25,6 +25,7 @@ from commit_coord.table.append import CoordinatedUpdateSnapshot, PureAppend
 from commit_coord.table.calls import Calls
 from commit_coord.table.commit_request import CommitRequest
 from commit_coord.table.live_files import canonical, live_among
+from commit_coord.table.producers import head_of
 from commit_coord.table.replaced import replaced
 from commit_coord.table.rewriting import files_to_rewrite
 from commit_coord.table.staged import StagingTransaction
@@ -152,7 +153,7 @@ class WrittenFiles:
             overwrites = Operation.OVERWRITE
             transaction.delete(AlwaysTrue(), snapshot_properties, branch=branch, _isolation_operation=overwrites)
             return
-        snapshot = metadata.snapshot_by_name(branch)
+        snapshot = head_of(transaction, branch)
         if snapshot is None:
             return
         partitions = {(data_file.spec_id, partition_key(data_file.partition)): data_file for data_file in files}
@@ -185,8 +186,7 @@ class WrittenFiles:
             ValidationException: One of *old* is gone, or rows may have been deleted from them. Nothing was committed.
         """
         self._calls.draft.note(reads=True)
-        metadata = self._transaction.table_metadata
-        snapshot = metadata.snapshot_by_name(branch)
+        snapshot = head_of(self._transaction, branch)
         for manifest in manifest_list.read(self._table.io, snapshot.manifest_list) if snapshot is not None else ():
             if manifest.content == ManifestContent.DELETES and manifest.sequence_number > read_at:
                 raise ValidationException("rows were deleted while files were being rewritten")
@@ -221,5 +221,5 @@ class WrittenFiles:
             )
 
     def _live_among(self, paths: Sequence[str], branch: str | None) -> list[str]:
-        snapshot = self._transaction.table_metadata.snapshot_by_name(branch)
+        snapshot = head_of(self._transaction, branch)
         return live_among(paths, self._table.io, [snapshot] if snapshot is not None else [])

@@ -121,6 +121,24 @@ def creation_of_a_table(store: Kit) -> Change:
     return lambda: store.catalog.create_table(name, SCHEMA), is_there
 
 
+def registration_of_a_table(store: Kit) -> Change:
+    name, location = store.identifier(), store.table(ids(1)).metadata_location
+
+    def is_there() -> bool:
+        return store.catalog.table_exists(name) and row_ids(store.catalog.load_table(name)) == [1]
+
+    return lambda: store.catalog.register_table(name, location), is_there
+
+
+def registration_over_a_table(store: Kit) -> Change:
+    there, location = store.table(), store.table(ids(1)).metadata_location
+
+    def is_there() -> bool:
+        return row_ids(store.again(there)) == [1]
+
+    return lambda: store.catalog.register_table(there.name(), location, overwrite=True), is_there
+
+
 def creation_of_a_view(store: Kit) -> Change:
     name = store.identifier()
 
@@ -156,6 +174,8 @@ CHANGES = [
     append,
     appends_to_two_tables,
     creation_of_a_table,
+    registration_of_a_table,
+    registration_over_a_table,
     creation_of_a_view,
     replacement_of_a_view,
     rename_of_a_view,
@@ -237,6 +257,27 @@ def test_a_creation_whose_reply_was_lost_keeps_the_metadata_file(memory: Kit, th
             values = {"catalog": memory.name, "db": name[0], "table": renamed[1], "location": f"file://{left}"}
             connection.execute(text(f"{insert} VALUES (:catalog, :db, :table, :location)"), values)
     assert row_ids(memory.catalog.load_table(renamed)) == []
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_registration_whose_reply_was_lost_is_looked_for(memory: Kit, overwrite: bool) -> None:
+    """It is there, and is answered so; while nobody can look, it is unknown."""
+    location = memory.table(ids(1)).metadata_location
+
+    def registered() -> Any:
+        def lose(connection: Connection) -> None:
+            connection.connection.dbapi_connection.commit()  # type: ignore[union-attr]
+            raise OperationalError("COMMIT", None, ConnectionError("server closed the connection unexpectedly"))
+
+        name = memory.table().name() if overwrite else memory.identifier()
+        event.listen(memory.catalog.engine, "commit", lose, once=True)
+        return memory.catalog.register_table(name, location, overwrite=overwrite)
+
+    assert row_ids(registered()) == [1]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(memory.catalog, "_is_seen", lambda *_: False)
+        with pytest.raises(CommitStateUnknown, match="it is not known whether the table was"):
+            registered()
 
 
 def test_a_table_that_is_renamed_before_its_creator_has_it_keeps_its_file(memory: Kit) -> None:

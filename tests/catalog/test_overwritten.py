@@ -14,10 +14,22 @@ import pytest
 from pyiceberg.types import LongType, StringType
 
 from commit_coord.catalog.base import CoordinatedCatalog
-from commit_coord.errors import InvalidArguments
+from commit_coord.catalog.repair import Repair
+from commit_coord.errors import CommitConflict, InvalidArguments
 from commit_coord.events import CommitOverwritten
 from commit_coord.iceberg.overwrites import Note
-from tests.catalog.kit import EVERY_LOCK_MANAGER, SCHEMA, Kit, coordinated, files_in, ids, kit, kit_of, row_ids
+from tests.catalog.kit import (
+    EVERY_LOCK_MANAGER,
+    SCHEMA,
+    Kit,
+    coordinated,
+    files_in,
+    ids,
+    kit,
+    kit_of,
+    local,
+    row_ids,
+)
 
 SQL_MANAGERS = [param for param in EVERY_LOCK_MANAGER if "hms" not in str(param)]
 
@@ -258,6 +270,41 @@ def test_what_was_restored_and_is_in_no_file_any_more_is_not_added_again(made: K
     assert [one.restored for one in again.commits] == [True]
     made.catalog.repair(again)
     assert row_ids(made.again(table)) == left
+
+
+def restored_deleted_and_expired(made: Kit) -> tuple[Any, CoordinatedCatalog, Repair]:
+    """Return a table from whose rows 2 was lost, restored, deleted and expired, and a plan from before of a client."""
+    table, lost = overwritten(made)
+    client = coordinated(made.open())
+    plan = client.find_lost(table.name())
+    made.catalog.repair(made.catalog.find_lost(table.name()))
+    mended = made.again(table)
+    mended.delete("id = 2")
+    mended.maintenance.expire_snapshots().by_id(lost[0][1].snapshot_id).commit()
+    return mended, client, plan
+
+
+def test_an_old_plan_does_not_bring_rows_back_that_were_deleted_since(made: Kit) -> None:
+    table, client, plan = restored_deleted_and_expired(made)
+    assert client.repair(plan)
+    assert row_ids(made.again(table)) == [1, 100]
+    client.close()
+
+
+def test_a_plan_that_is_older_than_the_history_is_refused(made: Kit) -> None:
+    table, client, plan = restored_deleted_and_expired(made)
+    with table.transaction() as tx:
+        tx.set_properties({"write.metadata.previous-versions-max": "1"})
+    for number in range(3):
+        table.append(ids(200 + number))
+    kept = {table.metadata_location, *(entry.metadata_file for entry in table.metadata.metadata_log)}
+    for path in files_in(table.location()) - {local(one) for one in kept}:
+        if path.endswith(".metadata.json"):
+            Path(path).unlink()
+    with pytest.raises(CommitConflict, match="look again"):
+        client.repair(plan)
+    assert row_ids(made.again(table)) == [1, 100, 200, 201, 202]
+    client.close()
 
 
 def test_a_history_that_may_have_brought_it_back_and_does_not_reach_back_is_refused(made: Kit) -> None:

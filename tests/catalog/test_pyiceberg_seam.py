@@ -92,6 +92,7 @@ def test_every_name_that_is_imported_from_pyiceberg_is_there() -> None:
         ),
         (_SnapshotProducer._summary, ["self", "snapshot_properties"]),
         (_SnapshotProducer._commit, ["self"]),
+        (_SnapshotProducer._current_branch_head_id, ["self"]),
         (_SnapshotProducer.new_manifest_writer, ["self", "spec"]),
         (
             _ManifestMergeManager.__init__,

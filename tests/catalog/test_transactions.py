@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.expressions.parser import parse
-from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import TableProperties
 from pyiceberg.table.update.snapshot import ManageSnapshots
@@ -511,6 +511,65 @@ def test_a_stream_of_the_caller_s_is_read_once(made: Kit) -> None:
     with pytest.raises(CommitConflict):
         tx.commit_transaction()
     assert left(made, table) == [(1, "1"), (2, "2")]
+
+
+# On no branch.
+
+
+def two_appends(tx: Any) -> None:
+    tx.append(ids(4), branch=None)
+    tx.append(ids(5), branch=None)
+
+
+def an_update(tx: Any) -> None:
+    tx.delete("id >= 2", branch=None)
+    tx.append(frame((2, "new")), branch=None)
+
+
+ON_NO_BRANCH: dict[str, tuple[Callable[[Any], Any], list[Any]]] = {
+    "overwrite": (lambda tx: tx.overwrite(frame((1, "new")), "id >= 1", branch=None), [(1, "new")]),
+    # One file has only such rows, the other has rows beside them.
+    "in part": (lambda tx: tx.overwrite(frame((2, "new")), "id >= 2", branch=None), [(1, "1"), (2, "new")]),
+    "dynamic": (
+        lambda tx: tx.dynamic_partition_overwrite(frame((7, "1")), branch=None),
+        [(2, "2"), (3, "3"), (7, "1")],
+    ),
+    "upsert": (
+        lambda tx: tx.upsert(frame((1, "new"), (4, "4")), ["id"], branch=None),
+        [(1, "new"), (2, "2"), (3, "3"), (4, "4")],
+    ),
+    "delete": (lambda tx: tx.delete("id >= 2", branch=None), [(1, "1")]),
+    "delete, append": (an_update, [(1, "1"), (2, "new")]),
+    "appends": (two_appends, [(1, "1"), (2, "2"), (3, "3"), (4, "4"), (5, "5")]),
+}
+
+
+@pytest.mark.parametrize("raced", [False, True])
+@pytest.mark.parametrize("call", ON_NO_BRANCH)
+def test_what_is_staged_on_no_branch_is_all_in_the_last_snapshot(made: Kit, call: str, raced: bool) -> None:
+    """Whoever publishes it publishes all that was called: PyIceberg stages the parts of a call beside each other."""
+    change, expected = ON_NO_BRANCH[call]
+    table = made.table(ids(1, 2), ids(3), partition_spec=BY_S if call == "dynamic" else UNPARTITIONED_PARTITION_SPEC)
+    tx = made.again(table).transaction()
+    change(tx)
+    before = [(1, "1"), (2, "2"), (3, "3")]
+    if raced:
+        theirs(made, table).append(ids(0))
+        expected, before = [(0, "0"), *expected], [(0, "0"), *before]
+    tx.commit_transaction()
+    assert left(made, table) == before
+    found = made.again(table)
+    last = max(found.snapshots(), key=lambda snapshot: snapshot.sequence_number)
+    assert rows(found, snapshot_id=last.snapshot_id) == expected
+    assert last.summary["total-records"] == str(len(expected))
+
+
+def test_a_transaction_that_stages_on_no_branch_reads_what_it_has_staged(made: Kit) -> None:
+    with made.table(ids(1)).transaction() as tx:
+        tx.append(ids(2), branch=None)
+        assert [tx.scan(branch=branch).count() for branch in (None, "main")] == [2, 1]
+        tx.append(ids(3))
+        assert [tx.scan(branch=branch).count() for branch in (None, "main")] == [2, 2]
 
 
 # Files.

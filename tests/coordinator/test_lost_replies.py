@@ -11,7 +11,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException
 
-from commit_coord import CommitNotApplied, CommitStateUnknown, load_catalog
+from commit_coord import CommitConflict, CommitNotApplied, CommitStateUnknown, load_catalog
 from commit_coord.iceberg.attempt import Attempt
 from commit_coord.iceberg.rebase import REQUEST_ID
 from commit_coord.locks.memory import MemoryLease
@@ -167,6 +167,37 @@ def test_a_stranger_s_commit_after_a_lost_reply_leaves_no_doubt(catalog: Any) ->
     assert len(catalog.load_table("db.t").scan().to_arrow()) == 9
     assert len(calls) == 2
     assert calls[0] != calls[1]
+
+
+def test_a_creation_is_not_denied_when_another_table_has_its_name(catalog: Any) -> None:
+    """Its own table has been renamed meanwhile, and needs the file."""
+
+    def swap(real: Swap, table: Any, base: Any, location: str) -> SwapResult:
+        assert real(table, base, location) is SwapResult.SWAPPED
+        stranger = SqlCatalog("faults", **{k: v for k, v in catalog.properties.items() if k != "lock-impl"})
+        stranger.rename_table("db.new", "db.renamed")
+        stranger.create_table("db.new", ROWS.schema)
+        stranger.close()
+        return SwapResult.LOST_REPLY
+
+    break_swaps(catalog, swap)
+    with pytest.raises(CommitStateUnknown), catalog.create_table_transaction("db.new", ROWS.schema) as tx:
+        tx.append(ROWS)
+    assert [len(catalog.load_table(f"db.{name}").scan().to_arrow()) for name in ("renamed", "new")] == [3, 0]
+
+
+def test_a_creation_that_another_client_overtakes_is_a_conflict(catalog: Any) -> None:
+    def swap(real: Swap, table: Any, base: Any, location: str) -> SwapResult:
+        catalog.coordinator.store = catalog
+        stranger = SqlCatalog("faults", **{k: v for k, v in catalog.properties.items() if k != "lock-impl"})
+        stranger.create_table("db.new", ROWS.schema)
+        stranger.close()
+        return real(table, base, location)
+
+    break_swaps(catalog, swap)
+    with pytest.raises(CommitConflict), catalog.create_table_transaction("db.new", ROWS.schema) as tx:
+        tx.append(ROWS)
+    assert len(catalog.load_table("db.new").scan().to_arrow()) == 0
 
 
 def test_what_cannot_be_decided_is_unknown_and_keeps_every_file(catalog: Any) -> None:

@@ -27,7 +27,7 @@ from hive_metastore.ttypes import Database
 
 import commit_coord
 from commit_coord.catalog.hive import CoordinatedHiveCatalog
-from commit_coord.errors import CommitNotApplied
+from commit_coord.errors import CommitConflict, CommitNotApplied
 from commit_coord.hms.calls import FailedOver, MetastoreCaller
 from commit_coord.hms.connection import (
     AlreadyExists,
@@ -38,7 +38,7 @@ from commit_coord.hms.connection import (
     NoSuchObject,
     NotSent,
 )
-from commit_coord.protocol.commit import TryLimits
+from commit_coord.protocol.commit import SwapResult, TryLimits
 from tests.catalog.kit import SCHEMA, files_in, files_of, ids, row_ids
 from tests.catalog.test_views import queries, replacing, version
 from tests.coordinator.test_lost_replies import NoWaiting
@@ -334,6 +334,23 @@ def test_no_answer_of_a_metastore_misjudges_a_change(world: World, make: Making)
     assert is_there(world.reader)
     found = [wrong for faults in plans(calls) if (wrong := misjudged(world, make, faults)) is not None]
     assert not found, f"{len(found)} wrong, such as\n" + "\n\n".join(found[:3])
+
+
+def test_a_creation_that_another_client_overtakes_is_a_conflict(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The metastore refuses it, and shows the other table: nothing is in doubt."""
+    world.reader.create_table(("db", "theirs"), SCHEMA)
+    with closing(world.open()) as catalog:
+        swap = catalog.swap
+
+        def overtaken(table: tuple[str, str], base: str | None, location: str) -> SwapResult:
+            world.metastore._tables[table] = world.metastore._tables["db", "theirs"]
+            return swap(table, base, location)
+
+        monkeypatch.setattr(catalog, "swap", overtaken)
+        creating = catalog.create_table_transaction(("db", "mine"), SCHEMA)
+        creating.append(ids(1))
+        with pytest.raises(CommitConflict):
+            creating.commit_transaction()
 
 
 @pytest.mark.parametrize("names", [("gc.enabled", PURGE), (PURGE, "gc.enabled")], ids=" then ".join)

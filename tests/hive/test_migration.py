@@ -211,6 +211,29 @@ def test_a_change_of_the_phase_by_hand_is_refused(world: World) -> None:
     assert State.of(world.properties_of()) == State(phase=Phase.HMS, epoch=0)
 
 
+def test_a_metadata_file_of_another_phase_is_not_registered_in_the_place_of_the_table(world: World) -> None:
+    """Nobody would hold the locks of both phases, and the epoch would go back."""
+    table = world.catalog.create_table(world.name, SCHEMA)
+    table.append(ids(1))
+    of_hms = table.metadata_location
+    world.move(Phase.BOTH)
+    of_both = world.catalog.load_table(world.name).metadata_location
+    table.append(ids(2))
+    for phase in (Phase.BOTH, Phase.ZOOKEEPER, Phase.HMS):
+        if phase is not Phase.BOTH:
+            world.move(phase)
+        with pytest.raises(ConfigError, match="drop the table first"):
+            world.catalog.register_table(world.name, of_hms, overwrite=True)
+        assert State.of(world.properties_of()).phase is phase
+    assert row_ids(world.catalog.load_table(world.name)) == [1, 2]
+    assert world.catalog.show_locks(Resource(world.name)) == []
+    world.catalog.drop_table(world.name)
+    assert row_ids(world.catalog.register_table(world.name, of_both)) == [1]
+    table = world.catalog.load_table(world.name)
+    table.append(ids(3))
+    assert row_ids(world.catalog.register_table(world.name, of_both, overwrite=True)) == [1]
+
+
 def test_the_epoch_keeps_two_operators_from_changing_the_phase_twice(world: World) -> None:
     world.catalog.create_table(world.name, SCHEMA)
     operators = [world.operator() for _ in range(3)]

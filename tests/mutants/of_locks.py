@@ -15,6 +15,21 @@ _OUTAGE = "tests/catalog/test_outages.py::test_a_commit_whose_lock_service_is_aw
 
 _LOCKS = (
     Mutant(
+        "a-lock-that-is-interrupted-on-its-way-stays",
+        "locks/queue_manager.py",
+        "        except BaseException:\n            self.give_up(acquire.request)\n            raise\n",
+        "        except BaseException:\n            raise\n",
+        "tests/unit/test_memory_locks.py::test_a_lock_of_a_lock_statement_that_is_interrupted_on_its_way_is_given_back",
+    ),
+    Mutant(
+        "an-idle-heartbeat-sleeps-as-it-was-configured",
+        "locks/keeping.py",
+        "idle=lambda: service.interval,",
+        "idle=lambda: service.settings.heartbeat_interval_ms / 2000,",
+        "tests/unit/test_heartbeat.py::"
+        "test_zookeeper_s_heartbeat_sleeps_as_the_session_allows_that_the_servers_agreed_to",
+    ),
+    Mutant(
         "a-metastore-lists-names-as-they-were-sent",
         "locks/hms/names.py",
         "tuple(name.lower() for name in resource.path[:2])",

@@ -467,7 +467,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-file-is-added-to-a-branch-twice",
         "table/written_files.py",
-        "        snapshot = self._transaction.table_metadata.snapshot_by_name(branch)\n        return live_among",
+        "        snapshot = head_of(self._transaction, branch)\n        return live_among",
         "        snapshot = self._transaction.table_metadata.current_snapshot()\n        return live_among",
         _CALLS + "a_file_is_added_to_a_branch_once",
     ),
@@ -568,5 +568,26 @@ MUTANTS: tuple[Mutant, ...] = (
         "if there and not self._calls.stack.repeating and not self._calls.stack.begun:",
         "if there and not self._calls.stack.begun:",
         "tests/catalog/test_transactions.py::test_who_adds_a_file_looks_at_no_other_head_than_the_commit_does",
+    ),
+    Mutant(
+        "the-parts-of-a-call-are-staged-beside-each-other",
+        "table/producers.py",
+        "            if staged is not None:  # else it has",
+        "            if staged is not None and metadata is None:  # else it has",
+        _CALLS + "what_is_staged_on_no_branch_is_all_in_the_last_snapshot",
+    ),
+    Mutant(
+        "a-deletion-on-no-branch-rewrites-the-files-of-main",
+        "table/deletion.py",
+        "    seen = whole.snapshot_id if whole.files_affected else whole._parent_snapshot_id\n",
+        "    seen = transaction.table_metadata.current_snapshot_id\n",
+        _CALLS + "what_is_staged_on_no_branch_is_all_in_the_last_snapshot",
+    ),
+    Mutant(
+        "a-replacement-of-files-keeps-those-of-the-branch",
+        "table/producers.py",
+        "        head = head_of(self._transaction, self._target_branch)\n        may_name",
+        "        head = self._transaction.table_metadata.snapshot_by_name(self._target_branch)\n        may_name",
+        _CALLS + "what_is_staged_on_no_branch_is_all_in_the_last_snapshot",
     ),
 )

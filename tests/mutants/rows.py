@@ -55,8 +55,7 @@ FAULTS: dict[str, tuple[Mutant, ...]] = {
         Mutant(
             "an update reads with the schema of the last snapshot",
             "table/transaction.py",
-            "        return DataScan(\n            seen_from(self.table_metadata, branch), self._table.io, row_filter, "
-            "selected_fields, case_sensitive\n        )\n",
+            "        return DataScan(seen, self._table.io, row_filter, selected_fields, case_sensitive)\n",
             "        found = DataScan(self.table_metadata, self._table.io, row_filter, "
             "selected_fields, case_sensitive)\n"
             "        return found.use_ref(branch) if branch in self.table_metadata.refs else found\n",

@@ -14,7 +14,7 @@ from commit_coord.errors import LockReentered, LockRefused
 from commit_coord.model import LockMode, LockScope, Resource
 from commit_coord.sql import Session
 from commit_coord.sql.operations import execute
-from commit_coord.testing.contract import interrupted_at, until
+from commit_coord.testing.contract import Interrupt, interrupted_at, until
 from tests.catalog.kit import EVERY_LOCK_MANAGER, Kit, kit, kit_of
 from tests.sql.test_statements import BEGINNING, BY_DAY, BY_P, BY_P_AND_Q, COLUMNS, Shop
 
@@ -439,6 +439,16 @@ def test_a_lock_that_is_interrupted_at_any_line_locks_nothing(manager: str) -> N
                 break
             until(lambda: not locks.locks(), f"nothing left after an interrupt at line {step}")
         session.run("UNLOCK TABLE t1")
+        assert [] == list(locks.locks())
+        acquire = locks.acquire
+
+        def interrupted(*asked: Any, **more: Any) -> None:
+            acquire(*asked, **more)
+            raise Interrupt
+
+        with pytest.MonkeyPatch.context() as patched, pytest.raises(Interrupt):
+            patched.setattr(locks, "acquire", interrupted)
+            session.run("LOCK TABLE t1 EXCLUSIVE")
         assert [] == list(locks.locks())
 
 

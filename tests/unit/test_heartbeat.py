@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from commit_coord.locks.base import LockSettings
 from commit_coord.locks.heartbeat import Heartbeat
+from commit_coord.locks.zookeeper.manager import ZooKeeperLockManager
 from commit_coord.testing.contract import PATIENCE, Interrupt, until
 
 IDLE = 0.02
@@ -40,12 +42,35 @@ def test_a_beat_that_fails_is_not_the_last(ends: Callable[[], None], monkeypatch
             ends()
         return IDLE
 
-    heartbeat = Heartbeat(beat, idle=IDLE, name="heartbeat of a test")
+    heartbeat = Heartbeat(beat, idle=lambda: IDLE, name="heartbeat of a test")
     heartbeat.ensure_running()
     try:
         until(lambda: len(beats) > 2, "more beats")
     finally:
         heartbeat.stop()
+
+
+def test_an_idle_heartbeat_asks_each_time_how_long_it_may_sleep() -> None:
+    """ZooKeeper's servers may agree to a much shorter session than the one that was asked for when it was made."""
+    beats, idle = list[None](), [PATIENCE * 10]
+
+    def beat() -> None:
+        beats.append(None)
+        idle[0] = IDLE
+
+    heartbeat = Heartbeat(beat, idle=lambda: idle[0], name="heartbeat of a test")
+    heartbeat.ensure_running()
+    try:
+        until(lambda: len(beats) > 1, "another beat")
+    finally:
+        heartbeat.stop()
+
+
+def test_zookeeper_s_heartbeat_sleeps_as_the_session_allows_that_the_servers_agreed_to() -> None:
+    with ZooKeeperLockManager("127.0.0.1:1", settings=LockSettings(lease_ms=30_000)) as manager:
+        heartbeat: Any = manager.heartbeat
+        manager.session.connection.timeout_ms = 600
+        assert heartbeat._idle() == pytest.approx(0.1)
 
 
 def test_a_thread_that_ended_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,7 +82,7 @@ def test_a_thread_that_ended_is_replaced(monkeypatch: pytest.MonkeyPatch) -> Non
         return "no number, which ends the thread" if len(beats) == 1 else IDLE
 
     name = "heartbeat that ends"
-    heartbeat = Heartbeat(beat, idle=IDLE, name=name)
+    heartbeat = Heartbeat(beat, idle=lambda: IDLE, name=name)
     heartbeat.ensure_running()
     try:
         until(lambda: reported and name not in {one.name for one in threading.enumerate()}, "the end of the thread")
@@ -83,7 +108,7 @@ def test_an_interrupted_stop_ends_the_thread_and_the_heartbeat_can_be_used_again
     def interrupted(*_: object) -> None:
         raise Interrupt
 
-    heartbeat = Heartbeat(beat, idle=IDLE, name="heartbeat of a test")
+    heartbeat = Heartbeat(beat, idle=lambda: IDLE, name="heartbeat of a test")
     heartbeat.ensure_running()
     try:
         assert begun.wait(PATIENCE)

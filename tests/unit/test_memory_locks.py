@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import threading
 import uuid
 import weakref
+from functools import partial
+from typing import Any
+
+import pytest
 
 from commit_coord.locks.memory import MemoryLockManager
 from commit_coord.locks.memory_space import ExpiringEntries
-from commit_coord.model import JournalEntry
+from commit_coord.model import JournalEntry, LockRequest
 from commit_coord.testing.carrying import answer, in_line, takes
-from commit_coord.testing.contract import latch, soon, standing
+from commit_coord.testing.contract import (
+    TABLE,
+    Contender,
+    Interrupt,
+    X,
+    interrupted_at,
+    latch,
+    request,
+    soon,
+    standing,
+)
 
 
 def _entry(request_id: str) -> JournalEntry:
@@ -59,6 +74,43 @@ def test_what_is_noted_of_a_lease_keeps_no_client_alive() -> None:
         del manager
         gc.collect()
         assert client() is None
+
+
+def test_a_lock_of_a_lock_statement_that_is_interrupted_on_its_way_is_given_back() -> None:
+    """Nobody has its lease, and it outlives that: only UNLOCK would end it."""
+    files = ("locks/acquiring.py", "locks/queue_manager.py")
+    with MemoryLockManager(space=uuid.uuid4().hex) as manager:
+        for step in itertools.count(1):
+            wanted = request((X, TABLE), explicit=True)
+            if not interrupted_at(step, partial(manager.acquire, wanted, deadline=soon()), files):
+                break
+            assert list(standing(manager)) == [], f"nothing left after an interrupt at line {step}"
+        assert step > 20
+        manager.unlock(request_id=wanted.request_id)
+
+
+def test_interrupts_while_a_request_leaves_the_queue_leave_nothing_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    with MemoryLockManager(space=uuid.uuid4().hex) as manager:
+        holder = Contender(manager, request((X, TABLE))).ended()
+        queue, left = manager.parts.queue, list[None]()
+        leave = queue.leave
+
+        def interrupted(*_: object) -> Any:
+            raise Interrupt
+
+        def interrupted_twice(wanted: LockRequest, *, for_good: bool) -> None:
+            left.append(None)
+            if len(left) < 3:
+                raise Interrupt
+            leave(wanted, for_good=for_good)
+
+        monkeypatch.setattr(queue, "wait", interrupted)
+        monkeypatch.setattr(queue, "leave", interrupted_twice)
+        with pytest.raises(Interrupt):
+            manager.acquire(request((X, TABLE)), deadline=soon())
+        assert list(standing(manager)) == [holder.request.request_id]
+        monkeypatch.undo()
+        holder.release()
 
 
 def test_a_holder_that_is_freed_and_does_not_know_it_yet_ends_nobody() -> None:

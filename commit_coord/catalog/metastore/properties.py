@@ -14,7 +14,7 @@ from commit_coord.catalog.metastore.phases import PhaseChanges
 from commit_coord.catalog.metastore.servers import Servers
 from commit_coord.errors import ConfigError
 from commit_coord.iceberg.attempt import table_name
-from commit_coord.protocol.migration import LOCK_IMPL, MIGRATING, State
+from commit_coord.protocol.migration import LOCK_IMPL, LOCK_PHASE, MIGRATING, State
 
 
 class WriterProperties:
@@ -63,6 +63,28 @@ class WriterProperties:
                     table
                 )  # the process that handed the table back may have been killed before it did so
             raise
+
+    def refuse_registered(self, table: Identifier, before: Mapping[str, str], after: Mapping[str, str]) -> None:
+        """Return if a metadata file, with the properties *after*, may be published in the place of *before*.
+
+        1. A metadata file is written in phase ``hms``.   2. The table moves to ``zookeeper``.   3. The file is
+        registered in its place.   4. A writer from before that still holds ZooKeeper's lock; the next one takes the
+        metastore's.   And the file is published as it is, so it can't be told what the table said.
+
+        Raises:
+            ConfigError: Its phase or its epoch is another, or its writers use another lock manager.
+        """
+        there, registered = State.of(before), State.of(after)
+        if registered != there:
+            raise ConfigError(
+                "the metadata file is of another phase than the table, and only `commit-coord migrate` can change the "
+                "phase of a table: to take the file as it is, drop the table first",
+                table=table_name(table),
+                key=LOCK_PHASE,
+                value=registered,
+                accepted=there,
+            )
+        self.prepare(table, before, after, changes_phase=False)
 
     def refuse_others(self, table: Identifier, parameters: Mapping[str, str]) -> None:
         """Return when *table*, of which the metastore shows *parameters*, is one of this catalog's lock manager.

@@ -91,10 +91,11 @@ def execute(coordinator: Coordinator, repair: Repair) -> list[LostCommit]:
 
     What was overwritten after *repair* was made is not forgotten.
 
-    Guarantee: on return each of ``repair.restorable`` is in the table, once, also when others repair it too; on any
-    error some of them are. It may be called again.
+    Guarantee: on return each of ``repair.restorable`` is in the history of the table, once, also when others repair it
+    too; on any error some of them are. It may be called again. Rows that somebody has deleted since stay deleted.
 
     Raises:
+        CommitConflict: Nobody can tell what became of a commit since *repair* was made: make a new one.
         CommitError: As any commit; those before it have landed.
     """
     for commit in repair.restorable:

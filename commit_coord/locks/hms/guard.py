@@ -116,7 +116,7 @@ class HmsGuards:
         self._client = host.new_id().hex[:8]
         self._known: dict[Identifier, _Guard | None] = {}
         """None: it was lost, and is to be set again."""
-        self.heartbeat = Heartbeat(self.beat, idle=self._interval, name="commit-coord-guards")
+        self.heartbeat = Heartbeat(self.beat, idle=lambda: self._interval, name="commit-coord-guards")
 
     def place(self, table: Identifier, *, deadline: float) -> None:
         """Return when *table* is guarded. Costs nothing when that was confirmed a moment ago.

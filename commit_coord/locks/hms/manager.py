@@ -168,7 +168,7 @@ class HmsLockManager(QueueLockManager[HmsQueue]):
             own, others = OwnOffers(files, clock), OthersOffers(files, client)
             calls = LockCalls(client, tickets, held, settings, clock, threads)
             leases = HmsLeases(client, tickets, calls, settings, clock)
-            keeper = Keeper(leases, tickets, retries, threads.heartbeat, emitter, events, settings, clock)
+            keeper = Keeper(leases, tickets, retries, threads.heartbeat, emitter, events, clock)
             table = HmsLockTable(client, tickets, calls, turns, keeper, clock, host)
             queue = HmsQueue(tickets, calls, turns, own, others, leases, keeper, table, retries, settings, clock, host)
             waits = ListedWaits(client, tickets, held, settings)

@@ -107,7 +107,7 @@ class Writers:
         self._lock = threading.Lock()
         self._told: tuple[int, str] | None = None
         """The session and the client by which this client was told of last; None where there is something new."""
-        self.heartbeat = Heartbeat(self._beat, idle=_EVERY, name="commit-coord-writers")
+        self.heartbeat = Heartbeat(self._beat, idle=lambda: _EVERY, name="commit-coord-writers")
 
     @classmethod
     def of(cls, sides: Sides, clock: Clock) -> Self:

@@ -71,7 +71,7 @@ class LeaseLockManager(QueueLockManager[SqlQueue]):
             retries = Retries(clock, lambda: settings.lease_ms / 1000)
             requests = SqlRequests(database, space, tickets.client, settings.lease_ms, retries)
             service = SqlLeases(requests, tickets.client, settings, clock)
-            keeper = Keeper(service, tickets, retries, threads.heartbeat, emitter, events, settings, clock)
+            keeper = Keeper(service, tickets, retries, threads.heartbeat, emitter, events, clock)
             journal, table = SqlJournal(requests), SqlLockTable(requests, keeper, tickets, host)
             queue = SqlQueue(requests, tickets, keeper, journal, table, settings, clock, host)
             acquirer = Acquirer(queue, queue, held, emitter, settings, clock)

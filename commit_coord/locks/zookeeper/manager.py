@@ -141,7 +141,7 @@ class ZooKeeperLockManager(QueueLockManager[ZooKeeperQueue]):
             nodes = RequestNodes(session, layout, tickets, way.acl_size, clock)
             leases = ZooKeeperLeases(session, layout, nodes, offers, journal, retries, settings, clock)
             heartbeat = partial(threads.heartbeat, also=_Pings(session))
-            keeper = Keeper(leases, tickets, retries, heartbeat, emitter, events, settings, clock)
+            keeper = Keeper(leases, tickets, retries, heartbeat, emitter, events, clock)
             table = ZooKeeperLockTable(session, view, tickets, leases, keeper, retries, clock, host)
             entering = Entering(session, layout, nodes, offers, journal, tickets, held, clock)
             waits = ToldWaits(session, layout, nodes, tickets, held)

@@ -200,7 +200,7 @@ class SimulatedConnection(SqliteConnection):
 class SimulatedHeartbeat(Heartbeat):
     """The same beats, in a simulated thread."""
 
-    def __init__(self, process: Process, beat: Callable[[], float | None], *, idle: float) -> None:
+    def __init__(self, process: Process, beat: Callable[[], float | None], *, idle: Callable[[], float]) -> None:
         super().__init__(beat, idle=idle, name="heartbeat")
         self._process = process
         self._sleeper: tuple[Thread, int] | None = None
@@ -212,7 +212,7 @@ class SimulatedHeartbeat(Heartbeat):
         world = self._process.world
         if not self._runs:
             self._runs = True
-            world.start(self._process, self._beats, after=0.0 if now else self._idle)
+            world.start(self._process, self._beats, after=0.0 if now else self._idle())
         elif now and self._sleeper is not None:
             thread, turn = self._sleeper
             world.at(world.now, lambda: world.resume(thread, turn, "now"))
@@ -230,7 +230,7 @@ class SimulatedHeartbeat(Heartbeat):
                 self._runs = False
                 return
             self._sleeper = self._process.world.expected()
-            self._process.clock.sleep(self._idle if delay is None else delay)
+            self._process.clock.sleep(self._idle() if delay is None else delay)
             self._sleeper = None
 
 
@@ -275,7 +275,7 @@ def simulated_threads(process: Process, *, several: bool = False) -> Threads:
     """Return the threads of *process*, one or *several*. One thread of the interpreter runs all processes."""
 
     def heartbeat(
-        beat: Callable[[], float | None], *, idle: float, name: str, also: Extension | None = None
+        beat: Callable[[], float | None], *, idle: Callable[[], float], name: str, also: Extension | None = None
     ) -> Heartbeat:
         return SimulatedHeartbeat(process, beat, idle=idle)
 

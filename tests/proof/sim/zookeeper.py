@@ -855,7 +855,7 @@ class SimulatedConnection(EnsembleConnection):
 class _SessionHeartbeat(SimulatedHeartbeat):
     """Ends when it is stopped: a beat would begin another session."""
 
-    def __init__(self, process: Process, beat: Callable[[], float | None], *, idle: float) -> None:
+    def __init__(self, process: Process, beat: Callable[[], float | None], *, idle: Callable[[], float]) -> None:
         super().__init__(process, self._beat_unless_stopped, idle=idle)
         self._real_beat = beat
         self._stopped = self._beating = False
@@ -907,7 +907,7 @@ class SimulatedZooKeeperManager(ZooKeeperLockManager):
             return SimulatedConnection(process, ensemble, timeout_ms, listener)
 
         def heartbeat(
-            beat: Callable[[], float | None], *, idle: float, name: str, also: Extension | None = None
+            beat: Callable[[], float | None], *, idle: Callable[[], float], name: str, also: Extension | None = None
         ) -> Heartbeat:
             return _SessionHeartbeat(process, beat, idle=idle)
 
