@@ -170,6 +170,8 @@ class Planner:
         The metadata file of 2 shows it: the request id is in its name.
         """
         services, attempt = self._services, self._run.attempt
+        if attempt.append is not None and attempt.append.merge is not None:
+            return None  # It writes manifests anew, and brings no rows back. If the old ones are gone, it does nothing.
         try:
             for version in versions(services.read, pointer):
                 if version == attempt.base_location:
