@@ -111,7 +111,7 @@ def _fitted(text: Text, column: ScreenColumn, width: int) -> Text:
 
 @dataclass(frozen=True, slots=True)
 class WholeTable:
-    """A table of which nothing is left out: on a narrow screen the columns of a row stand one below the other.
+    """A table of which nothing is left out: on a narrow screen the columns of a row are one below the other.
 
     Args:
         columns: Their headings.

@@ -154,6 +154,8 @@ class Publisher:
 
         1. We create the table, and the reply is lost.   2. A client that takes no latch renames the table, and creates
         another one.   3. We find that one under our name: the file that we wrote is the renamed table's.
+
+        If no table has the name by then, the creation is sent again, and the two names share the file.
         """
         services = self._services
         try:

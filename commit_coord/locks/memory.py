@@ -150,7 +150,6 @@ class MemoryQueue:
         settings: Times.
         clock: The clock.
         threads: How threads wait.
-        host: Names this process, and knows which other processes of this host have ended.
         holder: Finds the lock holder if the head of the queue may itself be waiting; by default the listing.
     """
 

@@ -1,7 +1,7 @@
 """Compresses with gzip what consists mostly of parts that were compressed before.
 
 The history of a table is nearly all of its metadata, and a commit adds one entry to it. To compress all of it anew for
-each commit would take several milliseconds. What is compressed without a look at the text before it may stand behind
+each commit would take several milliseconds. What is compressed without a look at the text before it may come behind
 any text, so each long part is compressed for itself and kept, and the parts are put together to one member.
 
 Source: RFC 1951, "Compressed block format"; RFC 1952, "Member format"; zlib's manual, ``Z_FULL_FLUSH``.
@@ -18,7 +18,7 @@ from collections.abc import Sequence
 _LEVEL = 1
 """The next level saves a tenth of the bytes and takes twice the time."""
 _LONG = 4096
-"""Bytes of a part that is kept. Shorter ones are compressed together, since each that stands alone adds a few bytes."""
+"""Bytes of a part that is kept. Shorter ones are compressed together, since each part adds some bytes of its own."""
 _HEAD = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x04\xff"
 """A member without a name and a time, compressed fast, of no particular system."""
 
@@ -74,7 +74,7 @@ class Compressor:
 
 
 def _deflated(parts: Sequence[bytes], end: int) -> bytes:
-    """Return *parts*, compressed together without a look at what stands before them; *end* is zlib's way to end it."""
+    """Return *parts*, compressed together without a look at what is before them; *end* is zlib's way to end it."""
     if not parts and end != zlib.Z_FINISH:
         return b""
     deflate = zlib.compressobj(_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)

@@ -71,7 +71,7 @@ def test_what_may_have_been_carried_out_is_sent_once(error: Exception) -> None:
 
 
 @pytest.mark.parametrize("ask", [MetastoreCaller.repeat, MetastoreCaller.send])
-def test_who_fails_over_decides_himself(ask: Callable[..., Any]) -> None:
+def test_a_caller_that_fails_over_decides_itself(ask: Callable[..., Any]) -> None:
     pool = _Pool([FailedOver("another one"), "never"])
     with pytest.raises(FailedOver):
         ask(_caller(pool), "get")
