@@ -38,23 +38,44 @@ LONGEST = (
 
 
 ONE_OF = {
-    **dict.fromkeys(("rest/test_repeats", "rest/test_idempotency"), 4),
-    "catalog/test_calls_between": 6,
     "hive/test_answers": 9,
-    **dict.fromkeys(("catalog/test_carried_entries", "catalog/test_serial_pairs"), 4),
-    **dict.fromkeys(("catalog/test_pyiceberg_behaviour", "catalog/test_transactions", "catalog/test_isolation"), 3),
-    **dict.fromkeys(("catalog/test_row_filters", "catalog/test_several_tables", "catalog/test_deletes_by_filter"), 3),
-    **dict.fromkeys(("sql/test_rows", "sql/test_statements", "sql/test_more_statements", "sql/test_clauses"), 3),
+    **dict.fromkeys(("rest/test_repeats", "rest/test_idempotency"), 8),
+    **dict.fromkeys(("catalog/test_calls_between", "catalog/test_pickling"), 6),
+    **dict.fromkeys(("catalog/test_carried_entries", "catalog/test_serial_pairs", "catalog/test_row_filters"), 4),
+    **dict.fromkeys(("catalog/test_pyiceberg_behaviour", "catalog/test_transactions", "catalog/test_isolation"), 4),
+    **dict.fromkeys(("catalog/test_bad_input", "catalog/test_required_values", "rest/test_fuzz"), 4),
+    **dict.fromkeys(("sql/test_rows", "sql/test_statements", "sql/test_more_statements", "sql/test_clauses"), 4),
+    **dict.fromkeys(("spark/test_rows", "spark/test_write", "spark/test_datasource", "spark/test_roundtrip"), 3),
+    **dict.fromkeys(("unit/test_smaller_installs", "cli/test_mistakes", "hive/test_guard", "test_security"), 3),
+    **dict.fromkeys(("catalog/test_several_tables", "catalog/test_deletes_by_filter", "sim/test_rest"), 3),
     **dict.fromkeys(("contract/test_hive_lock_table", "spark/test_transforms", "test_model", "rest/test_programs"), 3),
-    **dict.fromkeys(("catalog/test_left_open", "catalog/test_bad_input", "catalog/test_request_ids"), 2),
+    **dict.fromkeys(("ui/test_browser", "hive/test_migration", "spark/test_any_table", "catalog/test_request_ids"), 3),
+    **dict.fromkeys(("catalog/test_left_open", "catalog/test_overwritten", "catalog/test_several_drawn"), 2),
     **dict.fromkeys(("catalog/test_pyiceberg_seam", "catalog/test_operation_locks", "coordinator/test_groups"), 2),
-    **dict.fromkeys(("rest/test_rebase", "rest/test_fuzz", "rest/test_delivery", "contract/test_hive_lease"), 2),
-    **dict.fromkeys(("cli/test_mistakes", "ui/test_browser", "rows/test_constants", "rows/test_rows"), 2),
-    **dict.fromkeys(("unit/test_smaller_installs", "spark/test_listings", "hive/test_names", "spark/test_rows"), 2),
-    **dict.fromkeys(("spark/test_write", "spark/test_datasource", "hive/test_guard"), 2),
-    **dict.fromkeys(("sim/test_rest", "test_untested", "cli/test_tables"), 2),
+    **dict.fromkeys(("rest/test_rebase", "rest/test_delivery", "contract/test_hive_lease", "rest/test_wire"), 2),
+    **dict.fromkeys(("rows/test_constants", "rows/test_rows", "catalog/test_outages", "sim/test_simulation"), 2),
+    **dict.fromkeys(("spark/test_listings", "hive/test_names", "spark/test_names", "catalog/test_merged_manifests"), 2),
+    **dict.fromkeys(("test_untested", "cli/test_tables", "cli/test_cli", "test_leaks", "contract/test_zookeeper"), 2),
+    **dict.fromkeys(("coordinator/test_fenced_commits", "hive/test_catalog"), 2),
 }
-"""Of the cases of each test in these files, a run of CI tries one of so many, and ``make test-all`` tries all."""
+"""Of the cases of each test in these files, a run of CI tries one of so many, and ``make test-all`` tries all.
+
+The seed of the run decides which (``--randomly-seed``).
+"""
+
+SLICED_TOGETHER = {
+    "spark/test_rows",
+    "spark/test_write",
+    "spark/test_datasource",
+    "spark/test_names",
+    "cli/test_mistakes",
+    "ui/test_browser",
+    "catalog/test_outages",
+    "contract/test_zookeeper",
+    "hive/test_catalog",
+    "unit/test_smaller_installs",
+}
+"""Files in ``ONE_OF`` whose cases count together, and not those of each test: most of their tests have one case."""
 
 LEFT_OUT = (
     # Of what is tried with each kind of server, one kind.
@@ -106,11 +127,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
     A long file that begins last keeps one process busy when the others are done.
     """
     here, cases = Path(__file__).parent, defaultdict(list)
+    together = {here / f"{name}.py" for name in SLICED_TOGETHER}
     for item in items:
         if re.search("|".join(LEFT_OUT), item.nodeid):
             item.add_marker(pytest.mark.slow)
         elif item.get_closest_marker("slow") is None:
-            cases[item.nodeid.partition("[")[0]].append(item)
+            test = item.nodeid.partition("[")[0]
+            cases[test.partition("::")[0] if item.path in together else test].append(item)
     every = {here / f"{name}.py": number for name, number in ONE_OF.items()}
     for test, alike in cases.items():
         number = min(every.get(alike[0].path, 1), len(alike))

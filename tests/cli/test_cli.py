@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _thread
 import io
 import json
 import logging
@@ -14,8 +13,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -47,7 +45,7 @@ from commit_coord.process import this_owner
 from commit_coord.protocol.migration import Phase, State
 from tests import limits
 from tests.processes import Process, until
-from tests.threads import elsewhere
+from tests.threads import elsewhere, interrupts
 
 ROOT = Path(__file__).parents[2]
 SALES = Resource(("shop", "sales"))
@@ -744,11 +742,11 @@ class Moving(Migration):
     """Moves tables of no metastore. Only ``shop.t0`` … ``shop.t19`` are there.
 
     Args:
-        interrupted: Ctrl-C is typed while the first table is moved.
+        interrupt: What types Ctrl-C while the first table is moved.
     """
 
-    def __init__(self, *, interrupted: bool = False) -> None:
-        self.interrupted = interrupted
+    def __init__(self, interrupt: Callable[[], None] | None = None) -> None:
+        self.interrupt = interrupt
         self.is_ending = threading.Event()
         self.defaults: list[Phase] = []
         self.moved: list[str] = []
@@ -763,23 +761,17 @@ class Moving(Migration):
 
     def move(self, table: tuple[str, ...], target: Phase, **options: Any) -> Moved:
         self.moved.append(".".join(table))
-        if self.interrupted and table[-1] == "t0":
-            _thread.interrupt_main()
-        elif self.interrupted:
+        if self.interrupt and table[-1] == "t0":
+            self.interrupt()
+        elif self.interrupt:
             assert self.is_ending.wait(limits.PATIENCE)
         before, after = State(phase=Phase.HMS, epoch=0), State(phase=target, epoch=1)
         return Moved(table=".".join(table), before=before, after=after, outcome=Outcome.CHANGED)
 
 
-def moving(monkeypatch: pytest.MonkeyPatch, *, interrupted: bool = False) -> Moving:
-    made = Moving(interrupted=interrupted)
-
-    class Pool(ThreadPoolExecutor):
-        def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-            made.is_ending.set()
-            super().shutdown(wait, cancel_futures=cancel_futures)
-
-    monkeypatch.setattr(operator, "ThreadPoolExecutor", Pool)
+def moving(monkeypatch: pytest.MonkeyPatch, interrupt: Callable[[], None] | None = None) -> Moving:
+    made = Moving(interrupt)
+    monkeypatch.setattr(operator, "Event", lambda: made.is_ending)
     monkeypatch.setattr("commit_coord.cli.migrate._migration", lambda *_: nullcontext(made))
     return made
 
@@ -798,8 +790,9 @@ def test_migrate_changes_nothing_if_a_pattern_names_no_table(
 def test_ctrl_c_ends_a_migration_and_says_which_tables_were_moved(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = moving(monkeypatch, interrupted=True)
-    ended = shell("migrate", "start", "shop")
+    with interrupts() as (interrupt, _):
+        made = moving(monkeypatch, interrupt)
+        ended = shell("migrate", "start", "shop")
     assert ended.exit_code == ExitCode.INTERRUPTED, ended.stderr
     assert 1 <= len(made.moved) <= operator._TOGETHER + 1, "those that had begun, and one that follows the first"
     assert f"moved before the interruption: {', '.join(sorted(made.moved))}; repeat the command" in ended.stderr

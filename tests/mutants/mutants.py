@@ -44,6 +44,9 @@ _PARTS = ("commit_coord", "tests", "docs", "pyproject.toml")
 
 
 _MOVES = "tests/sim/test_moves.py::test_a_table_moves_whichever_client_is_stopped_or_dies_when"
+_ANY_LINE_OF_PUTTING_OFF = (
+    "tests/unit/test_interrupts.py::test_an_interrupt_at_any_line_is_that_interrupt_and_no_other_error"
+)
 _PROTOCOL = "tests/unit/test_commit_protocol.py::"
 _GROUPS = "tests/coordinator/test_groups.py::"
 _LOST = "tests/coordinator/test_lost_replies.py::"
@@ -545,6 +548,20 @@ MUTANTS = (
         "properties_read={key: metadata.properties.get(key) for key in changes},",
         "properties_read={},",
         _MOVES,
+    ),
+    Mutant(
+        "an interrupted operator goes on to the next tables",
+        "catalog/migration/operator.py",
+        "            if interrupted.is_set():\n",
+        "            if interrupted.is_set() and not tables:\n",
+        "tests/cli/test_cli.py::test_ctrl_c_ends_a_migration_and_says_which_tables_were_moved",
+    ),
+    Mutant(
+        "an interrupt while a thread starts is an error of the thread",
+        "interrupts.py",
+        "cause is None or isinstance(cause, Exception)",
+        "cause is None or isinstance(cause, BaseException)",
+        _ANY_LINE_OF_PUTTING_OFF,
     ),
     *of_access.MUTANTS,
     *of_files.MUTANTS,

@@ -6,6 +6,8 @@ import fnmatch
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
+from threading import Event
 
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table.update import SetPropertiesUpdate
@@ -28,6 +30,7 @@ from commit_coord.errors import (
 from commit_coord.events import PhaseChange
 from commit_coord.hms.probe import CompareAndSet
 from commit_coord.iceberg.attempt import Attempt, table_name
+from commit_coord.interrupts import to_its_end
 from commit_coord.locks.migration.writers import Writer
 from commit_coord.model import LockScope, Resource
 from commit_coord.process import SYSTEM_HOST, Host
@@ -204,17 +207,20 @@ class Migration:
         Raises:
             KeyboardInterrupt: The tables whose move had begun were moved first; *on_moved* knows them.
         """
+        interrupted = Event()
 
-        def moved(table: Identifier) -> Moved:
+        def moved(table: Identifier) -> list[Moved]:
+            if interrupted.is_set():
+                return []
             one = self.move(table, target, seen=seen, window_s=window_s, force=force, back=back)
             on_moved(one)
-            return one
+            return [one]
 
-        pool = ThreadPoolExecutor(_TOGETHER)
-        try:
-            return list(pool.map(moved, tables))
-        finally:
-            pool.shutdown(cancel_futures=True)
+        def move() -> list[Moved]:
+            with ThreadPoolExecutor(_TOGETHER) as pool:
+                return list(chain.from_iterable(pool.map(moved, tables)))
+
+        return to_its_end(move, on_interrupt=interrupted.set)
 
     def move(
         self,
