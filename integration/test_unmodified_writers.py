@@ -17,6 +17,7 @@ from pyiceberg.catalog import load_catalog
 from commit_coord.hms.client import MetastoreClient
 from commit_coord.local import RestServer
 from integration.conftest import Java, Metastore, Servers
+from integration.order import Wiretap, locks_and_swaps, overtaken, requests_in
 from integration.proof import prove
 from integration.writers import (
     PROPERTIES,
@@ -100,7 +101,7 @@ def test_what_is_acknowledged_at_once_is_there(
     stock.create_namespace(database)
     lockless = {"engine.hive.lock-enabled": "false"} if impl == "zookeeper" else {}
     stock.create_table((database, name), SCHEMA, properties={**PROPERTIES, **lockless})
-    ours = {"uri": baseline.uri, "lock-impl": impl}
+    ours = {"lock-impl": impl}
     if impl == "zookeeper":
         ours["lock.uri"] = request.getfixturevalue("ensemble").connect_string
     writers: dict[str, Kind] = {
@@ -112,17 +113,20 @@ def test_what_is_acknowledged_at_once_is_there(
         journal.touch()
     with ExitStack() as stack:
         seen = stack.enter_context(watched(baseline.uri, full))
+        tap = stack.enter_context(Wiretap(baseline.port))
         threads = stack.enter_context(ThreadPoolExecutor())
         through_server: dict[str, str] = {}
         if "rest" in kinds:
-            server = stack.enter_context(RestServer("shop", ours, tmp_path / "server"))
+            of_server = {"uri": tap.uri("server"), **ours}
+            server = stack.enter_context(RestServer("shop", of_server, tmp_path / "server"))
             through_server = {"uri": server.url, "warehouse": "shop"}
         running: list[Running] = []
         for journal, kind in zip(journals, writers.values(), strict=True):
+            own = {"uri": tap.uri(journal.stem)}
             match kind:
                 case "java":
                     waits = "hadoop.iceberg.hive.lock-check-max-wait-ms"
-                    catalog = java.catalog(baseline, **{"cache-enabled": "false", waits: "200"})
+                    catalog = java.catalog(baseline, **{"cache-enabled": "false", waits: "200", **own})
                     running.append(threads.submit(write_java, java, journal, catalog, full))
                 case "spark":
                     catalog = java.catalog(baseline, **{"cache-enabled": "false", "type": "rest", **through_server})
@@ -130,9 +134,9 @@ def test_what_is_acknowledged_at_once_is_there(
                 case "rest":
                     running.append(start_python(kind, journal, full, through_server))
                 case "commit_coord":
-                    running.append(start_python(kind, journal, full, ours))
+                    running.append(start_python(kind, journal, full, {**own, **ours}))
                 case "pyiceberg":
-                    running.append(start_python(kind, journal, full, {"uri": baseline.uri}))
+                    running.append(start_python(kind, journal, full, own))
         await_enough(journals, COMMITS, alive=lambda: all(map(runs, running)))
         await_end(running)
 
@@ -144,6 +148,9 @@ def test_what_is_acknowledged_at_once_is_there(
     assert COMMITS <= proof.count("acknowledged")
     assert sorted(rows) == sorted(java.sql(f"SELECT * FROM {java.catalog(baseline)}.{full}"))
     if impl == "hms":
+        queued, swaps = locks_and_swaps(tap.calls, database, name)
+        assert proof.swaps == len(swaps)
+        assert [] == overtaken(queued, swaps, requests_in)
         assert 0 == proof.count("refused", "commit_coord") + proof.count("unknown", "commit_coord")
         with MetastoreClient.of(baseline.uri) as client:
             assert [] == client.show_locks(database, name)

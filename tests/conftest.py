@@ -53,7 +53,9 @@ ONE_OF = {
     **dict.fromkeys(("catalog/test_left_open", "catalog/test_overwritten", "catalog/test_several_drawn"), 2),
     **dict.fromkeys(("catalog/test_pyiceberg_seam", "catalog/test_operation_locks", "coordinator/test_groups"), 2),
     **dict.fromkeys(("rest/test_rebase", "rest/test_delivery", "contract/test_hive_lease", "rest/test_wire"), 2),
-    **dict.fromkeys(("rows/test_constants", "rows/test_rows", "catalog/test_outages", "sim/test_simulation"), 2),
+    **dict.fromkeys(
+        ("rows/test_constants", "catalog/test_stale_handles", "catalog/test_outages", "sim/test_simulation"), 2
+    ),
     **dict.fromkeys(("spark/test_listings", "hive/test_names", "spark/test_names", "catalog/test_merged_manifests"), 2),
     **dict.fromkeys(("test_untested", "cli/test_tables", "cli/test_cli", "test_leaks", "contract/test_zookeeper"), 2),
     **dict.fromkeys(("coordinator/test_fenced_commits", "hive/test_catalog"), 2),
@@ -115,7 +117,6 @@ LEFT_OUT = (
     r"cli/test_mistakes.py::test_(ctrl_c_in_a_statement|a_question_that_nobody|an_audit_log_in_a_folder)",
     r"cli/test_mistakes.py::.*a_hint\[a dead ZooKeeper",
     r"cli/test_local.py::test_a_day_of_servers",
-    r"test_stale_handles.py::test_what_stale_handles_commit.*\[off",
 )
 """Tests for which a run of CI has no time; ``make test-all`` runs them, too."""
 

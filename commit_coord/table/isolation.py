@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from pyiceberg.expressions import AlwaysFalse, BooleanExpression
 from pyiceberg.expressions.visitors import _InclusiveMetricsEvaluator, expression_evaluator, inclusive_projection
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import DataFile, DataFileContent, ManifestEntry, ManifestEntryStatus
+from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent, ManifestEntry, ManifestEntryStatus
 from pyiceberg.schema import Schema, index_name_by_id
 from pyiceberg.table.snapshots import IsolationLevel, Operation, Snapshot
 
@@ -86,6 +86,20 @@ def change_since(read: Read, head: TableMetadata, io: FileIO) -> str | None:
                 what = "added" if added else "removed"
                 return f"rows that match {read.row_filter} may have been {what} by snapshot {snapshot.snapshot_id}"
     return None
+
+
+def has_deletes_after(snapshot: Snapshot | None, sequence_number: int, io: FileIO) -> bool:
+    """Return whether *snapshot* has files of deletes that came after *sequence_number*.
+
+    Their bounds are not looked at. They tell which rows were deleted, not which file has these rows:
+
+    1. A file has the rows 1 and 2. A change deletes row 1, and writes row 2 into a new file.   2. Another engine
+    deletes row 2 by a file of deletes whose bounds are those of row 2.   3. The change lands behind it: row 2 is back.
+    """
+    return snapshot is not None and any(
+        manifest.content == ManifestContent.DELETES and manifest.sequence_number > sequence_number
+        for manifest in manifest_list.read(io, snapshot.manifest_list)
+    )
 
 
 def _added_to_nothing(read: Read, head: TableMetadata, tip: Snapshot, io: FileIO) -> str | None:

@@ -15,6 +15,7 @@ from commit_coord.table.call_stack import CallStack
 from commit_coord.table.changes import same_changed
 from commit_coord.table.commit_request import CommitRequest
 from commit_coord.table.dependencies import Dependencies
+from commit_coord.table.isolation import has_deletes_after
 from commit_coord.table.staged import Draft, StagingTransaction
 
 
@@ -53,8 +54,9 @@ class TransactionReplanner:
         self.refuse_overlap(head)
         base = basis.planned_on[0]
         same_schema = head.schema() == base.schema() and head.spec() == base.spec()
+        checkable = same_schema and draft.staged.can_be_rebuilt
         basis.planned_on = (head, location)
-        if same_schema and draft.staged.can_be_rebuilt and not self._overlooks(head):
+        if checkable and not self._overlooks(head) and not self._meets_deletes(base, head):
             dependencies.refuse_stale(head, draft.staged.dependencies)
             try:
                 basis.move_to(head, location)
@@ -94,6 +96,17 @@ class TransactionReplanner:
         levels = {head.isolation_level(operation) for operation in (Operation.DELETE, Operation.OVERWRITE)}
         staged = self._draft.staged
         return IsolationLevel.SNAPSHOT in levels and staged.removes_at_landing and not staged.only_appends
+
+    def _meets_deletes(self, base: TableMetadata, head: TableMetadata) -> bool:
+        """Return whether rows that a removal has written anew may have been deleted since *base*.
+
+        PyIceberg checks only the files of deletes whose bounds match the filter of the removal.
+        """
+        staged, io = self._draft.staged, self._draft.table.io
+        branches = {producer._target_branch for producer in staged.producers}
+        return not staged.only_appends and any(
+            has_deletes_after(head.snapshot_by_name(branch), base.last_sequence_number, io) for branch in branches
+        )
 
     def _repeat(self, transaction: StagingTransaction, head: TableMetadata, location: str) -> None:
         """Call again what was called, on *head*, with the same request id."""

@@ -8,14 +8,13 @@ from typing import Any, TypeVar, cast
 
 from pyiceberg.exceptions import ValidationException
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
-from pyiceberg.manifest import DataFile, ManifestContent
+from pyiceberg.manifest import DataFile
 from pyiceberg.table import DataScan
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.typedef import EMPTY_DICT
 
 from commit_coord.errors import FileInTable
-from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.iceberg.partitions import partition_key
 from commit_coord.iceberg.written import Written, has_partitions, mark
@@ -24,6 +23,7 @@ from commit_coord.table import partition_filters
 from commit_coord.table.append import CoordinatedUpdateSnapshot, PureAppend
 from commit_coord.table.calls import Calls
 from commit_coord.table.commit_request import CommitRequest
+from commit_coord.table.isolation import has_deletes_after
 from commit_coord.table.live_files import canonical, live_among
 from commit_coord.table.producers import head_of
 from commit_coord.table.replaced import replaced
@@ -186,10 +186,8 @@ class WrittenFiles:
             ValidationException: One of *old* is gone, or rows may have been deleted from them. Nothing was committed.
         """
         self._calls.draft.note(reads=True)
-        snapshot = head_of(self._transaction, branch)
-        for manifest in manifest_list.read(self._table.io, snapshot.manifest_list) if snapshot is not None else ():
-            if manifest.content == ManifestContent.DELETES and manifest.sequence_number > read_at:
-                raise ValidationException("rows were deleted while files were being rewritten")
+        if has_deletes_after(head_of(self._transaction, branch), read_at, self._table.io):
+            raise ValidationException("rows were deleted while files were being rewritten")
         builder = CoordinatedUpdateSnapshot(
             self._transaction, io=self._table.io, branch=branch, snapshot_properties=snapshot_properties
         )

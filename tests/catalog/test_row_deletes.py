@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.conversions import to_bytes
 from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent
@@ -18,6 +19,7 @@ from commit_coord.sql import Session
 from commit_coord.table import CoordinatedTable, rewrite_here
 from commit_coord.table.compaction import FileGroup
 from commit_coord.table.data_files import data_files
+from commit_coord.testing.rows.row_deletes import commit_row_deletes, of_positions
 from tests.catalog.kit import Kit, frame, ids, orphans, rows
 from tests.catalog.row_deletes import add_equality_deletes, add_position_deletes
 
@@ -129,7 +131,12 @@ def test_statements_neither_see_nor_count_deleted_rows(memory: Kit, text: str, s
     assert left == rows(memory.stock.load_table(table.name()))
 
 
-BOUNDS = {1: to_bytes(LongType(), 2), 2: to_bytes(StringType(), "2")}
+def bounds(number: int) -> dict[int, bytes]:
+    """Return bounds, by column, of the row of :func:`ids` with *number*."""
+    return {1: to_bytes(LongType(), number), 2: to_bytes(StringType(), str(number))}
+
+
+BOUNDS = bounds(2)
 OF_WHOLE_ROWS: dict[str, Callable[[Any], None]] = {
     "by position": lambda table: add_position_deletes(table, [1], BOUNDS),
     "by value": lambda table: add_equality_deletes(table, [2], BOUNDS),
@@ -190,7 +197,7 @@ def test_random_changes_of_a_file_with_random_deletes_leave_the_other_rows(memor
     stays = set(numbers)
     for _ in range(dice.randint(1, 2)):
         gone = dice.sample(numbers, dice.randint(1, 6))
-        lower, upper = ({1: to_bytes(LongType(), n), 2: to_bytes(StringType(), str(n))} for n in (min(gone), max(gone)))
+        lower, upper = bounds(min(gone)), bounds(max(gone))
         other = memory.again(table)
         add_position_deletes(other, [n - 1 for n in gone], lower, upper)
         stays -= set(gone)
@@ -208,3 +215,52 @@ def test_random_changes_of_a_file_with_random_deletes_leave_the_other_rows(memor
         table.overwrite(ids(9), text, reads=NOTHING)
         expected = sorted([(n, str(n)) for n in stays - matches] + [(9, "9")])
     assert expected == sorted(rows(memory.stock.load_table(table.name())))
+
+
+REMOVALS: dict[str, Callable[[Any, str], Any]] = {
+    "delete": lambda tx, text: tx.delete(text),
+    "overwrite": lambda tx, text: tx.overwrite(ids(99), text, reads=NOTHING),
+    "two deletes": lambda tx, text: (tx.delete(text), tx.delete("id = 5")),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Delete operation did not match any records")
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("removal", REMOVALS)
+def test_rows_that_are_deleted_while_a_removal_is_staged_stay_deleted(memory: Kit, removal: str, seed: int) -> None:
+    """It removes some files as a whole, and writes the rest of another one anew, without the rows deleted meanwhile."""
+    dice, files = random.Random(f"{removal} {seed}"), [range(1, 2), range(2, 5), range(5, 9)]
+    table = memory.table(*(ids(*numbers) for numbers in files))
+    pivot, sign = dice.randint(1, 9), dice.choice(["<", "<=", ">="])
+    with memory.again(table).transaction() as tx:
+        REMOVALS[removal](tx, f"id {sign} {pivot}")
+        gone = dice.sample(range(2, 9), dice.randint(1, 4))
+        delete_by_position(memory, table, gone)
+    removed = {n for n in range(1, 9) if {"<": n < pivot, "<=": n <= pivot, ">=": n >= pivot}[sign]}
+    removed |= {5} if removal == "two deletes" else set()
+    stays = set(range(1, 9)) - removed - set(gone) | ({99} if removal == "overwrite" else set())
+    assert sorted((n, str(n)) for n in stays) == sorted(rows(memory.stock.load_table(table.name())))
+
+
+def delete_by_position(memory: Kit, table: Any, numbers: Sequence[int]) -> None:
+    """Delete the rows with *numbers* as ids, as another engine does that writes the bounds of the deleted rows."""
+    other = memory.stock.load_table(table.name())
+    deletes = []
+    for task in other.scan().plan_files():
+        there = pq.read_table(task.file.file_path.removeprefix("file://"))["id"].to_pylist()
+        if gone := sorted(set(there) & set(numbers)):
+            lower, upper = (
+                {1: to_bytes(LongType(), n), 2: to_bytes(StringType(), str(n))} for n in (gone[0], gone[-1])
+            )
+            places = [(task.file.file_path, there.index(n)) for n in gone]
+            deletes.append(of_positions(task.file, places, lower, upper))
+    commit_row_deletes(other, deletes)
+
+
+def test_a_removal_that_meets_deletes_by_value_is_refused(memory: Kit) -> None:
+    """PyIceberg can't apply them to the file whose rest is written anew."""
+    table = memory.table(ids(1, 2, 3))
+    with pytest.raises(CommitConflict), memory.again(table).transaction() as tx:
+        tx.delete("id = 1")
+        add_equality_deletes(memory.again(table), [2], BOUNDS)
+    assert 2 == len(memory.again(table).snapshots())

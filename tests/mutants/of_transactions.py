@@ -529,10 +529,17 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a-compaction-brings-deleted-rows-back",
-        "table/written_files.py",
-        "if manifest.content == ManifestContent.DELETES and manifest.sequence_number > read_at:",
-        "if manifest.content == ManifestContent.DELETES and manifest.sequence_number < read_at:",
+        "table/isolation.py",
+        "manifest.content == ManifestContent.DELETES and manifest.sequence_number > sequence_number",
+        "manifest.content == ManifestContent.DELETES and manifest.sequence_number < sequence_number",
         _DELETES + "a_compaction_is_refused_when_rows_were_deleted_meanwhile",
+    ),
+    Mutant(
+        "the-rest-of-a-file-is-kept-although-its-rows-were-deleted-meanwhile",
+        "table/replanning.py",
+        " and not self._meets_deletes(base, head):",
+        ":",
+        _DELETES + "rows_that_are_deleted_while_a_removal_is_staged_stay_deleted",
     ),
     Mutant(
         "a-delete-of-rows-is-no-change",
