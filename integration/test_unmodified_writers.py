@@ -6,16 +6,23 @@
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog import load_catalog
+from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, NoSuchTableError
+from pyiceberg.manifest import ManifestEntryStatus
 
+import commit_coord
 from commit_coord.hms.client import MetastoreClient
 from commit_coord.local import RestServer
+from commit_coord.testing.contract import until
 from integration.conftest import Java, Metastore, Servers
 from integration.order import Wiretap, locks_and_swaps, overtaken, requests_in
 from integration.proof import prove
@@ -155,3 +162,151 @@ def test_what_is_acknowledged_at_once_is_there(
         with MetastoreClient.of(baseline.uri) as client:
             assert [] == client.show_locks(database, name)
             client.close()
+
+
+# Tables of ours in the hands of Java.
+
+MERGING = {"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "3"}
+
+
+def two(number: int) -> pa.Table:
+    """Return two rows that are in one file."""
+    return pa.table({"writer": ["ours"] * 2, "number": [number, number + 100]}, schema=ROWS)
+
+
+def merge_once(table: Any) -> None:
+    table.append(two(5))
+
+
+def merge_often(table: Any) -> None:
+    for number in range(5, 12):
+        table.append(two(number))
+
+
+def delete_a_row(table: Any) -> None:
+    table.delete("number = 1")
+
+
+def overwrite_a_row(table: Any) -> None:
+    table.overwrite(two(20), "number = 101")
+
+
+def compact(table: Any) -> None:
+    table.append(two(5))
+    table.compact()
+    table.append(two(6))
+
+
+@pytest.mark.parametrize(
+    "change, merged_before",
+    [(merge_once, False), (merge_often, True), (delete_a_row, True), (overwrite_a_row, True), (compact, False)],
+)
+def test_java_reads_and_rewrites_what_was_merged_after_an_upgrade(
+    baseline: Metastore, java: Java, change: Callable[[Any], None], merged_before: bool
+) -> None:
+    """Files of version 1 have no sequence numbers of their own; Java reads no entry of version 2 without one."""
+    name, label = java.catalog(baseline, **{"cache-enabled": "false"}), change.__name__
+    with closing(commit_coord.load_catalog("ours", uri=f"coord+{baseline.uri}", **{"lock-impl": "hms"})) as ours:
+        ours.create_namespace_if_not_exists("upgraded")
+        first = {**MERGING, "commit.manifest-merge.enabled": str(merged_before).lower(), "format-version": "1"}
+        table: Any = ours.create_table(("upgraded", label), ROWS, properties=first)
+        for number in range(5):
+            table.append(two(number))
+        with table.transaction() as tx:
+            tx.upgrade_table_version(2)
+            tx.set_properties(MERGING)
+        change(table)
+        expected = {row["number"] for row in table.scan().to_arrow().to_pylist()}
+        entries = [
+            entry
+            for manifest in table.current_snapshot().manifests(table.io)
+            for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=False)
+        ]
+        assert any(entry.status is not ManifestEntryStatus.ADDED for entry in entries), "some are written anew"
+
+        full = f"upgraded.{label}"
+        stock = load_catalog("stock", type="hive", uri=baseline.uri)
+        statements: list[tuple[str, set[int]]] = [
+            (f"DELETE FROM {name}.{full} WHERE number = 2", {2}),
+            (f"CALL {name}.system.rewrite_manifests('{full}')", set()),
+            (f"ALTER TABLE {name}.{full} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')", set()),
+            (f"DELETE FROM {name}.{full} WHERE number = 103", {103}),
+            (f"CALL {name}.system.rewrite_data_files(table => '{full}', options => map('rewrite-all', 'true'))", set()),
+        ]
+        for number, (statement, gone) in enumerate(statements):
+            assert sorted(expected) == sorted(row[0] for row in java.sql(f"SELECT number FROM {name}.{full}"))
+            java.sql(statement)
+            table.refresh().append(two(30 + number))
+            expected = expected - gone | {30 + number, 130 + number}
+            for reader in (table, stock.load_table(full)):
+                assert sorted(expected) == sorted(reader.scan().to_arrow()["number"].to_pylist()), statement
+        assert sorted(expected) == sorted(row[0] for row in java.sql(f"SELECT number FROM {name}.{full}"))
+
+
+def test_java_takes_the_name_of_a_guarded_table_while_its_writers_write(
+    baseline: Metastore, java: Java, tmp_path: Path
+) -> None:
+    """Its CREATE waits for the metastore's lock, which the guard of the old table has as long as somebody extends it.
+
+    What is acknowledged to our writer is in the table that had the name then, and in no other one. It rests during the
+    RENAME: Java takes no lock for it, and sets the metadata location that it has read before.
+    """
+    locks = {"lock-impl": "lease", "lock.uri": f"sqlite:///{tmp_path}/locks.db"}
+    quick = {"lock.heartbeat-timeout-ms": "1500", "lock.heartbeat-interval-ms": "500"}
+    name = java.catalog(baseline, **{"cache-enabled": "false", "hadoop.iceberg.hive.lock-timeout-ms": "60000"})
+    old, new = f"{name}.taken.t", f"{name}.taken.u"
+    acknowledged: dict[str, set[int]] = {}
+    unknown: set[int] = set()
+    turn, ends = threading.Lock(), threading.Event()
+    with closing(commit_coord.load_catalog("ours", uri=f"coord+{baseline.uri}", **locks, **quick)) as ours:
+        ours.create_namespace("taken")
+        table = ours.create_table("taken.t", ROWS)
+
+        def write() -> None:
+            """Append to the table that was loaded for as long as that is not refused, then to the next one."""
+            written, number = table, 0
+            while not ends.is_set():
+                number += 1
+                try:
+                    with turn:
+                        written.append(pa.table({"writer": ["ours"], "number": [number]}, schema=ROWS))
+                    acknowledged.setdefault(str(written.metadata.table_uuid), set()).add(number)
+                except (CommitFailedException, CommitStateUnknownException, NoSuchTableError) as error:
+                    if isinstance(error, CommitStateUnknownException):
+                        unknown.add(number)
+                    with suppress(NoSuchTableError):
+                        written = ours.load_table("taken.t")
+
+        def goes_on() -> None:
+            """Return when a row is acknowledged in the table that has the name."""
+            uuid = str(ours.load_table("taken.t").metadata.table_uuid)
+            before = len(acknowledged.get(uuid, ()))
+            until(lambda: len(acknowledged.get(uuid, ())) > before, "a row in the table of that name")
+
+        def rows_of(identifier: str) -> set[int]:
+            numbers = [row[0] for row in java.sql(f"SELECT number FROM {identifier}")]
+            assert len(set(numbers)) == len(numbers)
+            return set(numbers)
+
+        with ThreadPoolExecutor(1) as pool:
+            writer = pool.submit(write)
+            try:
+                goes_on()
+                with turn:
+                    java.sql(f"ALTER TABLE {old} RENAME TO {new}")
+                java.sql(f"CREATE TABLE {old} (writer string, number bigint) USING iceberg")
+                goes_on()
+                java.sql(f"DROP TABLE {old}")
+                java.sql(f"CREATE TABLE {old} (writer string, number bigint) USING iceberg")
+                goes_on()
+                third = str(ours.load_table("taken.t").metadata.table_uuid)
+                java.sql(f"CREATE OR REPLACE TABLE {old} USING iceberg AS SELECT 'java' writer, -1L number")
+                goes_on()
+            finally:
+                ends.set()
+            writer.result()
+        assert rows_of(new) - unknown == acknowledged[str(table.metadata.table_uuid)]
+        assert rows_of(old) - unknown - {-1} < acknowledged[third], "the rows before it was replaced are gone"
+        assert -1 in rows_of(old)
+        ours.load_table("taken.u").append(pa.table({"writer": ["ours"], "number": [0]}, schema=ROWS))
+        assert 0 in rows_of(new)

@@ -18,6 +18,7 @@ import gc
 import inspect
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -64,7 +65,7 @@ from commit_coord.model import (
     Reach,
     Resource,
 )
-from commit_coord.process import process_name, this_owner
+from commit_coord.process import on_behalf_of, process_name, this_owner
 from commit_coord.protocol.modes import compatible
 from commit_coord.testing.fleet import holds_within
 
@@ -114,6 +115,9 @@ NAMES = (
     "\u540d" * 900,
 )
 """Names that somebody's SQL, path, index or column may stumble over."""
+
+SAID = (*NAMES, "\x00", "a\ud800b", "\udcff\udcfe", "\ude00\x00\ud83d", "%", "%s %(a)s :b ?", "a:b:c", "\x00" * 300)
+"""What a user, a program or a statement may say of itself: any bytes, half of a surrogate pair too."""
 
 
 class ContractClock(SystemClock):
@@ -453,6 +457,11 @@ def _ends(service: Service, ended: LockRequest) -> list[bool]:
     return [e.lost for e in service.seen if isinstance(e, LockEnded) and e.request_id == ended.request_id]
 
 
+def _plain(text: str) -> str:
+    """Return *text* with one mark for each character that a service may show as another one."""
+    return re.sub(r"[^ -~]|['\"\\/:?]", "?", text)
+
+
 class LockContract:
     """What every lock manager keeps. See the module."""
 
@@ -564,6 +573,30 @@ class LockContract:
                         assert exclusive == blocked(other, again), name
                     assert not blocked(other, again), "a server that is behind lists it no more"
                 assert not other.locks(), name
+
+    def test_an_owner_may_say_anything_of_itself(
+        self, manager: HandoverLockManager, other: HandoverLockManager
+    ) -> None:
+        """It is granted its lock as any other one, and is shown to others, where something can't be stored with a mark.
+
+        Nothing that it says ends a service's text, or is taken for another field.
+        """
+        exclusive = manager.guarantees.mutual_exclusion
+        for text in SAID:
+            said = f"<{text}>"
+            owner = on_behalf_of(said).owner(statement=said, application=said)
+            operation = request((X, PART_A), owner=owner), request((S, PART_A))
+            for wanted, again in (operation, (replace(latch(), owner=owner), latch())):
+                with manager.acquire(wanted, deadline=soon()):
+                    assert exclusive == blocked(other, again), said
+                    listed = [one for one in other.locks() if one.request_id == wanted.request_id and one.mode is X]
+                assert exclusive == bool(listed), said
+                for entry in listed:
+                    facts = entry.scope, entry.explicit, entry.owner.process, entry.owner.pid
+                    assert facts == (wanted.scope, False, owner.process, owner.pid), said
+                    for shown in (entry.owner.user, entry.owner.application, entry.owner.statement):
+                        assert shown, said
+                        assert _plain(said).startswith(_plain(shown)[:8]), (said, shown)
 
     def test_a_lock_is_listed_and_freed_by_a_name_of_any_length(
         self, manager: HandoverLockManager, other: HandoverLockManager

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import pickle
 import threading
+import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -19,6 +21,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from pyiceberg.exceptions import (
     CommitFailedException,
     NamespaceAlreadyExistsError,
@@ -1039,3 +1043,84 @@ def test_a_change_by_a_stale_table_object_of_pyicebergs_own_is_what_it_meant_or_
         assert list(now[: len(before_it)]) == list(before_it), "what had an id has it still"
     assert len({schema.schema_id for schema in after.schemas}) == len(after.schemas)
     assert len({spec.spec_id for spec in after.partition_specs}) == len(after.partition_specs)
+
+
+# Sequences of calls, on a table of ours and on one of PyIceberg's own.
+
+NULLS = frame((None, None), (None, None))
+
+CALLS: dict[str, Callable[[Table], object]] = {
+    "append rows": lambda table: table.append(ids(1, 2)),
+    "append nulls": lambda table: table.append(NULLS),
+    "append nothing": lambda table: table.append(ids()),
+    "overwrite by rows": lambda table: table.overwrite(ids(3)),
+    "overwrite by nulls": lambda table: table.overwrite(NULLS),
+    "overwrite by nothing": lambda table: table.overwrite(ids()),
+    "overwrite a row": lambda table: table.overwrite(ids(4), "id = 1"),
+    "overwrite nulls by nothing": lambda table: table.overwrite(ids(), "id is null"),
+    "delete all": lambda table: table.delete(),
+    "delete nulls": lambda table: table.delete("id is null"),
+    "delete a row": lambda table: table.delete("id = 2"),
+    "delete what is not there": lambda table: table.delete("id = 77"),
+    "append to a branch": lambda table: table.append(ids(5), branch="dev"),
+    "overwrite a branch by nothing": lambda table: table.overwrite(ids(), branch="dev"),
+}
+
+
+def told(call: Callable[[Table], object], table: Table) -> list[str]:
+    """Do *call* on *table*, and return of what it warned and PyIceberg's class of the error that it raised."""
+    raised = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            call(table)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is compared
+            known = (kind for kind in type(error).__mro__ if kind.__module__.startswith(("builtins", "pyiceberg")))
+            raised.append(next(known).__name__)
+    return [str(one.message) for one in caught if issubclass(one.category, UserWarning)] + raised
+
+
+def snapshots_of(table: Table) -> list[tuple[int | None, dict[str, str]]]:
+    """Return the parent of each snapshot, by its place, and what its summary says beside of us."""
+    places = {snapshot.snapshot_id: place for place, snapshot in enumerate(table.snapshots())}
+    found = []
+    for snapshot in table.snapshots():
+        assert snapshot.summary is not None
+        said = {"operation": snapshot.summary.operation.value, **snapshot.summary.additional_properties}
+        parent = None if snapshot.parent_snapshot_id is None else places[snapshot.parent_snapshot_id]
+        found.append((parent, {key: value for key, value in said.items() if not key.startswith("commit-coord.")}))
+    return found
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    calls=st.lists(st.sampled_from(list(CALLS)), min_size=1, max_size=5),
+    version=st.sampled_from(["1", "2"]),
+    spec=st.sampled_from([None, BY_S]),
+)
+@example(["append rows", "append nothing", "overwrite by nothing", "overwrite by rows"], "2", None)
+@example(["append nothing", "append nulls", "overwrite by nothing"], "1", None)
+@example(["append nulls", "overwrite by nulls", "delete all"], "1", BY_S)
+@example(["append nothing", "overwrite by nulls", "delete nulls", "delete all"], "2", BY_S)
+@example(["append to a branch", "append nulls", "append to a branch", "overwrite a branch by nothing"], "2", None)
+def test_calls_warn_and_leave_snapshots_and_rows_as_pyicebergs_do(
+    memory: Kit, calls: list[str], version: str, spec: PartitionSpec | None
+) -> None:
+    """Rows that are null in every column, and calls with no rows or that match none, count as with PyIceberg."""
+    stores = memory.catalog, memory.stock
+    ours, stock = (
+        store.create_table(memory.identifier(), SCHEMA, properties={"format-version": version}, **_spec(spec))
+        for store in stores
+    )
+    for call in calls:
+        assert told(CALLS[call], stock) == told(CALLS[call], ours), call
+        again = memory.again(ours)
+        assert snapshots_of(stock) == snapshots_of(again) == snapshots_of(ours), call
+        assert stock.refs().keys() == again.refs().keys()
+        for branch in stock.refs() or [None]:
+            assert rows(stock, branch) == rows(again, branch), call
+        for limit in (0, 1, 2, 100):
+            limited = again.scan(limit=limit).to_arrow()
+            assert min(limit, len(rows(again))) == limited.num_rows
+            some = Counter(tuple(row.values()) for row in limited.to_pylist())
+            assert some <= Counter(rows(again)), "which of the rows these are is not said"

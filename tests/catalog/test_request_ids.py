@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import random
 import subprocess
 import sys
 import textwrap
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -20,15 +21,19 @@ from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.io.pyarrow import parquet_files_to_data_files
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.table import Transaction
 from pyiceberg.transforms import IdentityTransform
 from sqlalchemy.exc import OperationalError
 
 from commit_coord import CommitConflict, CommitNotApplied, CommitStateUnknown, FileInTable
+from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.coordinator.request_ids import shows_all_since
 from commit_coord.errors import MetastoreUnavailable
 from commit_coord.iceberg.attempt import Beginning
 from commit_coord.iceberg.metadata import sequence_number
+from commit_coord.table import CoordinatedTable
 from tests.catalog.kit import NO_MATCH, Kit, files_in, frame, ids, kit, names, of_version_three, orphans, row_ids, rows
+from tests.sent import sent_by
 
 BY_S = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "s"))
 ROOT = Path(__file__).parents[2]
@@ -74,6 +79,122 @@ def test_the_same_request_lands_once(shared: Kit, mode: Any) -> None:
     assert len(shared.again(table).snapshots()) == snapshots + 1
     assert names(orphans(shared.again(table))) == []
     assert shared.held() == []
+
+
+Send = Callable[[str], bool | None]
+"""Commits under a request id; returns whether the call says that it has landed something, None if it does not say."""
+
+
+def by_files(**arguments: Any) -> Callable[[Kit, Any, int], Send]:
+    def prepared(kit: Kit, table: Any, number: int) -> Send:
+        files = written(kit, table, frame((number, "a")))
+        return lambda request_id: bool(table.commit_files(files, request_id=request_id, **arguments))
+
+    return prepared
+
+
+def by_no_file(kit: Kit, table: Any, number: int) -> Send:
+    return lambda request_id: bool(table.commit_files([], request_id=request_id))
+
+
+def by_transaction(stage: Callable[[Any, pa.Table], object]) -> Callable[[Kit, Any, int], Send]:
+    def prepared(kit: Kit, table: Any, number: int) -> Send:
+        def send(request_id: str) -> None:
+            with kit.catalog.transaction(request_id) as tx:
+                stage(tx.table(table), frame((number, "a")))
+
+        return send
+
+    return prepared
+
+
+def asked(table: Any, number: int) -> tuple[Any, Any, Any]:
+    """Return an append as a client of another protocol sends it, its files written."""
+    plain = Transaction(table)
+    plain.append(frame((number, "a")))
+    return (table.name(), *sent_by(plain))
+
+
+def by_request(kit: Kit, table: Any, number: int) -> Send:
+    commit = asked(table, number)
+    return lambda request_id: not kit.catalog.commit_request(*commit, request_id=request_id).answered
+
+
+def by_requests(kit: Kit, table: Any, number: int) -> Send:
+    commit = asked(table, number)
+
+    def send(request_id: str) -> bool:
+        (landed,) = kit.catalog.commit_requests([commit], request_id=request_id).values()
+        return not landed.answered
+
+    return send
+
+
+CALLS: dict[str, Callable[[Kit, Any, int], Send]] = {
+    "commit_files": by_files(),
+    "commit_files that looks for its files": by_files(check_duplicate_files=True),
+    "commit_files of what was read": by_files(reads="s = 'a'"),
+    "commit_files that overwrites": by_files(mode="overwrite", overwrite_filter="id = 0"),
+    "commit_files that replaces partitions": by_files(mode="dynamic"),
+    "transaction": by_transaction(lambda part, df: part.append(df)),
+    "transaction that overwrites": by_transaction(lambda part, df: part.overwrite(df, "id = 0")),
+    "commit_request": by_request,
+    "commit_requests": by_requests,
+}
+"""Every call that lands rows under a request id."""
+
+PAIRS = [
+    *((name, name) for name in CALLS),
+    *zip(CALLS, [*list(CALLS)[4:], *list(CALLS)[:4]], strict=True),
+]
+"""Each call after itself, and each after another one."""
+
+
+def test_each_call_that_takes_a_request_id_is_known_here() -> None:
+    taking = {
+        name
+        for owner in (CoordinatedTable, CoordinatedCatalog)
+        for name, method in inspect.getmembers(owner, inspect.isfunction)
+        if not name.startswith("_") and "request_id" in inspect.signature(method).parameters
+    }
+    assert {name.split()[0] for name in CALLS} == taking - {"find_commit", "unlock"}
+
+
+@pytest.mark.filterwarnings(f"ignore:{NO_MATCH}")
+@pytest.mark.parametrize("first, second", PAIRS)
+def test_other_rows_under_a_request_id_that_has_landed_are_not_committed(shared: Kit, first: str, second: str) -> None:
+    """By a table object that has not seen the first commit, and by one that has. The call ends without an error.
+
+    No file is made that the caller does not know, and none of the files is deleted that the caller has written.
+    """
+    table = shared.table(frame((0, "a"), (9, "b")), partition_spec=BY_S)
+    stale, request_id = shared.again(table), str(uuid.uuid4())
+    assert CALLS[first](shared, table, 1)(request_id) is not False
+    landed = shared.again(table)
+    after = rows(landed)
+    assert (1, "a") in after
+    for handle in (stale, shared.again(table)):
+        send = CALLS[second](shared, handle, 2)
+        there = files_in(table.location())
+        assert not send(request_id), "it does not say that the rows have landed"
+        assert names(files_in(table.location()) ^ there) == []
+        assert shared.again(table).metadata_location == landed.metadata_location
+        if not second.startswith("commit_request"):  # that is given a name, no table object
+            assert rows(handle) == after, "the table object shows what has landed"
+    assert shared.held() == []
+    assert CALLS[second](shared, shared.again(table), 3)(str(uuid.uuid4())) is not False
+    assert (3, "a") in rows(shared.again(table))
+
+
+@pytest.mark.parametrize("first", CALLS)
+def test_no_file_under_a_request_id_that_has_landed_is_no_commit_either(memory: Kit, first: str) -> None:
+    table = memory.table(frame((0, "a")), partition_spec=BY_S)
+    stale, request_id = memory.again(table), str(uuid.uuid4())
+    CALLS[first](memory, table, 1)(request_id)
+    landed = memory.again(table)
+    for handle in (stale, landed):
+        assert not by_no_file(memory, handle, 2)(request_id)
+        assert memory.again(table).metadata_location == landed.metadata_location
 
 
 def test_another_request_with_the_same_rows_lands_too(shared: Kit) -> None:

@@ -6,7 +6,7 @@ import json
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import nullcontext
 from pathlib import Path
@@ -14,7 +14,8 @@ from typing import Any, cast
 
 import pytest
 from pyiceberg.catalog.hive import HiveCatalog
-from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
+from pyiceberg.table import Table
 from typer.testing import CliRunner
 
 import commit_coord
@@ -491,6 +492,80 @@ def test_the_guard_of_a_name_that_others_use_for_another_table_goes(world: World
     theirs = world.stock().create_table((world.db, "t"), SCHEMA)
     until(lambda: not guards(world), "the guard is removed")
     theirs.append(ids(2))
+
+
+def is_dropped(stock: HiveCatalog, db: str) -> None:
+    stock.drop_table((db, "t"))
+
+
+def is_renamed(stock: HiveCatalog, db: str) -> None:
+    stock.rename_table((db, "t"), (db, "u"))
+
+
+def is_renamed_and_back_and_again(stock: HiveCatalog, db: str) -> None:
+    stock.rename_table((db, "t"), (db, "v"))
+    stock.rename_table((db, "v"), (db, "t"))
+    stock.rename_table((db, "t"), (db, "u"))
+
+
+def is_created(stock: HiveCatalog, db: str) -> Table:
+    return stock.create_table((db, "t"), SCHEMA)
+
+
+def is_renamed_to_it(stock: HiveCatalog, db: str) -> Table:
+    stock.create_table((db, "w"), SCHEMA)
+    return stock.rename_table((db, "w"), (db, "t"))
+
+
+@pytest.mark.parametrize("writes", [False, True], ids=["its writers are idle", "its writers try to write"])
+@pytest.mark.parametrize(
+    "leaves, comes",
+    [
+        (is_dropped, is_renamed_to_it),
+        (is_renamed, is_created),
+        (is_renamed, is_renamed_to_it),
+        (is_renamed_and_back_and_again, is_created),
+    ],
+)
+def test_a_name_that_another_client_took_from_a_guarded_table_is_free_for_the_next_table(
+    world: World,
+    leaves: Callable[[HiveCatalog, str], None],
+    comes: Callable[[HiveCatalog, str], Table],
+    writes: bool,
+) -> None:
+    """Java's CREATE takes the metastore's lock under the name, whose guard the writers of the old table extend.
+
+    They may try to write to the table under the old name, over and over; that does not bring the guard back.
+    """
+    writer = world.open(**{"lock-impl": "lease", "lock.uri": world.lease["lock.uri"], **QUICK})
+    table = writer.create_table((world.db, "t"), SCHEMA)
+    table.append(ids(1))
+    assert guards(world)
+
+    def try_to_write() -> None:
+        if writes:
+            with pytest.raises((NoSuchTableError, CommitFailedException)):
+                table.append(ids(7))
+
+    def is_free() -> bool:
+        try_to_write()
+        lock_id, granted = exclusive(world.plain, world.db)
+        world.plain.unlock(lock_id)
+        return granted
+
+    stock = world.stock()
+    leaves(stock, world.db)
+    until(is_free, "the lock of a CREATE")
+    theirs = comes(stock, world.db)
+    try_to_write()
+    theirs.append(ids(2))
+    try_to_write()
+    assert is_free()
+    assert [2] == row_ids(stock.load_table((world.db, "t")))
+    if world.catalog.table_exists((world.db, "u")):
+        writer.load_table((world.db, "u")).append(ids(3))
+        assert [1, 3] == row_ids(stock.load_table((world.db, "u")))
+        assert [True] == [entry.guard for entry in world.present("u")]
 
 
 def test_the_guard_of_a_table_that_is_used_stays(world: World) -> None:

@@ -6,6 +6,7 @@ import random
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -15,16 +16,17 @@ from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchViewError
 from pyiceberg.table.update import SetPropertiesUpdate
 
 import commit_coord
-from commit_coord import LockTimeout
+from commit_coord import LockRefused, LockTimeout
 from commit_coord.catalog.hive import CoordinatedHiveCatalog
 from commit_coord.catalog.migration.sightings import watch
 from commit_coord.catalog.names import NoSuchName
 from commit_coord.clock import SYSTEM_CLOCK
-from commit_coord.local import HiveMetastore
+from commit_coord.local import HiveMetastore, ZooKeeperEnsemble
 from commit_coord.locks.hive_lease import LeaseObject
 from commit_coord.model import LockMode, Resource
 from commit_coord.sql import Session
 from tests.catalog.kit import SCHEMA, ids
+from tests.contract.test_zookeeper import connected, hive_lock
 
 X, S = LockMode.EXCLUSIVE, LockMode.SHARED
 
@@ -74,6 +76,67 @@ def test_a_partition_is_one_however_its_key_is_spelled_and_not_however_its_value
         with pytest.raises(LockTimeout):
             elsewhere(lambda: world.catalog.lock_operation({Resource((world.db, "t", "day=A")): X}))
         elsewhere(lambda: world.catalog.lock_operation({Resource((world.db, "t", "day=a")): X}).release())
+
+
+AT_ONCE = {"lock.policy": "deny", "lock.num-retries": "0", "lock.acquire-timeout-ms": "60000"}
+"""What is in the way refuses a request at once, however slow the machine is."""
+
+
+def _respelled(text: str, dice: random.Random) -> str:
+    """Return *text* with letters in another case; the same text at times."""
+    return "".join(dice.choice((letter.lower(), letter.upper())) for letter in text)
+
+
+@pytest.mark.parametrize("impl", ["lease", pytest.param("zookeeper", marks=pytest.mark.zookeeper), "hms"])
+def test_partitions_are_one_with_every_lock_manager_if_nothing_but_the_case_of_their_keys_differs(
+    world: World, impl: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    dice, seen, properties = random.Random(impl), set(), {"lock-impl": impl, **AT_ONCE}
+    if impl == "lease":
+        properties["lock.uri"] = f"sqlite:///{tmp_path}/partitions.db"
+    if impl == "zookeeper":
+        properties["lock.uri"] = request.getfixturevalue("zookeeper").connect_string
+    with closing(world.open(**properties)) as catalog:
+        for _ in range(12):
+            levels = [(key, dice.choice(("Aa", "us/De", "x=Y", "ä"))) for key in ("Day", "Hour")[dice.randrange(2) :]]
+            others = [(key, dice.choice((value, _respelled(value, dice)))) for key, value in levels]
+            one, other = (
+                Resource((world.db, "t", *(f"{_respelled(key, dice)}={value}" for key, value in place)))
+                for place in (levels, others)
+            )
+            same = levels == others
+            seen.add(same)
+            with catalog.lock_operation({one: X}):
+                listed = {entry.resource for entry in catalog.show_locks(other) if entry.mode is X}
+                assert listed == ({catalog.spelled(one)} if same else set()), (one, other)
+                with pytest.raises(LockRefused) if same else nullcontext():
+                    elsewhere(lambda other=other: catalog.lock_operation({other: X}).release())  # type: ignore[misc]
+            assert not catalog.show_locks(Resource((world.db, "t")))
+    assert {True, False} == seen
+
+
+@pytest.mark.zookeeper
+def test_a_partition_is_locked_in_zookeeper_where_hives_clients_look_for_it(
+    world: World, zookeeper: ZooKeeperEnsemble
+) -> None:
+    """They make its keys small, leave its values as they are, and escape both; and their locks there keep us out."""
+    namespace, path = f"hive-{uuid.uuid4().hex}", f"{world.db}/t/day=A%2Fb/hour=X"
+    typed = Resource((world.db.upper(), "T", "Day=A/b", "HOUR=X"))
+    properties = {"lock-impl": "zookeeper", "lock.uri": zookeeper.connect_string, "lock.zk.namespace": namespace}
+    with (
+        closing(world.open(**properties, **AT_ONCE)) as catalog,
+        contextmanager(connected)(zookeeper.connect_string) as raw,
+    ):
+        with catalog.lock_operation({typed: X}):
+            assert [world.db] == raw.get_children(f"/{namespace}")
+            assert ["t"] == [name for name in raw.get_children(f"/{namespace}/{world.db}") if "LOCK" not in name]
+            assert [True] == [name.startswith("LOCK-EXCLUSIVE-") for name in raw.get_children(f"/{namespace}/{path}")]
+        theirs = hive_lock(raw, f"{namespace}/{path}", "SHARED")
+        with pytest.raises(LockRefused):
+            catalog.lock_operation({typed: X})
+        catalog.lock_operation({Resource((world.db, "t", "day=A/b", "hour=x")): X}).release()
+        raw.delete(theirs)
+        catalog.lock_operation({typed: X}).release()
 
 
 OTHER_SPELLINGS = {

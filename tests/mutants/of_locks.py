@@ -11,6 +11,8 @@ _ANY_NAME = (
     "test_a_name_excludes_as_any_other_or_is_refused_in_words_before_anything_is_locked"
 )
 
+_ANY_OWNER = "tests/contract/test_lock_managers.py::TestLockManagers::test_an_owner_may_say_anything_of_itself"
+
 _OUTAGE = "tests/catalog/test_outages.py::test_a_commit_whose_lock_service_is_away_has_not_landed_and_leaves_no_file"
 
 _LOCKS = (
@@ -141,6 +143,20 @@ _LOCKS = (
         "            if _UNSAFE.search(name):",
         "            if False:",
         f"{_ANY_NAME}[hms]",
+    ),
+    Mutant(
+        "what-an-owner-says-is-stored-as-it-is",
+        "process.py",
+        'return text.encode("utf-8", "replace").decode().replace("\\0", "?")',
+        "return text",
+        f"{_ANY_OWNER}[lease-postgresql]",
+    ),
+    Mutant(
+        "what-an-owner-says-becomes-sql",
+        "locks/hms/names.py",
+        'text.translate(_UNQUOTED).encode("ascii", "replace")',
+        'text.encode("ascii", "replace")',
+        f"{_ANY_OWNER}[hms]",
     ),
     Mutant(
         "a-long-name-goes-into-an-index",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import inspect
 import json
 import math
 import shutil
@@ -23,10 +24,11 @@ from pyiceberg.table.update import RemoveSchemasUpdate
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+import commit_coord.spark
 from commit_coord import NOTHING, load_catalog
 from commit_coord.errors import CommitConflict, CommitNotApplied, StaleRead, StatementError
 from commit_coord.locks.hive_lease import LeaseObject
-from commit_coord.model import LockMode, Resource
+from commit_coord.model import LockMode, Resource, WriteMode
 from commit_coord.spark import compact_table, foreach_batch, read_table, register, write_table
 from commit_coord.spark import datasource as ds
 from commit_coord.spark.files import Target
@@ -303,6 +305,57 @@ def test_a_repeated_request_leaves_none_of_its_files(spark: SparkSession, catalo
         writer.commit(messages)
     assert [True, False] == [folder.exists() for _, _, folder in jobs]
     assert [(0,), (5,), (6,)] == rows(read_table(spark, table.refresh()))
+
+
+def by_function(mode: WriteMode) -> Callable[[dict[str, str], Any, Any], None]:
+    return lambda given, table, df: write_table(df, table, mode, request_id="load 7")
+
+
+def by_format(mode: str, **options: str) -> Callable[[dict[str, str], Any, Any], None]:
+    def write(given: dict[str, str], table: Any, df: Any) -> None:
+        named = {"request-id": "load 7", **{key.replace("_", "-"): value for key, value in options.items()}}
+        df.write.format("commit_coord").options(**given, **named).mode(mode).save()
+
+    return write
+
+
+NAMED: dict[str, Callable[[dict[str, str], Any, Any], None]] = {
+    "write_table": by_function("append"),
+    "write_table that overwrites": by_function("overwrite"),
+    "write_table that replaces partitions": by_function("dynamic"),
+    "the format": by_format("append"),
+    "the format that overwrites": by_format("overwrite"),
+    "the format that replaces partitions": by_format("overwrite", overwrite_mode="dynamic"),
+}
+"""Every write that takes a name."""
+
+
+def test_each_function_that_takes_a_request_id_is_known_here() -> None:
+    functions = [getattr(commit_coord.spark, name) for name in commit_coord.spark.__all__]
+    taking = [one.__name__ for one in functions if "request_id" in inspect.signature(one).parameters]
+    assert ["write_table"] == taking
+
+
+@pytest.mark.parametrize("second", NAMED)
+def test_other_rows_under_a_name_that_has_landed_are_not_written(
+    spark: SparkSession, catalog: Any, given: dict[str, str], second: str
+) -> None:
+    """By whatever call the name has landed, and by a table object that does not show it. No file is left."""
+    for number, first in enumerate(["write_table", "the format", second]):
+        name = f"db.t{number}"
+        options = {**given, "table": name}
+        write_table(spark.range(1), (catalog, name), create=True, partition_by=["bucket(2, id)"])
+        stale = catalog.load_table(name)
+        NAMED[first](options, catalog.load_table(name), spark.range(5, 7))
+        landed = catalog.load_table(name)
+        assert {(5,), (6,)} <= set(rows(read_table(spark, landed)))
+        for table in (stale, catalog.load_table(name)):
+            NAMED[second](options, table, spark.range(7, 9))
+            assert landed.metadata_location == catalog.load_table(name).metadata_location, first
+            if second.startswith("write_table"):
+                assert landed.metadata_location == table.metadata_location, "the table object shows what has landed"
+        assert set() == orphans(landed)
+        assert not catalog.locks.locks()
 
 
 def test_a_request_that_landed_is_not_refused_when_the_table_has_other_columns_by_now(
