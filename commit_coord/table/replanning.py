@@ -104,8 +104,9 @@ class TransactionReplanner:
         """
         staged, io = self._draft.staged, self._draft.table.io
         branches = {producer._target_branch for producer in staged.producers}
+        seen: int = getattr(base, "last_sequence_number", 0)  # a table of version 1 has none, and no deletes
         return not staged.only_appends and any(
-            has_deletes_after(head.snapshot_by_name(branch), base.last_sequence_number, io) for branch in branches
+            has_deletes_after(head.snapshot_by_name(branch), seen, io) for branch in branches
         )
 
     def _repeat(self, transaction: StagingTransaction, head: TableMetadata, location: str) -> None:
