@@ -9,6 +9,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import IsolationLevel, Operation
 
 from commit_coord.errors import CommitNotApplied, StaleRead, StatementError
+from commit_coord.iceberg.metadata import sequence_number
 from commit_coord.iceberg.written import rows_misfit
 from commit_coord.table.basis import Basis
 from commit_coord.table.call_stack import CallStack
@@ -104,7 +105,7 @@ class TransactionReplanner:
         """
         staged, io = self._draft.staged, self._draft.table.io
         branches = {producer._target_branch for producer in staged.producers}
-        seen: int = getattr(base, "last_sequence_number", 0)  # a table of version 1 has none, and no deletes
+        seen = sequence_number(base)
         return not staged.only_appends and any(
             has_deletes_after(head.snapshot_by_name(branch), seen, io) for branch in branches
         )

@@ -307,11 +307,11 @@ def test_a_repeated_request_leaves_none_of_its_files(spark: SparkSession, catalo
     assert [(0,), (5,), (6,)] == rows(read_table(spark, table.refresh()))
 
 
-def by_function(mode: WriteMode) -> Callable[[dict[str, str], Any, Any], None]:
+def by_function(mode: WriteMode) -> Callable[[dict[str, str], Any, Any], object]:
     return lambda given, table, df: write_table(df, table, mode, request_id="load 7")
 
 
-def by_format(mode: str, **options: str) -> Callable[[dict[str, str], Any, Any], None]:
+def by_format(mode: str, **options: str) -> Callable[[dict[str, str], Any, Any], object]:
     def write(given: dict[str, str], table: Any, df: Any) -> None:
         named = {"request-id": "load 7", **{key.replace("_", "-"): value for key, value in options.items()}}
         df.write.format("commit_coord").options(**given, **named).mode(mode).save()
@@ -319,7 +319,7 @@ def by_format(mode: str, **options: str) -> Callable[[dict[str, str], Any, Any],
     return write
 
 
-NAMED: dict[str, Callable[[dict[str, str], Any, Any], None]] = {
+NAMED: dict[str, Callable[[dict[str, str], Any, Any], object]] = {
     "write_table": by_function("append"),
     "write_table that overwrites": by_function("overwrite"),
     "write_table that replaces partitions": by_function("dynamic"),
