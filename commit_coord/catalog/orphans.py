@@ -342,7 +342,10 @@ def _files(io: FileIO, metadata: TableMetadata) -> set[str]:
 
     def listed(path: str) -> list[ManifestFile]:
         found = manifest_list.read(io, path)
-        _compare(io, path, {one.manifest_path for one in found}, lambda record: record["manifest_path"])
+        names, data = {one.manifest_path for one in found}, _content(io, path)
+        _compare(path, names, _by_fastavro(data, lambda record: record["manifest_path"]))
+        # As a rule the first two are one library below.
+        _compare(path, names, manifest_list.paths(path, data))
         return found
 
     for found in threads.map(listed, lists):
@@ -350,9 +353,9 @@ def _files(io: FileIO, metadata: TableMetadata) -> set[str]:
 
     def named(manifest: ManifestFile) -> set[str]:
         # Deleted entries, too: a reader of changes reads deleted files.
-        entries = manifest.fetch_manifest_entry(io, discard_deleted=False)
+        entries, path = manifest.fetch_manifest_entry(io, discard_deleted=False), manifest.manifest_path
         found = {entry.data_file.file_path for entry in entries}
-        _compare(io, manifest.manifest_path, found, lambda record: record["data_file"]["file_path"])
+        _compare(path, found, _by_fastavro(_content(io, path), lambda record: record["data_file"]["file_path"]))
         return found
 
     data = {path for paths in threads.map(named, manifests.values()) for path in paths}
@@ -360,16 +363,23 @@ def _files(io: FileIO, metadata: TableMetadata) -> set[str]:
     return lists | manifests.keys() | data | statistics
 
 
-def _compare(io: FileIO, path: str, found: set[str], named: Callable[[Any], str]) -> None:
-    """Return if a second reader, which shares no code with the first, *found* the same names in the file at *path*.
+def _content(io: FileIO, path: str) -> bytes:
+    with io.new_input(path).open() as stream:
+        return stream.read()
+
+
+def _by_fastavro(data: bytes, named: Callable[[Any], str]) -> set[str]:
+    return {named(record) for record in fastavro.reader(BytesIO(data))}
+
+
+def _compare(path: str, found: set[str], again: set[str]) -> None:
+    """Return if two readers that share no code *found* the same names in the file at *path*.
 
     A reader that overlooks an entry would have a live file deleted.
 
     Raises:
-        InternalError: It found others.
+        InternalError: The second one found others.
     """
-    with io.new_input(path).open() as stream:
-        again = {named(record) for record in fastavro.reader(BytesIO(stream.read()))}
     if found != again:
         raise InternalError(
             "two Avro readers find different file names in a file, so no file is treated as an orphan",

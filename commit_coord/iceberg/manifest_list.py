@@ -21,6 +21,7 @@ from typing import Any
 
 import fastavro
 import orjson
+from pyiceberg.avro.file import AvroFile
 from pyiceberg.io import FileIO, InputFile, InputStream
 from pyiceberg.manifest import (
     MANIFEST_LIST_FILE_SCHEMAS,
@@ -31,7 +32,9 @@ from pyiceberg.manifest import (
     read_manifest_list,
     write_manifest_list,
 )
+from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.typedef import Record
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from commit_coord.iceberg import avro
@@ -39,6 +42,9 @@ from commit_coord.iceberg import avro
 _FIELD_IDS = [field.field_id for field in MANIFEST_LIST_FILE_SCHEMAS[2].fields]
 _SUMMARY_IDS = [509, 518, 510, 511]
 """``field_summary``: contains_null, contains_nan, lower_bound, upper_bound. Source: specification, "Manifest lists"."""
+
+_PATH = Schema(*(MANIFEST_LIST_FILE_SCHEMAS[2].find_field(field_id) for field_id in (500, 507)))
+"""The path of a manifest, and the list of partitions, which PyIceberg's decoder can't leave out."""
 
 _REQUIRED = {1: {500, 501, 502, 503}, 2: set(_FIELD_IDS) - {507, 519}}
 """The required fields of a manifest list by format version; a list with fewer fields is rewritten."""
@@ -279,6 +285,24 @@ def read_others(io: FileIO, location: str, known: dict[str, ManifestFile]) -> li
     if found is None:
         listed = read_manifest_list(_InMemory(location, data))
         return [manifest for manifest in listed if known.pop(manifest.manifest_path, None) is None]
+    return found
+
+
+def paths(location: str, data: bytes) -> set[str]:
+    """Return the paths of the manifests in the list *data* from *location*, as PyIceberg's decoder reads them.
+
+    It shares no code with :func:`decoded`, nor with the library below that; it takes five times as long.
+    """
+    found: set[str] = set()
+    with AvroFile[Record](_InMemory(location, data), _PATH) as reader:
+        more = True
+        while more:
+            before = reader.block
+            found.update(record[0] for record in reader)
+            # It stops at a block of no records, and goes on if it is asked again. At the end of the file it must not be
+            # asked: there no block is new.
+            last = reader.block
+            more = last is not None and last is not before and not last.block_records
     return found
 
 

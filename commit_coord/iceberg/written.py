@@ -92,6 +92,7 @@ class Written:
         schema_id: int | None = None,
         *,
         shown: TableMetadata | None = None,
+        given: Written | None = None,
     ) -> Written:
         """Return what *files* of the table were written for; None as *schema_id* means its current schema.
 
@@ -102,17 +103,18 @@ class Written:
             files: Of any specs of it.
             schema_id: Their schema's.
             shown: The table as it was when they were written; what it knows is not looked up in *metadata*.
+            given: What their writer kept of it; what it says is looked up nowhere else.
 
         Raises:
             ValueError: The table does not have that schema, or a spec; or a file's partition does not fit its spec.
         """
         shown = shown or metadata
         schema_id = metadata.current_schema_id if schema_id is None else schema_id
-        schema = shown.schema_by_id(schema_id) or metadata.schema_by_id(schema_id)
+        schema = given.schema if given else shown.schema_by_id(schema_id) or metadata.schema_by_id(schema_id)
         if schema is None:
             raise ValueError(f"schema {schema_id} of the written files is gone")
         specs: dict[int, PartitionSpec] = {}
-        known = {**metadata.specs(), **shown.specs()}
+        known = {**metadata.specs(), **shown.specs(), **(given.specs if given else {})}
         mark(metadata, files)
         for file in files:
             spec = known.get(file.spec_id)
@@ -125,6 +127,21 @@ class Written:
                 )
             specs[file.spec_id] = spec
         return cls(schema, specs)
+
+    def mark(self, files: Iterable[DataFile]) -> None:
+        """Let those of *files* that do not say their spec be of the only one that is here.
+
+        Raises:
+            ValueError: There are several, or none.
+        """
+        for file in files:
+            if not hasattr(file, "_spec_id"):
+                if len(self.specs) != 1:
+                    raise ValueError(
+                        f"the file {file.file_path} does not say its partition spec, and {len(self.specs)} are given; "
+                        "set its spec_id"
+                    )
+                (file.spec_id,) = self.specs
 
     @staticmethod
     def known(metadata: TableMetadata, files: Iterable[DataFile], schema_id: int | None) -> bool:

@@ -503,7 +503,7 @@ class TableWriter(DataSourceArrowWriter):
                 return
             files = _files(messages)
             if self._mode == "dynamic" and not isinstance(self._bounds, AlwaysTrue):
-                check_inside(files, table, self._bounds)
+                check_inside(files, self._target.spec, self._target.schema, self._bounds)
             if files or self._mode == "overwrite":
                 _publish(
                     table,

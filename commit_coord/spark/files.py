@@ -36,6 +36,7 @@ from pyiceberg.typedef import Record
 from commit_coord.errors import InternalError
 from commit_coord.iceberg.bounds import sound_bounds
 from commit_coord.iceberg.partitions import is_hidden
+from commit_coord.iceberg.written import Written
 from commit_coord.spark.schema import file_schema
 from commit_coord.spark.transforms import decode_folders, source_path, transform_distinct
 
@@ -86,6 +87,11 @@ class Target:
             io=table.io,
             folder=f"{data.rstrip('/')}/{uuid.uuid4().hex}",
         )
+
+    @property
+    def written(self) -> Written:
+        """What the files of this job are written for."""
+        return Written(self.schema, {self.spec.spec_id: self.spec})
 
     @property
     def file_bytes(self) -> int:

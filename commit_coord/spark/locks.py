@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from pyiceberg import expressions as E
 from pyiceberg.manifest import DataFile
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
 from commit_coord.errors import ConfigError
@@ -38,13 +40,12 @@ def write_locks(table: Table, mode: WriteMode, overwrite_filter: E.BooleanExpres
     return needed_locks(catalog, operation, name, lockable(found), len(table.metadata.partition_specs))
 
 
-def check_inside(files: Sequence[DataFile], table: Table, bounds: E.BooleanExpression) -> None:
-    """Return if the partition of every file lies in those that *bounds* names.
+def check_inside(files: Sequence[DataFile], spec: PartitionSpec, schema: Schema, bounds: E.BooleanExpression) -> None:
+    """Return if every file, written for *spec* and *schema*, lies in a partition that *bounds* names.
 
     Raises:
         ConfigError: One does not: it would replace a partition that nobody locked. Nothing was committed.
     """
-    spec, schema = table.spec(), table.schema()
     allowed = [
         tuple(level for level in levels if level is not None) for levels in fixed_partitions(bounds, spec, schema)
     ]

@@ -28,7 +28,7 @@ def publish(
     try:
         landed = table.commit_files(
             files,
-            schema_id=target.schema.schema_id,
+            written=target.written,  # the table was loaded anew, and ids may mean others by now
             request_id=request_id,
             check_duplicate_files=False,  # they were written for this call alone
             **arguments,

@@ -122,7 +122,7 @@ def write_table(
         try:
             files = write_files(df, found, target, sensitive)
             if mode == "dynamic" and not isinstance(bounds, AlwaysTrue):
-                check_inside(files, found, bounds)
+                check_inside(files, target.spec, target.schema, bounds)
         except BaseException:
             delete_folder(target)
             raise

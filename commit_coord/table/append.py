@@ -17,7 +17,7 @@ from commit_coord.config import COALESCE
 from commit_coord.coordinator import delete_quietly
 from commit_coord.iceberg import manifest_list, manifests
 from commit_coord.iceberg.attempt import TOTALS, Append, Merge
-from commit_coord.iceberg.written import Written, digest
+from commit_coord.iceberg.written import digest
 from commit_coord.table.producers import BySpec, DeleteFiles, Overwrite, Rewrite, by_spec, head_of
 
 P = TypeVar("P", bound=BySpec)
@@ -75,6 +75,7 @@ class PureAppend(BySpec, _MergeAppendFiles):
         """Hand the append to the transaction."""
         transaction: TakesAppends = self._transaction  # type: ignore[assignment]  # ours is the only one that makes it
         with self.whole():
+            self.note_written()
             transaction.pend(self)
 
     def _process_manifests(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
@@ -93,7 +94,8 @@ class PureAppend(BySpec, _MergeAppendFiles):
         summary = self.summary_without_totals(self.snapshot_properties).additional_properties
         inherits = metadata.format_version > 1 and property_as_bool(metadata.properties, COALESCE, False)
         own = self._own_manifests(metadata, inherits=inherits)
-        written = self.written or Written.of(metadata, self._added_data_files)
+        assert self.written is not None  # noted by commit()
+        written = self.written
         return Append(
             snapshot_id=self._snapshot_id,
             branch=self._target_branch,

@@ -11,8 +11,9 @@ Theory of operation
     3. Somebody overwrites the partition.    4. We wake up and publish.
 
     The swap would not go through at 4, since the pointer has moved; planned again on the new head, the rewriting is
-    refused because the files are gone. Nor does it publish when no other commit came in between: the lock service is
-    asked for the lease once the latch is held and the new metadata is written, right before the swap.
+    refused because the files are gone. So it is when the partition spec of the new files is gone, also if another one
+    has its id by then. Nor does it publish when no other commit came in between: the lock service is asked for the
+    lease once the latch is held and the new metadata is written, right before the swap.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from commit_coord.coordinator import delete_quietly
 from commit_coord.errors import CommitNotApplied, StatementError
 from commit_coord.iceberg.metadata import sequence_number
 from commit_coord.iceberg.partitions import partition_key
-from commit_coord.iceberg.written import mark
+from commit_coord.iceberg.written import Written, mark
 from commit_coord.locks.base import Lease
 from commit_coord.table.created_files import CreatedFiles
 from commit_coord.table.data_files import data_files
@@ -92,7 +93,9 @@ def compact(
         mark(read, new)
         with transaction:
             transaction.request.operation_lease = lease
-            transaction.files.rewrite(old, new, sequence_number(read))
+            files = transaction.files
+            written = files.written(new, None, Written(read.schema(), read.specs()))
+            files.rewrite(old, new, written, sequence_number(read))
     except BaseException as error:
         if not transaction.request.sent or isinstance(error, CommitNotApplied | StatementError):
             for data_file in new:

@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Any
 from pyiceberg.table import CreateTableTransaction, StagedTable, Table, TableProperties, Transaction, UpsertResult
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.update import AddSchemaUpdate, TableRequirement, TableUpdate
-from pyiceberg.table.update.snapshot import _SnapshotProducer
 from pyiceberg.typedef import EMPTY_DICT
 
 from commit_coord.errors import CommitNotApplied
 from commit_coord.iceberg.attempt import table_name
-from commit_coord.iceberg.written import Written
 from commit_coord.model import Resource
 from commit_coord.protocol.hierarchy import Operation
 from commit_coord.table.append import PureAppend
@@ -38,7 +36,6 @@ class CoordinatedCreation(ExactRows, StagingTransaction, CreateTableTransaction)
         self.created = CreatedFiles()
         table.io = self.created.recording(table.io)
         self.draft = Draft(table)
-        self._written: list[Written] = []
         self._sent = False
         CreateTableTransaction.__init__(self, table)
 
@@ -53,11 +50,6 @@ class CoordinatedCreation(ExactRows, StagingTransaction, CreateTableTransaction)
                 self._updates = before
                 raise
         return self
-
-    def _register_snapshot_producer(self, producer: _SnapshotProducer[Any]) -> None:
-        """Note what the rows of *producer* were written for: later changes of the columns must leave room for them."""
-        super()._register_snapshot_producer(producer)
-        self._written.append(Written.of(self.table_metadata, producer._added_data_files))
 
     def _is_sent(self) -> bool:
         return self._sent
@@ -136,7 +128,8 @@ class CoordinatedCreation(ExactRows, StagingTransaction, CreateTableTransaction)
             CommitStateUnknown: It is not known whether it landed. Every file is kept.
         """
         catalog, name = catalog_of(self._table), self._table.name()
-        found = (written.misfit(self.table_metadata) for written in self._written)
+        # Changes of the columns that were made after the rows must leave room for them.
+        found = (producer.written.misfit(self.table_metadata) for producer in self._snapshot_producers)
         if (reason := next((reason for reason in found if reason is not None), None)) is not None:
             self.created.abandon(self._table.io)
             raise CommitNotApplied(

@@ -60,7 +60,8 @@ class BySpec(_SnapshotProducer[Any]):
     """
 
     written: Written | None = None
-    """The schema and specs that the added files were written for; None means those of the transaction's table."""
+    """What the added files were written for. Where nobody says it, it is noted when the snapshot is staged: made again
+    on another head, the same ids may mean another schema and other specs."""
 
     def spec(self, spec_id: int) -> PartitionSpec:
         """Return a spec of the table.
@@ -100,7 +101,12 @@ class BySpec(_SnapshotProducer[Any]):
     def commit(self) -> None:
         """Stage the snapshot, or nothing where that fails."""
         with self.whole():
+            self.note_written()
             super().commit()
+
+    def note_written(self) -> None:
+        """Keep what the added files were written for: what the transaction shows now, if nobody has said it."""
+        self.written = self.written or Written.of(self._transaction.table_metadata, self._added_data_files)
 
     def whole(self) -> AbstractContextManager[None]:
         """Stage all that the block stages, or nothing, where the transaction can: the one that makes a table can't."""

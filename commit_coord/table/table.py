@@ -25,6 +25,7 @@ from commit_coord.errors import CommitConflict, CommitCoordError, CommitNotAppli
 from commit_coord.iceberg.attempt import request_uuid, table_name
 from commit_coord.iceberg.named_partitions import NamedValues, partition_filter, partition_levels
 from commit_coord.iceberg.partitions import fixed_partitions, lockable, partitions_of_rows
+from commit_coord.iceberg.written import Written
 from commit_coord.locks.base import Lease
 from commit_coord.model import JournalEntry, LockMode, Resource, WriteMode
 from commit_coord.protocol.hierarchy import Operation as Operates
@@ -228,6 +229,7 @@ class CoordinatedTable(PlacedTable):
         properties: dict[str, str] = EMPTY_DICT,
         request_id: str | None = None,
         schema_id: int | None = None,
+        written: Written | None = None,
         reads: BooleanExpression | str | None = None,
         read_at: int | None = None,
         check_duplicate_files: bool | None = None,
@@ -255,6 +257,9 @@ class CoordinatedTable(PlacedTable):
             properties: Table properties set by the same commit.
             request_id: Chosen by the caller: a UUID, or any text that means this commit and no other of this table.
             schema_id: The schema that the files were written with; None means the current one of this table object.
+            written: That schema, and the partition specs of the files, as their writer kept them. Give it where this
+                table object was loaded later than the files were written: their ids may mean others by then, if old
+                schemas or specs were removed from the table. A file that says no spec is of the only one in it.
             reads: What the rows in the files were computed from, which must not have changed since *read_at*. None:
                 what they replace. ``NOTHING``: no row, as always with ``append`` where it is not said.
             read_at: The snapshot that was read, ``NO_SNAPSHOT`` when there was none; None: the one that this object
@@ -284,7 +289,7 @@ class CoordinatedTable(PlacedTable):
                 return False
             raise
         try:
-            written = tx.files.written(data_files, schema_id)
+            fits = tx.files.written(data_files, schema_id, written)
             if request_id is not None:
                 tx.request.id = request_uuid(request_id)
                 tx.request.repeatable = True
@@ -303,7 +308,7 @@ class CoordinatedTable(PlacedTable):
                     tx.depends_on(reads, branch, read_at)
                 tx.files.append_written(
                     data_files,
-                    written,
+                    fits,
                     snapshot_properties,
                     branch,
                     reads=NOTHING,

@@ -67,25 +67,37 @@ class WrittenFiles:
         self._calls = calls
         self._request = request
 
-    def written(self, data_files: Sequence[DataFile], schema_id: int | None) -> Written:
-        """Return what *data_files* were written for: what they do not say is what the transaction shows now.
+    def written(self, data_files: Sequence[DataFile], schema_id: int | None, given: Written | None = None) -> Written:
+        """Return what *data_files* were written for: what nothing else says is what the transaction shows now.
+
+        Args:
+            data_files: Each of the partition spec that it says.
+            schema_id: Their schema's.
+            given: What their writer kept: ids may mean another schema and other specs by now.
 
         Raises:
-            CommitConflict: The table does not have that schema or a spec any more.
-            ValueError: A file is given twice.
+            CommitConflict: The table does not have that schema or a spec any more, or *given* does not fit it.
+            ValueError: A file is given twice, or does not say which of the specs in *given* is its own.
         """
         if len({canonical(data_file.file_path) for data_file in data_files}) < len(data_files):
             raise ValueError("a data file is given twice")
         shown = self._transaction.table_metadata
+        if given:
+            given.mark(data_files)
         mark(shown, data_files)
         schema_id = shown.current_schema_id if schema_id is None else schema_id
+        known = not given.misfit(shown) if given else Written.known(shown, data_files, schema_id)
         try:
-            if not self._calls.stack.begun and not Written.known(shown, data_files, schema_id):
+            if not self._calls.stack.begun and not known:
                 # They may have been written for what others have changed meanwhile.
                 self._calls.basis.see_the_head()
-            return Written.of(self._transaction.table_metadata, data_files, schema_id, shown=shown)
+            now = self._transaction.table_metadata
+            written = Written.of(now, data_files, schema_id, shown=shown, given=given)
         except ValueError as error:
             raise self._request.conflict(str(error)) from error
+        if given and data_files and (reason := written.misfit(now)):
+            raise self._request.conflict(reason)
+        return written
 
     def append(
         self,
@@ -173,17 +185,21 @@ class WrittenFiles:
         self,
         old: Sequence[DataFile],
         new: Sequence[DataFile],
+        written: Written,
         read_at: int,
         snapshot_properties: dict[str, str] = EMPTY_DICT,
         branch: str | None = MAIN_BRANCH,
     ) -> None:
         """Put *new* in the place of *old*, which held the same rows at the sequence number *read_at*.
 
+        *new* were *written* for a schema and specs that the table still has, by :meth:`written`.
+
         On another head than the one that *old* was read from it is tried again, as long as they are all there and
         nobody has deleted rows meanwhile: such a delete would not reach *new*.
 
         Raises:
-            ValidationException: One of *old* is gone, or rows may have been deleted from them. Nothing was committed.
+            ValidationException: One of *old* is gone, or rows may have been deleted from them, or *new* do not fit the
+                table any more. Nothing was committed.
         """
         self._calls.draft.note(reads=True)
         if has_deletes_after(head_of(self._transaction, branch), read_at, self._table.io):
@@ -192,6 +208,7 @@ class WrittenFiles:
             self._transaction, io=self._table.io, branch=branch, snapshot_properties=snapshot_properties
         )
         with builder.rewrite() as producer:
+            producer.written = written
             for data_file in old:
                 producer.delete_data_file(data_file)
             for data_file in new:

@@ -7,13 +7,14 @@ the rows.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 from pyiceberg.conversions import from_bytes
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
@@ -21,6 +22,7 @@ from pyiceberg.manifest import DataFile, ManifestEntryStatus
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.table.update import RemovePartitionSpecsUpdate, RemoveSchemasUpdate
 from pyiceberg.transforms import BucketTransform, IdentityTransform, TruncateTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import DoubleType, ListType, LongType, MapType, NestedField, StringType, StructType
@@ -28,16 +30,18 @@ from pyiceberg.types import DoubleType, ListType, LongType, MapType, NestedField
 from commit_coord.errors import CommitConflict, CommitNotApplied
 from commit_coord.iceberg.partitions import partition_keys_of_rows
 from commit_coord.iceberg.rebase import _append_conflict, rebase
-from commit_coord.iceberg.written import Written, digest
+from commit_coord.iceberg.written import Written, digest, mark
 from commit_coord.protocol.commit import NeedsReplan
 from commit_coord.sql import Session
 from commit_coord.table import rewrite_here
+from commit_coord.table.data_files import data_files
 from tests.catalog.kit import (
     NO_MATCH,
     SCHEMA,
     Kit,
     coordinated,
     files_in,
+    frame,
     ids,
     local,
     of_version_three,
@@ -102,6 +106,140 @@ def test_a_compaction_lands_under_the_spec_that_it_wrote_with(memory: Kit) -> No
     assert 8 == table.compact(rewrite=overtaken).before
     assert [2] * len(MANY) == found_by_id(memory.stock.load_table(table.name()))
     check(memory.stock.load_table(table.name()))
+
+
+def forget_old_ids(memory: Kit, table: Any) -> None:
+    """Remove the schemas and specs that *table* does not need any more: the next ones get their ids."""
+    now = memory.again(table).metadata
+    old = [schema.schema_id for schema in now.schemas if schema.schema_id != now.current_schema_id]
+    specs = [spec_id for spec_id in now.specs() if spec_id != now.default_spec_id]
+    memory.catalog.commit_request(table.name(), (), (RemoveSchemasUpdate(schema_ids=old),))
+    for spec_id in specs:
+        with suppress(CommitNotApplied):  # a snapshot has files of it
+            memory.catalog.commit_request(table.name(), (), (RemovePartitionSpecsUpdate(spec_ids=[spec_id]),))
+
+
+PARTITIONS: dict[str, tuple[Any, ...]] = {
+    "flat": (),
+    "by 4 buckets": ("id", BucketTransform(4)),
+    "by 8 buckets": ("id", BucketTransform(8)),
+    "by text": ("s", IdentityTransform()),
+}
+COLUMNS: dict[str, Callable[[Any], None]] = {
+    "with a column": lambda change: change.add_column("more", LongType()),
+    "without it": lambda change: change.delete_column("more"),
+    "text required": lambda change: change.update_column("s", required=True),
+    "text optional": lambda change: change.update_column("s", required=False),
+}
+STATES = st.lists(st.sampled_from([*PARTITIONS, *COLUMNS]), max_size=3)
+
+
+def become(memory: Kit, table: Any, state: str) -> None:
+    """Change *table*, by another client, and forget what it was before."""
+    table = memory.again(table)
+    if state in PARTITIONS:
+        with table.update_spec() as spec:
+            for one in table.spec().fields:
+                spec.remove_field(one.name)
+            if PARTITIONS[state]:
+                spec.add_field(*PARTITIONS[state], state.replace(" ", "_"))
+    elif (state == "with a column") != ("more" in table.schema().column_names) or "text" in state:
+        with table.update_schema(allow_incompatible_changes=True) as schema:
+            COLUMNS[state](schema)
+    forget_old_ids(memory, table)
+
+
+@pytest.mark.filterwarnings(f"ignore:{NO_MATCH}")
+@settings(max_examples=30, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@given(before=STATES, meanwhile=STATES, how=st.sampled_from(["append", "overwrite", "dynamic", "compact"]))
+@example(before=["by 4 buckets"], meanwhile=["flat", "by 8 buckets"], how="append")
+@example(before=["by 4 buckets"], meanwhile=["flat", "by 8 buckets"], how="compact")
+@example(before=["by text"], meanwhile=["flat", "by 8 buckets"], how="append")
+@example(before=["by text"], meanwhile=["flat", "by 8 buckets"], how="dynamic")
+@example(before=["with a column"], meanwhile=["without it", "text required"], how="append")
+@example(before=["with a column"], meanwhile=["without it", "text required"], how="overwrite")
+def test_rows_land_under_what_they_were_written_for_or_not_at_all_whoever_has_its_ids_by_now(
+    memory: Kit, before: list[str], meanwhile: list[str], how: Any
+) -> None:
+    """Old schemas and specs are removed all the time, so others get their ids."""
+    table = memory.table(ids(*range(5)), ids(*range(5, 10)))
+    for state in before:
+        become(memory, table, state)
+    old, new, table = set(range(10)), {*range(10, 20)}, memory.again(table)
+
+    def overtaken(table: Any, groups: Any) -> list[DataFile]:
+        made = rewrite_here(table, groups)
+        for state in meanwhile:
+            become(memory, table, state)
+        return made
+
+    allowed = {"append": [old | new], "overwrite": [new], "compact": [old]}
+    try:
+        if how == "compact":
+            table.compact(rewrite=overtaken)
+        else:
+            null = None if table.schema().find_field("s").optional else "x"
+            more = [*((number, str(number)) for number in range(10, 19)), (19, null)]
+            files = list(data_files(table.metadata, frame(*more), table.io))
+            kept = Written(table.schema(), {table.spec().spec_id: table.spec()})
+            for state in meanwhile:
+                become(memory, table, state)
+            memory.again(table).commit_files(files, mode=how, written=kept)
+    except CommitConflict:
+        allowed = {how: [old]}
+    seen = memory.stock.load_table(table.name())
+    found = row_ids(seen)
+    if how in allowed:
+        assert set(found) in allowed[how]
+    else:
+        assert new <= set(found) <= old | new
+    assert len(found) == len(set(found))
+    assert all(found_by_id(seen, range(number, number + 1)) == [1] for number in found)
+    if seen.schema().find_field("s").required:
+        assert None not in seen.scan().to_arrow()["s"].to_pylist()
+    check(seen)
+
+
+def test_a_file_that_does_not_say_its_spec_is_of_the_only_one_that_its_writer_kept(memory: Kit) -> None:
+    table = memory.table(ids(100))
+    become(memory, table, "by 4 buckets")
+    table = memory.again(table)
+    kept = Written(table.schema(), table.specs())
+    with pytest.raises(CommitNotApplied, match="does not say its partition spec, and 2 are given; set its spec_id"):
+        memory.again(table).commit_files(list(data_files(table.metadata, ids(1), table.io)), written=kept)
+    files = list(data_files(table.metadata, ids(*MANY), table.io))
+    evolved = memory.again(table)
+    with evolved.update_spec() as update:
+        update.remove_field("by_4_buckets")
+    memory.again(table).commit_files(files, written=replace(kept, specs={1: kept.specs[1]}))
+    assert [1] * len(MANY) == found_by_id(memory.stock.load_table(table.name()))
+    check(memory.stock.load_table(table.name()))
+
+
+def test_a_snapshot_that_is_built_by_hand_is_made_again_for_the_spec_that_its_files_were_written_for(
+    memory: Kit,
+) -> None:
+    table = memory.table(ids(100))
+    become(memory, table, "by 4 buckets")
+    table = memory.again(table)
+    files = list(data_files(table.metadata, ids(*MANY), table.io))
+    mark(table.metadata, files)
+    with table.update_spec() as update:
+        update.remove_field("by_4_buckets")
+    transaction = table.transaction()
+    with transaction.update_snapshot().overwrite() as producer:
+        for data_file in files:
+            producer.append_data_file(data_file)
+    forget_old_ids(memory, table)
+    become(memory, table, "by 8 buckets")
+    with memory.again(table).update_spec() as update:
+        update.remove_field("by_8_buckets")
+    now = memory.again(table)
+    assert [BucketTransform(8)] == [field.transform for field in now.specs()[1].fields]
+    assert now.spec() == table.spec()
+    with pytest.raises(CommitConflict, match="partition spec 1 of the written files is gone"):
+        transaction.commit_transaction()
+    assert [100] == row_ids(memory.again(table))
 
 
 def test_a_dynamic_overwrite_replaces_rows_of_every_spec(memory: Kit) -> None:

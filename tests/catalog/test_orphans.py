@@ -11,12 +11,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pytest
+from pyiceberg.avro.reader import StringReader
 
 import commit_coord
 from commit_coord.catalog import orphans
 from commit_coord.catalog.orphans import AT_LEAST_MS, _key
-from commit_coord.errors import InvalidArguments, LockTimeout
+from commit_coord.errors import InternalError, InvalidArguments, LockTimeout
 from commit_coord.model import LockEntry, LockMode, Resource
 from tests.catalog.kit import Kit, coordinated, files_in, files_of, ids, kit, local, names, row_ids, rows
 from tests.processes import until
@@ -251,6 +253,42 @@ def test_a_long_property_before_the_id_hides_no_table(made: Kit) -> None:
     left(table, "metadata/x.metadata.json", b'{"a": "%s", "table-uuid": "another"}' % (b"x" * 9_000))
     with pytest.raises(InvalidArguments, match="metadata file of another table"):
         found(made, table)
+
+
+@pytest.mark.parametrize("library", ["fastavro", "PyIceberg"])
+@pytest.mark.parametrize("of", ["manifest", "data file"])
+def test_nothing_is_an_orphan_while_a_library_misreads_a_name(
+    made: Kit, library: str, of: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever name it is, and whichever of the libraries: the other one reads it, too."""
+    table = aged(made.table(ids(1), ids(2)))
+    manifests = table.current_snapshot().manifests(table.io)
+    paths = [one.manifest_path for one in manifests]
+    if of == "data file":
+        paths = [task.file.file_path for task in table.scan().plan_files()]
+    misread = {paths[1]: paths[0]}
+    if library == "PyIceberg":
+        reading = StringReader.read
+        monkeypatch.setattr(StringReader, "read", lambda *args: misread.get(text := reading(*args), text))
+    else:
+        _misread_by_fastavro(misread, monkeypatch)
+    with pytest.raises(InternalError, match="two Avro readers find different file names"):
+        found(made, table)
+    monkeypatch.undo()
+    assert found(made, table) == set()
+
+
+def _misread_by_fastavro(misread: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have fastavro take texts for others, wherever they are."""
+
+    def taken(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: taken(one) for key, one in value.items()}
+        return misread.get(value, value) if isinstance(value, str) else value
+
+    record, file = fastavro.schemaless_reader, fastavro.reader
+    monkeypatch.setattr(fastavro, "schemaless_reader", lambda *args: taken(record(*args)))
+    monkeypatch.setattr(fastavro, "reader", lambda stream: map(taken, file(stream)))
 
 
 @pytest.mark.parametrize("missing", ["manifest", "metadata"])

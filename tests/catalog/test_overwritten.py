@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.table.update import RemovePartitionSpecsUpdate
+from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import LongType, StringType
 
 from commit_coord.catalog.base import CoordinatedCatalog
@@ -100,6 +102,35 @@ def test_the_next_commit_of_anybody_names_what_was_overwritten(made: Kit, caplog
     assert [one.location for one in note_of(other, table).lost] == [location]
     assert row_ids(made.again(table)) == [1, 5, 6, 7, 100]
     other.close()
+
+
+def test_a_commit_is_not_brought_back_under_another_spec_that_got_its_id(made: Kit) -> None:
+    """Its files are as it wrote them, but the operator took a while to look at what was found."""
+    table = made.table()
+
+    def partitioned_by(count: int, name: str) -> None:
+        now = made.again(table)
+        with now.update_spec() as update:
+            update.add_field("id", BucketTransform(count), name)
+
+    partitioned_by(4, "four")
+    table = made.again(table)
+    base = table.metadata_location
+    table.append(ids(*range(20)))
+    put(made, table, base)
+    with made.stock.load_table(table.name()).transaction() as other:
+        other.set_properties({"of": "another writer"})
+    found = made.catalog.find_lost(table.name())
+    assert 1 == len(found.restorable)
+    with made.again(table).update_spec() as update:
+        update.remove_field("four")
+    made.catalog.commit_request(table.name(), (), (RemovePartitionSpecsUpdate(spec_ids=[table.spec().spec_id]),))
+    partitioned_by(8, "eight")
+    assert table.spec().spec_id == made.again(table).spec().spec_id
+
+    with pytest.raises(CommitConflict, match="partition spec 1 of the written files is gone"):
+        made.catalog.repair(found)
+    assert [] == row_ids(made.again(table))
 
 
 def test_a_note_that_is_too_old_raises_no_alarm(made: Kit, caplog: pytest.LogCaptureFixture) -> None:

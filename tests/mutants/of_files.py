@@ -6,6 +6,7 @@ from tests.mutants.mutant import Mutant
 
 _PARTITIONED = "tests/catalog/test_rows_by_partition.py::"
 _EVOLVED = "tests/catalog/test_evolved_tables.py::"
+_WHOEVER = f"{_EVOLVED}test_rows_land_under_what_they_were_written_for_or_not_at_all_whoever_has_its_ids_by_now"
 _EMPTY = "tests/catalog/test_empty_appends.py::"
 _MERGED = "tests/catalog/test_merged_manifests.py::"
 _CARRIED = "tests/catalog/test_carried_entries.py::"
@@ -45,6 +46,48 @@ MUTANTS: tuple[Mutant, ...] = (
         "    if written is None or (append.schema and append.schema != digest(written)):\n",
         "    if written is None:\n",
         f"{_EVOLVED}test_a_spec_or_schema_of_another_content_is_another_one",
+    ),
+    Mutant(
+        "a-compaction-knows-its-spec-by-its-id",
+        "table/written_files.py",
+        "            producer.written = written\n            for data_file in old:\n",
+        "            for data_file in old:\n",
+        _WHOEVER,
+    ),
+    Mutant(
+        "files-are-what-their-writer-kept",
+        "iceberg/written.py",
+        "given.schema if given else shown",
+        "shown",
+        _WHOEVER,
+    ),
+    Mutant(
+        "specs-are-what-the-writer-kept",
+        "iceberg/written.py",
+        ", **(given.specs if given else {})}",
+        "}",
+        _WHOEVER,
+    ),
+    Mutant(
+        "what-was-kept-is-compared-before-the-partitions-are-read",
+        "table/written_files.py",
+        "        if given and data_files and (reason := written.misfit(now)):\n",
+        "        if False:\n",
+        _WHOEVER,
+    ),
+    Mutant(
+        "a-snapshot-built-by-hand-knows-its-spec-by-its-id",
+        "table/producers.py",
+        "            self.note_written()\n",
+        "",
+        f"{_EVOLVED}test_a_snapshot_that_is_built_by_hand_is_made_again_for_the_spec_that_its_files_were_written_for",
+    ),
+    Mutant(
+        "a-lost-commit-knows-its-spec-by-its-id",
+        "catalog/repair/histories.py",
+        "specs={one.partition_spec_id: digest(specs[one.partition_spec_id]) for one in content.manifests},",
+        "specs={},",
+        "tests/catalog/test_overwritten.py::test_a_commit_is_not_brought_back_under_another_spec_that_got_its_id",
     ),
     Mutant(
         "the-schema-of-written-files",
@@ -137,6 +180,27 @@ MUTANTS: tuple[Mutant, ...] = (
         "    if found != again:\n",
         "    if False:\n",
         f"{_EMPTY}test_orphans_deletes_nothing_when_its_reader_overlooks_an_entry",
+    ),
+    Mutant(
+        "orphans-read-lists-by-one-library",
+        "catalog/orphans.py",
+        "        _compare(path, names, manifest_list.paths(path, data))\n",
+        "",
+        "tests/catalog/test_orphans.py::test_nothing_is_an_orphan_while_a_library_misreads_a_name[manifest-fastavro]",
+    ),
+    Mutant(
+        "orphans-read-manifests-by-one-library",
+        "catalog/orphans.py",
+        "        _compare(path, found, _by_fastavro(",
+        "        (lambda *_: None)(path, found, _by_fastavro(",
+        "tests/catalog/test_orphans.py::test_nothing_is_an_orphan_while_a_library_misreads_a_name[data file-PyIceberg]",
+    ),
+    Mutant(
+        "the-paths-behind-an-empty-block",
+        "iceberg/manifest_list.py",
+        "            more = last is not None and last is not before and not last.block_records\n",
+        "            more = False\n",
+        f"{_EMPTY}test_orphans_spares_files_that_a_reader_does_not_see",
     ),
     Mutant(
         "orphans-beside-the-data-of-another-table",

@@ -143,8 +143,8 @@ MUTANTS += (
     _found(
         "files-written-for-a-newer-schema",
         _WRITTEN,
-        "if not self._calls.stack.begun and not Written.known(",
-        "if self._calls.stack.begun and Written.known(",
+        "if not self._calls.stack.begun and not known:",
+        "if self._calls.stack.begun and known:",
     ),
     Mutant(
         "a-uuid-is-no-bytes",

@@ -59,9 +59,23 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "spark-schema-at-commit",
         "spark/publish.py",
-        "            schema_id=target.schema.schema_id,\n",
+        "            written=target.written,  # the table was loaded anew, and ids may mean others by now\n",
         "",
         f"{_ROWS}test_nulls_for_a_column_that_became_required_meanwhile_are_refused",
+    ),
+    Mutant(
+        "spark-spec-by-its-id",
+        "spark/publish.py",
+        "            written=target.written,  # the table was loaded anew, and ids may mean others by now\n",
+        "            schema_id=target.schema.schema_id,\n",
+        f"{_ROWS}test_rows_do_not_land_under_partitions_that_have_the_id_of_theirs[False]",
+    ),
+    Mutant(
+        "spark-promise-by-another-spec",
+        "spark/datasource.py",
+        "check_inside(files, self._target.spec, self._target.schema, self._bounds)",
+        "check_inside(files, table.spec(), table.schema(), self._bounds)",
+        f"{_ROWS}test_a_dynamic_overwrite_keeps_its_promise_by_the_partitions_that_it_wrote",
     ),
     Mutant(
         "spark-spec-at-commit",

@@ -20,13 +20,13 @@ from pyiceberg import types as I
 from pyiceberg.expressions import EqualTo
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
-from pyiceberg.table.update import RemoveSchemasUpdate
+from pyiceberg.table.update import RemovePartitionSpecsUpdate, RemoveSchemasUpdate
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import commit_coord.spark
 from commit_coord import NOTHING, load_catalog
-from commit_coord.errors import CommitConflict, CommitNotApplied, StaleRead, StatementError
+from commit_coord.errors import CommitConflict, CommitNotApplied, ConfigError, StaleRead, StatementError
 from commit_coord.locks.hive_lease import LeaseObject
 from commit_coord.model import LockMode, Resource, WriteMode
 from commit_coord.spark import compact_table, foreach_batch, read_table, register, write_table
@@ -270,6 +270,64 @@ def test_rows_land_under_the_partitions_that_they_were_written_for(
     writer.commit(messages)
     table.refresh()
     assert [1] * 20 == [len(table.scan(f"id = {n}").to_arrow()) for n in range(20)]
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_rows_do_not_land_under_partitions_that_have_the_id_of_theirs(
+    spark: SparkSession, catalog: Any, given: dict[str, str], overwrite: bool
+) -> None:
+    table = write_table(spark.range(0), (catalog, "db.t"), create=True)
+    with table.update_spec() as update:
+        update.add_field("id", "bucket[4]", "four")
+    writer, messages, folder = job(spark, given, spark.range(20), overwrite)
+    with table.update_spec() as update:
+        update.remove_field("four")
+    catalog.commit_table(table, (), (RemovePartitionSpecsUpdate(spec_ids=[1]),))
+    with table.refresh().update_spec() as update:
+        update.add_field("id", "bucket[8]", "eight")
+    assert messages[0].target.spec.spec_id == table.spec().spec_id
+    with pytest.raises(CommitConflict, match="partition spec 1 of the written files is gone"):
+        writer.commit(messages)
+    assert not folder.exists()
+    assert [] == rows(read_table(spark, table.refresh()))
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_nulls_do_not_land_under_a_schema_that_has_the_id_of_theirs(
+    spark: SparkSession, catalog: Any, given: dict[str, str], overwrite: bool
+) -> None:
+    table = write_table(spark.range(1), (catalog, "db.t"), create=True)
+    with table.update_schema() as update:
+        update.add_column("other", I.LongType())
+    nulls = spark.createDataFrame([(None, None)], "id long, other long")
+    writer, messages, folder = job(spark, given, nulls, overwrite)
+    with table.update_schema() as update:
+        update.delete_column("other")
+    catalog.commit_table(table, (), (RemoveSchemasUpdate(schema_ids=[1]),))
+    with table.refresh().update_schema(allow_incompatible_changes=True) as update:
+        update.update_column("id", required=True)
+    assert messages[0].target.schema.schema_id == table.schema().schema_id
+    with pytest.raises(CommitConflict, match="the column 'id' is required now"):
+        writer.commit(messages)
+    assert not folder.exists()
+    assert [(0,)] == rows(read_table(spark, table.refresh()))
+
+
+def test_a_dynamic_overwrite_keeps_its_promise_by_the_partitions_that_it_wrote(
+    spark: SparkSession, catalog: Any, given: dict[str, str]
+) -> None:
+    """Another client partitions the table otherwise before it commits: then its filter names no partition."""
+    df = spark.range(4).selectExpr("id", "id % 2 k")
+    table = write_table(df, (catalog, "db.t"), create=True, partition_by=["k"])
+    options = {**given, "overwrite-mode": "dynamic", "overwrite-filter": "k = 1"}
+    kept, broken = (job(spark, options, df.filter(f"id = {n}"), overwrite=True) for n in (1, 2))
+    with table.update_spec() as update:
+        update.remove_field("k")
+        update.add_field("id", "bucket[4]", "four")
+    with pytest.raises(ConfigError, match="lies outside of the partitions .* partition='k=0'"):
+        broken[0].commit(broken[1])
+    kept[0].commit(kept[1])
+    assert [(0, 0), (1, 1), (2, 0)] == rows(read_table(spark, table.refresh()))
 
 
 def test_nulls_for_a_column_that_became_required_meanwhile_are_refused(

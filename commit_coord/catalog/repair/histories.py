@@ -39,7 +39,7 @@ from commit_coord.iceberg.attempt import Append, Attempt, request_uuid, table_na
 from commit_coord.iceberg.overwrites import versions
 from commit_coord.iceberg.rebase import GENERATION, REQUEST_ID
 from commit_coord.iceberg.storage import metadata_places
-from commit_coord.iceberg.written import partition_schema
+from commit_coord.iceberg.written import digest, partition_schema
 
 if TYPE_CHECKING:
     from commit_coord.coordinator import Coordinator
@@ -223,6 +223,8 @@ class LostHistories:
         stated = snapshot.summary.additional_properties
         dropped = (REQUEST_ID, GENERATION)
         summary = {key: value for key, value in stated.items() if key not in dropped and not key.startswith("total-")}
+        schema_id = schema_id_of(after, snapshot)
+        schema, specs = after.schema_by_id(schema_id), after.specs()
         return Attempt(
             request_id=_restoring_id(commit),
             joined=tuple(one for one in _request_ids(commit) if one != _restoring_id(commit)),
@@ -235,7 +237,10 @@ class LostHistories:
                 branch=branches_of(after, snapshot)[0],
                 manifests=tuple(self._manifests(after, snapshot, content)),
                 summary={**summary, RESTORED_FROM: commit.location},
-                schema_id=schema_id_of(after, snapshot),
+                schema_id=schema_id,
+                # An operator may look at the findings for hours: by then the ids may mean others.
+                schema=digest(schema) if schema is not None else "",
+                specs={one.partition_spec_id: digest(specs[one.partition_spec_id]) for one in content.manifests},
             ),
         )
 
