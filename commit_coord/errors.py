@@ -262,9 +262,9 @@ class StaleRead(CommitConflict, ValidationException):
     """The commit did not land: its rows were computed from data that other commits have changed since.
 
     The commit would have undone the changes of those commits. The table object is not refreshed, so the same call
-    fails again.
+    fails again. Spark also raises it if a DataFrame was read from the table, and its plan does not show when.
     What to do: ``table.refresh()``, read again, compute again, and write the result. If your rows do not depend on
-    the table, pass ``reads=NOTHING``.
+    the table, pass ``reads=NOTHING``. If you know the snapshot that was read, pass it as ``read_at``.
     """
 
     kind = ErrorKind.STALE_READ

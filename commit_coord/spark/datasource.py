@@ -19,11 +19,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pyspark.sql.types as T
-from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression, Or
 from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Snapshot
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
@@ -43,6 +45,7 @@ from commit_coord.spark.arrow import BatchReader, BatchWriter
 from commit_coord.spark.catalogs import opened
 from commit_coord.spark.files import Target, delete_folder
 from commit_coord.spark.filters import parse
+from commit_coord.spark.frame_reads import BranchRead, depends_on, head_of
 from commit_coord.spark.holder import Address, DriverService, PlanAnswer
 from commit_coord.spark.listings import register_listings
 from commit_coord.spark.locks import check_inside, write_locks
@@ -60,7 +63,7 @@ from commit_coord.spark.publish import drop_repeated, publish
 from commit_coord.spark.read import plan, travel
 from commit_coord.spark.registered import RegisteredDataSource
 from commit_coord.spark.schema import SchemaMismatch, bare_schema, check_fits
-from commit_coord.spark.session import planned_at
+from commit_coord.spark.session import planned_at, plans_being_written
 from commit_coord.spark.streams import QUERY_ID, Batch
 from commit_coord.table.isolation import NO_SNAPSHOT, NOTHING
 from commit_coord.table.operation_locks import AlreadyHeld
@@ -131,7 +134,7 @@ def _plan(
         given = given or _options_in(arguments[0])
     elif step != "schema":
         _check_target(given)
-    source = CommitCoordDataSource(given, address, settings)
+    source = CommitCoordDataSource(given, address, settings, spark)
     match step:
         case "schema":
             return PlanAnswer(_with_options(source.schema(), options))
@@ -269,13 +272,19 @@ class CommitCoordDataSource(DataSource):
         options: See :data:`commit_coord.spark.options.OPTIONS`.
         holder: Where the driver holds the operation locks of writes; without it no write may need any.
         settings: Of Spark, about catalogs.
+        spark: Of the driver: shows what rows are computed from; without it that is not looked for.
     """
 
     def __init__(
-        self, options: dict[str, str], holder: Address | None = None, settings: Mapping[str, str] = MappingProxyType({})
+        self,
+        options: dict[str, str],
+        holder: Address | None = None,
+        settings: Mapping[str, str] = MappingProxyType({}),
+        spark: SparkSession | None = None,
     ) -> None:
         super().__init__(options)
         self.holder = holder
+        self._spark = spark
         # The name is found here: the process that commits may see another default.
         self._given = Options({"catalog": default_catalog_name()} | _plain(options), dict(settings))
 
@@ -293,9 +302,9 @@ class CommitCoordDataSource(DataSource):
         )
         return bare_schema(metadata.schema())
 
-    def reader(self, schema: T.StructType) -> TableReader:
-        """Return a reader of the columns in *schema*."""
-        return TableReader(self._given, schema)
+    def reader(self, schema: T.StructType, key: str | None = None) -> TableReader:
+        """Return a reader of the columns in *schema*; all readers of one *key* read one snapshot."""
+        return TableReader(self._given, schema, key)
 
     def writer(self, schema: T.StructType, overwrite: bool) -> TableWriter | LandedWriter:
         """Take the operation locks, read the table, check *schema*, and return a writer.
@@ -305,6 +314,7 @@ class CommitCoordDataSource(DataSource):
         Raises:
             SchemaMismatch: The rows do not fit. Nothing was written.
             LockTimeout: A conflicting lock was not given back in time. Nothing was written.
+            StaleRead: The rows were read from the table, and when they were is not known. Nothing was written.
         """
         given = self._given
         text = given.get("overwrite-mode") or "static"
@@ -323,10 +333,9 @@ class CommitCoordDataSource(DataSource):
         try:
             if locked:
                 table = given.open_to_write(schema)
-            snapshot = table.metadata.snapshot_by_name(given.get("branch") or MAIN_BRANCH)
-            read_at = snapshot.snapshot_id if snapshot is not None else NO_SNAPSHOT
+            depends = _depends(given, table, mode, bounds, self._spark)
             names = schema.fieldNames()
-            return TableWriter(given, self.holder, request, mode, bounds, Target.of(table), names, read_at)
+            return TableWriter(given, self.holder, request, mode, bounds, Target.of(table), names, depends)
         except BaseException:
             _unlock(locked, request)
             raise
@@ -397,36 +406,74 @@ def _unlock(holder: Address | None, claim: str) -> None:
 
 @dataclass
 class TaskPack(InputPartition):
-    """Some files for one task, with all that is needed to read them: Spark pickles the reader before it plans."""
+    """Some files for one task, with all that is needed to read them: Spark pickles the reader before it plans.
+
+    Args:
+        tasks: The files.
+        reader: Reads them.
+        read: What all packs of the plan read together; None if the caller chose a snapshot.
+    """
 
     tasks: Sequence[FileScanTask]
     reader: BatchReader
+    read: BranchRead | None = None
+
+
+_REMEMBERED = 10_000
+_first_read: dict[str, int] = {}
+"""Key of a reader → the snapshot that its first plan has chosen."""
 
 
 class TableReader(DataSourceReader):
-    """Reads one snapshot, chosen when Spark plans the query.
+    """Reads one snapshot, chosen when Spark plans the first query on what ``load()`` returned.
 
     It takes no filters of Spark's: Spark 4.1 asks for a plan once for a DataFrame, and uses it for all queries on that.
     Planned with the filter of the first query, a second one, or the other side of a self-join, would miss rows.
+
+    Args:
+        given: The options.
+        schema: Of the rows.
+        key: Names what ``load()`` returned. Spark plans it again for each query with
+            ``spark.sql.python.filterPushdown.enabled``, and so may two threads.
     """
 
-    def __init__(self, given: Options, schema: T.StructType) -> None:
+    def __init__(self, given: Options, schema: T.StructType, key: str | None = None) -> None:
         self._given = given
         self._schema = schema
+        self._key = key
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Plan the files."""
+        """Plan the files.
+
+        Raises:
+            ConfigError: The snapshot that was read before has expired.
+        """
         given = self._given
         _, table = given.open()
-        metadata, snapshot = travel(
-            table.metadata, given.number("snapshot-id"), given.number("as-of-timestamp"), given.get("branch")
-        )
+        at, time, branch = given.number("snapshot-id"), given.number("as-of-timestamp"), given.get("branch")
+        metadata, snapshot = travel(table.metadata, at, time, branch)
+        snapshot = self._first(metadata, snapshot)
         projection = _projection(metadata.schema(), self._schema)
         condition = parse(given.get("row-filter") or "")
         reader = BatchReader.of(metadata, table.io, projection, condition)
         tasks = plan(metadata, table.io, snapshot, condition)
         packs = [tasks[start : start + _FILES_A_TASK] for start in range(0, len(tasks), _FILES_A_TASK)]
-        return [TaskPack(pack, reader) for pack in packs or [[]]]
+        chosen = at is not None or time is not None
+        read = None if chosen else BranchRead.of(table, branch or MAIN_BRANCH, snapshot, condition)
+        return [TaskPack(pack, reader, read) for pack in packs or [[]]]
+
+    def _first(self, metadata: TableMetadata, snapshot: Snapshot | None) -> Snapshot | None:
+        """Return what the first plan of this key has chosen: *snapshot* if this one is it."""
+        now = snapshot.snapshot_id if snapshot is not None else NO_SNAPSHOT
+        then = _first_read.setdefault(self._key, now) if self._key is not None else now
+        while len(_first_read) > _REMEMBERED:
+            _first_read.pop(next(iter(_first_read)), None)
+        if then == now:
+            return snapshot
+        found = metadata.snapshot_by_id(then) if then != NO_SNAPSHOT else None
+        if found is None and then != NO_SNAPSHOT:
+            raise ConfigError("the snapshot that this DataFrame reads has expired: load it again", snapshot_id=then)
+        return found
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one pack."""
@@ -454,6 +501,37 @@ def _projection(schema: Schema, wanted: T.StructType) -> Schema:
 # -- writing -----------------------------------------------------------------------------------------------
 
 
+def _depends(
+    given: Options, table: CoordinatedTable, mode: WriteMode, bounds: BooleanExpression, spark: SparkSession | None
+) -> dict[str, Any]:
+    """Return what a write depends on, as arguments of ``commit_files``.
+
+    An overwrite depends on the rows that it replaces, and on those that its query reads; with the option ``reads`` on
+    those that it names.
+
+    Raises:
+        StaleRead: The rows were read from the table, and when they were is not known.
+    """
+    text, read_at = given.get("reads"), given.number("read-at")
+    if mode == "append" and text is None and read_at is None:
+        return {}
+    branch = given.get("branch") or MAIN_BRANCH
+    reads = NOTHING if text == "nothing" else text
+    plans: Sequence[Any] = ()
+    if spark is not None:
+        plans = plans_being_written(spark, overwrite=mode != "append") or [None]
+    seen = head_of(table.metadata, branch)
+    found = depends_on(spark, plans, table, branch, reads=reads, read_at=read_at, seen=seen)
+    if reads is not None:
+        return found
+    if mode == "append" or found["reads"] != NOTHING:
+        # The partitions of a dynamic overwrite are not known yet.
+        found["reads"] = Or(found["reads"], bounds) if mode == "overwrite" else AlwaysTrue()
+    else:
+        found["reads"] = None
+    return found
+
+
 @dataclass
 class TaskFiles(WriterCommitMessage):
     """The files that one task wrote, and the job that the task belongs to."""
@@ -475,10 +553,10 @@ class TableWriter(DataSourceArrowWriter):
         bounds: BooleanExpression,
         target: Target,
         names: Sequence[str],
-        read_at: int | None = None,
+        depends: Mapping[str, Any],
     ) -> None:
         self._given = given
-        self._read_at = read_at
+        self._depends = depends
         self._holder = holder
         self._request = request
         self._mode = mode
@@ -513,17 +591,10 @@ class TableWriter(DataSourceArrowWriter):
                     overwrite_filter=self._bounds if self._mode == "overwrite" else AlwaysTrue(),
                     branch=self._given.get("branch") or MAIN_BRANCH,
                     request_id=self._request,
-                    **self._depends(),
+                    **self._depends,
                 )
         finally:
             _unlock(self._holder, self._request)
-
-    def _depends(self) -> dict[str, Any]:
-        """Return what the rows depend on: the plan that they come from is not to be seen here."""
-        if self._mode == "append":
-            return {}
-        text = self._given.get("reads")
-        return {"reads": NOTHING if text == "nothing" else text, "read_at": self._read_at}
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Delete what was written, unless it has landed or may still land, and give the locks back."""

@@ -18,25 +18,20 @@ What could give wrong rows, and what is done:
 from __future__ import annotations
 
 import datetime as dt
-import hashlib
 import logging
 import pickle
 import re
-import uuid
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import reduce
 
 import pyarrow as pa
 import pyspark.sql.types as T
 from pyiceberg import types as I
-from pyiceberg.expressions import AlwaysTrue, BooleanExpression, Or
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import _read_deletes
 from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.schema import Schema
-from pyiceberg.table import DataScan, FileScanTask, Table
+from pyiceberg.table import DataScan, FileScanTask
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
@@ -48,6 +43,7 @@ from commit_coord.errors import ConfigError
 from commit_coord.spark.arrow import BatchReader
 from commit_coord.spark.files import ParquetLayout, file_layouts
 from commit_coord.spark.filters import parse, spark_filter
+from commit_coord.spark.frame_reads import tag_of
 from commit_coord.spark.schema import (
     FIELD_ID,
     bare_schema,
@@ -58,9 +54,8 @@ from commit_coord.spark.schema import (
     same_by_name,
     spark_type,
 )
-from commit_coord.spark.session import Scratch, counted, hadoop_uris, plan_of, require_classic, spark_path
+from commit_coord.spark.session import Scratch, counted, hadoop_uris, require_classic, spark_path
 from commit_coord.spark.tables import TableOrName, load
-from commit_coord.table.isolation import NO_SNAPSHOT
 
 logger = logging.getLogger(__name__)
 
@@ -175,116 +170,6 @@ def _number_of_rows(tasks: Iterable[FileScanTask]) -> int | None:
             return None
         number += task.file.record_count
     return number
-
-
-# -- what a DataFrame was read from -----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class FrameRead:
-    """Rows of a branch that a DataFrame was made of.
-
-    Args:
-        snapshot_id: As of when; ``NO_SNAPSHOT`` when the branch was empty.
-        condition: Which rows.
-    """
-
-    snapshot_id: int
-    condition: BooleanExpression
-
-
-_TAG = "commit_coord_read_{read}_{name}_{table}_{branch}_{snapshot}"
-_TAGS = re.compile(
-    _TAG.format(
-        read="[0-9a-f]{32}",
-        name="(?P<name>[0-9a-f]{32}|pinned)",
-        table="(?P<table>[0-9a-f]{32}|pinned)",
-        branch="(?P<branch>[0-9a-f]{32})",
-        snapshot=r"(?P<snapshot>\d+|none)",
-    )
-)
-_REMEMBERED = 10_000
-_conditions: OrderedDict[str, BooleanExpression] = OrderedDict()
-"""What a tag has no place for. A tag that was forgotten has read every row."""
-
-
-def tag_of(found: Table, branch: str, snapshot: Snapshot | None, condition: BooleanExpression, *, pinned: bool) -> str:
-    """Return an alias for the plan of a DataFrame, by which :func:`reads_of` knows what it was read from.
-
-    Args:
-        found: The table.
-        branch: Of which branch.
-        snapshot: What is read; None: the branch is empty.
-        condition: Which rows.
-        pinned: Whether the caller chose the snapshot, and so means that one, whatever the table has by now.
-    """
-    tag = _TAG.format(
-        read=uuid.uuid4().hex,
-        name="pinned" if pinned else _digest_of_name(found),
-        table="pinned" if pinned else found.metadata.table_uuid.hex,
-        branch=_digest(branch),
-        snapshot=snapshot.snapshot_id if snapshot is not None else "none",
-    )
-    _conditions[tag] = condition
-    while len(_conditions) > _REMEMBERED:
-        _conditions.popitem(last=False)
-    return tag
-
-
-def reads_of(df: DataFrame, table: Table, branch: str) -> FrameRead | None:
-    """Return which rows of a branch of *table* the plan of *df* reads, as of the oldest of its snapshots.
-
-    None when it reads none. What was collected, checkpointed or read by another program is not in the plan. A dropped
-    table that had the name of *table* counts, too: its snapshot is not in the history of *table*.
-    """
-    metadata = table.metadata
-    name, key = _digest_of_name(table), metadata.table_uuid.hex
-    plan = plan_of(df)
-    found = [
-        FrameRead(
-            int(tag["snapshot"]) if tag["snapshot"] != "none" else NO_SNAPSHOT, _conditions.get(tag[0], AlwaysTrue())
-        )
-        for tag in _TAGS.finditer(plan)
-        if (tag["name"] == name or tag["table"] == key) and tag["branch"] == _digest(branch)
-    ]
-    if re.search(r"RelationV2\[.*?\] commit_coord\b", plan, re.DOTALL):  # names of columns may hold anything
-        # It is read when the query runs, so not before now.
-        found.append(FrameRead(head_of(metadata, branch), AlwaysTrue()))
-    if not found:
-        return None
-    at = oldest(metadata, branch, {read.snapshot_id for read in found})
-    return FrameRead(at, reduce(Or, [read.condition for read in found]))
-
-
-def head_of(metadata: TableMetadata, branch: str) -> int:
-    """Return the snapshot at the head of *branch*, ``NO_SNAPSHOT`` when it is empty."""
-    snapshot = metadata.snapshot_by_name(branch)
-    return snapshot.snapshot_id if snapshot is not None else NO_SNAPSHOT
-
-
-def oldest(metadata: TableMetadata, branch: str, snapshot_ids: Collection[int]) -> int:
-    """Return which of *snapshot_ids* was at the head of *branch* first; one that its history lacks, where one does.
-
-    Sequence numbers do not tell: all those of format version 1 are 0.
-    """
-    left = set(snapshot_ids)
-    snapshot = metadata.snapshot_by_name(branch)
-    while snapshot is not None and len(left) > 1:
-        left.discard(snapshot.snapshot_id)
-        parent = snapshot.parent_snapshot_id
-        snapshot = metadata.snapshot_by_id(parent) if parent is not None else None
-    return max(left)
-
-
-def _digest(name: str) -> str:
-    """Return *name* as a word of an alias."""
-    return hashlib.sha256(name.encode()).hexdigest()[:32]
-
-
-def _digest_of_name(table: Table) -> str:
-    # Catalogs of two databases may have one name, and one database may hold several catalogs.
-    uri = table.catalog.properties.get("uri", "").removeprefix("coord+")
-    return _digest("\0".join((uri, table.catalog.name, *table.name())))
 
 
 def travel(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -58,6 +59,7 @@ class RegisteredDataSource(DataSource):
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
         self._options = dict(options.items())
+        self._key = uuid.uuid4().hex
 
     @classmethod
     def name(cls) -> str:
@@ -94,7 +96,7 @@ class PlannedPartition(InputPartition):
 
 
 class PlannedReader(DataSourceReader):
-    """Reads one snapshot, chosen when Spark plans the query."""
+    """Reads one snapshot, chosen when Spark plans the first query on what ``load()`` returned."""
 
     def __init__(self, source: RegisteredDataSource, schema: StructType) -> None:
         self._source = source
@@ -102,7 +104,7 @@ class PlannedReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Plan the files."""
-        packs = self._source._planned("partitions", self._schema)
+        packs = self._source._planned("partitions", self._schema, self._source._key)
         return [PlannedPartition(pack) for pack in packs]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -110,14 +110,12 @@ _CUT = re.compile(r"^Truncated plan of \d+ characters|\.\.\. \d+ more characters
 """What Spark writes in place of what is beyond ``spark.sql.maxPlanStringLength``."""
 
 
-def plan_of(df: DataFrame) -> str:
-    """Return the analyzed plan of *df* as text: all of it, however short its session wants the texts of plans."""
-    plan = df._jdf.queryExecution().analyzed()
+def plan_text(spark: SparkSession, plan: Any) -> str:
+    """Return *plan* as text: all of it, however short its session wants the texts of plans."""
     text = str(plan.toString())
     if _CUT.search(text) is None:
         return text
     # The limit is that of the session that is active in this thread.
-    spark = df.sparkSession
     sessions = SparkSession._get_j_spark_session_class(spark._jvm)
     before = sessions.getActiveSession()
     try:
@@ -128,6 +126,42 @@ def plan_of(df: DataFrame) -> str:
             sessions.setActiveSession(before.get())
         else:
             sessions.clearActiveSession()
+
+
+def relations(plan: Any) -> list[Any]:
+    """Return what the analyzed *plan* reads through Spark's second API for data sources, also in its subqueries."""
+    return [
+        leaf
+        for each in (plan, *_each(plan.subqueriesAll()))
+        for leaf in _each(each.collectLeaves())
+        if str(leaf.getClass().getSimpleName()) == "DataSourceV2Relation"
+    ]
+
+
+def plans_being_written(spark: SparkSession, *, overwrite: bool) -> list[Any]:
+    """Return the analyzed plans of the rows that this driver writes just now, through the second API.
+
+    A data source is not told whose rows it writes. Usually there is one such query; the rows of another one are a
+    reason more to be careful.
+
+    Source: ``SQLExecution.withNewExecutionId`` of Spark 4.1.
+    """
+    jvm: Any = spark._jvm
+    executions = getattr(getattr(jvm, "org.apache.spark.sql.execution.SQLExecution$"), "MODULE$")
+    running = executions.executionIdToQueryExecution().elements()
+    kind, found = "OverwriteByExpression" if overwrite else "AppendData", []
+    while running.hasMoreElements():
+        command = running.nextElement().analyzed()
+        if str(command.getClass().getSimpleName()) == kind:
+            found.append(command.query())
+    return found
+
+
+def _each(found: Any) -> Iterator[Any]:
+    """Yield the elements of a Scala collection."""
+    iterator = found.iterator()
+    while iterator.hasNext():
+        yield iterator.next()
 
 
 class _Counted(ClassicDataFrame):

@@ -15,9 +15,9 @@ from commit_coord.iceberg.attempt import request_uuid
 from commit_coord.model import WriteMode
 from commit_coord.spark.files import Target, delete_folder
 from commit_coord.spark.filters import parse
+from commit_coord.spark.frame_reads import depends_on, head_of
 from commit_coord.spark.locks import check_inside, holding
 from commit_coord.spark.publish import publish
-from commit_coord.spark.read import head_of, oldest, reads_of
 from commit_coord.spark.row_files import write_files
 from commit_coord.spark.schema import check_fits
 from commit_coord.spark.session import require_classic
@@ -74,18 +74,21 @@ def write_table(
         request_id: Names this write, a UUID or any text. A write that landed before under the same name is not
             repeated.
         reads: Which rows of *table* were read to compute *df*; these must not have changed since *read_at*. None: for
-            an overwrite what the plan of *df* reads of it with :func:`read_table`; no row when it reads none.
-            Name them when *df* was collected or checkpointed in between.
-        read_at: For *reads*: the snapshot that was read, ``NO_SNAPSHOT`` for an empty branch. None: the one that
-            *table* showed before this call (an empty branch counts too), or the older one that the plan of *df* reads.
-            A name shows what the table has when this is called.
+            an overwrite what the plan of *df* reads of it, by :func:`read_table`, ``format("commit_coord")`` or
+            Iceberg's JVM runtime; no row when it reads none. Name them when *df* was collected or checkpointed in
+            between.
+        read_at: The snapshot that was read, ``NO_SNAPSHOT`` for an empty branch. Without *reads* all that the plan of
+            *df* reads was read then; every row when it reads none. None: the one that the plan reads; for *reads* the
+            one that *table* showed before this call (an empty branch counts too), if that is older. A name shows what
+            the table has when this is called.
 
     Returns:
         The table as of this commit.
 
     Raises:
         SchemaMismatch: *df* does not fit. No row was written.
-        StaleRead: Rows that *df* was computed from have changed. Nothing landed; read them again.
+        StaleRead: Rows that *df* was computed from have changed, or it is not known when they were read. Nothing
+            landed. Read them again, or give *reads* and *read_at*.
         LockTimeout: A conflicting operation lock was not given back in time. No row was written.
         CommitNotApplied: Refused for good, nothing landed.
         CommitStateUnknown: See above.
@@ -117,7 +120,7 @@ def write_table(
         check_fits(df.schema, found.schema(), case_sensitive=sensitive)
         target = Target.of(found)
         depends: dict[str, Any] = {}
-        if mode != "append" or reads is not None:
+        if mode != "append" or reads is not None or read_at is not None:
             depends = _depends(df, found, branch, reads, read_at, seen)
         try:
             files = write_files(df, found, target, sensitive)
@@ -153,11 +156,8 @@ def _depends(
     seen: int,
 ) -> dict[str, Any]:
     """Return what a write of *df* depends on, as arguments of ``commit_files``; *seen* is what the caller saw."""
-    if reads is not None and read_at is not None:
-        return {"reads": reads, "read_at": read_at}
-    planned = reads_of(df, table, branch)
-    if reads is not None:
-        # The rows that are named may have been collected, so that the plan shows nothing of them.
-        known = {seen} if planned is None else {seen, planned.snapshot_id}
-        return {"reads": reads, "read_at": oldest(table.metadata, branch, known)}
-    return {"reads": planned.condition, "read_at": planned.snapshot_id} if planned is not None else {"reads": NOTHING}
+    plans = [df._jdf.queryExecution().analyzed()]
+    found = depends_on(df.sparkSession, plans, table, branch, reads=reads, read_at=read_at, seen=seen)
+    if reads is None and read_at is not None and found["reads"] == NOTHING:
+        found["reads"] = AlwaysTrue()  # something was read then, and the plan does not show what
+    return found

@@ -5,6 +5,8 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 _ROWS = "tests/spark/test_rows.py::"
+_STALE = "tests/spark/test_stale_frames.py::"
+_STALE_ROWS = _STALE + "test_rows_replace_nothing_that_was_committed_after_they_were_read"
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
@@ -30,9 +32,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "spark-rows-of-a-dropped-table-were-not-read",
-        "spark/read.py",
-        'if (tag["name"] == name or tag["table"] == key) and',
-        'if tag["table"] == key and',
+        "spark/frame_reads.py",
+        'same = tag["name"] == _digest_of_name(table) or tag["table"] == table.metadata.table_uuid.hex',
+        'same = tag["table"] == table.metadata.table_uuid.hex',
         f"{_ROWS}test_rows_of_a_table_that_was_dropped_replace_nothing_in_the_next_one_of_its_name",
     ),
     Mutant(
@@ -178,16 +180,16 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "spark-overwrite-from-what-has-changed",
-        "spark/write.py",
-        'return {"reads": planned.condition, "read_at": planned.snapshot_id} if planned is not None else',
-        'return {"reads": NOTHING} if planned is not None else',
+        "spark/frame_reads.py",
+        "                found.append(read)\n",
+        "                pass\n",
         f"{_ROWS}test_an_overwrite_that_was_computed_from_the_table_is_refused_when_that_has_changed",
     ),
     Mutant(
         "data-source-overwrite-as-of-its-commit",
         "spark/datasource.py",
-        '"read_at": self._read_at}',
-        '"read_at": None}',
+        "                    **self._depends,\n",
+        '                    **{**self._depends, "read_at": None},\n',
         f"{_ROWS}test_the_data_source_overwrites_only_what_was_there_when_it_was_planned",
     ),
     Mutant(
@@ -269,21 +271,21 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "spark-named-rows-as-of-the-table-alone",
-        "spark/write.py",
-        "known = {seen} if planned is None else {seen, planned.snapshot_id}",
-        "known = {seen}",
+        "spark/frame_reads.py",
+        "            known.add(seen)\n",
+        "            known = {seen}\n",
         f"{_ROWS}test_rows_that_were_named_count_as_read_when_the_plan_read_them",
     ),
     Mutant(
         "spark-forgotten-reads",
-        "spark/read.py",
-        "        for tag in _TAGS.finditer(plan)\n",
-        "        for tag in _TAGS.finditer(plan)\n        if tag[0] in _conditions\n",
+        "spark/frame_reads.py",
+        "    for tag in _TAGS.finditer(text):\n",
+        "    for tag in _TAGS.finditer(text):\n        if tag[0] not in _conditions:\n            continue\n",
         f"{_ROWS}test_a_read_counts_also_when_ten_thousand_others_followed",
     ),
     Mutant(
         "spark-newest-read-of-a-plan",
-        "spark/read.py",
+        "spark/frame_reads.py",
         "        left.discard(snapshot.snapshot_id)\n",
         "        left &= {snapshot.snapshot_id}\n",
         f"{_ROWS}test_the_oldest_read_of_a_plan_counts[1]",
@@ -364,5 +366,83 @@ MUTANTS: tuple[Mutant, ...] = (
         "with opened.lock_change(locks, statement=why):",
         "with opened.lock_operation(locks, statement=why):",
         "tests/spark/test_datasource.py::test_a_job_ends_in_an_outage_of_the_lock_service_as_a_commit_does",
+    ),
+    Mutant(
+        "spark-format-as-of-the-commit",
+        "spark/frame_reads.py",
+        "                yield found.read\n",
+        "                yield FrameRead(head_of(table.metadata, branch), found.read.condition)\n",
+        _STALE_ROWS + "[function-a cache-format]",
+    ),
+    Mutant(
+        "spark-format-in-the-usual-case",
+        "spark/frame_reads.py",
+        "str(source.name()).lower() == FORMAT",
+        "str(source.name()) == FORMAT",
+        _STALE_ROWS + "[function-a query-Format]",
+    ),
+    Mutant(
+        "spark-format-in-subqueries",
+        "spark/session.py",
+        "for each in (plan, *_each(plan.subqueriesAll()))",
+        "for each in (plan,)",
+        f"{_STALE}test_a_plan_shows_what_the_format_reads_and_when",
+    ),
+    Mutant(
+        "spark-reads-of-the-jvm",
+        "spark/frame_reads.py",
+        '        elif kind.startswith("org.apache.iceberg."):\n',
+        "        elif False:\n",
+        _STALE_ROWS + "[function-a cache-jvm]",
+    ),
+    Mutant(
+        "spark-unknown-reads-are-none",
+        "spark/frame_reads.py",
+        "            except Py4JError:  # another version of the runtime, or a table that shows another one\n"
+        "                yield None\n",
+        "            except Py4JError:\n                pass\n",
+        f"{_STALE}test_rows_that_were_read_at_an_unknown_time_replace_nothing_undeclared[function]",
+    ),
+    Mutant(
+        "spark-chosen-snapshots-of-the-jvm-are-reads",
+        "spark/frame_reads.py",
+        "relation.timeTravelSpec().isDefined() or any(options.containsKey(option) for option in _CHOSEN)",
+        "relation.timeTravelSpec().isDefined()",
+        f"{_STALE}test_a_plan_shows_what_the_jvm_reads_and_when",
+    ),
+    Mutant(
+        "data-source-overwrite-without-its-plan",
+        "spark/datasource.py",
+        "    if spark is not None:\n",
+        "    if False:\n",
+        _STALE_ROWS + "[format-a query-function]",
+    ),
+    Mutant(
+        "data-source-plan-that-is-not-found-reads-nothing",
+        "spark/datasource.py",
+        " or [None]\n",
+        "\n",
+        f"{_STALE}test_an_overwrite_by_the_format_whose_rows_spark_does_not_show_is_refused",
+    ),
+    Mutant(
+        "data-source-plans-each-query-at-another-snapshot",
+        "spark/datasource.py",
+        "_first_read.setdefault(self._key, now) if self._key is not None else now",
+        "now",
+        f"{_STALE}test_a_cache_is_as_old_as_its_source_also_when_spark_plans_each_query_anew",
+    ),
+    Mutant(
+        "data-source-appends-depend-on-nothing",
+        "spark/datasource.py",
+        '    if mode == "append" and text is None and read_at is None:\n',
+        '    if mode == "append":\n',
+        f"{_STALE}test_a_read_that_the_plan_does_not_show_is_declared[reads-format-append]",
+    ),
+    Mutant(
+        "spark-read-at-without-rows",
+        "spark/write.py",
+        '        found["reads"] = AlwaysTrue()  # something was read then, and the plan does not show what\n',
+        "        pass\n",
+        f"{_STALE}test_a_read_that_the_plan_does_not_show_is_declared[all-function-overwrite]",
     ),
 )

@@ -188,7 +188,7 @@ def test_abort_deletes_only_what_is_proven_not_to_have_landed(
 
     def job(request: str) -> tuple[ds.TableWriter, list[Any], Path]:
         target = Target.of(table)
-        writer = ds.TableWriter(given, None, request, "append", AlwaysTrue(), target, ["id"])
+        writer = ds.TableWriter(given, None, request, "append", AlwaysTrue(), target, ["id"], {})
         rows = spark.range(3).coalesce(1).toArrow().to_batches()
         return writer, [writer.write(iter(rows))], Path(target.folder.removeprefix("file://"))
 

@@ -33,8 +33,8 @@ from commit_coord.spark import compact_table, foreach_batch, read_table, registe
 from commit_coord.spark import datasource as ds
 from commit_coord.spark.files import Target
 from commit_coord.spark.filters import parse
+from commit_coord.spark.frame_reads import reads_of
 from commit_coord.spark.locks import holding
-from commit_coord.spark.read import reads_of
 from commit_coord.spark.schema import SchemaMismatch, bare_schema
 from commit_coord.spark.streams import Batch
 from tests.catalog.kit import orphans
@@ -781,7 +781,7 @@ def test_a_read_counts_also_when_ten_thousand_others_followed(
     spark: SparkSession, catalog: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = write_table(spark.range(3), (catalog, "db.t"), create=True)
-    monkeypatch.setattr("commit_coord.spark.read._REMEMBERED", 0)
+    monkeypatch.setattr("commit_coord.spark.frame_reads._REMEMBERED", 0)
     old = read_table(spark, table, row_filter="id = 1")
     catalog.load_table("db.t").append(pa.table({"id": [77]}))
     with pytest.raises(StaleRead):
