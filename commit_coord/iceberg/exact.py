@@ -15,7 +15,7 @@ from __future__ import annotations
 from threading import Lock
 from types import ModuleType
 
-from commit_coord.iceberg import decoding, partition_names, predicates
+from commit_coord.iceberg import column_names, decoding, partition_names, predicates
 from commit_coord.iceberg.mends import Mends
 
 _lock = Lock()
@@ -32,6 +32,7 @@ def mend(loaded: ModuleType) -> None:
     with _lock:
         if Mends not in _mended:
             mends = Mends()
+            column_names.mend(mends)
             decoding.mend(mends)
             partition_names.mend(mends)
             predicates.mend(mends)

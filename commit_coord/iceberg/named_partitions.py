@@ -11,12 +11,14 @@ from typing import Any
 
 from pyiceberg import expressions as E
 from pyiceberg import transforms
+from pyiceberg.exceptions import ValidationError
 from pyiceberg.expressions.literals import DateLiteral, TimestampLiteral
 from pyiceberg.partitioning import PartitionField
 from pyiceberg.table import Table
 from pyiceberg.types import DateType, TimestamptzType
 
 from commit_coord.errors import StatementError
+from commit_coord.iceberg.column_names import id_of
 from commit_coord.iceberg.partitions import partition_level
 from commit_coord.iceberg.values import fit, internal
 from commit_coord.protocol import hierarchy
@@ -33,7 +35,7 @@ OPEN = Open.OPEN
 Value = str | int | float | Decimal | bool | None | Open
 
 NamedValues = Mapping[str, Value]
-"""Partition columns and their values. Names are those of fields or columns, in whatever case."""
+"""Partition columns and their values. Names are those of fields or columns; see ``column_names`` for their case."""
 
 _EPOCH = date(1970, 1, 1).toordinal()
 _HOUR = 3_600_000_000
@@ -75,23 +77,30 @@ def _values(table: Table, partition: NamedValues) -> dict[int, Any]:
     name = ".".join(table.name())
     if spec.is_unpartitioned():
         raise StatementError("the table has no partitions", table=name, partition=told(partition))
-    written = {key.lower(): value for key, value in partition.items()}
-    values: dict[int, Any] = {}
-    for field in spec.fields:
-        names = [field.name.lower()]
-        if isinstance(field.transform, transforms.IdentityTransform):
-            names.append((schema.find_column_name(field.source_id) or "").lower())
-        value = next((written.pop(key) for key in names if key in written), OPEN)
-        if value is not OPEN:
-            values[field.field_id] = _typed(field, table, value)
-    if written:
-        raise StatementError(
-            "the table has no such partition column",
-            column=next(iter(written)),
-            accepted=", ".join(field.name for field in spec.fields),
-            table=name,
-        )
-    return values
+    columns = {
+        column: field.field_id
+        for field in spec.fields
+        if isinstance(field.transform, transforms.IdentityTransform)
+        and (column := schema.find_column_name(field.source_id)) is not None
+    }
+    ids = {**columns, **{field.name: field.field_id for field in spec.fields}}
+    accepted = ", ".join(field.name for field in spec.fields)
+    given: dict[int, Value] = {}
+    for key, value in partition.items():
+        try:
+            field_id = id_of(key, ids)
+        except ValidationError as error:
+            raise StatementError(str(error), table=name) from error
+        if field_id is None:
+            raise StatementError("the table has no such partition column", column=key, accepted=accepted, table=name)
+        if field_id in given:
+            raise StatementError("a partition column gets more than one value", column=key, table=name)
+        given[field_id] = value
+    return {
+        field.field_id: _typed(field, table, value)
+        for field in spec.fields
+        if (value := given.get(field.field_id, OPEN)) is not OPEN
+    }
 
 
 def _typed(field: PartitionField, table: Table, value: Value) -> Any:

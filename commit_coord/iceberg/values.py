@@ -26,6 +26,9 @@ from typing import Any
 from uuid import UUID
 
 from pyiceberg import types as T
+from pyiceberg.exceptions import ValidationError
+
+from commit_coord.iceberg.column_names import id_of
 
 _EXACT = Context(prec=2000, traps=[Inexact, InvalidOperation])
 _LONGEST = 1000
@@ -157,10 +160,19 @@ def _distinct(pairs: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
 
 
 def _struct(value: Mapping[str, Any], kind: T.StructType) -> dict[str, Any]:
-    written = {key.lower(): item for key, item in value.items()}
-    if unknown := written.keys() - {field.name.lower() for field in kind.fields}:
-        raise Misfit(f"{kind} has no field {min(unknown)}")
-    return {field.name: _inside(written.get(field.name.lower()), field) for field in kind.fields}
+    ids = {field.name: field.field_id for field in kind.fields}
+    written: dict[int, Any] = {}
+    for key, item in value.items():
+        try:
+            field_id = id_of(key, ids)
+        except ValidationError as error:
+            raise Misfit(str(error)) from None
+        if field_id is None:
+            raise Misfit(f"{kind} has no field {key}")
+        if field_id in written:
+            raise Misfit(f"the field {key} of {kind} gets more than one value")
+        written[field_id] = item
+    return {field.name: _inside(written.get(field.field_id), field) for field in kind.fields}
 
 
 def _told(value: Any) -> str:

@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pyspark.sql.types as T
 from pyiceberg import types as I
+from pyiceberg.exceptions import ValidationError
 from pyiceberg.schema import Schema, sanitize_column_names
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from commit_coord.errors import ConfigError
+from commit_coord.iceberg.column_names import id_of
 
 FIELD_ID = "parquet.field.id"
 """Key in a Spark field's metadata. Source: ``org.apache.spark.sql.execution.datasources.parquet.ParquetUtils``."""
@@ -215,15 +217,18 @@ def beyond_parquet(schema: Schema, *, writing: bool) -> str | None:
 def pick(names: Sequence[str], wanted: I.StructType, case_sensitive: bool) -> dict[int, int]:
     """Map field ids of *wanted* to positions in *names*: the same name, else one that differs in case only.
 
-    Names that belong to no field are left out of the result, and so are fields without a name.
+    Names that belong to no field, or to one that has its name already, are left out of the result, and so are fields
+    without a name.
+
+    Raises:
+        ValidationError: A name matches several fields in another case, and none exactly.
     """
-    exact = {name: position for position, name in enumerate(names)}
-    found = {field.field_id: exact[field.name] for field in wanted.fields if field.name in exact}
+    ids = {field.name: field.field_id for field in wanted.fields}
+    found = {ids[name]: position for position, name in enumerate(names) if name in ids}
     if not case_sensitive:
-        free = {name.lower(): at for name, at in exact.items() if at not in found.values()}
-        for field in wanted.fields:
-            if field.field_id not in found and field.name.lower() in free:
-                found[field.field_id] = free.pop(field.name.lower())
+        for position, name in enumerate(names):
+            if name not in ids and (field_id := id_of(name, ids)) is not None:
+                found.setdefault(field_id, position)
     return found
 
 
@@ -238,7 +243,11 @@ def check_fits(source: T.StructType, schema: Schema, *, case_sensitive: bool = F
     def struct(have: T.StructType, want: I.StructType, path: str) -> None:
         names = have.fieldNames()
         problems.extend(f"{path}{name} comes more than once" for name in {n for n in names if names.count(n) > 1})
-        at = pick(names, want, case_sensitive)
+        try:
+            at = pick(names, want, case_sensitive)
+        except ValidationError as error:
+            problems.append(f"{path.removesuffix('.')}: {error}" if path else str(error))
+            return
         problems.extend(f"{path}{name} is not in the table" for i, name in enumerate(names) if i not in at.values())
         for field in want.fields:
             if field.field_id in at:

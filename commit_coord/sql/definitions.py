@@ -34,6 +34,7 @@ from commit_coord.sql.statement import (
     RollBack,
 )
 from commit_coord.sql.types import iceberg_type
+from commit_coord.sql.where.columns import source_of
 from commit_coord.table import CoordinatedTable
 from commit_coord.table.transaction import CoordinatedTransaction
 
@@ -141,11 +142,7 @@ def _spec(partitioned: Sequence[PartitionedBy], schema: Schema) -> PartitionSpec
 
 def _resolved(part: PartitionedBy, schema: Schema) -> tuple[NestedField, Transform[Any, Any]]:
     """Return the column and the transform of a partition field."""
-    try:
-        source = schema.find_field(part.column, case_sensitive=False)
-    except ValueError as error:
-        accepted = ", ".join(field.name for field in schema.fields)
-        raise StatementError("there is no such column", column=part.column, accepted=accepted) from error
+    source = source_of(part.column, schema)
     transform = parse_transform(f"{part.transform}[{part.number}]" if part.number is not None else part.transform)
     kind: IcebergType = source.field_type
     if not kind.is_primitive or not transform.can_transform(kind):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 
+from pyiceberg.exceptions import ValidationError
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.expressions.parser import parse
 from pyiceberg.expressions.visitors import bind
@@ -107,7 +108,7 @@ class Dependencies:
         for read in reads:
             try:
                 change = change_since(read, head, self._draft.table.io)
-            except ValueError as error:
+            except (ValueError, ValidationError) as error:
                 reason = f"what it depends on does not fit the table as it is now ({error})"
                 raise self._request.conflict(reason) from error
             if change is not None:
@@ -173,7 +174,8 @@ class Dependencies:
 
         Raises:
             CommitConflict: Such a name means another column by now.
-            StatementError: *row_filter* compares a column with what it can't hold, in a way that PyIceberg trips over.
+            StatementError: *row_filter* compares a column with what it can't hold, in a way that PyIceberg trips over;
+                or a name in it is ambiguous.
         """
         self._note_names(case_sensitive, seen)
         if not isinstance(row_filter, AlwaysTrue):
@@ -199,8 +201,8 @@ def _head_of(metadata: TableMetadata, branch: str | None) -> int | None:
 
 
 def _bind(schema: Schema, row_filter: BooleanExpression | str, case_sensitive: bool) -> None:
-    """Raise unless *row_filter* fits the columns of *schema*: ValueError, or StatementError where PyIceberg trips."""
+    """Raise unless *row_filter* fits the columns of *schema*: ValueError, or StatementError for other errors."""
     try:
         bind(schema, parse(row_filter) if isinstance(row_filter, str) else row_filter, case_sensitive)
-    except (TypeError, ArithmeticError, KeyError) as error:
+    except (TypeError, ArithmeticError, KeyError, ValidationError) as error:
         raise StatementError("the filter does not fit the columns", filter=row_filter, reason=error) from error

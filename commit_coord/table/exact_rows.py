@@ -107,30 +107,28 @@ class ExactRows(Transaction):
     ) -> UpsertResult:
         """Replace the rows of the table that have the key of a row of *df*, and add the rows whose key it lacks.
 
+        Keys are compared as SQL's MERGE compares them; see :mod:`commit_coord.table.matching`.
+
         Raises:
             ValueError: *df* does not fit the table, a key is there twice, or there is nothing to match or to do.
         """
-        # Loaded when it is needed: Arrow starts threads, and takes long.
-        from pyiceberg.table.upsert_util import create_match_filter
-
         metadata = seen_from(self.table_metadata, head_of(self, branch))
         columns = metadata.schema().as_struct()
         df = complete(plain(df, columns), columns)
-        keys = sorted(metadata.schema().identifier_field_names()) if join_cols is None else join_cols
-        if not keys:
+        named = sorted(metadata.schema().identifier_field_names()) if join_cols is None else join_cols
+        if not named:
             raise ValueError("Join columns could not be found, please set identifier-field-ids or pass in explicitly.")
         if not when_matched_update_all and not when_not_matched_insert_all:
             raise ValueError("no upsert options selected...exiting")
-        with_their_keys = create_match_filter(df, keys)  # first: it refuses types that are no keys
+        keys = matching.key_columns(named, df, metadata.schema(), case_sensitive=case_sensitive)
         matching.number_of_each(
             df, keys, "Duplicate rows found in source dataset based on the key columns. No upsert executed"
         )
-        found = DataScan(metadata, self._table.io, with_their_keys, case_sensitive=case_sensitive).to_arrow()
+        found = DataScan(metadata, self._table.io, matching.matches(df, keys)).to_arrow()
         changed = matching.changed(df, found, keys) if when_matched_update_all else df.slice(0, 0)
         new = matching.new(df, found, keys) if when_not_matched_insert_all else df.slice(0, 0)
         if changed.num_rows:
-            same_keys = create_match_filter(changed, keys)
-            self.overwrite(changed, same_keys, snapshot_properties, case_sensitive, branch)
+            self.overwrite(changed, matching.matches(changed, keys), snapshot_properties, branch=branch)
         if new.num_rows:
             self.append(new, snapshot_properties, branch)
         return UpsertResult(rows_updated=changed.num_rows, rows_inserted=new.num_rows)

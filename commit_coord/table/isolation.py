@@ -164,18 +164,22 @@ def _matcher(read: Read, head: TableMetadata) -> Callable[[DataFile], bool]:
 def renamed_over(seen: Schema, head: Schema, *, folds_case: bool) -> str | None:
     """Return a column name of *seen* that another column has in *head*, None when there is none.
 
-    With *folds_case* a name means a column in any case.
+    With *folds_case* a name means the column that has it, else the one that has it in another case: ``a`` and ``A``
+    may have swapped their names, and a column in another case may be there by now.
     """
     if seen is head or (seen.schema_id == head.schema_id and seen == head):
         return None
-    then, now = _columns_by_name(seen, folds_case=folds_case), _columns_by_name(head, folds_case=folds_case)
-    return min((name for name in then.keys() & now.keys() if then[name] != now[name]), default=None)
+    for spelled in (str, str.lower) if folds_case else (str,):
+        then, now = _columns_by_name(seen, spelled), _columns_by_name(head, spelled)
+        if changed := [name for name in then.keys() & now.keys() if then[name] != now[name]]:
+            return min(changed)
+    return None
 
 
-def _columns_by_name(schema: Schema, *, folds_case: bool) -> dict[str, set[int]]:
+def _columns_by_name(schema: Schema, spelled: Callable[[str], str]) -> dict[str, set[int]]:
     columns: dict[str, set[int]] = {}
     for field_id, name in index_name_by_id(schema).items():
-        columns.setdefault(name.lower() if folds_case else name, set()).add(field_id)
+        columns.setdefault(spelled(name), set()).add(field_id)
     return columns
 
 

@@ -155,7 +155,14 @@ class CoordinatedTransaction(PlannedTransaction):
         branch: str | None = MAIN_BRANCH,
         snapshot_properties: dict[str, str] = EMPTY_DICT,
     ) -> UpsertResult:
-        """Update the rows that match, insert the others. What is inserted depends on what was found."""
+        """Update the rows that match, insert the others. What is inserted depends on what was found.
+
+        Rows match as in SQL's MERGE: NaN equals NaN, and NULL equals nothing, so each row with a NULL in its key is
+        inserted.
+
+        Raises:
+            ValueError: *df* does not fit the table, a key is there twice, or a join column is missing or ambiguous.
+        """
         self._lock_operation(Operates.MERGE)
         self.dependencies.names_columns(case_sensitive=case_sensitive)
         self.draft.note(reads=True, computes=True)
@@ -173,7 +180,7 @@ class CoordinatedTransaction(PlannedTransaction):
         """Put what *change* makes of the rows that match *row_filter* in their place, as of when the commit lands.
 
         Args:
-            row_filter: Which rows.
+            row_filter: Which rows. A name means the column that has it, else the only one that has it in another case.
             change: Called with them, and once more with those of a newer head when the commit lost a race.
             snapshot_properties: Go into the snapshots' summaries.
             branch: Where the rows are.

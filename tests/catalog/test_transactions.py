@@ -350,6 +350,27 @@ def test_a_name_in_any_case_that_means_another_column_by_now_is_refused(made: Ki
     assert left(made, table) == [(1, 100), (2, 200), (3, 1)]
 
 
+@pytest.mark.parametrize("staged", [False, True])
+@pytest.mark.parametrize("call", ["delete", "update", "declared", "column"])
+def test_two_columns_that_differ_by_case_alone_and_swap_their_names_are_other_columns(
+    made: Kit, call: str, staged: bool
+) -> None:
+    twins = Schema(NestedField(1, "a", LongType()), NestedField(2, "A", LongType()))
+    table = made.table(pairs((1, 2), (2, 1), named=("a", "A")), schema=twins)
+    tx = made.again(table).transaction()
+    if staged:
+        IN_ANY_CASE[call](tx)
+    for old, new in (("a", "x"), ("A", "a"), ("x", "A")):
+        with theirs(made, table).update_schema() as changes:
+            changes.rename_column(old, new)
+    with pytest.raises(CommitConflict, match="was replaced by another column"):
+        if not staged:
+            IN_ANY_CASE[call](tx)
+        tx.commit_transaction()
+    tx.__exit__(RuntimeError, None, None)
+    assert left(made, table) == [(1, 2), (2, 1)]
+
+
 @pytest.mark.parametrize("mapped", [False, True], ids=["no name mapping", "a name mapping"])
 @pytest.mark.parametrize("check", [False, True])
 @pytest.mark.parametrize("staged", [False, True])

@@ -1,24 +1,37 @@
-"""An upsert is SQL's MERGE: each row replaces the one that has its key, or is added."""
+"""An upsert is SQL's MERGE: each row replaces the one that has its key, or is added. A NULL equals no key, NaN does."""
 
 from __future__ import annotations
 
 import itertools
+import math
 import random
 import uuid
+from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyiceberg.schema import Schema
-from pyiceberg.types import DoubleType, FloatType, LongType, NestedField, StringType, UUIDType
+from pyiceberg.types import (
+    DoubleType,
+    FloatType,
+    ListType,
+    LongType,
+    NestedField,
+    StringType,
+    StructType,
+    UUIDType,
+)
 
-from tests.catalog.kit import Kit, names, orphans
+from commit_coord.errors import StatementError
+from tests.catalog.kit import Kit, names, orphans, rows
 
-ZEROS = [0.0, -0.0, 1.5, -1.5, 5e-324, float("inf")]
+ZEROS = [0.0, -0.0, 1.5, -1.5, 5e-324, float("inf"), math.nan, None]
 KEYS: dict[str, tuple[Any, pa.DataType, list[Any]]] = {
     "double": (DoubleType(), pa.float64(), ZEROS),
-    "float": (FloatType(), pa.float32(), [0.0, -0.0, 1.5, 2.0**-149]),
-    "text": (StringType(), pa.string(), ["", "a", "A", "a ", "\u00e9", "e\u0301"]),
+    "float": (FloatType(), pa.float32(), [0.0, -0.0, 1.5, 2.0**-149, math.nan, None]),
+    "text": (StringType(), pa.string(), ["", "a", "A", "a ", "\u00e9", "e\u0301", None]),
 }
 
 
@@ -28,6 +41,11 @@ def merged(table: dict[Any, Any], given: dict[Any, Any], update: bool, insert: b
         **table,
         **{key: value for key, value in given.items() if (update if key in table else insert)},
     }
+
+
+def one_nan(value: Any) -> Any:
+    """Return *value*; NaN as the object that the pools have, which a tuple takes for equal."""
+    return math.nan if value != value else value  # noqa: PLR0124
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -45,26 +63,35 @@ def test_each_row_replaces_the_one_with_its_key_or_is_added(memory: Kit, seed: i
         """Return keys, all different as SQL sees it, each with a value of its own."""
         return {key: next(numbers) for key in draw.sample(pool, draw.randint(0, min(len(pool), 5)))}
 
-    def frame(rows: dict[Any, Any]) -> pa.Table:
-        return pa.Table.from_pylist([dict(zip(arrow.names, (*key, v), strict=True)) for key, v in rows.items()], arrow)
+    def frame(rows: Iterable[tuple[Any, Any]]) -> pa.Table:
+        return pa.Table.from_pylist([dict(zip(arrow.names, (*key, v), strict=True)) for key, v in rows], arrow)
 
     table = memory.table(schema=Schema(*fields, NestedField(9, "v", LongType())))
     expected: dict[Any, int] = {}
+    unequal: list[tuple[Any, int]] = []
     for _ in range(4):
         given, (update, insert) = some(), draw.choice([(True, True), (True, True), (True, False), (False, True)])
         if draw.random() < 0.3:  # some rows stay as they are
             given = {key: expected.get(key, value) for key, value in given.items()}
-        table.upsert(frame(given), keys, when_matched_update_all=update, when_not_matched_insert_all=insert)
+        with_null = [(key, value) for key, value in given.items() if None in key]
+        with_null *= draw.choice([1, 2])
+        given = {key: value for key, value in given.items() if None not in key}
+        listed = [*given.items(), *with_null]
+        draw.shuffle(listed)
+        table.upsert(frame(listed), keys, when_matched_update_all=update, when_not_matched_insert_all=insert)
         expected = merged(expected, given, update, insert)
-        found = {tuple(row.values())[:-1]: row["v"] for row in table.scan().to_arrow().to_pylist()}
-        assert (found, table.scan().count()) == (expected, len(expected))
+        unequal += with_null if insert else []
+        found = Counter(
+            (tuple(map(one_nan, row.values()))[:-1], row["v"]) for row in table.scan().to_arrow().to_pylist()
+        )
+        assert found == Counter([*expected.items(), *unequal])
     assert names(orphans(table)) == []
 
 
 def test_a_key_that_is_given_or_found_twice_is_refused(memory: Kit) -> None:
-    """Also where the rows of the table lie in two files, and where the two are zeros of different signs."""
+    """Also where the rows of the table lie in two files, where the two are zeros of different signs, or both NaN."""
     schema, arrow = Schema(NestedField(1, "k", DoubleType()), NestedField(2, "v", LongType())), pa.float64()
-    for two in ([0.0, -0.0], [1.5, 1.5]):
+    for two in ([0.0, -0.0], [1.5, 1.5], [math.nan, math.nan]):
         table = memory.table(schema=schema)
         with pytest.raises(ValueError, match="Duplicate rows found in source"):
             table.upsert(pa.table({"k": two, "v": [1, 2]}), ["k"])
@@ -76,11 +103,13 @@ def test_a_key_that_is_given_or_found_twice_is_refused(memory: Kit) -> None:
 
 
 def test_a_key_may_be_given_in_another_type_that_its_column_takes(memory: Kit) -> None:
-    """A UUID as its bytes, a text as a large one, a small number for a great one."""
+    """A UUID as such or as its bytes, a text as a large one or from a dictionary, a small number for a great one."""
     given = uuid.UUID(int=7)
     for kind, first, arrow in (
         (UUIDType(), given.bytes, pa.binary(16)),
+        (UUIDType(), given.bytes, pa.uuid()),
         (StringType(), "a", pa.large_string()),
+        (StringType(), "a", pa.dictionary(pa.int32(), pa.string())),
         (LongType(), 5, pa.int32()),
         (LongType(), 5, pa.uint32()),
     ):
@@ -98,3 +127,46 @@ def test_rows_without_a_column_are_added_but_replace_no_row_that_has_it(memory: 
     with pytest.raises(ValueError, match="need all of its columns; missing: v"):
         table.upsert(pa.table({"k": [1]}), ["k"])
     assert sorted(table.scan().to_arrow().to_pylist(), key=str) == [{"k": 1, "v": 1}, {"k": 2, "v": None}]
+
+
+def test_a_row_that_is_as_it_was_is_not_updated_whatever_number_it_has(memory: Kit) -> None:
+    """NaN as a value is no change, either."""
+    table = memory.table(schema=Schema(NestedField(1, "k", LongType()), NestedField(2, "x", DoubleType())))
+    given = pa.table({"k": [1, 2, 3], "x": pa.array([math.nan, None, 1.5], pa.float64())})
+    assert table.upsert(given, ["k"]).rows_inserted == 3
+    again = table.upsert(given, ["k"])
+    assert (again.rows_updated, again.rows_inserted) == (0, 0)
+
+
+NOT_KEYS = {
+    "a list": ("l", "can't be a key"),
+    "a struct": ("s", "can't be a key"),
+    "a field of a struct": ("s.x", 'Field "s.x" does not exist in schema of the rows'),
+    "a column that the rows lack": ("w", 'Field "w" does not exist in schema of the rows'),
+    "a column that the table lacks": ("nothing", "Could not find field with name nothing"),
+    "a name in another case": ("K", "Could not find field with name K"),
+}
+
+
+@pytest.mark.parametrize("case", NOT_KEYS)
+def test_what_is_no_key_is_refused_by_its_name(memory: Kit, case: str) -> None:
+    inner = StructType(NestedField(5, "x", LongType()))
+    table = memory.table(
+        schema=Schema(
+            NestedField(1, "k", LongType()),
+            NestedField(2, "l", ListType(6, LongType())),
+            NestedField(3, "s", inner),
+            NestedField(4, "w", LongType()),
+        )
+    )
+    column, reason = NOT_KEYS[case]
+    given = pa.table(
+        {
+            "k": [1],
+            "l": pa.array([[1]], pa.list_(pa.int64())),
+            "s": pa.array([{"x": 1}], pa.struct([("x", pa.int64())])),
+        }
+    )
+    with pytest.raises(StatementError, match=reason):
+        table.upsert(given, [column])
+    assert rows(memory.again(table)) == []

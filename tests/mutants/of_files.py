@@ -462,8 +462,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the-two-zeros-are-two-keys",
         "table/matching.py",
-        "(rows[key].to_pylist() for key in keys)",
-        "(map(repr, rows[key].to_pylist()) for key in keys)",
+        "(_values(rows, key) for key in keys)",
+        "(map(repr, _values(rows, key)) for key in keys)",
         "tests/catalog/test_upsert.py::test_a_key_that_is_given_or_found_twice_is_refused",
     ),
     Mutant(

@@ -28,6 +28,10 @@ def _found(name: str, file: str, old: str, new: str) -> Mutant:
 _PREDICATES, _DECODING = "iceberg/predicates.py", "iceberg/decoding.py"
 _CALLS, _REPLANNING, _WRITTEN = "table/calls.py", "table/replanning.py", "table/written_files.py"
 _FOREIGN, _FILTERS = "table/foreign_files.py", "tests/catalog/test_row_filters.py::test_"
+_COLUMN_NAMES, _UPSERT = "iceberg/column_names.py", "tests/catalog/test_upsert.py::test_"
+_NAMES = (
+    "tests/catalog/test_column_names.py::test_a_name_means_the_column_that_has_it_else_the_only_one_in_another_case"
+)
 
 MUTANTS += (
     _found("a-float-that-is-infinite", _PREDICATES, "if math.isinf(value) else", "if math.isnan(value) else"),
@@ -329,5 +333,113 @@ MUTANTS += (
         "and not self._overlooks(head):\n",
         "and bool(head):\n",
         _FILTERS + "a_delete_under_snapshot_isolation_takes_what_matches_when_it_lands",
+    ),
+    Mutant(
+        "each-nan-is-a-key-of-its-own",
+        "table/matching.py",
+        "return [math.nan if value != value else value for value in",
+        "return [value for value in",
+        _UPSERT + "each_row_replaces_the_one_with_its_key_or_is_added",
+    ),
+    Mutant(
+        "an-upsert-looks-for-no-nan",
+        "table/matching.py",
+        "return among if len(numbers) == len(found) else Or(",
+        "return among if len(numbers) <= len(found) else Or(",
+        _UPSERT + "each_row_replaces_the_one_with_its_key_or_is_added",
+    ),
+    Mutant(
+        "a-key-with-null-is-there-twice",
+        "table/matching.py",
+        "enumerate(keys_of(rows, keys)) if None not in key]",
+        "enumerate(keys_of(rows, keys))]",
+        _UPSERT + "each_row_replaces_the_one_with_its_key_or_is_added",
+    ),
+    Mutant(
+        "an-upsert-looks-for-null",
+        "table/matching.py",
+        "for key in keys_of(rows, keys) if None not in key}",
+        "for key in keys_of(rows, keys)}",
+        _UPSERT + "each_row_replaces_the_one_with_its_key_or_is_added",
+    ),
+    Mutant(
+        "nan-as-a-value-has-changed",
+        "table/matching.py",
+        "(old,) != (new,)",
+        "old != new",
+        _UPSERT + "a_row_that_is_as_it_was_is_not_updated_whatever_number_it_has",
+    ),
+    Mutant(
+        "a-list-is-a-key",
+        "table/matching.py",
+        "        if not field.field_type.is_primitive:\n",
+        "        if field.field_type is None:\n",
+        _UPSERT + "what_is_no_key_is_refused_by_its_name",
+    ),
+    Mutant(
+        "a-key-column-that-the-rows-lack",
+        "table/matching.py",
+        "        if rows.schema.get_field_index(key) < 0:",
+        "        if rows.schema.get_field_index(key) < -1:",
+        _UPSERT + "what_is_no_key_is_refused_by_its_name",
+    ),
+    Mutant(
+        "a-join-column-in-another-case",
+        "table/matching.py",
+        "field = schema.find_field(name, case_sensitive)",
+        "field = schema.find_field(name)",
+        _NAMES + "[upsert]",
+    ),
+    Mutant(
+        "an-exact-name-is-one-of-many",
+        _COLUMN_NAMES,
+        "    if name in ids:\n",
+        "    if name is ids:\n",
+        _NAMES + "[UPDATE]",
+    ),
+    Mutant(
+        "an-ambiguous-name-is-the-first", _COLUMN_NAMES, "    if len(found) > 1:\n", "    if len(found) > 9:\n", _NAMES
+    ),
+    Mutant(
+        "a-filter-in-any-case-takes-the-last-column",
+        _COLUMN_NAMES,
+        '    mends.wrap(Schema, "find_field", _found)\n',
+        "",
+        _NAMES + "[update_rows]",
+    ),
+    Mutant(
+        "a-projection-in-any-case-takes-the-last-column",
+        _COLUMN_NAMES,
+        '    mends.wrap(Schema, "select", _selected)\n',
+        "",
+        _NAMES + "[a projection]",
+    ),
+    Mutant(
+        "a-union-in-any-case-takes-the-first-field",
+        _COLUMN_NAMES,
+        '    mends.wrap(StructType, "field_by_name", _field_of_struct)\n',
+        "",
+        _NAMES + "[union_by_name]",
+    ),
+    Mutant(
+        "an-ambiguous-filter-is-pyicebergs-business",
+        "table/dependencies.py",
+        "except (TypeError, ArithmeticError, KeyError, ValidationError) as error:",
+        "except (TypeError, ArithmeticError, KeyError) as error:",
+        _NAMES + "[delete]",
+    ),
+    Mutant(
+        "an-ambiguous-read-is-no-conflict",
+        "table/dependencies.py",
+        "            except (ValueError, ValidationError) as error:\n                reason",
+        "            except ValueError as error:\n                reason",
+        "tests/catalog/test_column_names.py::test_a_read_is_refused_whose_name_has_become_ambiguous",
+    ),
+    Mutant(
+        "a-swap-of-two-cases-is-none",
+        "table/isolation.py",
+        "for spelled in (str, str.lower) if folds_case else (str,):",
+        "for spelled in (str.lower,) if folds_case else (str,):",
+        "tests/catalog/test_transactions.py::test_two_columns_that_differ_by_case_alone_and_swap_their_names_are_other_columns",
     ),
 )

@@ -347,6 +347,13 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{_ROWS}test_names_that_differ_by_case_alone_are_written_and_filtered",
     ),
     Mutant(
+        "spark-a-column-in-another-case-comes-first",
+        "spark/schema.py",
+        "                found.setdefault(field_id, position)\n",
+        "                found[field_id] = position\n",
+        "tests/spark/test_names_of_columns.py::test_columns_are_found_by_their_names",
+    ),
+    Mutant(
         "spark-filters-by-a-name-that-two-have",
         "spark/read.py",
         "    shown = names if len({name.lower() for name in names}) == len(names) else [",

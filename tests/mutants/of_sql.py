@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 _ROWS = "tests/sql/test_rows.py::"
+_NAMES = "tests/catalog/test_column_names.py::test_"
 _CLAUSES = "tests/sql/test_clauses.py::"
 _REFUSED = f"{_CLAUSES}test_a_clause_that_is_not_carried_out_is_refused"
 _CAST = f"{_ROWS}test_a_cast_that_would_cut_round_or_pad_is_refused"
@@ -232,6 +233,48 @@ MUTANTS: tuple[Mutant, ...] = (
         "        if name.lower() in known:\n",
         "        if name in known:\n",
         f"{_ROWS}test_no_two_columns_come_to_differ_by_case_alone",
+    ),
+    Mutant(
+        "sql-a-source-in-another-case",
+        "sql/where/columns.py",
+        "return schema.find_field(name, case_sensitive=False)",
+        "return schema.find_field(name)",
+        f"{_NAMES}a_name_means_the_column_that_has_it_else_the_only_one_in_another_case[SET PARTITION SPEC]",
+    ),
+    Mutant(
+        "sql-a-partition-column-in-lower-case",
+        "iceberg/named_partitions.py",
+        "            field_id = id_of(key, ids)\n",
+        "            field_id = id_of(key.lower(), ids)\n",
+        f"{_NAMES}a_name_means_the_column_that_has_it_else_the_only_one_in_another_case[DROP PARTITION]",
+    ),
+    Mutant(
+        "sql-a-partition-column-twice",
+        "iceberg/named_partitions.py",
+        "        if field_id in given:\n",
+        "        if field_id in ():\n",
+        f"{_NAMES}a_partition_column_that_gets_two_values_is_refused",
+    ),
+    Mutant(
+        "sql-two-cases-of-a-partition-column-are-one",
+        "sql/grammar/parts.py",
+        "            if any(key == known for known, _ in values):",
+        "            if any(key.lower() == known.lower() for known, _ in values):",
+        f"{_NAMES}two_partition_columns_that_differ_by_case_alone_are_both_named",
+    ),
+    Mutant(
+        "sql-a-field-in-lower-case",
+        "iceberg/values.py",
+        "            field_id = id_of(key, ids)\n",
+        "            field_id = id_of(key.lower(), ids)\n",
+        f"{_NAMES}fields_of_a_struct_that_differ_by_case_alone_get_their_own_values",
+    ),
+    Mutant(
+        "sql-a-field-twice",
+        "iceberg/values.py",
+        "        if field_id in written:\n",
+        "        if field_id in ():\n",
+        f"{_NAMES}a_struct_whose_names_do_not_say_which_field_is_meant_is_refused",
     ),
     Mutant(
         "sql-a-partition-of-nan-is-empty",

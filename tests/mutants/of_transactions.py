@@ -169,8 +169,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "an-upsert-matches-with-the-columns-of-the-last-snapshot",
         "table/exact_rows.py",
-        "case_sensitive=case_sensitive).to_arrow()",
-        "case_sensitive=case_sensitive).use_ref(branch).to_arrow()",
+        "matching.matches(df, keys)).to_arrow()",
+        "matching.matches(df, keys)).use_ref(branch).to_arrow()",
         _ISOLATION + "rows_are_read_with_the_columns_that_the_table_has_now",
     ),
     Mutant(
@@ -276,8 +276,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-filter-that-no-column-can-meet-is-a-raw-error",
         "table/dependencies.py",
-        "    except (TypeError, ArithmeticError, KeyError) as error:\n        raise StatementError",
-        "    except LookupError as error:\n        raise StatementError",
+        "    except (TypeError, ArithmeticError, KeyError, ValidationError) as error:\n        raise StatementError",
+        "    except (LookupError, ValidationError) as error:\n        raise StatementError",
         _ISOLATION + "a_filter_that_a_column_can_not_meet_is_refused_with_words",
     ),
     Mutant(

@@ -120,7 +120,7 @@ def test_what_a_statement_says() -> None:
         ("ALTER TABLE t\n  FLY", "line 2, column 3", "RENAME TO, ADD COLUMNS"),
         ("ALTER TABLE t PARTITION (a=) CONCATENATE", "line 1, column 28", "a quoted text, a number"),
         ("ALTER TABLE t PARTITION () CONCATENATE", "line 1, column 26", "a partition column"),
-        ("ALTER TABLE t ADD PARTITION (a=1, A=2)", "line 1, column 36", "each partition column once"),
+        ("ALTER TABLE t ADD PARTITION (a=1, a=2)", "line 1, column 36", "each partition column once"),
         ("ALTER TABLE t ADD COLUMNS (a)", "line 1, column 29", "the type of the column"),
         ("ALTER TABLE t ADD COLUMNS (a foo bar)", "line 1, column 30", "a type of Hive"),
         ("ALTER TABLE t ADD COLUMNS (a int", "end", "expected )"),

@@ -53,7 +53,7 @@ class PartParser:
         values: list[tuple[str, Value]] = []
         while True:
             key = self._reader.identifier("the name of a partition column")
-            if any(key.lower() == known.lower() for known, _ in values):
+            if any(key == known for known, _ in values):  # of other cases the table tells whether they are one
                 raise self._reader.wrong(f"each partition column once, {key!r} is there already")
             values.append((key, self.value() if self._reader.skip("=") else OPEN))
             if not self._reader.skip(","):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pyiceberg import types as T
+from pyiceberg.exceptions import ValidationError
 from pyiceberg.schema import Schema
 from sqlglot import expressions as sql
 
 from commit_coord.errors import StatementError
+from commit_coord.iceberg.column_names import id_of
 
 Called = tuple[str, ...]
 """The names by which a statement can refer to a table: its alias, or its database and its own name."""
@@ -49,12 +51,29 @@ def known_field(name: str, schema: Schema) -> T.NestedField | None:
     Raises:
         StatementError: There are two.
     """
-    found = [field for field in schema.fields if field.name == name] or [
-        field for field in schema.fields if field.name.lower() == name.lower()
-    ]
-    if len(found) > 1:
-        raise _misnamed("ambiguous column: two names differ only in case, so write the exact one", name, schema)
-    return found[0] if found else None
+    try:
+        field_id = id_of(name, {field.name: field.field_id for field in schema.fields})
+    except ValidationError:
+        raise _ambiguous(name, schema) from None
+    return None if field_id is None else schema.find_field(field_id)
+
+
+def source_of(name: str, schema: Schema) -> T.NestedField:
+    """Return the column of *schema*, or the field inside of structs, whose path is *name*, in whatever case.
+
+    Raises:
+        StatementError: There is none, or there are two.
+    """
+    try:
+        return schema.find_field(name, case_sensitive=False)
+    except ValidationError:
+        raise _ambiguous(name, schema) from None
+    except ValueError:
+        raise _misnamed("there is no such column", name, schema) from None
+
+
+def _ambiguous(name: str, schema: Schema) -> StatementError:
+    return _misnamed("ambiguous column: two names differ only in case, so write the exact one", name, schema)
 
 
 def _misnamed(what: str, name: str, schema: Schema) -> StatementError:

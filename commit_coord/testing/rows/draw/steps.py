@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -161,12 +160,7 @@ def _upsert(dice: Dice, client: str, base: State, view: View) -> Single | None:
     for row in rows(dice, base, 1):
         full = {**row, **{f.name: value(dice, f.field_type) for f in keys if row.get(f.name) is None}}
         made[tuple(full[f.name] for f in keys)] = full
-    given = [row for key, row in made.items() if not any(map(_is_nan, key))]  # NaN is no key
-    return Upsert(client, tuple(given), tuple(f.name for f in keys))
-
-
-def _is_nan(key: Any) -> bool:
-    return isinstance(key, float) and math.isnan(key)
+    return Upsert(client, tuple(made.values()), tuple(f.name for f in keys))
 
 
 _NO_KEYS = {"uuid"}
