@@ -68,8 +68,8 @@ MUTANTS += (
     _found(
         "what-depends-on-nothing-replaces-all-that-is-there",
         _REPLANNING,
-        " and not self._overlooks(head):\n",
-        ":\n",
+        " and not self._overlooks(head) and",
+        " and",
     ),
     Mutant(
         "an-added-file-with-null-beside-a-value",
@@ -330,8 +330,8 @@ MUTANTS += (
     Mutant(
         "a-delete-under-snapshot-leaves-what-was-added",
         _REPLANNING,
-        "and not self._overlooks(head):\n",
-        "and bool(head):\n",
+        "and not self._overlooks(head) and",
+        "and bool(head) and",
         _FILTERS + "a_delete_under_snapshot_isolation_takes_what_matches_when_it_lands",
     ),
     Mutant(
