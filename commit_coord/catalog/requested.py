@@ -26,8 +26,9 @@ from commit_coord.errors import (
 from commit_coord.iceberg import blind, manifest_list
 from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.iceberg.attempt import NO_SNAPSHOT, Append, Attempt, Beginning, table_name
+from commit_coord.iceberg.became_required import RowsOfSnapshots
 from commit_coord.iceberg.java_updates import as_java_applies, as_java_creates
-from commit_coord.iceberg.rebase import Conflict, snapshots_and_branches
+from commit_coord.iceberg.rebase import Conflict, snapshots_and_branches, taken_column_ids
 from commit_coord.iceberg.specs import FilesOfSnapshots
 from commit_coord.iceberg.storage import metadata_places
 from commit_coord.iceberg.streams import carries_offsets, checkpoint_in_table, offsets_moved
@@ -66,7 +67,8 @@ class RequestedCommit:
         self._coordinator = coordinator
         self._declared = declared
         self._added = snapshots_and_branches(updates)
-        self._files = FilesOfSnapshots([snapshot for snapshot, _ in self._added])
+        snapshots = [snapshot for snapshot, _ in self._added]
+        self._files, self._rows = FilesOfSnapshots(snapshots), RowsOfSnapshots(snapshots)
         self._creates = any(isinstance(requirement, AssertCreate) for requirement in requirements)
         self._asked = Attempt(
             request_id=request_id or str(coordinator.host.new_id()),
@@ -161,7 +163,7 @@ class RequestedCommit:
         """Return the attempt for *head*: a blind append, or the commit if its requirements are met.
 
         Raises:
-            CommitConflict: A requirement is not met, or the files that it adds are of a partition spec that is gone.
+            CommitConflict: A requirement is not met, its new columns have ids of other ones, or its files do not fit.
                 Checking this before the latch is taken saves the wait for it.
             UpdatesDoNotFit: As :meth:`_applied`.
             UpdatesDoNotFit, CommitStateUnknown: A file that it names can't be read, see :meth:`_unreadable`.
@@ -186,8 +188,10 @@ class RequestedCommit:
                 requirement.validate(head)
         except CommitFailedException as error:
             raise self._refused(CommitConflict, str(error)) from error
+        if reason := taken_column_ids(self._asked, head):  # of a schema that the table has, nothing is left below
+            raise self._refused(CommitConflict, reason)
         updates = self._applied(self._asked.updates, head)
-        self._refuse_files_of_other_specs(head, updates)
+        self._refuse_files_that_do_not_fit(head, updates)
         return replace(attempt, updates=updates)
 
     def _applied(self, updates: Sequence[TableUpdate], head: TableMetadata) -> tuple[TableUpdate, ...]:
@@ -204,16 +208,16 @@ class RequestedCommit:
         except (ValueError, ValidationError) as error:
             raise self._refused(UpdatesDoNotFit, str(error)) from error
 
-    def _refuse_files_of_other_specs(self, head: TableMetadata, updates: Sequence[TableUpdate]) -> None:
-        """Return if *head* has the partition specs of the files that the commit adds.
+    def _refuse_files_that_do_not_fit(self, head: TableMetadata, updates: Sequence[TableUpdate]) -> None:
+        """Return if *head* has the partition specs of the files that the commit adds, and they all that it requires.
 
         Raises:
-            CommitConflict: It has not.
+            CommitConflict: It has not, or a file may lack values of a column that became required.
             UpdatesDoNotFit, CommitStateUnknown: A file that the commit names can't be read, see :meth:`_unreadable`.
         """
         try:
             io = partial(self._coordinator.store.file_io, head.location)
-            reason = self._files.misfit(head, updates, io)
+            reason = self._files.misfit(head, updates, io) or self._rows.misfit(head, updates, io)
         except Exception as error:
             raise self._unreadable(head, error) from error
         if reason is not None:

@@ -16,14 +16,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
 
-import orjson
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestContent, ManifestFile
-from pyiceberg.partitioning import PartitionField, PartitionSpec
-from pyiceberg.schema import Schema, _index_parents, index_by_id
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import ADDED_DATA_FILES, Operation, Snapshot
@@ -37,14 +34,14 @@ from pyiceberg.table.update import (
     TableRequirement,
     TableUpdate,
 )
-from pyiceberg.types import PrimitiveType, StructType
 from pyiceberg.utils.properties import property_as_bool
 
 from commit_coord.config import BLIND_APPENDS
 from commit_coord.iceberg import manifest_list, manifests
 from commit_coord.iceberg.attempt import NO_SNAPSHOT, TOTALS, Append, Merge
+from commit_coord.iceberg.became_required import lacks_required, required_since, written_for
 from commit_coord.iceberg.rebase import Conflict
-from commit_coord.iceberg.written import Said, digest
+from commit_coord.iceberg.written import digest
 
 DECLARATION = "commit-coord.append"
 """The summary property that declares one append ``blind`` or ``checked``."""
@@ -186,7 +183,7 @@ def take(
     added = [part for part in parts if part.entries.added]
     schemas: list[Schema] = []
     for part in added:
-        fits = _fit(part, head)
+        fits = _fit(part, head, io)
         if isinstance(fits, Conflict):
             return fits
         schemas.append(fits)
@@ -272,7 +269,7 @@ def _refuse_uncounted(parts: Sequence[_Part], snapshot: Snapshot) -> None:
         raise NoAppend(f"it says that it adds {stated} files, and adds {count}")
 
 
-def _fit(part: _Part, head: TableMetadata) -> Schema | Conflict:
+def _fit(part: _Part, head: TableMetadata, io: FileIO) -> Schema | Conflict:
     """Return the schema with which the files of *part* were written, or the reason why they do not fit *head*.
 
     The schema id of the snapshot does not help: it is the schema that the client knew when it committed.
@@ -281,7 +278,7 @@ def _fit(part: _Part, head: TableMetadata) -> Schema | Conflict:
     if int(meta.get("format-version", b"1")) != head.format_version:
         raise NoAppend(f"the manifest {part.manifest.manifest_path} is of another format version than the table")
     try:
-        schema, fields = _written_for(meta)
+        schema, fields = written_for(meta)
     except (KeyError, ValueError) as error:
         raise NoAppend(f"the manifest {part.manifest.manifest_path} does not say its schema or spec") from error
     spec = head.specs().get(spec_id)
@@ -291,68 +288,9 @@ def _fit(part: _Part, head: TableMetadata) -> Schema | Conflict:
     same = next((each for each in known if each is not None and each == schema), None)
     if same is None:
         return Conflict(reason=f"schema {schema.schema_id} of the written files is gone")
-    reason = _lacks_required(part, head)
+    required = required_since(head.schema(), head.schemas)
+    reason = lacks_required(part.entries.added, head.schema(), required, io)
     return same if reason is None else Conflict(reason=reason)
-
-
-_LONGEST_SAID = 256 * 1024
-"""Bytes of the longest header that is remembered."""
-
-
-def _written_for(meta: Mapping[str, bytes]) -> tuple[Schema, tuple[PartitionField, ...]]:
-    """Return the schema and the partition fields in the header of a manifest.
-
-    Raises:
-        KeyError, ValueError: It does not say them.
-    """
-    said = meta["schema"], meta["partition-spec"]
-    # A client writes the same ones with each of its appends.
-    return _said(*said) if sum(map(len, said)) <= _LONGEST_SAID else _said.__wrapped__(*said)
-
-
-@lru_cache(maxsize=64)
-def _said(schema: bytes, spec: bytes) -> tuple[Schema, tuple[PartitionField, ...]]:
-    fields = tuple(PartitionField.model_validate(field) for field in orjson.loads(spec))
-    return Schema.model_validate_json(schema), fields
-
-
-def _lacks_required(part: _Part, head: TableMetadata) -> str | None:
-    """Return the reason if a file of *part* lacks a column that is required now and was optional before.
-
-    A merged manifest contains the schema at its merge; its files may have been written with an older one.
-    """
-    now = head.schema()
-    for field_id in _newly_required(Said(now), tuple(map(Said, head.schemas))):
-        for entry in part.entries.added:
-            counts, nulls = (_by_id(entry["data_file"].get(name)) for name in ("value_counts", "null_value_counts"))
-            if (counts and field_id not in counts) or nulls.get(field_id):
-                name = now.find_column_name(field_id)
-                return f"the column {name!r} is required now and was not when the files were written"
-    return None
-
-
-@lru_cache(maxsize=16)
-def _newly_required(now: Said[Schema], schemas: tuple[Said[Schema], ...]) -> tuple[int, ...]:
-    """Return the columns that are required in *now*, and may be null or missing in rows of another schema."""
-    fields, parents = index_by_id(now.value), _index_parents(now.value)
-    earlier = [index_by_id(schema.value) for schema in schemas]
-    found = []
-    for field_id, field in fields.items():
-        chain, at = [], parents.get(field_id)
-        while at is not None:
-            chain.append(fields[at])
-            at = parents.get(at)
-        if not isinstance(field.field_type, PrimitiveType) or not field.required or field.initial_default is not None:
-            continue
-        if not all(each.required and isinstance(each.field_type, StructType) for each in chain):
-            continue
-        if any(field_id not in known or not known[field_id].required for known in earlier):
-            found.append(field_id)
-    return tuple(found)
-
-
-def _by_id(pairs: Any) -> dict[int, int]:
-    return {pair["key"]: pair["value"] for pair in pairs or ()}
 
 
 def _added_only(part: _Part, snapshot_id: int, io: FileIO, new_location: Callable[[], str]) -> ManifestFile:

@@ -319,10 +319,14 @@ def entries_of(io: FileIO, manifest: ManifestFile) -> Entries:
         OSError: It is missing.
         ValueError: It is no whole Avro file, or compressed in a way that is not known here.
     """
-    data = manifest_list.whole(io, manifest)
+    return entries_in(manifest_list.whole(io, manifest), manifest.manifest_path)
+
+
+def entries_in(data: bytes, location: str) -> Entries:
+    """Return the entries of the manifest *data* from *location*; raise as :func:`entries_of` does."""
     meta, start = avro.header(data)
     if meta.get("avro.codec", b"null") not in avro.CODECS:
-        raise ValueError(f"the manifest {manifest.manifest_path} is compressed with {meta['avro.codec']!r}")
+        raise ValueError(f"the manifest {location} is compressed with {meta['avro.codec']!r}")
     found: dict[int, list[dict[str, Any]]] = {int(status): [] for status in ManifestEntryStatus}
     for entry in _decoded(data, start, meta):
         found[entry["status"]].append(entry)

@@ -7,8 +7,8 @@ The rules, in the order in which they are asked:
 3. What it writes depends on data that it read: planned again by its owner.
 4. A requirement fails: planned again where snapshots, schemas or specs are added (their ids and parents must be
    chosen anew), refused otherwise.
-5. A new column has an id that was given to another one: planned again, or refused where the head has not moved. So is,
-   where it has moved, what adds a schema or a partition spec with such an id.
+5. The head has moved, and a new column, schema or partition spec has an id that was given to another one: planned
+   again.
 6. A property that it changes was changed to something else meanwhile: refused.
 7. It is of a stream that has already committed the same checkpoint: refused.
 8. Everything else follows: pure appends, changes that touch other things.
@@ -31,6 +31,7 @@ from pyiceberg.table.update import (
     AddSchemaUpdate,
     AddSnapshotUpdate,
     AddSortOrderUpdate,
+    AssertLastAssignedFieldId,
     RemoveSnapshotRefUpdate,
     RemoveSnapshotsUpdate,
     SetSnapshotRefUpdate,
@@ -129,10 +130,7 @@ def rebase(
         except CommitFailedException as error:
             replannable = isinstance_any(attempt.updates, AddSchemaUpdate, AddPartitionSpecUpdate, AddSnapshotUpdate)
             return NeedsReplan(reason=str(error)) if moved and replannable else Conflict(reason=str(error))
-    if taken := _taken_column_ids(attempt, head):
-        given = f"the column ids {taken} were given to other columns since the schema was read"
-        return NeedsReplan(reason=given) if moved else Conflict(reason=given)
-    if moved and (reason := _taken_id(attempt, head)):
+    if moved and (reason := taken_column_ids(attempt, head) or _taken_id(attempt, head)):
         return NeedsReplan(reason=reason)
     if moved:
         if isinstance_any(attempt.updates, AddSortOrderUpdate) and not attempt.requirements:
@@ -240,22 +238,26 @@ def _taken_id(attempt: Attempt, head: TableMetadata) -> str | None:
     return None
 
 
-def _taken_column_ids(attempt: Attempt, head: TableMetadata) -> list[int]:
-    """Return the ids of new columns of *attempt* that *head* gave to other columns, which may be dropped by now.
+def taken_column_ids(attempt: Attempt, head: TableMetadata) -> str | None:
+    """Return why *attempt* adds no columns: *head* gave their ids to other ones, which may be dropped by now.
 
     1. We read schema 0 and give our new column the id 2.   2. Others add a column with the id 2, write it, and drop it.
     3. The schema is 0 again, as our requirement says. Under the id 2 our column would show what the other one held.
 
-    A schema that *head* has is no new one: its columns come back with what they held.
+    The other column may also have the same name and type, so that *head* has the schema that we add. Who knew that sets
+    it current, and adds none. Only who requires the last column id has seen all that were given, and brings such
+    columns back on purpose.
     """
     there = head.schema().field_ids
-    added = {
+    on_purpose = any(isinstance(each, AssertLastAssignedFieldId) for each in attempt.requirements)
+    taken = {
         field_id
         for update in attempt.updates
-        if isinstance(update, AddSchemaUpdate) and update.schema_ not in head.schemas
+        if isinstance(update, AddSchemaUpdate) and not (on_purpose and update.schema_ in head.schemas)
         for field_id in update.schema_.field_ids - there
+        if field_id <= head.last_column_id
     }
-    return sorted(field_id for field_id in added if field_id <= head.last_column_id)
+    return f"the column ids {sorted(taken)} were given to other columns since the schema was read" if taken else None
 
 
 def _property_conflict(attempt: Attempt, head: TableMetadata) -> str | None:

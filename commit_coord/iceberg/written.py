@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -159,22 +159,32 @@ class Written:
 
 
 def rows_misfit(now: Schema, written: Schema) -> str | None:
-    """Return why rows of the schema *written* can't be rows of the schema *now*, None when they can.
+    """Return why rows of the schema *written* can't be rows of the schema *now*, None when they can."""
+    if now is written or now == written:
+        return None
+    field_id = next(lacking(now, written), None)
+    return None if field_id is None else lacks(now, field_id)
+
+
+def lacking(now: Schema, written: Schema) -> Iterator[int]:
+    """Yield the fields that *now* requires and rows of the schema *written* may lack.
 
     Where *now* requires a value, *written* must have required it too. A required column in a column that *written* does
     not have is no obstacle: the outer column is null in these rows, and only that one must allow it.
     """
-    if now is written or now == written:
-        return None
     fields, parents = index_by_id(written), _index_parents(now)
     for field_id, found in index_by_id(now).items():
         before = fields.get(field_id)
         if before is None and field_id in parents and parents[field_id] not in fields:
             continue
         if found.required and not (before is not None and before.required) and found.initial_default is None:
-            name = now.find_column_name(field_id)
-            return f"the column {name!r} is required now and was not when the files were written"
-    return None
+            yield field_id
+
+
+def lacks(now: Schema, field_id: int) -> str:
+    """Return the reason for which rows without a value of a field do not fit the schema *now*."""
+    name = now.find_column_name(field_id)
+    return f"the column {name!r} is required now and was not when the files were written"
 
 
 def partition_schema(metadata: TableMetadata, spec: PartitionSpec) -> Schema:

@@ -17,6 +17,7 @@ from pyiceberg.table.update import (
     AddSchemaUpdate,
     AddSnapshotUpdate,
     AssertCurrentSchemaId,
+    AssertLastAssignedFieldId,
     AssertRefSnapshotId,
     AssertTableUUID,
     AssignUUIDUpdate,
@@ -92,6 +93,7 @@ def test_a_new_column_gets_no_id_that_another_one_had(memory: Kit) -> None:
 
 
 def test_a_schema_that_the_table_has_brings_its_columns_back(memory: Kit) -> None:
+    """If its client requires the last column id: so it knows of the columns that were dropped."""
     table = memory.table()
     with table.update_schema() as update:
         update.add_column("dropped", LongType())
@@ -99,7 +101,10 @@ def test_a_schema_that_the_table_has_brings_its_columns_back(memory: Kit) -> Non
     with table.update_schema() as update:
         update.delete_column("dropped")
     updates = (AddSchemaUpdate(schema_=wider), SetCurrentSchemaUpdate(schema_id=-1))
-    committed = memory.catalog.commit_request(table.name(), (), updates)
+    with pytest.raises(CommitFailedException, match="column ids .* were given to other columns"):
+        memory.catalog.commit_request(table.name(), (), updates)
+    knows = AssertLastAssignedFieldId(last_assigned_field_id=table.metadata.last_column_id)
+    committed = memory.catalog.commit_request(table.name(), (knows,), updates)
     assert ["id", "s", "dropped"] == committed.metadata.schema().column_names
 
 

@@ -120,8 +120,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "column-ids-that-were-taken",
         "iceberg/rebase.py",
-        "    if taken := _taken_column_ids(attempt, head):\n",
-        "    if taken := []:\n",
+        "taken_column_ids(attempt, head) or _taken_id(attempt, head)",
+        "_taken_id(attempt, head)",
         f"{_EVOLVED}test_a_new_column_does_not_show_what_a_dropped_one_held",
     ),
     Mutant(

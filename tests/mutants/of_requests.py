@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
+_BECAME = "iceberg/became_required.py"
 _BLIND = "iceberg/blind.py"
 _REQUESTED = "catalog/requested.py"
 _TURNS = "protocol/turns.py"
 _ADMISSION = "protocol/admission.py"
 _REBASED = "tests/rest/test_rebase.py::test_"
+_COLUMNS = "tests/rest/test_columns.py::test_"
+_REQUIRED = "tests/rest/test_required_columns.py::test_"
 _ASKED = "tests/catalog/test_commit_requests.py::test_"
 _CLASSES = "tests/rest/test_classes.py::test_a_commit_that_has_landed_is_known_where_its_class_is_not_allowed_any_more"
 _UNREAD = _ASKED + ("a_commit_whose_files_can_not_be_read_is_unknown_and_refused_only_if_it_can_not_have_landed")
@@ -55,9 +58,86 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "files-are-of-the-schema-of-their-manifest",
         _BLIND,
-        "    reason = _lacks_required(part, head)\n",
+        "    reason = lacks_required(part.entries.added, head.schema(), required, io)\n",
         "    reason = None\n",
         _REBASED + "files_that_were_written_before_their_manifest_are_looked_into",
+    ),
+    Mutant(
+        "a-schema-that-is-there-brings-its-columns-back",
+        "iceberg/rebase.py",
+        "not (on_purpose and update.schema_ in head.schemas)",
+        "update.schema_ not in head.schemas",
+        _REBASED + "a_stale_client_that_adds_a_column_does_not_show_what_a_dropped_one_held",
+    ),
+    Mutant(
+        "a-schema-that-is-there-brings-its-columns-back-the-generator",
+        "iceberg/rebase.py",
+        "not (on_purpose and update.schema_ in head.schemas)",
+        "update.schema_ not in head.schemas",
+        _COLUMNS + "no_cell_shows_what_was_not_written_into_its_column[3]",
+    ),
+    Mutant(
+        "who-knows-all-column-ids-brings-none-back",
+        "iceberg/rebase.py",
+        "not (on_purpose and update.schema_ in head.schemas)",
+        "True",
+        _ASKED + "a_schema_that_the_table_has_brings_its_columns_back",
+    ),
+    Mutant(
+        "rows-of-commits-that-are-not-declared-may-lack-what-is-required",
+        _REQUESTED,
+        "self._files.misfit(head, updates, io) or self._rows.misfit(head, updates, io)",
+        "self._files.misfit(head, updates, io)",
+        _REQUIRED + "no_null_lands_in_a_column_that_became_required[full-checked-long]",
+    ),
+    Mutant(
+        "a-header-with-an-optional-column-refuses-nothing",
+        _BECAME,
+        "        for field_id in missing:\n",
+        "        for field_id in ():\n",
+        _REQUIRED + "a_manifest_of_the_optional_column_is_refused_whatever_its_files_hold[checked-long]",
+    ),
+    Mutant(
+        "a-file-without-counts-is-believed",
+        _BECAME,
+        'if open_ones and str(file["file_format"]).upper() == "PARQUET":',
+        "if False:",
+        _REQUIRED + "no_null_lands_in_a_column_that_became_required[none-blind-long]",
+    ),
+    Mutant(
+        "lists-are-believed",
+        _BECAME,
+        "outer[field_id] is None or nulls.get(field_id) != 0]",
+        "outer[field_id] is not None and nulls.get(field_id) != 0]",
+        _REQUIRED + "no_null_lands_in_a_column_that_became_required[full-blind-list]",
+    ),
+    Mutant(
+        "counts-of-lists-are-believed",
+        _BECAME,
+        ".max_repetition_level == 0 and all(",
+        ".max_repetition_level >= 0 and all(",
+        _REQUIRED + "files_of_before_land_only_if_they_show_that_nothing_is_missing[full-blind-list]",
+    ),
+    Mutant(
+        "a-file-that-requires-the-column-is-not-believed",
+        _BECAME,
+        "        return not optional or any(map(self._is_full, columns))\n",
+        "        return any(map(self._is_full, columns))\n",
+        _REQUIRED + "what_is_written_with_the_required_column_lands[full-blind-list]",
+    ),
+    Mutant(
+        "a-commit-that-sets-the-columns-is-held-against-the-old-ones",
+        _BECAME,
+        "if not self._snapshots or any(isinstance(update, SetCurrentSchemaUpdate) for update in updates):",
+        "if not self._snapshots:",
+        _REQUIRED + "a_commit_that_sets_the_columns_itself_lands",
+    ),
+    Mutant(
+        "removed-schemas-required-what-is-required",
+        _BECAME,
+        "if len(schemas) <= max(schema.schema_id for schema in schemas) else []",
+        "if False else []",
+        _REQUIRED + "rows_of_a_schema_that_was_removed_may_lack_it",
     ),
     Mutant(
         "a-spec-is-known-by-its-id",
@@ -224,9 +304,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a-column-id-is-given-twice-where-nothing-moved",
-        "iceberg/rebase.py",
-        "    if taken := _taken_column_ids(attempt, head):\n",
-        "    if moved and (taken := _taken_column_ids(attempt, head)):\n",
+        _REQUESTED,
+        "        if reason := taken_column_ids(self._asked, head):",
+        "        if reason := None:",
         _ASKED + "a_new_column_gets_no_id_that_another_one_had",
     ),
     Mutant(
@@ -267,7 +347,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "files-of-a-spec-that-is-gone-land",
         _REQUESTED,
-        "        self._refuse_files_of_other_specs(head, updates)\n        return",
+        "        self._refuse_files_that_do_not_fit(head, updates)\n        return",
         "        return",
         _REBASED + "an_append_to_a_dropped_spec_is_refused",
     ),
@@ -281,9 +361,9 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-missing-file-is-a-conflict",
         _REQUESTED,
-        "        self._refuse_files_of_other_specs(head, updates)\n        return",
+        "        self._refuse_files_that_do_not_fit(head, updates)\n        return",
         "        try:\n"
-        "            self._refuse_files_of_other_specs(head, updates)\n"
+        "            self._refuse_files_that_do_not_fit(head, updates)\n"
         "        except CommitFailedException as error:\n"
         "            raise self._refused(CommitConflict, str(error)) from error\n"
         "        return",

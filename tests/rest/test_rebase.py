@@ -469,6 +469,44 @@ def test_an_append_that_has_the_new_required_column_lands(server: Server, client
     assert [1] == _rows(client, table)
 
 
+@pytest.mark.parametrize("java", [False, True])
+def test_a_stale_client_that_adds_a_column_does_not_show_what_a_dropped_one_held(
+    server: Server, client: RestCatalog, table: Any, java: bool
+) -> None:
+    """The schema is what the client has read, and the table has the one that the client adds: it was dropped."""
+    with server.library() as catalog:
+        local = catalog.load_table(table.name())
+        with local.update_schema() as update:
+            update.add_column("a", LongType())
+        local.append(ids(1).append_column("a", [[7]]))
+        with local.update_schema() as update:
+            update.delete_column("a")
+    body = _adding_a(table)
+    if java:
+        last = {"type": "assert-last-assigned-field-id", "last-assigned-field-id": table.metadata.last_column_id}
+        body["requirements"].append(last)
+    status, kind, _ = server.ask("POST", path_of(*table.name()), body).error
+    assert (409, "CommitFailedException") == (status, kind)
+    assert 200 == server.ask("POST", path_of(*table.name()), _adding_a(client.load_table(table.name()))).status
+    assert [None, None] == client.load_table(table.name()).scan().to_arrow()["a"].to_pylist()
+
+
+def _adding_a(table: Any) -> dict[str, Any]:
+    transaction = table.transaction()
+    with transaction.update_schema() as update:
+        update.add_column("a", LongType())
+    return body_of(transaction)
+
+
+def test_a_column_that_was_dropped_comes_back_with_its_schema(server: Server, client: RestCatalog, table: Any) -> None:
+    table.append(ids(1))
+    with table.update_schema() as update:
+        update.delete_column("s")
+    undo = {"updates": [{"action": "set-current-schema", "schema-id": 0}]}
+    assert 200 == server.ask("POST", path_of(*table.name()), undo).status
+    assert ["0", "1"] == sorted(client.load_table(table.name()).scan().to_arrow()["s"].to_pylist())
+
+
 def test_an_append_behind_a_new_optional_column_lands(server: Server, client: RestCatalog, table: Any) -> None:
     late = Held.append(table, ids(1))
     with client.load_table(table.name()).update_schema() as update:

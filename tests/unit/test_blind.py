@@ -6,8 +6,8 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
-from commit_coord.iceberg import blind
-from commit_coord.iceberg.written import Said
+from commit_coord.iceberg import became_required
+from commit_coord.iceberg.became_required import required_since, written_for
 
 
 def _schema(number: int, *, required: bool) -> Schema:
@@ -18,27 +18,27 @@ def _schema(number: int, *, required: bool) -> Schema:
     )
 
 
-def _newly(now: Schema, *earlier: Schema) -> tuple[int, ...]:
-    return blind._newly_required(Said(now), tuple(map(Said, earlier)))
-
-
 @pytest.mark.parametrize("_again", range(2))
 def test_a_column_is_newly_required_if_one_schema_has_it_otherwise(_again: int) -> None:
     optional, required = _schema(0, required=False), _schema(1, required=True)
-    assert (2,) == _newly(required, optional, required)
-    assert () == _newly(required, required)
-    assert () == _newly(optional, optional, required)
-    assert (1, 2) == _newly(required, Schema(schema_id=2), required)
+    assert (2,) == required_since(required, [optional, required])
+    assert () == required_since(optional, [optional, required])
+    assert () == required_since(_schema(0, required=True), [_schema(0, required=True)])
+    assert (1, 2) == required_since(required, [optional, required, Schema(schema_id=2)])
+
+
+def test_where_schemas_were_removed_any_column_may_be_newly_required() -> None:
+    assert (1, 2) == required_since(_schema(1, required=True), [_schema(1, required=True)])
 
 
 def test_headers_are_read_once_unless_they_are_long() -> None:
-    blind._said.cache_clear()
+    became_required._said.cache_clear()
     short, long = _schema(0, required=True), Schema(*_many(5_000))
     for schema, kept in ((short, 1), (long, 1)):
         meta = {"schema": schema.model_dump_json().encode(), "partition-spec": b"[]"}
         for _ in range(2):
-            assert blind._written_for(meta) == (schema, ())
-            assert blind._said.cache_info().currsize == kept
+            assert written_for(meta) == (schema, ())
+            assert became_required._said.cache_info().currsize == kept
 
 
 def _many(count: int) -> list[NestedField]:
