@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from commit_coord.iceberg.plain_rows import python_values
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -35,7 +37,7 @@ def number_of_each(rows: pa.Table, keys: Sequence[str], message: str) -> dict[Ke
 
 def keys_of(rows: pa.Table, keys: Sequence[str]) -> list[Key]:
     """Return the key of each row. Python takes 0.0 and -0.0 for one value."""
-    return list(zip(*(rows[key].to_pylist() for key in keys), strict=True))
+    return list(zip(*(python_values(rows[key]) for key in keys), strict=True))
 
 
 def _keys_as_in(found: pa.Table, rows: pa.Table, keys: Sequence[str]) -> list[Key]:
@@ -68,7 +70,7 @@ def changed(rows: pa.Table, found: pa.Table, keys: Sequence[str]) -> pa.Table:
     differs = [False] * len(pairs)
     for name in found.column_names:
         if name not in keys:
-            compared = zip(differs, before[name].to_pylist(), after[name].to_pylist(), strict=True)
+            compared = zip(differs, python_values(before[name]), python_values(after[name]), strict=True)
             differs = [differ or old != new for differ, old, new in compared]
     return _take(rows, (number for number, differ in zip(given, differs, strict=True) if differ))
 

@@ -398,8 +398,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the-two-zeros-are-two-keys",
         "table/matching.py",
-        "(rows[key].to_pylist() for key in keys)",
-        "(map(repr, rows[key].to_pylist()) for key in keys)",
+        "(python_values(rows[key]) for key in keys)",
+        "(map(repr, python_values(rows[key])) for key in keys)",
         "tests/catalog/test_upsert.py::test_a_key_that_is_given_or_found_twice_is_refused",
     ),
     Mutant(
