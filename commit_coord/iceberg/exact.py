@@ -15,7 +15,7 @@ from __future__ import annotations
 from threading import Lock
 from types import ModuleType
 
-from commit_coord.iceberg import column_names, decoding, partition_names, predicates
+from commit_coord.iceberg import column_names, decoding, partition_names, predicates, truncation
 from commit_coord.iceberg.mends import Mends
 
 _lock = Lock()
@@ -36,12 +36,14 @@ def mend(loaded: ModuleType) -> None:
             decoding.mend(mends)
             partition_names.mend(mends)
             predicates.mend(mends)
+            truncation.mend(mends)
             mends.make()
             _mended.append(Mends)
         if loaded.__name__ == "pyiceberg.io.pyarrow" and loaded.ArrowScan not in _mended:
-            from commit_coord.iceberg import file_statistics, fitting, nulls, planning
+            from commit_coord.iceberg import counts, file_statistics, fitting, nulls, planning
 
             mends = Mends()
+            counts.mend(mends)
             planning.mend(mends)
             fitting.mend_arrow(mends, loaded)
             nulls.mend(mends, loaded)

@@ -474,16 +474,20 @@ def _grown(
 def schema_and_names(text: bytes) -> tuple[Any, dict[int, str]]:
     """Return a writer schema made ready, and its names by field id; a table's lists share one."""
     schema = orjson.loads(text)
-    return fastavro.parse_schema(_defined_once(schema, set())), _names(schema)
+    return fastavro.parse_schema(_as_stored(schema, set())), _names(schema)
 
 
-def _defined_once(schema: Any, names: set[str]) -> Any:
-    """Return *schema* with every ``fixed`` under a name of its own; PyIceberg's manifests may define one name twice."""
+def _as_stored(schema: Any, names: set[str]) -> Any:
+    """Return *schema* without logical types, and with every ``fixed`` under a name of its own.
+
+    PyIceberg's manifests may define one name twice. By its logical type, a decimal with more digits than the type, as
+    partitions may have it, would be rounded, and a date beyond the year 9999 is an error.
+    """
     if isinstance(schema, list):
-        return [_defined_once(one, names) for one in schema]
+        return [_as_stored(one, names) for one in schema]
     if not isinstance(schema, dict):
         return schema
-    made = {key: _defined_once(value, names) for key, value in schema.items()}
+    made = {key: _as_stored(value, names) for key, value in schema.items() if key != "logicalType"}
     if made.get("type") == "fixed":
         while made["name"] in names:
             made["name"] += "_"

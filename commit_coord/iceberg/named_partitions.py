@@ -61,13 +61,21 @@ def partition_levels(table: Table, partition: NamedValues) -> hierarchy.Partitio
 
 
 def partition_filter(table: Table, partition: NamedValues) -> E.BooleanExpression:
-    """Return the rows that lie in *partition*.
+    """Return the rows that lie in *partition*. A void field is null for every row, so it rules out none.
 
     Raises:
-        StatementError: As :func:`partition_levels`; or no row filter says which rows these are.
+        StatementError: As :func:`partition_levels`; or no row filter says which rows these are; or it names void fields
+            alone, so that every row lies in it.
     """
     values = _values(table, partition)
-    parts = [_rows(table, field, values[field.field_id]) for field in table.spec().fields if field.field_id in values]
+    named = [field for field in table.spec().fields if field.field_id in values]
+    if named and all(isinstance(field.transform, transforms.VoidTransform) for field in named):
+        raise StatementError(
+            "every row lies in a partition that only fields without values name: name another field, or the table",
+            partition=told(partition),
+            table=".".join(table.name()),
+        )
+    parts = [_rows(table, field, values[field.field_id]) for field in named]
     return E.And(E.AlwaysTrue(), E.AlwaysTrue(), *parts)
 
 
@@ -105,11 +113,11 @@ def _values(table: Table, partition: NamedValues) -> dict[int, Any]:
 
 def _typed(field: PartitionField, table: Table, value: Value) -> Any:
     """Return *value* as the partition has it; years, months and hours are written as Iceberg's paths show them."""
+    if value is None:
+        return None
     kind = table.schema().find_type(field.source_id)
     try:
         match field.transform, value:
-            case _, None:
-                return None
             case transforms.TimeTransform(), _:
                 return _moment(field.transform, str(value))
         result = field.transform.result_type(kind)
@@ -143,6 +151,8 @@ def _moment(transform: transforms.TimeTransform[Any], text: str) -> int:
 
 def _rows(table: Table, field: PartitionField, value: Any) -> E.BooleanExpression:
     """Return the rows whose *field* is *value*."""
+    if isinstance(field.transform, transforms.VoidTransform):
+        return E.AlwaysTrue() if value is None else E.AlwaysFalse()
     column = table.schema().find_column_name(field.source_id) or ""
     if value is None:
         return E.IsNull(term=column)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,7 @@ from pyiceberg.types import BinaryType, FloatType, IcebergType, StructType
 from pyiceberg.utils.config import Config
 
 from commit_coord.iceberg.plain_rows import plain
+from commit_coord.iceberg.truncation import below_the_type
 from commit_coord.iceberg.written import Said
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def values_of_rows(rows: pa.Table, spec: PartitionSpec, schema: Schema) -> list[
 
 
 def split(
-    rows: pa.Table, spec: PartitionSpec, schema: Schema, *, keep_rows: bool = True
+    rows: pa.Table, spec: PartitionSpec, schema: Schema, *, keep_rows: bool = True, carried: bool = False
 ) -> Iterator[tuple[Record, pa.Table]]:
     """Yield each partition that *rows* lie in, once, with its rows in their order.
 
@@ -87,14 +88,19 @@ def split(
         spec: With a field at least.
         schema: The table's.
         keep_rows: Whether the rows are wanted; else only the partitions are, each with no row.
+        carried: Whether the rows are in the table: other engines may have written some that this package refuses.
 
     Raises:
-        ValueError, NotImplementedError: As :func:`values_of_rows`.
+        ValueError, NotImplementedError: As :func:`values_of_rows`. Or a row that is new would lie in a partition that
+            its type does not have; see :mod:`commit_coord.iceberg.truncation`.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
 
     found = values_of_rows(rows, spec, schema)
+    if not carried:
+        for field, made in zip(spec.fields, found, strict=True):
+            _refuse_below_its_type(made.values, field, schema)
     names = [str(position) for position in range(len(found))]
     codes = pa.table([field.codes for field in found], names)
     groups = codes.group_by(names, use_threads=False).aggregate([]).to_pylist()
@@ -108,6 +114,18 @@ def split(
             same = (pc.equal(codes.column(name), group[name]) for name in names)
             # A copy of its own: files are written by several threads.
             yield partition, rows.filter(reduce(pc.and_, same)).combine_chunks()
+
+
+def _refuse_below_its_type(values: Iterable[Any], field: PartitionField, schema: Schema) -> None:
+    """Refuse *values* of *field* if one of them stands for a number below all that its column can have."""
+    if not isinstance(field.transform, TruncateTransform):
+        return
+    kind = schema.find_type(field.source_id)
+    if not below_the_type(field.transform, kind).isdisjoint(values):
+        raise ValueError(
+            f"{field.transform} moves a value out of the range of {kind}, so there is no partition in which every "
+            f"engine finds its row: leave out the least numbers, or have {field.name!r} truncate to another width"
+        )
 
 
 def _sources(rows: pa.Table, spec: PartitionSpec, schema: Schema) -> pa.Table:
@@ -203,14 +221,7 @@ def _transformed(column: pa.ChunkedArray, field: PartitionField, schema: Schema)
         column = column.cast(schema_to_pyarrow(kind))  # raises when an unsigned number is too large
     if isinstance(kind, BinaryType) and isinstance(field.transform, TruncateTransform):
         return pc.binary_slice(column, 0, field.transform.width)  # PyIceberg's library has no such transform
-    made = field.transform.pyarrow_transform(kind)(column)
-    if isinstance(field.transform, TruncateTransform) and pa.types.is_integer(column.type):
-        beyond = column.filter(pc.greater(made, column))  # it ran over: readers compare with the right number
-        if len(beyond):
-            raise ValueError(
-                f"{field.transform} of {beyond[0]} is out of the range of {kind}: the row would not be found"
-            )
-    return made
+    return field.transform.pyarrow_transform(kind)(column)
 
 
 def _coded(column: pa.ChunkedArray) -> FieldValues:

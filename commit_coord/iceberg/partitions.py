@@ -14,7 +14,7 @@ from pyiceberg.conversions import from_bytes
 from pyiceberg.manifest import ManifestFile, PartitionFieldSummary
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.transforms import IdentityTransform
+from pyiceberg.transforms import IdentityTransform, VoidTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import PrimitiveType, StructType
 
@@ -74,6 +74,8 @@ def lockable(partitions: Iterable[Partition]) -> list[Partition]:
 
 def partition_level(field: PartitionField, schema: Schema, value: Any) -> str:
     """Return one level of a partition as Hive names it, ``name=value``."""
+    if isinstance(field.transform, VoidTransform):  # its column may have been dropped
+        return f"{field.name}=null"
     kind = field.transform.result_type(schema.find_type(field.source_id))
     return f"{field.name}={field.transform.to_human_string(kind, canonical(value, kind))}"
 

@@ -7,7 +7,8 @@ treats an unsigned integer as signed and writes its value unchecked: an ``int`` 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyiceberg.types import IcebergType, IntegerType, ListType, LongType, MapType, StructType
 
@@ -30,37 +31,79 @@ def plain(rows: R, columns: StructType) -> R:
     import pyarrow as pa
 
     kinds = _by_name(columns)
-    schema = pa.schema([_field(field, kinds.get(field.name)) for field in rows.schema], rows.schema.metadata)
+    schema = pa.schema([_field(field, kinds.get(field.name), _plain) for field in rows.schema], rows.schema.metadata)
     return rows if schema.equals(rows.schema) else rows.cast(schema)
+
+
+def python_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """Return the values of *column* as Python has them, dates and timestamps at any depth as Iceberg stores them.
+
+    These are days and microseconds since 1970: Python's dates end with the year 9999.
+    """
+    # Loaded when it is needed: Arrow starts threads, and takes long.
+    import pyarrow as pa
+
+    if isinstance(column.type, pa.DictionaryType):
+        column = column.cast(column.type.value_type)
+    for leaf in (_in_microseconds, _as_number):
+        kind = _mapped(column.type, None, leaf)
+        if not kind.equals(column.type):
+            column = column.cast(kind)
+    return column.to_pylist()  # type: ignore[no-any-return]
 
 
 def _by_name(column: IcebergType | None) -> dict[str, IcebergType]:
     return {field.name: field.field_type for field in column.fields} if isinstance(column, StructType) else {}
 
 
-def _field(field: pa.Field, column: IcebergType | None) -> pa.Field:
-    return field.with_type(_plain(field.type, column))
+Leaf = Callable[["pa.DataType", IcebergType | None], "pa.DataType"]
+"""Returns the type that values of a type are converted to, for a column or field of Iceberg's if that is known."""
 
 
-def _plain(kind: pa.DataType, column: IcebergType | None) -> pa.DataType:
+def _field(field: pa.Field, column: IcebergType | None, leaf: Leaf) -> pa.Field:
+    return field.with_type(_mapped(field.type, column, leaf))
+
+
+def _mapped(kind: pa.DataType, column: IcebergType | None, leaf: Leaf) -> pa.DataType:
+    """Return *kind* with what *leaf* makes of each type that is in it."""
     import pyarrow as pa
 
     element = column.element_type if isinstance(column, ListType) else None
     match kind:
         case pa.StructType():
             kinds = _by_name(column)
-            return pa.struct([_field(field, kinds.get(field.name)) for field in kind])
+            return pa.struct([_field(field, kinds.get(field.name), leaf) for field in kind])
         case pa.MapType():
             key, value = (column.key_type, column.value_type) if isinstance(column, MapType) else (None, None)
-            return pa.map_(_field(kind.key_field, key), _field(kind.item_field, value), kind.keys_sorted)
+            return pa.map_(_field(kind.key_field, key, leaf), _field(kind.item_field, value, leaf), kind.keys_sorted)
         case pa.ListType():
-            return pa.list_(_field(kind.value_field, element))
+            return pa.list_(_field(kind.value_field, element, leaf))
         case pa.LargeListType():
-            return pa.large_list(_field(kind.value_field, element))
+            return pa.large_list(_field(kind.value_field, element, leaf))
         case pa.FixedSizeListType():
-            return pa.list_(_field(kind.value_field, element), kind.list_size)
+            return pa.list_(_field(kind.value_field, element, leaf), kind.list_size)
         case pa.DictionaryType():
-            return pa.dictionary(kind.index_type, _plain(kind.value_type, column), kind.ordered)
+            return pa.dictionary(kind.index_type, _mapped(kind.value_type, column, leaf), kind.ordered)
+    return leaf(kind, column)
+
+
+def _in_microseconds(kind: pa.DataType, _: IcebergType | None) -> pa.DataType:
+    import pyarrow as pa
+
+    return pa.timestamp("us", kind.tz) if pa.types.is_timestamp(kind) else kind
+
+
+def _as_number(kind: pa.DataType, _: IcebergType | None) -> pa.DataType:
+    import pyarrow as pa
+
+    if pa.types.is_date32(kind):
+        return pa.int32()
+    return pa.int64() if pa.types.is_timestamp(kind) else kind
+
+
+def _plain(kind: pa.DataType, column: IcebergType | None) -> pa.DataType:
+    import pyarrow as pa
+
     if pa.types.is_unsigned_integer(kind) and isinstance(column, IntegerType | LongType):
         return pa.int64() if isinstance(column, LongType) or kind == pa.uint64() else pa.int32()
     return {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}.get(kind, kind)

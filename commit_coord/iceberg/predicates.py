@@ -33,7 +33,7 @@ match", rows are deleted that do not. Known mistakes, each mended here:
 * A dot in a name leads into a struct for Arrow, also where it is part of the name of a column or field.
 * A ``uuid`` is bytes in a filter and a ``UUID`` in a partition, which are never equal. Arrow's reader compares none.
 * The year and the month of a day are asked of Python's calendar, which ends within the range of ``date``: one day after
-  ``9999-12-31``, to which ``> 9999-12-31`` leads.
+  ``9999-12-31``, to which ``> 9999-12-31`` leads. So is the name of a partition of a day or time.
 """
 
 from __future__ import annotations
@@ -137,6 +137,8 @@ def mend(mends: Mends) -> None:
     for prefix, day in (("days_to", 1), ("micros_to", 86_400_000_000)):
         mends.wrap(calendar, f"{prefix}_years", partial(_beyond_python, day, _years))
         mends.wrap(calendar, f"{prefix}_months", partial(_beyond_python, day, _months))
+    for name, day in (("day", 1), ("hour", 24), ("timestamp", _DAY_MICROS), ("timestamptz", _DAY_MICROS)):
+        mends.wrap(calendar, f"to_human_{name}", partial(_written_beyond_python, day))
 
 
 def mend_arrow(mends: Mends, reader: ModuleType) -> None:
@@ -534,10 +536,29 @@ def _beyond_python(day: int, counted: Callable[[int], int], real: Any) -> Any:
     return found
 
 
+def _written_beyond_python(day: int, real: Any) -> Any:
+    """Write years that Python's calendar does not have as Java does, and the rest as 400 years earlier or later."""
+
+    def found(number: int) -> str:
+        try:
+            return str(real(number))
+        except OverflowError:
+            cycles, rest = divmod(number, day * _CYCLE)
+            text = str(real(rest))
+            year = int(text[:4]) + 400 * cycles
+            return (f"{year:+05d}" if year else "0000") + text[4:]
+
+    return found
+
+
 def _months(days: int) -> int:
     """Return the months from 1970-01 to a day, in the proleptic Gregorian calendar, whose cycle is 400 years."""
-    cycles, rest = divmod(days, 146_097)
+    cycles, rest = divmod(days, _CYCLE)
     return cycles * 4_800 + calendar.days_to_months(rest)
+
+
+_CYCLE = 146_097
+"""Days of 400 years."""
 
 
 def _years(days: int) -> int:

@@ -222,11 +222,13 @@ class BatchWriter:
         target: Where to.
         names: Of the columns that come, in order.
         case_sensitive: As given to ``check_fits``.
+        carried: Whether the rows are in the table: each is written again, whoever wrote it first.
     """
 
     target: Target
     names: Sequence[str]
     case_sensitive: bool = False
+    carried: bool = False
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> list[DataFile]:
         """Write everything and return the files.
@@ -286,7 +288,7 @@ class BatchWriter:
             if isinstance(column.type, pa.BaseExtensionType):
                 column = column.storage
             kind = self.target.schema.find_type(field.source_id)
-            places, values = transform_distinct(field.transform, kind, column)
+            places, values = transform_distinct(field.transform, kind, column, carried=self.carried)
             # Different values may share a result: give equal results one code.
             first = {repr(value): place for place, value in reversed(list(enumerate(values)))}
             shared = pa.array([first[repr(value)] for value in values], pa.int32())

@@ -41,7 +41,8 @@ def rewriter(spark: SparkSession) -> Rewriter:
     def rewrite(table: CoordinatedTable, groups: Sequence[FileGroup]) -> list[DataFile]:
         target = Target.of(table)
         reader = BatchReader.of(table.metadata, table.io, table.schema(), AlwaysTrue())
-        writer = BatchWriter(target, [field.name for field in table.schema().fields], case_sensitive=True)
+        names = [field.name for field in table.schema().fields]
+        writer = BatchWriter(target, names, case_sensitive=True, carried=True)
         packs = [pickle.dumps(pack) for group in groups for pack in _packs(group, target.file_bytes)]
 
         def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -40,6 +40,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from commit_coord.errors import ConfigError
+from commit_coord.iceberg.counts import rows_that_match
 from commit_coord.spark.arrow import BatchReader
 from commit_coord.spark.files import ParquetLayout, file_layouts
 from commit_coord.spark.filters import parse, spark_filter
@@ -166,9 +167,9 @@ def _number_of_rows(tasks: Iterable[FileScanTask]) -> int | None:
     """
     number = 0
     for task in tasks:
-        if task.delete_files or task.file.record_count < 0 or not isinstance(task.residual, AlwaysTrue):
+        if (found := rows_that_match(task)) is None:
             return None
-        number += task.file.record_count
+        number += found
     return number
 
 

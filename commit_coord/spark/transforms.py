@@ -27,7 +27,8 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.functions import arrow_udf
 
 from commit_coord.iceberg.partitioned_rows import canonical
-from commit_coord.iceberg.values import floor
+from commit_coord.iceberg.plain_rows import python_values
+from commit_coord.iceberg.truncation import as_stored, below_the_type
 from commit_coord.spark.schema import SchemaMismatch, child, file_schema, spark_type
 
 FOLDER = "__commit_coord_p"
@@ -45,7 +46,7 @@ _PLAIN = r"\A[A-Za-z0-9_-]{0,80}\z"
 _LONGEST = 80
 """Bytes whose hexadecimal digits fit into a folder name with the name of the column: the limit is 255."""
 
-_BEYOND = "a partition value is out of range once it is truncated: no filter would find the row"
+_BEYOND = "a partition value is out of range once it is truncated: other engines would not find the row"
 
 
 def partition_column(field: PartitionField, kind: I.IcebergType, column: Column) -> Column:
@@ -151,24 +152,28 @@ def _in_python(transform: X.Transform[Any, Any], kind: I.IcebergType, column: Co
 
 
 def transform_distinct(
-    transform: X.Transform[Any, Any], kind: I.IcebergType, values: pa.Array
+    transform: X.Transform[Any, Any], kind: I.IcebergType, values: pa.Array, *, carried: bool = False
 ) -> tuple[pa.Array, list[Any]]:
     """Apply *transform* once to each distinct value.
+
+    Args:
+        transform: Of a partition field.
+        kind: Of its column.
+        values: Of the column.
+        carried: Whether the rows are in the table: other engines may have written some that this package refuses.
 
     Returns:
         For each of *values* a place in the list of results, null for null; and the results as partitions have them.
 
     Raises:
-        SchemaMismatch: A whole number is out of range once it is truncated.
+        SchemaMismatch: A number of a new row is out of range once it is truncated.
     """
     encoded = values.dictionary_encode()
     function, result = transform.transform(kind), transform.result_type(kind)
-    stored = (_to_partition_representation(kind, item) for item in encoded.dictionary.to_pylist())
-    results = [canonical(function(value), result) for value in stored]
-    if isinstance(transform, X.TruncateTransform) and isinstance(kind, I.IntegerType | I.LongType):
-        for value in results:
-            if floor(value, kind)[0] is None:
-                raise SchemaMismatch(_BEYOND, value=value, type=kind)
+    stored = (_to_partition_representation(kind, item) for item in python_values(encoded.dictionary))
+    results = [as_stored(canonical(function(value), result), kind) for value in stored]
+    if not carried and not below_the_type(transform, kind).isdisjoint(results):
+        raise SchemaMismatch(_BEYOND, transform=transform, type=kind)
     return encoded.indices, results
 
 

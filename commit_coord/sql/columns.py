@@ -41,7 +41,13 @@ def _listed(column: pa.ChunkedArray | list[Any] | Constant, count: int) -> list[
             return [value] * count
         case list():
             return column
-    found: list[Any] = column.to_pylist()
+    try:
+        found: list[Any] = column.to_pylist()
+    except (OverflowError, ValueError) as error:
+        raise StatementError(
+            "a date or time beyond the year 9999 can't be shown or converted here: read the table with Spark",
+            reason=error,
+        ) from error
     return found
 
 

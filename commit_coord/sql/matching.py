@@ -16,6 +16,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.schema import prune_columns
 from pyiceberg.table import DataScan, FileScanTask, Table
 
+from commit_coord.iceberg.counts import rows_that_match
 from commit_coord.sql.columns import arrow_schema
 from commit_coord.sql.where.conditions import Condition, column_ids
 from commit_coord.sql.where.filters import row_filter
@@ -26,11 +27,11 @@ from commit_coord.table.transaction import CoordinatedTransaction
 
 
 def _candidates(table: Table, condition: Condition) -> Iterator[tuple[FileScanTask, bool]]:
-    """Yield the files that may have matching rows, each with whether all of its rows match for sure."""
+    """Yield the files that may have matching rows, each with whether all its rows match for sure, known in number."""
     truth(condition, arrow_schema(table.schema()).empty_table())  # What can't be evaluated is refused, rows or none.
     filters, exact = row_filter(condition)
     for task in files_to_rewrite(DataScan(table.metadata, table.io, filters)):
-        yield task, exact and isinstance(task.residual, E.AlwaysTrue) and not task.delete_files
+        yield task, exact and rows_that_match(task) is not None
 
 
 def matching(table: Table, condition: Condition, most: int | None, columns: set[int]) -> pa.Table:

@@ -130,7 +130,7 @@ def rewrite_here(table: Table, groups: Sequence[FileGroup]) -> list[DataFile]:
     try:
         for group in groups:
             rows = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue()).to_table(group)
-            new += data_files(table.metadata, rows, io) if rows.num_rows else []
+            new += data_files(table.metadata, rows, io, carried=True) if rows.num_rows else []
     except BaseException:
         created.abandon(table.io)
         raise

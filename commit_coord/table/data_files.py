@@ -33,6 +33,8 @@ def data_files(
     io: FileIO,
     write_uuid: uuid.UUID | None = None,
     counter: itertools.count[int] | None = None,
+    *,
+    carried: bool = False,
 ) -> Iterable[DataFile]:
     """Write *rows* as files of the table's current spec and return them; each row is in the file of its partition.
 
@@ -42,6 +44,7 @@ def data_files(
         io: Writes the files.
         write_uuid: Part of the files' names.
         counter: Numbers the files of one *write_uuid*.
+        carried: Whether the rows, or some of them, are in the table: each is written again, whoever wrote it first.
 
     Raises:
         StatementError: A row lacks a required value. Of a table that is found before a file is written.
@@ -56,11 +59,12 @@ def data_files(
     rows = complete(plain(rows, columns), columns)
     if not isinstance(rows, pa.Table):
         return _dataframe_to_data_files(metadata, rows, io, write_uuid, counter)
-    return write_file(io, metadata, _tasks(metadata, rows, write_uuid or uuid.uuid4(), counter or itertools.count()))
+    tasks = _tasks(metadata, rows, write_uuid or uuid.uuid4(), counter or itertools.count(), carried=carried)
+    return write_file(io, metadata, tasks)
 
 
 def _tasks(
-    metadata: TableMetadata, rows: pa.Table, write_uuid: uuid.UUID, counter: itertools.count[int]
+    metadata: TableMetadata, rows: pa.Table, write_uuid: uuid.UUID, counter: itertools.count[int], *, carried: bool
 ) -> Iterator[WriteTask]:
     """Yield what to write, file by file."""
     from pyiceberg.io.pyarrow import bin_pack_arrow_table
@@ -73,7 +77,7 @@ def _tasks(
     schema, spec = metadata.schema(), metadata.spec()
     given = columns_given(rows.schema, schema, metadata.format_version)
     parts: Iterable[tuple[Record | None, pa.Table]]
-    parts = [(None, rows)] if spec.is_unpartitioned() else split(rows, spec, schema)
+    parts = [(None, rows)] if spec.is_unpartitioned() else split(rows, spec, schema, carried=carried)
     for partition, part in parts:
         key = None if partition is None else cast(PartitionKey, _Key(partition, spec, partition_schema(metadata, spec)))
         for batches in bin_pack_arrow_table(part, cast(int, target_bytes)):

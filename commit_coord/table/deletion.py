@@ -129,4 +129,5 @@ def rewritten(
     for task in tasks:
         made = change(ArrowScan(metadata, io, metadata.schema(), AlwaysTrue()).to_table([task]))
         if made is not None:
-            yield task.file, list(data_files(metadata, made, io, write_uuid, counter)) if made.num_rows else []
+            files = data_files(metadata, made, io, write_uuid, counter, carried=True) if made.num_rows else ()
+            yield task.file, list(files)

@@ -20,6 +20,7 @@ from pyiceberg.expressions import BooleanExpression, In, IsNaN, Or
 from pyiceberg.schema import Schema
 
 from commit_coord.errors import StatementError
+from commit_coord.iceberg.plain_rows import python_values
 from commit_coord.table.partition_filters import of_values
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def keys_of(rows: pa.Table, keys: Sequence[str]) -> list[Key]:
 
 def _values(rows: pa.Table, name: str) -> list[Any]:
     """Return a column with each NaN as one object: inside of tuples Python takes what is one object for equal."""
-    return [math.nan if value != value else value for value in rows[name].to_pylist()]  # noqa: PLR0124 - NaN alone
+    return [math.nan if value != value else value for value in python_values(rows[name])]  # noqa: PLR0124 - NaN alone
 
 
 def _keys_as_in(found: pa.Table, rows: pa.Table, keys: Sequence[str]) -> list[Key]:

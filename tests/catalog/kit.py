@@ -10,14 +10,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.conversions import to_bytes
 from pyiceberg.schema import Schema
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
-from pyiceberg.types import LongType, NestedField, StringType
+from pyiceberg.types import DecimalType, LongType, NestedField, StringType
+from pyiceberg.utils.decimal import decimal_to_bytes
 
 import commit_coord
 from commit_coord.catalog.base import CoordinatedCatalog
@@ -95,6 +98,17 @@ def orphans(table: Table) -> set[str]:
 def names(paths: Iterable[str]) -> list[str]:
     """Return the file names alone, for a readable failure."""
     return sorted(path.rsplit("/", 1)[-1] for path in paths)
+
+
+@contextmanager
+def unchecked_decimals() -> Iterator[None]:
+    """Have PyIceberg write a decimal as a partition whatever the number of its digits, as other libraries may."""
+
+    def stored(kind: Any, value: Any) -> bytes:
+        return decimal_to_bytes(value) if isinstance(kind, DecimalType) else to_bytes(kind, value)
+
+    with patch("pyiceberg.manifest.to_bytes", stored):
+        yield
 
 
 class Kit:

@@ -16,7 +16,7 @@ from pyiceberg.expressions import EqualTo
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.transforms import IdentityTransform
+from pyiceberg.transforms import IdentityTransform, MonthTransform, TruncateTransform
 from pyiceberg.types import (
     BinaryType,
     BooleanType,
@@ -36,7 +36,7 @@ from pyiceberg.types import (
 )
 
 from commit_coord.iceberg import manifest_list
-from tests.catalog.kit import NO_MATCH, Kit
+from tests.catalog.kit import NO_MATCH, Kit, unchecked_decimals
 
 UTC = dt.UTC
 VALUES: list[tuple[PrimitiveType, pa.DataType, list[Any]]] = [
@@ -135,6 +135,37 @@ def test_what_a_manifest_says_of_other_files_stays(
     assert table.scan().to_arrow().num_rows == len(set(table.scan().to_arrow()["k"].to_pylist())) + 2 * (
         how is by_merge
     )
+
+
+@pytest.mark.parametrize("kind, transform, stored", [
+    (DateType(), IdentityTransform(), pa.array([3_000_000, -800_000], pa.int32()).cast(pa.date32())),
+    (DateType(), MonthTransform(), pa.array([3_000_000, -800_000], pa.int32()).cast(pa.date32())),
+    (TimestampType(), IdentityTransform(), pa.array([2**62, -(2**62)], pa.int64()).cast(pa.timestamp("us"))),
+    (DecimalType(3, 2), TruncateTransform(7), pa.array([Decimal("-9.99"), Decimal("9.99")], pa.decimal128(3, 2))),
+], ids=str)  # fmt: skip
+def test_a_merge_changes_no_partition_value_that_python_has_no_value_for(
+    memory: Kit, kind: PrimitiveType, transform: Any, stored: pa.Array
+) -> None:
+    """Dates beyond the year 9999, and a decimal with more digits than its type has, as PyIceberg writes it."""
+    schema = Schema(NestedField(1, "k", LongType()), NestedField(2, "x", kind))
+    spec = PartitionSpec(PartitionField(2, 1000, transform, "p"))
+    table = memory.table(schema=schema, partition_spec=spec)
+    for number in range(2):
+        there = pa.table({"k": pa.array([number], pa.int64()), "x": stored.slice(number, 1)})
+        with unchecked_decimals():
+            (memory.stock if isinstance(transform, TruncateTransform) else memory.catalog).load_table(
+                table.name()
+            ).append(there)
+    table = memory.again(table)
+    before = {task.file.file_path: task.file.partition for task in table.scan().plan_files()}
+    with table.transaction() as tx:
+        tx.set_properties({"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "2"})
+    table.append(pa.table({"k": pa.array([2], pa.int64()), "x": pa.nulls(1, stored.type)}))
+    assert 2 == len(table.current_snapshot().manifests(table.io))  # the two old ones are one
+    now = {task.file.file_path: task.file.partition for task in table.scan().plan_files()}
+    assert before == {path: now[path] for path in before}
+    assert 3 == table.scan().count()
+    memory.catalog.drop_table(table.name())  # the check of the kit shows its rows
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ _COLUMN_NAMES, _UPSERT = "iceberg/column_names.py", "tests/catalog/test_upsert.p
 _NAMES = (
     "tests/catalog/test_column_names.py::test_a_name_means_the_column_that_has_it_else_the_only_one_in_another_case"
 )
+_TRUNCATION, _LOWEST = "iceberg/truncation.py", "tests/catalog/test_lowest_partitions.py::test_"
 
 MUTANTS += (
     _found("a-float-that-is-infinite", _PREDICATES, "if math.isinf(value) else", "if math.isnan(value) else"),
@@ -55,7 +56,12 @@ MUTANTS += (
         "if term.eval(self.struct) is self else",
         _FILTERS + "null_is_neither_so_nor_otherwise",
     ),
-    _found("the-day-after-the-last-one", _PREDICATES, "except OverflowError:", "except ZeroDivisionError:"),
+    _found(
+        "the-day-after-the-last-one",
+        _PREDICATES,
+        "            return int(real(number))\n        except OverflowError:",
+        "            return int(real(number))\n        except ZeroDivisionError:",
+    ),
     _found("a-new-struct-with-a-required-field", "iceberg/nulls.py", "or not len(column) or", "or len(column) or"),
     _found("two-partition-fields-of-one-type", _DECODING, '["name"] in self._names:', '["name"] in ():'),
     _found(
@@ -216,9 +222,80 @@ MUTANTS += (
     Mutant(
         "a-truncated-number-runs-over",
         "iceberg/partitioned_rows.py",
-        "        if len(beyond):\n",
-        "        if len(column) < 0:\n",
-        "tests/catalog/test_rows_by_partition.py::test_a_number_whose_partition_is_out_of_range_is_refused",
+        "    if not carried:\n",
+        "    if carried is None:\n",
+        f"{_LOWEST}new_ones_are_refused_with_words",
+    ),
+    Mutant(
+        "rows-below-their-type-are-not-looked-for",
+        _TRUNCATION,
+        "found = Or(found, EqualTo(term=part.name, value=literal))",
+        "assert literal is not None",
+        f"{_LOWEST}each_condition_finds_and_counts_them_as_their_values_say",
+    ),
+    Mutant(
+        "a-partition-below-its-type-decides",
+        _TRUNCATION,
+        "                return predicate\n",
+        "                break\n",
+        f"{_LOWEST}each_delete_takes_those_that_match_and_no_others[int 10-SQL]",
+    ),
+    Mutant(
+        "a-partition-has-the-digits-of-its-type",
+        _TRUNCATION,
+        "literal = _OfAPartition(value) if isinstance(column.field_type, DecimalType) else value",
+        "literal = value",
+        f"{_LOWEST}each_condition_finds_and_counts_them_as_their_values_say",
+    ),
+    Mutant(
+        "a-long-was-never-an-int",
+        _TRUNCATION,
+        "    LongType: (-(2**63), -(2**31)),\n",
+        "    LongType: (-(2**63),),\n",
+        "tests/catalog/test_rows_by_partition.py"
+        "::test_a_partition_that_wrapped_around_as_an_int_is_found_after_the_column_became_a_long",
+    ),
+    Mutant(
+        "what-stays-of-a-file-is-refused",
+        "table/deletion.py",
+        "write_uuid, counter, carried=True)",
+        "write_uuid, counter)",
+        f"{_LOWEST}what_is_written_anew_stays_where_it_was_found",
+    ),
+    Mutant(
+        "what-is-compacted-is-refused",
+        "table/compaction.py",
+        "data_files(table.metadata, rows, io, carried=True)",
+        "data_files(table.metadata, rows, io)",
+        f"{_LOWEST}what_is_written_anew_stays_where_it_was_found",
+    ),
+    Mutant(
+        "a-merge-reads-partitions-by-their-logical-types",
+        "iceberg/manifest_list.py",
+        ' if key != "logicalType"}',
+        "}",
+        "tests/catalog/test_carried_entries.py::test_a_merge_changes_no_partition_value_that_python_has_no_value_for",
+    ),
+    Mutant(
+        "the-name-of-a-partition-beyond-pythons-calendar",
+        _PREDICATES,
+        "            return str(real(number))\n        except OverflowError:",
+        "            return str(real(number))\n        except ZeroDivisionError:",
+        "tests/catalog/test_carried_entries.py::test_a_merge_changes_no_partition_value_that_python_has_no_value_for",
+    ),
+    Mutant(
+        "a-count-believes-every-file",
+        "iceberg/counts.py",
+        "task.file.record_count < 0 or ",
+        "",
+        "tests/sql/test_rows.py::test_rows_that_a_file_does_not_count_are_counted",
+    ),
+    Mutant(
+        "pyiceberg-counts-by-itself",
+        "iceberg/counts.py",
+        '    mends.wrap(DataScan, "count", _exact)\n',
+        "    assert mends is not None\n",
+        "tests/sql/test_rows.py::test_rows_that_a_file_does_not_count_are_counted",
     ),
     Mutant(
         "no-rows-must-fit",

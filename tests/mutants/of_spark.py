@@ -124,8 +124,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "spark-partitions-of-negative-zero",
         "spark/transforms.py",
-        "    results = [canonical(function(value), result) for value in stored]\n",
-        "    results = [function(value) for value in stored]\n",
+        "as_stored(canonical(function(value), result), kind)",
+        "as_stored(function(value), kind)",
         "tests/spark/test_transforms.py::test_a_task_files_rows_in_the_partitions_of_every_other_writer",
     ),
     Mutant(
@@ -254,6 +254,28 @@ MUTANTS: tuple[Mutant, ...] = (
         "    beyond = column.isNotNull() & (result.isNull() | (result > column))\n",
         "    beyond = F.lit(False)\n",
         "tests/spark/test_write.py::test_a_row_whose_truncated_value_is_out_of_range_is_refused",
+    ),
+    Mutant(
+        "spark-tasks-let-truncated-numbers-run-over",
+        "spark/transforms.py",
+        "    if not carried and not below_the_type(",
+        "    if carried and not below_the_type(",
+        "tests/spark/test_transforms.py::test_a_task_refuses_a_number_that_is_out_of_range_once_it_is_truncated",
+    ),
+    Mutant(
+        "spark-refuses-to-compact-what-others-wrote",
+        "spark/compaction.py",
+        "case_sensitive=True, carried=True)",
+        "case_sensitive=True)",
+        f"{_ROWS}test_rows_in_a_partition_below_their_type_are_read_by_each_way",
+    ),
+    Mutant(
+        "spark-transforms-dates-of-pythons-calendar-alone",
+        "spark/transforms.py",
+        "in python_values(encoded.dictionary))",
+        "in encoded.dictionary.to_pylist())",
+        "tests/spark/test_transforms.py"
+        "::test_a_task_files_dates_that_python_has_not_in_the_partitions_of_every_other_writer",
     ),
     Mutant(
         "spark-times-without-their-offset",

@@ -14,6 +14,34 @@ _MEANWHILE = f"{_ROWS}test_rows_that_were_appended_meanwhile_are_seen"
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
+        "sql-shows-a-date-beyond-pythons",
+        "sql/columns.py",
+        "    except (OverflowError, ValueError) as error:\n",
+        "    except ZeroDivisionError as error:\n",
+        f"{_ROWS}test_a_time_beyond_pythons_is_kept_and_refused_with_words_where_it_would_be_shown",
+    ),
+    Mutant(
+        "sql-a-void-field-alone-names-the-table",
+        "iceberg/named_partitions.py",
+        "    if named and all(isinstance(",
+        "    if not named and all(isinstance(",
+        f"{_ROWS}test_a_partition_field_without_values_rules_out_no_row",
+    ),
+    Mutant(
+        "sql-a-void-field-is-null-where-its-column-is",
+        "iceberg/named_partitions.py",
+        "    if isinstance(field.transform, transforms.VoidTransform):\n        return E.AlwaysTrue()",
+        "    if value == 0:\n        return E.AlwaysTrue()",
+        f"{_ROWS}test_a_partition_field_without_values_rules_out_no_row",
+    ),
+    Mutant(
+        "the-level-of-a-void-field-whose-column-is-gone",
+        "iceberg/partitions.py",
+        "    if isinstance(field.transform, VoidTransform):  # its column may have been dropped\n",
+        "    if value == 0:\n",
+        f"{_ROWS}test_a_partition_field_without_values_rules_out_no_row",
+    ),
+    Mutant(
         "sql-expires-what-a-branch-keeps",
         "sql/definitions.py",
         "        newest = ref.min_snapshots_to_keep or least\n",
@@ -320,9 +348,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "sql-counts-deleted-rows",
-        "sql/matching.py",
-        " and not task.delete_files\n",
-        "\n",
+        "iceberg/counts.py",
+        "task.delete_files or ",
+        "",
         "tests/catalog/test_row_deletes.py::test_statements_neither_see_nor_count_deleted_rows",
     ),
 )

@@ -19,8 +19,10 @@ import pytest
 from pyiceberg import types as I
 from pyiceberg.expressions import EqualTo
 from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.update import RemovePartitionSpecsUpdate, RemoveSchemasUpdate
+from pyiceberg.transforms import TruncateTransform
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -37,7 +39,8 @@ from commit_coord.spark.frame_reads import reads_of
 from commit_coord.spark.locks import holding
 from commit_coord.spark.schema import SchemaMismatch, bare_schema
 from commit_coord.spark.streams import Batch
-from tests.catalog.kit import orphans
+from commit_coord.table.data_files import data_files
+from tests.catalog.kit import orphans, unchecked_decimals
 from tests.catalog.row_deletes import add_position_deletes
 from tests.spark.conftest import rows
 
@@ -681,6 +684,57 @@ def test_a_row_group_with_a_long_value_is_not_overlooked(spark: SparkSession, ca
 def test_a_time_that_python_does_not_have_is_written(spark: SparkSession, catalog: Any) -> None:
     table = write_table(spark.sql("SELECT 1 id, date'+10000-01-01' d"), (catalog, "db.t"), create=True)
     assert 1 == read_table(spark, table).where("d > date'9999-12-31'").count()
+
+
+@pytest.mark.parametrize("way", ["fast", "arrow"])
+@pytest.mark.parametrize("transform", ["d", "month(d)", "bucket(4, d)"])
+def test_a_time_that_python_does_not_have_is_written_into_its_partition(
+    spark: SparkSession, catalog: Any, way: str, transform: str
+) -> None:
+    more = "" if way == "fast" else ", array(1) l"
+    df = spark.sql(f"SELECT 1 id, date'+10000-01-01' d{more} UNION ALL SELECT 2, date'2026-01-01' d{more}")
+    table = write_table(df.coalesce(1), (catalog, "db.t"), create=True, partition_by=[transform])
+    assert [(1,)] == rows(read_table(spark, table).where("d > date'9999-12-31'").select("id"))
+
+
+@pytest.mark.parametrize(
+    "kind, text, width, least",
+    [(I.DecimalType(3, 2), "decimal(3, 2)", 100, "-9.99"), (I.IntegerType(), "int", 10, str(-(2**31)))],
+    ids=str,
+)
+def test_rows_in_a_partition_below_their_type_are_read_by_each_way(
+    spark: SparkSession, catalog: Any, given: dict[str, str], kind: Any, text: str, width: int, least: str
+) -> None:
+    """Other engines write them. And a compaction leaves them where they are."""
+    fields = (I.NestedField(1, "id", I.LongType()), I.NestedField(2, "x", kind))
+    spec = PartitionSpec(PartitionField(2, 1000, TruncateTransform(width), "p"))
+    table = catalog.create_table("db.t", Schema(*fields), partition_spec=spec)
+    values = pa.array([Decimal(least), Decimal(-1), None]).cast(schema_to_pyarrow(kind))
+    for first in (0, 10):
+        written = pa.table({"id": pa.array(range(first, first + 3), pa.int64()), "x": values})
+        with unchecked_decimals():
+            table.commit_files(list(data_files(table.metadata, written, table.io, carried=True)))
+
+    def check() -> None:
+        for operator, found in {"=": [0, 10], "<=": [0, 10], "<": [], ">": [1, 11], "<>": [1, 11]}.items():
+            condition = f"x {operator} {least}"
+            read = spark.read.format("commit_coord").options(**given).load().where(condition)
+            for df in (
+                read_table(spark, table).where(f"x {operator} cast('{least}' as {text})"),
+                read_table(spark, table, row_filter=condition),
+                read,
+            ):
+                assert found == sorted(row.id for row in df.collect()), condition
+                assert len(found) == df.count(), condition
+
+    check()
+    before = sorted({repr(task.file.partition) for task in table.scan().plan_files()})
+    with unchecked_decimals():
+        done = compact_table(spark, table)
+    assert (6, 3) == (done.before, done.after)
+    table.refresh()
+    assert before == sorted(repr(task.file.partition) for task in table.scan().plan_files())
+    check()
 
 
 @pytest.mark.parametrize("limit", [0, 100, 400])

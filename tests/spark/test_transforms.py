@@ -146,19 +146,53 @@ def test_a_task_files_rows_in_the_partitions_of_every_other_writer(tmp_path: Pat
     assert _filed(split(rows, spec, schema)) == _filed(written)
 
 
-@pytest.mark.parametrize("kind, least", [(I.IntegerType(), -(2**31)), (I.LongType(), -(2**63))], ids=str)
+@pytest.mark.parametrize(
+    "kind, least, fits",
+    [
+        (I.IntegerType(), -(2**31), 8 - 2**31),
+        (I.LongType(), -(2**63), 8 - 2**63),
+        (I.DecimalType(3, 2), Decimal("-9.99"), Decimal("-9.90")),
+        (I.DecimalType(38, 0), Decimal("-" + 38 * "9"), Decimal("-" + 37 * "9" + "0")),
+    ],
+    ids=str,
+)
 def test_a_task_refuses_a_number_that_is_out_of_range_once_it_is_truncated(
-    tmp_path: Path, kind: I.PrimitiveType, least: int
+    tmp_path: Path, kind: I.PrimitiveType, least: Any, fits: Any
 ) -> None:
-    """Elsewhere no filter would find it."""
+    """Other engines would not find it. A row that is in the table is written back to where it lay."""
     schema = Schema(I.NestedField(1, "k", kind, required=False))
     spec = PartitionSpec(PartitionField(1, 1000, X.TruncateTransform(10), "p"))
     target = Target(schema=schema, spec=spec, properties={}, io=PyArrowFileIO(), folder=f"file://{tmp_path}")
     arrow = to_arrow_schema(spark_schema(schema))
     with pytest.raises(SchemaMismatch, match="out of range once it is truncated"):
-        BatchWriter(target, ["k"]).write([pa.record_batch([[0, least]], schema=arrow)])
-    (file,) = BatchWriter(target, ["k"]).write([pa.record_batch([[least + 8]], schema=arrow)])
-    assert Record(least + 8) == file.partition
+        BatchWriter(target, ["k"]).write([pa.record_batch([pa.array([None, least], arrow[0].type)], schema=arrow)])
+    batch = pa.record_batch([pa.array([fits], arrow[0].type)], schema=arrow)
+    (file,) = BatchWriter(target, ["k"]).write([batch])
+    assert Record(fits) == file.partition
+    (file,) = BatchWriter(target, ["k"], carried=True).write(
+        [pa.record_batch([pa.array([least], arrow[0].type)], schema=arrow)]
+    )
+    elsewhere = split(pa.table([pa.array([least], arrow[0].type)], schema=arrow), spec, schema, carried=True)
+    assert [file.partition] == [partition for partition, _ in elsewhere]
+
+
+@pytest.mark.parametrize("kind, stored", [
+    (I.DateType(), pa.array([3_000_000, -800_000, None], pa.int32()).cast(pa.date32())),
+    (I.TimestampType(), pa.array([2**62, -(2**62), None], pa.int64()).cast(pa.timestamp("us"))),
+    (I.TimestamptzType(), pa.array([2**62, -(2**62), None], pa.int64()).cast(pa.timestamp("us", "UTC"))),
+], ids=str)  # fmt: skip
+def test_a_task_files_dates_that_python_has_not_in_the_partitions_of_every_other_writer(
+    tmp_path: Path, kind: I.PrimitiveType, stored: pa.Array
+) -> None:
+    schema = Schema(I.NestedField(1, "k", kind, required=False))
+    rows = pa.table({"k": stored})
+    for transform in TRANSFORMS:
+        if transform.can_transform(kind):
+            spec = PartitionSpec(PartitionField(1, 1000, transform, "p"))
+            target = Target(schema=schema, spec=spec, properties={}, io=PyArrowFileIO(), folder=f"file://{tmp_path}")
+            files = BatchWriter(target, ["k"]).write(rows.to_batches())
+            expected = {repr(partition): part.num_rows for partition, part in split(rows, spec, schema)}
+            assert expected == {repr(file.partition): file.record_count for file in files}, transform
 
 
 def _in_spark(rows: pa.Table, schema: Schema) -> Iterator[pa.RecordBatch]:

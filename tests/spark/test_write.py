@@ -167,13 +167,13 @@ def test_a_struct_with_a_required_field_is_written(spark: SparkSession, catalog:
         write_table(spark.sql("SELECT 1L id, named_struct('x', CAST(NULL AS LONG)) d"), table)
 
 
-@pytest.mark.parametrize("kind", ["int", "decimal(9, 2)"])
+@pytest.mark.parametrize("kind", ["int", "decimal(9, 2)", "decimal(36, 29)"])
 @pytest.mark.parametrize("ansi", ["true", "false"])
 def test_a_row_whose_truncated_value_is_out_of_range_is_refused(
     spark: SparkSession, catalog: Any, kind: str, ansi: str
 ) -> None:
-    """Elsewhere no filter would find it."""
-    least = "-2147483648" if kind == "int" else "-9999999.99"
+    """Other engines would not find it."""
+    least = {"int": "-2147483648", "decimal(9, 2)": "-9999999.99"}.get(kind, f"-9999999.{29 * '9'}")
     spark.conf.set("spark.sql.ansi.enabled", ansi)
     try:
         rows = spark.sql(f"SELECT CAST({least} AS {kind}) v UNION ALL SELECT NULL").coalesce(1)

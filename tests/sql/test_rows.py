@@ -43,6 +43,7 @@ from pyiceberg.types import (
 from commit_coord import StatementError
 from commit_coord.errors import CommitNotApplied
 from commit_coord.sql import Session
+from commit_coord.table.data_files import data_files
 from commit_coord.table.transaction import CoordinatedTransaction
 from tests.catalog.kit import Kit, kit
 
@@ -1190,3 +1191,76 @@ def test_a_statement_that_changes_no_row_makes_no_snapshot(shelf: Shelf) -> None
         shelf.run(text)
     assert len(table.refresh().metadata.snapshots) == 1
     assert shelf.rows() == [(1, "a")]
+
+
+def test_rows_that_a_file_does_not_count_are_counted(shelf: Shelf) -> None:
+    """Some writers say -1 where they do not know."""
+    table = shelf.column(LongType())
+    (file,) = data_files(table.metadata, pa.table({"k": [1, 2, 3], "x": [1, 2, 3]}), table.io)
+    file._data[_RECORD_COUNT] = -1
+    assert -1 == file.record_count
+    table.commit_files([file])
+    table.append(pa.table({"k": [4], "x": [4]}))
+    assert 4 == table.scan().count()
+    assert 2 == table.scan("x > 2").count()
+    assert "4" == shelf.run("SELECT count(*) FROM t")
+    assert shelf.run("DELETE FROM t WHERE x > 0").startswith("4 rows")
+    assert "0" == shelf.run("SELECT count(*) FROM t")
+
+
+_RECORD_COUNT = 4
+"""Position in a ``DataFile``."""
+
+
+@pytest.mark.parametrize("dropped", [False, True])
+def test_a_partition_field_without_values_rules_out_no_row(shelf: Shelf, dropped: bool) -> None:
+    """Of format version 1, where a field that is removed stays as void: every row lies in its partition NULL."""
+    schema = Schema(
+        NestedField(1, "k", LongType()), NestedField(2, "p", StringType()), NestedField(3, "v", StringType())
+    )
+    spec = PartitionSpec(
+        *(
+            PartitionField(number, 998 + number, IdentityTransform(), schema.fields[number - 1].name)
+            for number in (2, 3)
+        )
+    )
+    made = {"partition_spec": spec, "properties": {"format-version": "1"}}
+    table = shelf.made.catalog.create_table((shelf.made.namespace, "t"), schema, **made)
+    with table.update_spec() as update:
+        update.remove_field("v")
+    table.append(pa.table({"k": [1, 2, 3], "p": ["a", "a", "b"], "v": ["x", None, None]}))
+    if dropped:
+        with table.update_schema() as change:
+            change.delete_column("v")
+    for text in ("ALTER TABLE t DROP PARTITION (v=NULL)", "TRUNCATE TABLE t PARTITION (v=NULL)"):
+        with pytest.raises(StatementError, match="every row lies in a partition"):
+            shelf.run(text)
+    assert 3 == len(shelf.rows())
+    shelf.run("ALTER TABLE t DROP PARTITION (p='a', v=NULL)")
+    assert [(3,)] == shelf.rows("k")
+
+
+@pytest.mark.parametrize(
+    "kind, beyond",
+    [
+        (DateType(), pa.array([3_000_000], pa.int32()).cast(pa.date32())),
+        (TimestampType(), pa.array([2**62], pa.int64()).cast(pa.timestamp("us"))),
+        (TimestamptzType(), pa.array([2**62], pa.int64()).cast(pa.timestamp("us", "UTC"))),
+    ],
+    ids=str,
+)
+def test_a_time_beyond_pythons_is_kept_and_refused_with_words_where_it_would_be_shown(
+    shelf: Shelf, kind: IcebergType, beyond: pa.Array
+) -> None:
+    table = shelf.column(kind)
+    table.append(pa.table({"k": pa.array([1], pa.int64()), "x": beyond}))
+    for text in ("SELECT x FROM t", "INSERT INTO t (k, x) SELECT x, x FROM t"):
+        with pytest.raises(StatementError, match="beyond the year 9999"):
+            shelf.run(text)
+    assert "1" == shelf.run("SELECT k FROM t WHERE x > '9999-12-31'")
+    shelf.run("INSERT INTO t SELECT k, x FROM t")
+    shelf.run("UPDATE t SET k = 2 WHERE k = 1")
+    found = shelf.load("t").scan().to_arrow()
+    assert [2, 2] == found["k"].to_pylist()
+    assert found["x"].combine_chunks().equals(pa.concat_arrays([beyond, beyond]))
+    shelf.run("DROP TABLE t")  # the check of the kit shows its rows

@@ -37,6 +37,7 @@ def _java_limit(table: Kept, look: Look) -> Iterator[str]:
 
 def _jvm_limit(table: Kept, look: Look) -> Iterator[str]:
     yield from _java_limit(table, look)
+    yield from limits.wrapped(table.observed, look.where)
     # IcebergGenerics counts columns instead, and finds no nested ones; Spark's reader does use the mapping.
     if any(not _has_ids(path) for path in table.files):
         yield "files without field ids: IcebergGenerics does not ask the name mapping"
@@ -66,6 +67,7 @@ def _pyiceberg_limit(table: Kept, look: Look) -> Iterator[str]:
 
 def _spark_limit(table: Kept, look: Look) -> Iterator[str]:
     yield from _java_limit(table, look)
+    yield from limits.wrapped(table.observed, look.where)
     if any(str(kind) == "time" for kind in _kinds(table.schema)):
         yield "a time of day: Spark has no such type"
     elif any(str(kind) == "time" for schema in table.observed.schemas.values() for kind in _kinds(schema)):

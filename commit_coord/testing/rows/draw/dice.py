@@ -84,16 +84,18 @@ class Dice:
         raise AssertionError
 
 
-# Values that have broken something before, or might. Not the least ones: truncate[10] has no place for them.
+# Values that have broken something before, or might.
 
 POOLS: dict[str, tuple[Any, ...]] = {
     "boolean": (True, False),
-    "int": (0, 1, 2, -1, 7, 2**31 - 1, 8 - 2**31),
-    "long": (0, 1, 2, 3, 4, 5, -1, 2**31, 2**63 - 1, 8 - 2**63),
+    "int": (0, 1, 2, -1, 7, 2**31 - 1, 8 - 2**31, -(2**31)),
+    "long": (0, 1, 2, 3, 4, 5, -1, 2**31, 2**63 - 1, 8 - 2**63, -(2**63)),
     "float": (0.0, -0.0, 1.5, -2.25, math.nan, math.inf, -math.inf, 3.4028234663852886e38),
     "double": (0.0, -0.0, 1.5, 0.1, math.nan, math.inf, -math.inf, 1.7976931348623157e308, 5e-324),
-    "decimal(9, 2)": tuple(map(Decimal, ("0.00", "1.25", "-1.25", "9999999.99", "-9999999.90", "12.30"))),
-    "decimal(18, 2)": tuple(map(Decimal, ("0.00", "1234567890123456.78", "-9999999999999999.90", "456.78"))),
+    "decimal(9, 2)": tuple(map(Decimal, ("0.00", "1.25", "-1.25", "9999999.99", "-9999999.90", "-9999999.99"))),
+    "decimal(18, 2)": tuple(
+        map(Decimal, ("0.00", "1234567890123456.78", "-9999999999999999.90", "-9999999999999999.99"))
+    ),
     "decimal(38, 10)": tuple(
         map(
             Decimal,
@@ -101,6 +103,7 @@ POOLS: dict[str, tuple[Any, ...]] = {
                 "0.0000000000",
                 "4028093312416675137268760953.8991191790",
                 "-9999999999999999999999999999.9999999990",
+                "-9999999999999999999999999999.9999999999",
                 "1.0000000001",
             ),
         )

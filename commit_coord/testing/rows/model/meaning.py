@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
@@ -75,6 +76,7 @@ from commit_coord.testing.rows.model.row_changes import (
 )
 from commit_coord.testing.rows.model.state import State, misled, rows_of
 from commit_coord.testing.rows.model.structure import structure_changed
+from commit_coord.testing.rows.model.transforms import runs_over
 from commit_coord.testing.rows.model.values import MAIN
 
 _NEWEST_VERSION = 2
@@ -84,9 +86,22 @@ _NEWEST_VERSION = 2
 def meaning(operation: Single, base: State, head: State, slots: Slots) -> Expected:
     """Return what may come of *operation*; *base* is what its client had seen, *head* what it lands on."""
     found = _meaning(operation, base, head, slots)
+    if not found.refusable and (_runs_over(operation, base) or _runs_over(operation, head)):
+        return replace(found, refusable="a new number is below all of its type once it is truncated")
     if found.refusable or all(_is_of(base.fields, name, value) for name, value in _values(operation)):
         return found
     return replace(found, refusable="a value is of another type: columns were swapped since it was chosen")
+
+
+def _runs_over(operation: Single, state: State) -> bool:
+    """Return whether a number that *operation* adds lies in a partition below all of its type."""
+    cut = {part.source: part.transform for part in state.spec}
+    kinds = {column.field_id: column.field_type for column in state.fields.fields}
+    ids = {column.name: column.field_id for column in state.fields.fields}
+    given = [(ids[name], value) for name, value in _values(operation) if name in ids]
+    if isinstance(operation, InsertSelect):
+        given += itertools.chain.from_iterable(state.of())
+    return any(key in cut and key in kinds and runs_over(cut[key], value, kinds[key]) for key, value in given)
 
 
 def _values(operation: Any) -> Iterator[tuple[str, Any]]:

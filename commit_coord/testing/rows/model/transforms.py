@@ -40,6 +40,16 @@ def transformed(transform: str, value: Any, kind: IcebergType) -> Any:
     raise ValueError(transform)
 
 
+def runs_over(transform: str, value: Any, kind: IcebergType) -> bool:
+    """Return whether *transform* moves a number below all that *kind* has: an integer wraps around then."""
+    if not transform.startswith("truncate") or isinstance(value, bool) or not isinstance(value, int | Decimal):
+        return False
+    found = transformed(transform, value, kind)
+    return bool(found > value) or (
+        isinstance(kind, DecimalType) and found.copy_abs() >= Decimal(10) ** (kind.precision - kind.scale)
+    )
+
+
 def micros(value: dt.datetime) -> int:
     """Return microseconds since 1970."""
     return (value.replace(tzinfo=None) - _EPOCH_TIME) // _MICROSECOND

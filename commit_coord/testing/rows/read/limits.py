@@ -39,6 +39,7 @@ def pyiceberg(table: Observed, where: Where) -> Iterator[str]:
         yield "a double that a spec partitions by: read with the precision of a float"
     if ints and any(abs(v) >= _INTS for v in constants(where) if type(v) is int):
         yield "a constant beyond the range of ints: in files of ints it is taken for true of NULL"
+    yield from wrapped(table, where)
     if "uuid" in kinds.values():
         yield "a uuid: Arrow compares none"
     lacking = {key for key in columns if any(key not in schema.field_ids for schema in table.schemas.values())}
@@ -51,6 +52,23 @@ def pyiceberg(table: Observed, where: Where) -> Iterator[str]:
     for part in parts(where):
         if isinstance(part, IsNull | NotNull) and table.schema.find_field(part.column).required and "." in part.column:
             yield "a required field of a struct that may be NULL: it is taken for never NULL"
+
+
+def wrapped(table: Observed, where: Where) -> Iterator[str]:
+    """Yield why a reader other than ours skips rows of *where*."""
+    named = {table.schema.find_field(column).field_id for column in columns_of(where)}
+    head = table.raw.get("current-snapshot-id")
+    for live in table.live(head) if head in table.snapshots else ():
+        spec = table.specs[live.manifest["partition_spec_id"]]
+        for part, value in zip(spec, live.file["partition"].values(), strict=True):
+            if part.source in named and isinstance(value, int) and value % _width(part.transform):
+                yield "the partition of the least integers, which has wrapped around: its rows are left out"
+                return
+
+
+def _width(transform: str) -> int:
+    """Return what the values of a partition are multiples of, unless they have wrapped around."""
+    return int(transform.removeprefix("truncate[").removesuffix("]")) if transform.startswith("truncate") else 1
 
 
 def _has_been(table: Observed, key: int, kind: type[IcebergType]) -> bool:
