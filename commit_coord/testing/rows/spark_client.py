@@ -61,12 +61,13 @@ from commit_coord.testing.rows.doing import NAMESPACE, Doing
 from commit_coord.testing.rows.draw.dice import Dice
 from commit_coord.testing.rows.draw.evolutions import View
 from commit_coord.testing.rows.draw.steps import Mix
+from commit_coord.testing.rows.draw.tables import placed, table
 from commit_coord.testing.rows.engines import column
 from commit_coord.testing.rows.findings import Finding
 from commit_coord.testing.rows.many import Rig
 from commit_coord.testing.rows.model.conditions import Always, Where, bound
 from commit_coord.testing.rows.model.values import canonical
-from commit_coord.testing.rows.program import Step
+from commit_coord.testing.rows.program import Program, Step
 from commit_coord.testing.rows.read import readers
 from commit_coord.testing.rows.read.observed import Files
 from commit_coord.testing.rows.run import Run
@@ -535,6 +536,10 @@ class SparkRig(Rig):
     def __init__(self, stack: ExitStack, spark: SparkSession | None = None) -> None:
         super().__init__(stack)
         self._spark = spark or session(stack)
+
+    def table(self, dice: Dice) -> Program:
+        """Return a program without steps; Spark has no type of UUIDs."""
+        return placed(dice, table(dice), neighbours=False, uuids=False)
 
     def of(self, locks: str) -> Clients:
         """Return clients that lock so."""

@@ -26,27 +26,32 @@ from commit_coord.testing.rows.model.operations import (
     AddColumn,
     AddFiles,
     Append,
+    Beside,
     Call,
     CommitFiles,
     Compact,
     Concatenate,
     Delete,
     DeletePositions,
+    DeleteValues,
     DropColumn,
     DynamicOverwrite,
     Elsewhere,
     Expected,
     Insert,
     InsertSelect,
+    MakeRef,
     Orphans,
     Overwrite,
     Recreate,
     Refresh,
     RenameColumn,
+    SetProperty,
     Single,
     Slots,
     SqlDelete,
     SqlUpdate,
+    TableStatement,
     Transact,
     Truncate,
     UpdateRows,
@@ -72,6 +77,7 @@ from commit_coord.testing.rows.model.row_changes import (
     updated,
     upserted,
     without_rows,
+    without_values,
 )
 from commit_coord.testing.rows.model.state import State, misled, rows_of
 from commit_coord.testing.rows.model.structure import structure_changed
@@ -84,9 +90,15 @@ _NEWEST_VERSION = 2
 def meaning(operation: Single, base: State, head: State, slots: Slots) -> Expected:
     """Return what may come of *operation*; *base* is what its client had seen, *head* what it lands on."""
     found = _meaning(operation, base, head, slots)
+    if (base.by_value or head.by_value) and not found.refusable and not isinstance(operation, _READ_NO_ROWS):
+        return replace(found, refusable="rows are deleted by value, which PyIceberg does not read")
     if found.refusable or all(_is_of(base.fields, name, value) for name, value in _values(operation)):
         return found
     return replace(found, refusable="a value is of another type: columns were swapped since it was chosen")
+
+
+_READ_NO_ROWS = (Append, Beside, AddColumn, DropColumn, RenameColumn, SetProperty, MakeRef)
+"""What lands whatever rows there are."""
 
 
 def _values(operation: Any) -> Iterator[tuple[str, Any]]:
@@ -100,6 +112,8 @@ def _values(operation: Any) -> Iterator[tuple[str, Any]]:
                 yield from zip(columns, line, strict=True)
         case SqlUpdate(sets=sets) | UpdateRows(sets=sets):
             yield from sets
+        case TableStatement():
+            yield from operation.named_values()
         case _:
             for row in getattr(operation, "rows", ()):
                 yield from row.items()
@@ -146,10 +160,10 @@ def _meaning(operation: Single, base: State, head: State, slots: Slots) -> Expec
         return Expected((head,))
     if base.uuid != head.uuid and not isinstance(operation, Recreate):
         return operation.after_drop(base, head) if isinstance(operation, Elsewhere) else DROPPED
+    if head.version > _NEWEST_VERSION and not isinstance(operation, Recreate | Orphans | Beside):
+        return Expected((head,), "tables of its version can only be read")
     if isinstance(operation, Elsewhere):
         return operation.meaning(base, head)
-    if head.version > _NEWEST_VERSION and not isinstance(operation, Recreate | Orphans):
-        return Expected((head,), "tables of its version can only be read")
     evolved = not base.same_structure(head)
     kept = all(column in head.fields.fields for column in base.fields.fields)
     changed = "" if kept else "columns that its client saw are others by now"
@@ -201,6 +215,8 @@ def _meaning(operation: Single, base: State, head: State, slots: Slots) -> Expec
             return Expected(distinct(without_rows(where, view, head, MAIN) for view in views), changed)
         case DeletePositions(where=where):
             return Expected(distinct([without_rows(where, head, head, MAIN)]))
+        case DeleteValues(columns=columns, rows=rows):
+            return Expected(distinct([without_values(columns, rows, head)]))
         case Truncate():
             return Expected((head.with_rows(()),))
         case Compact() | Concatenate():

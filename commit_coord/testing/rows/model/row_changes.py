@@ -66,6 +66,17 @@ def without_rows(where: Where, view: State, head: State, branch: str) -> State |
         return None
 
 
+def without_values(columns: tuple[str, ...], named: tuple[Named, ...], head: State) -> State | None:
+    """Return *head* without the rows that have the values of one of *named* in *columns*."""
+    try:
+        fields = [path_of(column, head.fields)[-1] for column in columns]
+        doomed = {tuple(canonical(row.get(f.name), f.field_type) for f in fields) for row in named}
+    except (Unbound, TypeError, AttributeError, ValueError):
+        return None  # columns have changed since they were drawn
+    rows = head.rows.get(MAIN, ())
+    return head.with_rows([row for row in rows if tuple(dict(row).get(f.field_id) for f in fields) not in doomed])
+
+
 def rows_conflict(where: Where, base: State, head: State, branch: str) -> bool:
     """Return whether rows that satisfy a condition have changed since its client looked."""
     if base is head:
