@@ -56,7 +56,7 @@ from commit_coord.testing.rows.model.operations import (
     WriteFiles,
     is_fresh,
 )
-from commit_coord.testing.rows.model.row_changes import same_kinds
+from commit_coord.testing.rows.model.row_changes import has_null, same_kinds
 from commit_coord.testing.rows.model.spellings import spelled
 from commit_coord.testing.rows.model.state import State, paths
 from commit_coord.testing.rows.model.table_statements import SqlExpire, SqlInsertPartition
@@ -350,6 +350,8 @@ class Run:
     def _count(self, operation: Single, late: bool, error: Exception | None, *, changed: bool) -> None:
         """Count what was done: how it ended, and whether its client saw the table as it was."""
         end = "refused" if error is not None else "landed" if changed else "had nothing to do"
+        if isinstance(operation, Upsert) and has_null(operation.rows, operation.keys):
+            self.counts[f"Upsert with a NULL key {end}"] += 1
         self.counts[f"{type(operation).__name__} {end}"] += 1
         self.counts[f"{'on an old table' if late else 'on the table as it is'}: {end}"] += 1
 

@@ -200,7 +200,7 @@ def _upsert(dice: Dice, client: str, base: State, view: View) -> Single | None:
     keys = dice.some(there, 1, 2)
     made: dict[tuple[Any, ...], Named] = {}
     for row in rows(dice, base, 1):
-        lacking = [f for f in keys if row.get(f.name) is None]
+        lacking = [f for f in keys if row.get(f.name) is None and (f.required or not dice.chance(30))]
         full = {**row, **{f.name: value(dice, f.field_type) for f in lacking}}
         made[tuple(full[f.name] for f in keys)] = full
     given = [row for key, row in made.items() if not any(map(_is_nan, key))]  # NaN is no key

@@ -64,6 +64,7 @@ from commit_coord.testing.rows.model.row_changes import (
     distinct,
     files_committed,
     has_columns,
+    has_null,
     has_twice,
     inserted,
     on_snapshot,
@@ -194,7 +195,7 @@ def _meaning(operation: Single, base: State, head: State, slots: Slots) -> Expec
         case Upsert(rows=rows, keys=keys):
             # PyIceberg refuses to update a key that it finds twice in one file, also on the table that its caller saw.
             other = "" if base.fields == head.fields else _ALL_COLUMNS
-            why = other or has_twice(rows, keys, base) or has_twice(rows, keys, head)
+            why = other or has_null(rows, keys) or has_twice(rows, keys, base) or has_twice(rows, keys, head)
             return Expected(distinct(state for view in views for state in upserted(rows, keys, view, head)), why)
         case DynamicOverwrite(rows=rows):
             if by_snapshot(base, head):
