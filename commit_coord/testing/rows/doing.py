@@ -6,14 +6,16 @@ import datetime as dt
 import itertools
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.manifest import ManifestContent
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import parse_transform
@@ -33,6 +35,7 @@ from commit_coord.testing.rows.model.operations import (
     Compact,
     Delete,
     DeletePositions,
+    DeleteValues,
     DropColumn,
     DropPartition,
     DropRef,
@@ -58,11 +61,13 @@ from commit_coord.testing.rows.model.operations import (
     Upsert,
     WriteFiles,
 )
+from commit_coord.testing.rows.model.spellings import spelled
+from commit_coord.testing.rows.model.table_statements import SqlAddPartition, located_in
 from commit_coord.testing.rows.model.values import Named, Row, canonical, complete
 from commit_coord.testing.rows.read import readers
-from commit_coord.testing.rows.read.observed import Files, Observed
-from commit_coord.testing.rows.row_deletes import commit_row_deletes, of_positions
-from commit_coord.testing.rows.statements import text_of
+from commit_coord.testing.rows.read.observed import Files, Observed, local
+from commit_coord.testing.rows.row_deletes import RowDeletes, commit_row_deletes, of_positions
+from commit_coord.testing.rows.statements import ancestor, text_of
 
 NAMESPACE = "db"
 _numbers = itertools.count(1)
@@ -72,10 +77,15 @@ def arrow(rows: Iterable[Named], schema: Schema) -> pa.Table:
     """Return rows as a user would pass them: with the columns of *schema*, nullable where a value is missing."""
     made = schema_to_pyarrow(schema, include_field_ids=False)
     fields = schema.as_struct()
-    named = [dict(row) for row in rows]
+    # Arrow makes a UUID of its bytes.
+    named = [{name: value.bytes if isinstance(value, UUID) else value for name, value in row.items()} for row in rows]
     if not all(complete(canonical(row, fields), fields) for row in named):
         made = pa.schema([f.with_nullable(True) for f in made])
     return pa.Table.from_pylist(named, schema=made)
+
+
+class NoSuchRows(ValueError):
+    """A file can't be written: others have changed the columns since its rows were drawn."""
 
 
 Written = tuple[list[Any], int]
@@ -132,12 +142,15 @@ class Doing:
                 )
             case DeletePositions(where=where, apart=apart):
                 self._delete_positions(table, where, apart=apart)
+            case DeleteValues(columns=columns, rows=rows):
+                self._delete_values(table, columns, rows)
             case UpdateRows() | SetProperty() | Upgrade():
                 with table.transaction() as transaction:
                     self.call(operation, transaction, table.schema())
             case _ if isinstance(operation, STATEMENTS):
                 catalog: Any = table.catalog
-                sql.run(text_of(operation, table.name()[-1], table.schema()), catalog, database=NAMESPACE)
+                location = self._located(operation, table) if isinstance(operation, SqlAddPartition) else ""
+                sql.run(text_of(operation, table, location), catalog, database=NAMESPACE)
             case _:
                 self.call(operation, table, table.schema())
 
@@ -155,8 +168,11 @@ class Doing:
                 target.upsert(arrow(rows, schema), join_cols=list(keys))
             case DynamicOverwrite(rows=rows):
                 target.dynamic_partition_overwrite(arrow(rows, schema))
-            case AddFiles(rows=rows):
-                target.add_files([self._foreign(rows, schema)])
+            case AddFiles(rows=rows, spelling=spelling):
+                # Clients may share the folder, each in a process of its own.
+                path = self.folder / f"foreign-{os.getpid()}-{next(_numbers)}.parquet"
+                self._write_foreign(path, rows, schema)
+                target.add_files([spelled(str(path), spelling)])
             case UpdateRows(where=where, sets=sets, branch=branch):
                 target.update_rows(readers.expression(where), lambda found: _set(found, dict(sets)), branch=branch)
             case SetProperty(key=key, value=value):
@@ -188,13 +204,44 @@ class Doing:
         if deletes:
             commit_row_deletes(table, deletes)
 
-    def _foreign(self, rows: Iterable[Named], schema: Schema) -> str:
-        # Clients may share the folder, each in a process of its own.
-        path = self.folder / f"foreign-{os.getpid()}-{next(_numbers)}.parquet"
+    def _delete_values(self, table: Table, columns: Sequence[str], rows: Iterable[Named]) -> None:
+        """Write a file of values for each partition that has a data file."""
+        schema = table.schema().select(*columns)
+        values = pa.Table.from_pylist(
+            [{name: row.get(name) for name in columns} for row in rows],
+            schema=pa.schema([f.with_nullable(True) for f in schema_to_pyarrow(schema)]),
+        )
+        seen, head = Observed(table.metadata_location, self.files), table.current_snapshot()
+        live = {file.path for file in seen.live(head.snapshot_id)} if head is not None else set()
+        partitions = {
+            (entry.data_file.spec_id, repr(entry.data_file.partition)): entry.data_file
+            for manifest in (head.manifests(table.io) if head is not None else ())
+            if manifest.content == ManifestContent.DATA
+            for entry in manifest.fetch_manifest_entry(table.io)
+            if entry.data_file.file_path in live
+        }
+        ids = [schema.find_field(name).field_id for name in columns]
+        deletes = [RowDeletes(file, values, equality_ids=ids) for file in partitions.values()]
+        if deletes:
+            commit_row_deletes(table, deletes)
+
+    def _write_foreign(self, path: Path, rows: Iterable[Named], schema: Schema) -> None:
         pq.write_table(arrow(rows, schema), path)
         made: list[Row] = [canonical(row, schema.as_struct()) for row in rows]
-        self.files.rows[str(path)] = made
-        return str(path)
+        self.files.rows[local(str(path))] = made
+
+    def _located(self, operation: SqlAddPartition, table: Table) -> str:
+        """Return the location of a folder with a file of *operation*, and one that Hive passes over."""
+        folder = self.folder / located_in(operation, str(table.metadata.table_uuid))
+        if not folder.exists():
+            try:
+                arrow(operation.rows, table.schema())
+            except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, AttributeError, ValueError, OverflowError) as error:
+                raise NoSuchRows("the columns have no such values") from error
+            (folder / "_temporary").mkdir(parents=True)
+            for path in (folder / "_temporary" / "part-0", folder / "part-0"):
+                self._write_foreign(path, operation.rows, table.schema())
+        return spelled(str(folder), operation.spelling)
 
 
 def settle() -> None:
@@ -206,13 +253,14 @@ def settle() -> None:
 
 
 def _set(rows: pa.Table, sets: dict[str, Any]) -> pa.Table:
-    for column, value in sets.items():
+    for column, given in sets.items():
+        value = given.bytes if isinstance(given, UUID) else given
         index = rows.schema.get_field_index(column)
         try:
             made = pa.array([value] * rows.num_rows, rows.schema.field(index).type)
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
             # Under a lock the function is given the table as it is, where the name may be another column's.
-            raise ValueError(f"the column {column} can't have {value!r}") from error
+            raise ValueError(f"the column {column} can't have {given!r}") from error
         rows = rows.set_column(index, rows.schema.field(index), made)
     return rows
 
@@ -262,22 +310,8 @@ def _change(operation: Any, target: Any) -> None:
             soon = dt.datetime.now() + dt.timedelta(days=1)  # noqa: DTZ005 - PyIceberg takes local time
             target.maintenance.expire_snapshots().older_than(soon).commit()
         case ExpireOne(back=back):
-            target.maintenance.expire_snapshots().by_id(_ancestor(target, back)).commit()
+            target.maintenance.expire_snapshots().by_id(ancestor(target, back).snapshot_id).commit()
         case Rollback(back=back):
-            target.manage_snapshots().rollback_to_snapshot(_ancestor(target, back)).commit()
+            target.manage_snapshots().rollback_to_snapshot(ancestor(target, back).snapshot_id).commit()
         case _:
             raise TypeError(operation)
-
-
-def _ancestor(table: Table, back: int) -> int:
-    """Return the snapshot that is so many behind the head of the main branch.
-
-    Raises:
-        ValueError: There is none.
-    """
-    found = table.current_snapshot()
-    for _ in range(back):
-        found = table.snapshot_by_id(found.parent_snapshot_id) if found and found.parent_snapshot_id else None
-    if found is None:
-        raise ValueError("there are not so many snapshots")
-    return found.snapshot_id

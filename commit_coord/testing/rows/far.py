@@ -30,8 +30,11 @@ from commit_coord.local import HiveMetastore, ZooKeeperEnsemble
 from commit_coord.testing.rows import many
 from commit_coord.testing.rows.clients import Clients, quiet
 from commit_coord.testing.rows.doing import NAMESPACE, Doing, Written
+from commit_coord.testing.rows.draw.dice import Dice
+from commit_coord.testing.rows.draw.tables import placed, table
 from commit_coord.testing.rows.findings import ALONE
 from commit_coord.testing.rows.model.operations import CommitFiles, Single, WriteFiles, is_fresh
+from commit_coord.testing.rows.program import Program
 from commit_coord.testing.rows.read.observed import Files
 
 _OURS = ("a", "b")
@@ -131,6 +134,10 @@ class Handle:
     def spec(self) -> Any:
         """Return its partition spec."""
         return self._about["spec"]
+
+    def location(self) -> Any:
+        """Return where it lies."""
+        return self._about["location"]
 
     @property
     def properties(self) -> Any:
@@ -290,6 +297,7 @@ def _about(table: Table) -> Mapping[str, Any]:
     return {
         "metadata_location": table.metadata_location,
         "schema": table.schema(),
+        "location": table.location(),
         "spec": table.spec(),
         "properties": table.properties,
         "format_version": table.format_version,
@@ -316,6 +324,10 @@ class Rig(many.Rig):
     def __init__(self, stack: ExitStack, folder: Path, place: Place, *, apart: bool) -> None:
         super().__init__(stack)
         self._folder, self._place, self._apart = folder, place, apart
+
+    def table(self, dice: Dice) -> Program:
+        """Return a program without steps; no table lies beside its own, which a client would have to make."""
+        return placed(dice, table(dice), neighbours=False)
 
     def of(self, locks: str) -> Clients:
         """Return clients that lock so."""

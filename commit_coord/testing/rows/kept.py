@@ -22,7 +22,6 @@ from pathlib import Path
 
 from commit_coord.testing.rows.clients import Clients, clients
 from commit_coord.testing.rows.draw.dice import Dice
-from commit_coord.testing.rows.draw.evolutions import View
 from commit_coord.testing.rows.draw.steps import mix, step
 from commit_coord.testing.rows.draw.tables import table
 from commit_coord.testing.rows.engine_limits import limit
@@ -53,7 +52,7 @@ def run_and_keep(folder: Path, seeds: Sequence[int]) -> tuple[int, list[str]]:
             run = Run(places[program.locks], program)
             try:
                 for _ in range(dice.number(*STEPS)):
-                    run.step(step(dice, View(run.state, run.base, run.slots), often))
+                    run.step(step(dice, run.view(), often))
             except Spoilt:
                 run.close()
             except Finding as found:

@@ -12,6 +12,7 @@ from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, ListType, MapType, StructType
@@ -144,6 +145,7 @@ _READ: dict[str, Callable[[Any], Any]] = {
     "timestamp": datetime.fromisoformat,
     "timestamptz": datetime.fromisoformat,
     "decimal": Decimal,
+    "uuid": UUID,
     "float": float,
     "double": float,
 }

@@ -18,7 +18,7 @@ from commit_coord.testing.rows.clients import Clients, clients
 from commit_coord.testing.rows.draw.dice import Dice
 from commit_coord.testing.rows.draw.evolutions import View
 from commit_coord.testing.rows.draw.steps import Mix, mix, step
-from commit_coord.testing.rows.draw.tables import table
+from commit_coord.testing.rows.draw.tables import placed, table
 from commit_coord.testing.rows.findings import Finding, Spoilt
 from commit_coord.testing.rows.program import Program, Step
 from commit_coord.testing.rows.run import Run
@@ -44,6 +44,10 @@ class Rig:
             self._made[locks] = self._stack.enter_context(clients(locks))
         return self._made[locks]
 
+    def table(self, dice: Dice) -> Program:
+        """Return a program without steps."""
+        return placed(dice, table(dice))
+
     def step(self, dice: Dice, view: View, often: Mix, *, last: bool) -> Step:
         """Return what is done next; *last* in a program."""
         return step(dice, view, often)
@@ -52,12 +56,12 @@ class Rig:
 def draw_and_run(rig: Rig, seed: int, counts: Counter[str]) -> tuple[Program, Finding | None]:
     """Draw a program while it runs, and return it with what was found."""
     dice = Dice(seed)
-    program, often = table(dice), mix(dice)
+    program, often = rig.table(dice), mix(dice)
     run: Run | None = None
     try:
         run = rig.run(rig.of(program.locks), program, counts)
         for left in reversed(range(dice.number(*_STEPS))):
-            made = rig.step(dice, View(run.state, run.base, run.slots), often, last=not left)
+            made = rig.step(dice, run.view(), often, last=not left)
             program = replace(program, steps=(*program.steps, made))
             run.step(made)
         run.end()

@@ -11,7 +11,7 @@ from uuid import UUID
 from pyiceberg import types
 
 from commit_coord.testing.rows import spark
-from commit_coord.testing.rows.model import conditions, operations, state
+from commit_coord.testing.rows.model import conditions, operations, state, table_statements
 from commit_coord.testing.rows.program import Look, Program
 
 
@@ -25,7 +25,7 @@ def loads(text: str) -> Program:
 def python(text: str) -> Any:
     """Return the program, step or condition that was printed as *text*."""
     names: dict[str, Any] = {"nan": math.nan, "inf": math.inf, "Decimal": Decimal, "UUID": UUID, "datetime": dt}
-    for module in (types, conditions, state, operations, spark):
+    for module in (types, conditions, state, operations, table_statements, spark):
         names |= vars(module)
     names |= {"Program": Program, "Look": Look}
     return eval(text, names)  # noqa: S307 - a program of one's own # nosec B307

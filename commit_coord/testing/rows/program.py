@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from pyiceberg.types import NestedField
 
 from commit_coord.testing.rows.model.conditions import Where
 from commit_coord.testing.rows.model.operations import OURS_ALONE, Operation, Overwrite, Recreate, Single, Transact
+from commit_coord.testing.rows.model.spellings import Spelling
 from commit_coord.testing.rows.model.state import Partition
 
 
@@ -26,6 +28,14 @@ class Look:
 
 Step = Operation | Look
 
+Neighbourhood = Literal["", "same", "inside", "around", "data", "foreign", "foreign inside"]
+"""Where another table lies: in the table's folder, in one inside of it, in the one around it, or its data there.
+
+A foreign one is another catalog's.
+"""
+
+NEIGHBOURHOODS: tuple[Neighbourhood, ...] = ("same", "inside", "around", "data", "foreign", "foreign inside")
+
 
 @dataclass(frozen=True)
 class Program:
@@ -37,6 +47,8 @@ class Program:
         spec: Its partition fields; sources are field ids in *columns*.
         properties: Of the table.
         version: Of its format.
+        spelling: Of its location.
+        neighbour: Where another table lies.
         steps: What is done.
     """
 
@@ -45,13 +57,14 @@ class Program:
     spec: tuple[Partition, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
     version: int = 2
+    spelling: Spelling = ""
+    neighbour: Neighbourhood = ""
     steps: tuple[Step, ...] = ()
 
     def __str__(self) -> str:
         """Return it as Python; :func:`~commit_coord.testing.rows.printed.loads` reads it back."""
-        about = (
-            f"    {name}={getattr(self, name)!r}," for name in ("locks", "columns", "spec", "properties", "version")
-        )
+        names = ("locks", "columns", "spec", "properties", "version", "spelling", "neighbour")
+        about = (f"    {name}={getattr(self, name)!r}," for name in names)
         return "\n".join(
             ["Program(", *about, "    steps=(", *(f"        {step!r}," for step in self.steps), "    ),", ")"]
         )

@@ -77,5 +77,5 @@ def telling(state: State) -> Iterator[Where]:
 _LIMITS: dict[str, Callable[[Observed, Where], Iterator[str]]] = {
     "duckdb": limits.duckdb,
     "pyiceberg": limits.pyiceberg,
-    "ours": limits.no_columns,
+    "ours": limits.ours,
 }

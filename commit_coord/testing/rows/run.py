@@ -26,11 +26,13 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import parse_transform
+from pyiceberg.types import UUIDType
 
 from commit_coord.errors import CommitConflict, CommitCoordError, CommitStateUnknown, LockError
 from commit_coord.testing.rows.clients import Clients, quiet
 from commit_coord.testing.rows.differences import difference
 from commit_coord.testing.rows.doing import NAMESPACE, settle
+from commit_coord.testing.rows.draw.evolutions import View
 from commit_coord.testing.rows.findings import ALONE, Finding, Spoilt, in_words
 from commit_coord.testing.rows.leftovers import Leftovers
 from commit_coord.testing.rows.model.conditions import Always, Where
@@ -38,6 +40,7 @@ from commit_coord.testing.rows.model.meaning import meaning
 from commit_coord.testing.rows.model.operations import (
     OURS_ALONE,
     AddFiles,
+    Beside,
     CommitFiles,
     Expected,
     Expire,
@@ -53,13 +56,19 @@ from commit_coord.testing.rows.model.operations import (
     WriteFiles,
     is_fresh,
 )
+from commit_coord.testing.rows.model.row_changes import has_null, same_kinds
+from commit_coord.testing.rows.model.spellings import spelled
 from commit_coord.testing.rows.model.state import State, paths
-from commit_coord.testing.rows.model.values import MAIN, Row, complete
+from commit_coord.testing.rows.model.table_statements import SqlExpire, SqlInsertPartition
+from commit_coord.testing.rows.model.values import MAIN, complete
+from commit_coord.testing.rows.neighbours import Neighbour
 from commit_coord.testing.rows.program import Look, Program
 from commit_coord.testing.rows.read import metadata, observed
 from commit_coord.testing.rows.read.observed import Files, Observed
 from commit_coord.testing.rows.reading import read_with_all, telling
+from commit_coord.testing.rows.snapshots_left import fault_of_expiry
 from commit_coord.testing.rows.stock import stock_error
+from commit_coord.testing.rows.written_files import WrittenFiles
 
 _numbers = itertools.count(1)
 
@@ -67,8 +76,6 @@ _READ_EACH = 3
 """So many steps; the files are judged after each, and what is wrong for readers alone mostly stays so."""
 
 _METADATA = "metadata: "
-
-_LANDED = "it has landed before"
 
 
 def _lands_under_no_name(one: Single, other: Single) -> bool:
@@ -104,28 +111,41 @@ class Run:
         self.folder = self.clients.folder / self.name
         self.folder.mkdir()
         self.doing = self.clients.doing(self.folder, self.files)
-        self.slots: dict[str, tuple[State, tuple[Row, ...]]] = {}
+        self.written = WrittenFiles(self.doing)
         self.states: dict[str, State] = {}
-        self.landed: set[tuple[str, str]] = set()
-        self.plain: set[tuple[str, str]] = set()
         self.leftovers = Leftovers()
         self.depth = 0
         self.nested: Exception | None = None
         self.steps = 0
         self.unread = False
         self.handles: dict[str, Table] = {}
+        self.root = self.clients.folder / "warehouse" / NAMESPACE / self.name
+        place = self.root / "i" if self.program.neighbour == "around" else self.root
         # What is edited, our catalogs must not have seen: they know that metadata files don't change.
-        _create(self.name, self.program, self.clients.catalogs["a" if self.program.version <= 2 else "s"])
+        _create(self.name, self.program, place, self.clients.catalogs["a" if self.program.version <= 2 else "s"])
         for name, catalog in self.clients.catalogs.items():
             self.handles[name] = catalog.load_table((NAMESPACE, self.name))
         self.head = self._seen()
         self.states[self.head.location] = self.head.state
+        self.neighbour: Neighbour | None = None
+        if self.program.neighbour:
+            self.neighbour = Neighbour(self.clients.catalogs, self.program.neighbour, place, self.name)
+            self.leftovers.allow(self.neighbour.grow("s"))
+        for what in ("spelling", "neighbour"):
+            if value := getattr(self.program, what):
+                self.counts[f"{what} of a table: {value}"] += 1
+        self.counts["with a column of UUIDs"] += any(isinstance(f.field_type, UUIDType) for f in self.program.columns)
         self._judge_files(None)
 
     @property
     def state(self) -> State:
         """Return the table as it is."""
         return self.states[self.head.location]
+
+    def view(self) -> View:
+        """Return what the next step is drawn from."""
+        located = self.written.located(self.state.uuid)
+        return View(self.state, self.base, self.written.slots, located, neighbour=self.neighbour is not None)
 
     def base(self, client: str) -> State:
         """Return the table as *client* sees it."""
@@ -142,7 +162,9 @@ class Run:
         """Leave nothing behind."""
         with suppress(Exception):
             self.clients.catalogs["s"].drop_table((NAMESPACE, self.name))
-        for path in (self.folder, self.clients.folder / "warehouse" / NAMESPACE / self.name):
+        if self.neighbour is not None:
+            self.neighbour.close()
+        for path in (self.folder, self.root):
             shutil.rmtree(path, ignore_errors=True)
 
     # One step.
@@ -158,19 +180,25 @@ class Run:
             return
         race = operation if isinstance(operation, Race) else None
         one: Single = race.one if race is not None else operation  # type: ignore[assignment]
-        if isinstance(one, CommitFiles) and not self._can_be_committed(one):
+        if isinstance(one, CommitFiles) and not self.written.can_be_committed(one, self.base(one.client)):
             return
         self.steps += 1
         if self.is_stock(one) and self.head.location != self.handles[one.client].metadata_location:
             self.finish()  # what its late commit breaks is told from what was broken before
         before = self.state
         base = before if is_fresh(one) or isinstance(one, Orphans) else self.base(one.client)
+        self.written.begin(one, base)
+        start = self.head
         with self._racing(race):
             error = self._do(one)
         if self.nested is not None:
             found, self.nested = self.nested, None
             raise found
         self._judge(one, base, before, error)
+        if isinstance(one, SqlExpire) and error is None and (wrong := fault_of_expiry(one, start, self.head)):
+            raise Finding("SqlExpire took others", f"{one}: {wrong}")
+        if self.neighbour is not None:
+            self.neighbour.judge()
 
     def is_stock(self, operation: Operation) -> bool:
         """Return whether PyIceberg alone does *operation*."""
@@ -184,6 +212,9 @@ class Run:
             with quiet():
                 if isinstance(operation, Recreate):
                     self._recreate(operation.client, purge=operation.purge)
+                elif isinstance(operation, Beside):
+                    if self.neighbour is not None:
+                        self.leftovers.allow(self.neighbour.grow(operation.client))
                 else:
                     self.doing(operation, table)
         except Exception as error:  # noqa: BLE001 - each is judged
@@ -198,6 +229,7 @@ class Run:
         self.handles[client] = catalog.create_table(
             name,
             old.schema(),
+            location=old.location(),
             partition_spec=old.spec(),
             properties={**old.properties, "format-version": str(old.format_version)},
         )
@@ -264,21 +296,15 @@ class Run:
         except Exception as reason:
             raise Finding(f"{kind} unreadable", f"{operation}: {type(reason).__name__}: {reason}") from reason
         self._count(operation, base is not head, error, changed=self.head.location != old.location)
-        expected = meaning(operation, base, head, self.slots)
+        expected = meaning(operation, base, head, self.written.slots)
         asks = not self.is_stock(operation) and self.head.location != old.location
         if isinstance(operation, Expire | ExpireOne) and not expected.states and not asks:
             expected = Expected((head,), expected.refusable)  # PyIceberg does not ask; nor do we, for no snapshot
-        if isinstance(operation, CommitFiles) and operation.named:
-            if (head.uuid, operation.slot) in self.landed:
-                expected = Expected((head,), _LANDED)
-            elif error is None:
-                self.landed.add((head.uuid, operation.slot))
-        if isinstance(operation, CommitFiles) and not operation.named and error is None:
-            self.plain.add((head.uuid, operation.slot))
-        if isinstance(operation, CommitFiles) and expected.refusable != _LANDED and self._are_there(operation, old):
-            # What replaces rows may have replaced these files before it adds them.
-            states = () if operation.mode == "append" else expected.states
-            expected = Expected(states, "the files are in the table already")
+        expected = self.written.expected(operation, expected, base, head, old, error)
+        if isinstance(operation, SqlInsertPartition) and error is None and not same_kinds(base, head):
+            raise Spoilt("a text in a statement is the value of a column of another type")
+        if isinstance(operation, Orphans) and self.neighbour is not None and self.neighbour.forbids_orphans:
+            expected = Expected((), "files of another table lie in its folder")
         if error is None:
             # PyIceberg's retries check less than ours; what its late clients may do is its own affair.
             if not self.is_stock(operation) or base is head:
@@ -295,9 +321,10 @@ class Run:
             raise Spoilt("files were added whose columns are not in the name mapping, which a late client had made")
         self.states[self.head.location] = now
         if isinstance(operation, WriteFiles) and error is None:
-            self._keep(operation)
+            written = self.written.keep(operation, self.base(operation.client))
+            self.leftovers.allow(observed.local(file.file_path) for file in written)
         if isinstance(operation, Orphans) and error is None:
-            self.slots.clear()  # nothing refers to these files
+            self.written.slots.clear()  # nothing refers to these files
             if missing := [path for path in metadata.reachable(self.head) if not os.path.exists(path)]:
                 raise Finding("Orphans took live files", ", ".join(map(os.path.basename, missing)))
         if self.is_stock(operation) or isinstance(operation, WriteFiles):
@@ -320,37 +347,13 @@ class Run:
         elif self.depth == 0:
             self._judge_leaks(kind)
 
-    def _can_be_committed(self, operation: CommitFiles) -> bool:
-        """Return whether there are such files, and nothing is asked for that no call can find out to be wrong.
-
-        A file does not say which table it was written for. And a request id does not say that the same files have been
-        committed under none.
-        """
-        if operation.slot not in self.slots:
-            return False
-        uuid = self.slots[operation.slot][0].uuid
-        return uuid == self.base(operation.client).uuid and not (
-            operation.named and (uuid, operation.slot) in self.plain
-        )
-
-    def _are_there(self, operation: CommitFiles, table: Observed) -> bool:
-        """Return whether a file of *operation* was in the main branch of *table*."""
-        written, _ = self.doing.slots[operation.slot]
-        head = table.raw.get("current-snapshot-id")
-        there = {file.path for file in table.live(head)} if head in table.snapshots else set()
-        return not there.isdisjoint(file.file_path for file in written)
-
     def _count(self, operation: Single, late: bool, error: Exception | None, *, changed: bool) -> None:
         """Count what was done: how it ended, and whether its client saw the table as it was."""
         end = "refused" if error is not None else "landed" if changed else "had nothing to do"
+        if isinstance(operation, Upsert) and has_null(operation.rows, operation.keys):
+            self.counts[f"Upsert with a NULL key {end}"] += 1
         self.counts[f"{type(operation).__name__} {end}"] += 1
         self.counts[f"{'on an old table' if late else 'on the table as it is'}: {end}"] += 1
-
-    def _keep(self, operation: WriteFiles) -> None:
-        written, _ = self.doing.slots[operation.slot]
-        self.leftovers.allow(observed.local(file.file_path) for file in written)
-        rows = tuple(row for file in written for row in self.files.data(file.file_path))
-        self.slots[operation.slot] = (self.base(operation.client), rows)
 
     def _judge_landed(self, operation: Single, expected: Expected, now: State, head: State) -> None:
         kind, by = type(operation).__name__, ALONE if self.is_stock(operation) else ""
@@ -379,16 +382,13 @@ class Run:
             return  # a late PyIceberg client left a required value out: nobody can write that row anew
         if base is not head and isinstance(error, CommitConflict) and "a file is gone" in message:
             return  # its snapshot was expired, and the files with it
-        if (
-            expected.states
-            and not expected.refusable
-            # PyIceberg's upsert trips over columns that have changed since the last snapshot, and ours must not.
-            and not (
-                not isinstance(operation, OURS_ALONE)
-                and stock_error(operation, self.head, self.folder, anew=isinstance(operation, Upsert))
-            )
-        ):
+        if not expected.states or expected.refusable:
+            return
+        # PyIceberg's upsert trips over columns that have changed since the last snapshot, and ours must not.
+        anew = isinstance(operation, Upsert)
+        if isinstance(operation, OURS_ALONE) or not stock_error(operation, self.head, self.folder, anew=anew):
             raise Finding(f"{kind} refused", f"{operation} must land, and was refused: {message}") from error
+        self.counts[f"refused, as by PyIceberg alone: {kind}"] += 1
 
     # Files.
 
@@ -414,6 +414,8 @@ class Run:
         self.finish()
         for where in telling(self.state):
             self._look(where)
+        if self.neighbour is not None:
+            self.neighbour.read()
 
     def finish(self) -> None:
         """Read the whole table with every reader, if it has changed since that was done.
@@ -429,7 +431,7 @@ class Run:
         read_with_all(self.head, self.state, where, self.counts)
 
 
-def _create(name: str, program: Program, catalog: Any) -> None:
+def _create(name: str, program: Program, place: Path, catalog: Any) -> None:
     fields = [
         PartitionField(part.source, 1000 + number, parse_transform(part.transform), part.name)
         for number, part in enumerate(program.spec)
@@ -438,6 +440,7 @@ def _create(name: str, program: Program, catalog: Any) -> None:
     made = catalog.create_table(
         (NAMESPACE, name),
         Schema(*program.columns),
+        location=spelled(str(place), program.spelling) if program.spelling or program.neighbour else None,
         partition_spec=PartitionSpec(*fields),
         properties={"format-version": version, "commit.retry.min-wait-ms": "1", **program.properties},
     )

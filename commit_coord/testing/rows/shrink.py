@@ -52,6 +52,10 @@ def smaller(program: Program) -> Iterator[Program]:
         yield replace(program, locks="off")
     if program.version == 1:
         yield replace(program, version=2)
+    if program.spelling:
+        yield replace(program, spelling="")
+    if program.neighbour:
+        yield replace(program, neighbour="")
 
 
 def _simpler(step: Step) -> Iterator[Any]:
@@ -72,7 +76,7 @@ def _simpler(step: Step) -> Iterator[Any]:
                 yield replace(step, calls=(*step.calls[:at], simpler, *step.calls[at + 1 :]))
         return
     there: Any = step
-    for name in ("rows", "values", "sets"):
+    for name in ("rows", "values", "sets", "lines", "clauses"):
         items = getattr(step, name, ())
         for at in range(len(items)):
             if len(items) > 1 or name == "rows":

@@ -74,6 +74,7 @@ class SparkWrite(Elsewhere):
         parts: Tasks that write it.
         given: ``reads="nothing"``; the functions see that by themselves.
         again: The same once more, by its request id or its checkpoint: nothing more may come of it.
+        restored: The stream goes on with the checkpoint that it had before its batch, and other files: it is refused.
     """
 
     client: str
@@ -86,6 +87,7 @@ class SparkWrite(Elsewhere):
     parts: int = 1
     given: bool = False
     again: bool = False
+    restored: bool = False
     fresh = True
 
     def meaning(self, base: State, head: State) -> Expected:
@@ -271,6 +273,7 @@ def _single(dice: Dice, view: View) -> SparkOperation:
         parts=dice.weighed(((3, 1), (1, 2))),
         given=way == "format" and mode == "overwrite" and dice.chance(30),
         again=dice.chance(15),
+        restored=way == "stream" and bool(made) and dice.chance(50),
     )
 
 

@@ -61,12 +61,13 @@ from commit_coord.testing.rows.doing import NAMESPACE, Doing
 from commit_coord.testing.rows.draw.dice import Dice
 from commit_coord.testing.rows.draw.evolutions import View
 from commit_coord.testing.rows.draw.steps import Mix
+from commit_coord.testing.rows.draw.tables import placed, table
 from commit_coord.testing.rows.engines import column
 from commit_coord.testing.rows.findings import Finding
 from commit_coord.testing.rows.many import Rig
 from commit_coord.testing.rows.model.conditions import Always, Where, bound
 from commit_coord.testing.rows.model.values import canonical
-from commit_coord.testing.rows.program import Step
+from commit_coord.testing.rows.program import Program, Step
 from commit_coord.testing.rows.read import readers
 from commit_coord.testing.rows.read.observed import Files
 from commit_coord.testing.rows.run import Run
@@ -443,6 +444,25 @@ class SparkDoing(Doing):
         if operation.again and checkpoint.exists():
             shutil.rmtree(checkpoint / "commits")
             self._asking(run)
+        if operation.restored and checkpoint.exists():
+            df.coalesce(1).write.mode("append").parquet(str(there / "in"))
+            self._restored(checkpoint, run)
+
+    def _restored(self, checkpoint: Path, run: Callable[[], None]) -> None:
+        """Go on with the checkpoint as it was before its first batch: the next one has that number, and other rows.
+
+        Raises:
+            Finding: It was not refused.
+        """
+        for name in ("commits", "offsets", "sources"):
+            shutil.rmtree(checkpoint / name, ignore_errors=True)
+        try:
+            self._asking(run)
+        except PySparkException as error:
+            if "checkpoint is older than the table" not in str(error):
+                raise
+        else:
+            raise Finding("a restored checkpoint", "another batch of the same number was not refused")
 
 
 _RAISED = re.compile(r"(?:commit_coord|pyiceberg)[\w.]*\.(\w+): (.*)")
@@ -535,6 +555,10 @@ class SparkRig(Rig):
     def __init__(self, stack: ExitStack, spark: SparkSession | None = None) -> None:
         super().__init__(stack)
         self._spark = spark or session(stack)
+
+    def table(self, dice: Dice) -> Program:
+        """Return a program without steps; Spark has no type of UUIDs."""
+        return placed(dice, table(dice), neighbours=False, uuids=False)
 
     def of(self, locks: str) -> Clients:
         """Return clients that lock so."""

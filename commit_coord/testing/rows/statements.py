@@ -1,4 +1,4 @@
-"""Operations and conditions as they are typed."""
+"""Operations and conditions as a user types them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import datetime as dt
 import math
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
-from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
 
 from commit_coord.testing.rows.model.conditions import Always, And, Compare, In, IsNull, Not, NotNull, Or, Stated, Where
 from commit_coord.testing.rows.model.operations import (
@@ -17,12 +19,33 @@ from commit_coord.testing.rows.model.operations import (
     SqlDelete,
     SqlUpdate,
     Statement,
+    TableStatement,
     Truncate,
 )
+from commit_coord.testing.rows.model.partition_clauses import Clause
+from commit_coord.testing.rows.model.table_statements import (
+    SqlAddPartition,
+    SqlConcatenatePartition,
+    SqlDropPartition,
+    SqlDropRef,
+    SqlExpire,
+    SqlInsertPartition,
+    SqlMakeRef,
+    SqlRollback,
+    SqlTruncatePartition,
+)
+from commit_coord.testing.rows.model.values import MAIN
 
 
-def text_of(operation: Statement, table: str, schema: Schema) -> str:
-    """Return *operation* as it is typed."""
+def text_of(operation: Statement | TableStatement, on: Table, location: str = "") -> str:
+    """Return *operation* as it is typed.
+
+    Args:
+        operation: The statement.
+        on: The table as it is.
+        location: Of the files that it names.
+    """
+    table = on.name()[-1]
     match operation:
         case Insert(columns=columns, values=values, overwrite=overwrite):
             lines = ", ".join(f"({', '.join(map(literal, line))})" for line in values)
@@ -39,6 +62,82 @@ def text_of(operation: Statement, table: str, schema: Schema) -> str:
             return f"TRUNCATE TABLE {table}"
         case Concatenate():
             return f"ALTER TABLE {table} CONCATENATE"
+        case SqlTruncatePartition(clause=clause):
+            return f"TRUNCATE TABLE {table} {_partition(clause)}"
+        case SqlInsertPartition(clause=clause, columns=columns, lines=lines, overwrite=overwrite):
+            rows = ", ".join(f"({', '.join(map(literal, line))})" for line in lines)
+            into = f"INSERT {'OVERWRITE' if overwrite else 'INTO'} {table} {_partition(clause)}"
+            return f"{into} ({', '.join(columns)}) VALUES {rows}"
+    return f"ALTER TABLE {table} {_altered(operation, on, location)}"
+
+
+def _altered(operation: Statement | TableStatement, on: Table, location: str) -> str:
+    match operation:
+        case SqlDropPartition(clauses=clauses, lenient=lenient):
+            return f"DROP {'IF EXISTS ' if lenient else ''}{', '.join(map(_partition, clauses))}"
+        case SqlConcatenatePartition(clause=clause):
+            return f"{_partition(clause)} CONCATENATE"
+        case SqlAddPartition(clause=clause, lenient=lenient):
+            exists = "IF NOT EXISTS " if lenient else ""
+            return f"ADD {exists}{_partition(clause)} LOCATION {literal(location)}"
+        case SqlMakeRef(name=name, kind=kind, lenient=lenient):
+            exists = "IF NOT EXISTS " if lenient else ""
+            return f"CREATE {kind.upper()} {exists}{name}{_source(operation, on)}"
+        case SqlDropRef(name=name, kind=kind, lenient=lenient):
+            return f"DROP {kind.upper()} {'IF EXISTS ' if lenient else ''}{name}"
+        case SqlRollback(back=back, timed=True):
+            return f"EXECUTE ROLLBACK('{_time_of(ancestor(on, back - 1))}')"
+        case SqlRollback(back=back):
+            return f"EXECUTE ROLLBACK({ancestor(on, back).snapshot_id})"
+        case SqlExpire(last=last) if last:
+            return f"EXECUTE EXPIRE_SNAPSHOTS RETAIN LAST {last}"
+        case SqlExpire(backs=backs) if backs:
+            return f"EXECUTE EXPIRE_SNAPSHOTS('{', '.join(str(ancestor(on, back).snapshot_id) for back in backs)}')"
+        case SqlExpire():
+            return "EXECUTE EXPIRE_SNAPSHOTS('9999-12-31 00:00:00')"
+    raise TypeError(operation)
+
+
+def _source(operation: SqlMakeRef, on: Table) -> str:
+    if operation.back:
+        return f" FOR SYSTEM_VERSION AS OF {ancestor(on, operation.back).snapshot_id}"
+    if operation.source == MAIN:
+        return ""
+    ref = on.metadata.refs.get(operation.source)
+    kind = ref.snapshot_ref_type.value.upper() if ref is not None else "BRANCH"
+    return f" FOR {kind} AS OF {operation.source}"
+
+
+def ancestor(table: Table, back: int) -> Snapshot:
+    """Return the snapshot that is so many behind the head of the main branch.
+
+    Raises:
+        ValueError: There is none.
+    """
+    found = table.current_snapshot()
+    for _ in range(back):
+        found = table.snapshot_by_id(found.parent_snapshot_id) if found and found.parent_snapshot_id else None
+    if found is None:
+        raise ValueError("there are not so many snapshots")
+    return found
+
+
+def _time_of(snapshot: Snapshot) -> dt.datetime:
+    return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(milliseconds=snapshot.timestamp_ms)
+
+
+def _partition(clause: Clause) -> str:
+    return f"PARTITION ({', '.join(f'{name}={_value(value)}' for name, value in clause)})"
+
+
+def _value(value: Any) -> str:
+    """Return a value of a partition as it is typed: a text, a number, TRUE, FALSE or NULL."""
+    match value:
+        case dt.date() | dt.time() | float() | UUID():
+            return literal(str(value))
+        case bytes():
+            return literal(value.decode())
+    return literal(value)
 
 
 def where_text(where: Where) -> str:
@@ -86,6 +185,8 @@ def literal(value: Any) -> str:
             return f"DATE '{value}'"
         case Decimal():
             return f"{value:f}"
+        case UUID():
+            return f"'{value}'"
         case float() if not math.isfinite(value):
             return f"CAST('{value}' AS DOUBLE)"
     return repr(value)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
-from pyiceberg.types import BooleanType, DoubleType, FloatType, ListType, MapType, StructType
+from pyiceberg.types import BooleanType, DoubleType, FloatType, ListType, MapType, StructType, UUIDType
 
 from commit_coord.testing.rows.draw.dice import POOLS, Dice
 from commit_coord.testing.rows.draw.tables import PRIMITIVES
@@ -32,7 +32,7 @@ def where(dice: Dice, state: State, depth: int = 1, *, between: bool = False) ->
         name, kind = f"{name}.{inner.name}", inner.field_type
     if isinstance(kind, ListType | MapType):
         return Always()  # PyIceberg has no conditions on these
-    if not kind.is_primitive or dice.chance(15):
+    if not kind.is_primitive or isinstance(kind, UUIDType) or dice.chance(15):
         return IsNull(name) if dice.chance(50) else NotNull(name)
     if dice.chance(15):
         pool = [v for v in POOLS[str(kind)] if not isinstance(v, float) or not math.isnan(v)]
@@ -89,7 +89,7 @@ def simple_where(dice: Dice, state: State) -> Where:
     return Stated(Not(found) if dice.chance(25) else found)
 
 
-TYPED = {str(kind) for kind in PRIMITIVES}
+TYPED = {"uuid", *(str(kind) for kind in PRIMITIVES)}
 """Types that have a literal in SQL."""
 
 _BESIDE = (math.nan, 0.1, -0.1, 16777217.0, 3.4028235e38, 1e39, -1e39)

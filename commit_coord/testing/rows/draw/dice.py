@@ -8,8 +8,9 @@ import random
 from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any, TypeVar
+from uuid import UUID
 
-from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
+from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType, UUIDType
 
 from commit_coord.testing.rows.model.state import State
 from commit_coord.testing.rows.model.values import Named
@@ -161,6 +162,9 @@ POOLS: dict[str, tuple[Any, ...]] = {
     ),
 }
 
+_UUIDS = (UUID(int=0), UUID(int=1), UUID(int=2**127), UUID(int=2**128 - 1))
+"""Not among the others: PyIceberg writes them, and compares none."""
+
 
 def value(dice: Dice, kind: IcebergType) -> Any:
     """Return a value of type *kind*, as a user writes it."""
@@ -178,6 +182,8 @@ def value(dice: Dice, kind: IcebergType) -> Any:
                 (key, None if not kind.value_required and dice.chance(20) else value(dice, kind.value_type))
                 for key in keys
             ]
+        case UUIDType():
+            return dice.favourite("uuid", _UUIDS, 3)
     return dice.value(str(kind))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -34,6 +34,7 @@ from commit_coord.testing.rows.model.operations import (
     Upgrade,
 )
 from commit_coord.testing.rows.model.state import State
+from commit_coord.testing.rows.model.table_statements import SqlAddPartition
 from commit_coord.testing.rows.model.values import MAIN
 
 
@@ -45,11 +46,15 @@ class View:
         head: The table as it is.
         base: The table as each client sees it.
         slots: Files that were written.
+        located: Statements that had a file written.
+        neighbour: There is another table in its folder.
     """
 
     head: State
     base: Callable[[str], State]
     slots: Mapping[str, Any]
+    located: Sequence[SqlAddPartition] = ()
+    neighbour: bool = False
 
 
 def _unused(dice: Dice, state: State) -> str | None:
@@ -189,14 +194,21 @@ def _expire_one(dice: Dice, client: str, base: State, view: View) -> Single | No
 
 
 def _rollback(dice: Dice, client: str, base: State, view: View) -> Single | None:
-    # Not to rows that lack what is required by now: their readers are on their own.
+    fine = rollbacks(base, view)
+    return Rollback(client, dice.one(fine)) if fine else None
+
+
+def rollbacks(base: State, view: View) -> list[int]:
+    """Return by how many snapshots the main branch may go back.
+
+    Not to rows that lack what is required by now: their readers are on their own.
+    """
     required = [f.field_id for f in view.head.fields.fields if f.required]
-    fine = [
+    return [
         back
         for back, (_, rows) in enumerate(base.history)
         if back and all(key in dict(row) for row in rows for key in required)
     ]
-    return Rollback(client, dice.one(fine)) if fine else None
 
 
 def _recreate(dice: Dice, client: str, base: State, view: View) -> Single | None:

@@ -20,15 +20,23 @@ from commit_coord.testing.rows.draw.evolutions import (
     rename_column,
     set_property,
 )
+from commit_coord.testing.rows.draw.table_statements import (
+    TABLE_STATEMENTS,
+    add_partition,
+    insert_partition,
+    timed_rollback,
+)
 from commit_coord.testing.rows.model.conditions import Always
 from commit_coord.testing.rows.model.operations import (
     AddFiles,
     Append,
+    Beside,
     CommitFiles,
     Compact,
     Concatenate,
     Delete,
     DeletePositions,
+    DeleteValues,
     DynamicOverwrite,
     Expire,
     Insert,
@@ -47,6 +55,7 @@ from commit_coord.testing.rows.model.operations import (
     Upsert,
     WriteFiles,
 )
+from commit_coord.testing.rows.model.spellings import SPELLINGS
 from commit_coord.testing.rows.model.state import State
 from commit_coord.testing.rows.model.values import MAIN, Named
 from commit_coord.testing.rows.program import Look, Step
@@ -62,6 +71,10 @@ class Mix:
     races: int
     merges_on_read: int
     """In how many of 100 steps an engine that merges on read deletes rows, instead of the client whose turn it is."""
+    by_value: int
+    """In how many it deletes them by their values."""
+    stated: int
+    """In how many of 100 steps a statement adds files, inserts into a partition, or names the time of a snapshot."""
 
 
 def mix(dice: Dice) -> Mix:
@@ -87,7 +100,13 @@ def mix(dice: Dice) -> Mix:
         return tuple((weight * factors[make], make) for weight, make in makers if factors[make])
 
     return Mix(
-        weighed(_MAKERS), weighed(_STOCK_MAKERS), weighed(EVOLUTIONS), dice.one((10, 30, 50)), dice.one((0, 0, 15, 30))
+        weighed(_MAKERS),
+        weighed(_STOCK_MAKERS),
+        weighed(EVOLUTIONS),
+        dice.one((10, 30, 50)),
+        dice.one((0, 0, 15, 30)),
+        dice.weighed(((7, 0), (1, 10))),
+        dice.one((0, 10, 25)),
     )
 
 
@@ -96,23 +115,45 @@ def step(dice: Dice, view: View, mix: Mix) -> Step:
     client = dice.client()
     if len(view.head.files) < 2 and dice.chance(40):
         return _append(dice, client, view.base(client), view)
+    if view.neighbour and dice.chance(15):
+        return Beside(client)
     if dice.chance(8):
         return Look(where(dice, view.head))
-    if dice.chance(mix.merges_on_read) and (made := _delete_positions(dice, view)) is not None:
+    if (made := _merged_on_read(dice, view, mix)) is not None:
         return made
+    stated = _stated(dice, view, client, mix)
     if dice.chance(mix.races) and client != "s":
-        one = single(dice, view, client, mix, without=(Refresh, WriteFiles, Recreate, Expire, Orphans))
+        one = stated or single(dice, view, client, mix, without=(Refresh, WriteFiles, Recreate, Expire, Orphans))
         others = tuple(meanwhile(dice, view, client, mix) for _ in range(dice.weighed(((4, 1), (2, 2), (1, 3)))))
         return Race(one, others, isinstance(one, Transact) and dice.chance(50), dice.chance(40))
-    return single(dice, view, client, mix)
+    return stated or single(dice, view, client, mix)
+
+
+def _stated(dice: Dice, view: View, client: str, mix: Mix) -> Single | None:
+    """Return a statement that takes a folder or a clock, or whose texts mean other values once columns have changed.
+
+    Simulations draw from ``single``, and have none of these.
+    """
+    if client == "s" or not dice.chance(mix.stated):
+        return None
+    kind = dice.weighed(((5, "add"), (4, "insert"), (2, "time")))
+    if kind == "time":
+        return timed_rollback(dice, client, view)
+    if kind == "insert":
+        return insert_partition(dice, client, view.head)
+    return add_partition(dice, client, view.head, view)
 
 
 def meanwhile(dice: Dice, view: View, client: str, mix: Mix) -> Single:
     """Return what another client than *client* does."""
     other = dice.one([name for name in ("a", "b", "s") if name != client])
     base = view.base(other)
-    if dice.chance(mix.merges_on_read) and (made := _delete_positions(dice, view)) is not None:
+    if (made := _merged_on_read(dice, view, mix)) is not None:
         return made
+    if view.neighbour and dice.chance(15):
+        return Beside(other)
+    if other != "s" and dice.chance(mix.stated) and (located := add_partition(dice, other, view.head, view)):
+        return located
     change = mix.changes and base.fields.fields and dice.chance(50)
     if change and (made := dice.weighed(mix.changes)(dice, other, base, view)) is not None:
         return made
@@ -151,20 +192,18 @@ def _delete(dice: Dice, client: str, base: State, view: View) -> Single:
 
 
 def _upsert(dice: Dice, client: str, base: State, view: View) -> Single | None:
-    no_keys = _NO_KEYS if client != "s" else _NO_KEYS | _ZEROS
+    no_keys = _ZEROS if client == "s" else ()
     there = [f for f in base.fields.fields if f.field_type.is_primitive and str(f.field_type) not in no_keys]
     if not there:
         return None
     keys = dice.some(there, 1, 2)
     made: dict[tuple[Any, ...], Named] = {}
     for row in rows(dice, base, 1):
-        full = {**row, **{f.name: value(dice, f.field_type) for f in keys if row.get(f.name) is None}}
+        lacking = [f for f in keys if row.get(f.name) is None and (f.required or not dice.chance(30))]
+        full = {**row, **{f.name: value(dice, f.field_type) for f in lacking}}
         made[tuple(full[f.name] for f in keys)] = full
     return Upsert(client, tuple(made.values()), tuple(f.name for f in keys))
 
-
-_NO_KEYS = {"uuid"}
-"""Types by which no rows are found: Arrow says so."""
 
 _ZEROS = {"float", "double"}
 """Types by whose zeros PyIceberg's own upsert loses rows."""
@@ -177,7 +216,8 @@ def _dynamic(dice: Dice, client: str, base: State, view: View) -> Single | None:
 
 
 def _add_files(dice: Dice, client: str, base: State, view: View) -> Single:
-    return AddFiles(client, rows(dice, base, 1, 1 if base.spec else 3))
+    made = rows(dice, base, 1, 1 if base.spec else 3)
+    return AddFiles(client, made, dice.one(SPELLINGS) if dice.chance(25) else "")
 
 
 def _write_files(dice: Dice, client: str, base: State, view: View) -> Single:
@@ -230,10 +270,23 @@ def _sql_delete(dice: Dice, client: str, base: State, view: View) -> Single:
     return SqlDelete(client, simple_where(dice, base))
 
 
-def _delete_positions(dice: Dice, view: View) -> Single | None:
+def _merged_on_read(dice: Dice, view: View, mix: Mix) -> Single | None:
+    """Return what an engine that merges on read deletes."""
     if view.head.version != 2 or not view.head.rows.get(MAIN):
         return None
-    return DeletePositions("s", where(dice, view.head), dice.chance(50))
+    if dice.chance(mix.merges_on_read) and not view.head.by_value:
+        return DeletePositions("s", where(dice, view.head), dice.chance(50))
+    return _delete_values(dice, view) if dice.chance(mix.by_value) else None
+
+
+def _delete_values(dice: Dice, view: View) -> Single | None:
+    kinds = {"float", "double"}  # which the specification keeps out
+    there = [f for f in view.head.fields.fields if f.field_type.is_primitive and str(f.field_type) not in kinds]
+    if not there:
+        return None
+    columns = dice.some(there, 1, 2)
+    lines = tuple({f.name: value_of(dice, f, 10) for f in columns} for _ in range(dice.number(1, 2)))
+    return DeleteValues("s", tuple(f.name for f in columns), lines)
 
 
 def _truncate(dice: Dice, client: str, base: State, view: View) -> Single:
@@ -289,7 +342,16 @@ _MAKERS: tuple[tuple[int, Maker], ...] = (
     (4, _refresh),
     (4, _transact),
     (2, clean_orphans),
+    *TABLE_STATEMENTS,
     *EVOLUTIONS,
 )
-_FRESH = {_insert, _insert_select, _sql_update, _sql_delete, _truncate, _concatenate}
+_FRESH = {
+    _insert,
+    _insert_select,
+    _sql_update,
+    _sql_delete,
+    _truncate,
+    _concatenate,
+    *(make for _, make in TABLE_STATEMENTS),
+}
 """Statements see the table as it is."""

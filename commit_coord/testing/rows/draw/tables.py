@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
+from pyiceberg.schema import Schema
 from pyiceberg.types import (
     BinaryType,
     BooleanType,
@@ -23,12 +25,14 @@ from pyiceberg.types import (
     TimestampType,
     TimestamptzType,
     TimeType,
+    UUIDType,
 )
 
 from commit_coord.testing.rows.draw.dice import NAMES, Dice
+from commit_coord.testing.rows.model.spellings import SPELLINGS, Spelling
 from commit_coord.testing.rows.model.state import Partition, State
 from commit_coord.testing.rows.model.transforms import fitting
-from commit_coord.testing.rows.program import Program
+from commit_coord.testing.rows.program import NEIGHBOURHOODS, Neighbourhood, Program
 
 PRIMITIVES: tuple[IcebergType, ...] = (
     LongType(),
@@ -105,6 +109,23 @@ def table(dice: Dice) -> Program:
         properties=dice.one(_PROPERTIES),
         version=dice.weighed(((42, 2), (16, 1), (1, 3))),
     )
+
+
+def placed(dice: Dice, program: Program, *, neighbours: bool = True, uuids: bool = True) -> Program:
+    """Return *program* with another spelling of its location, with a table beside it, or with a column of UUIDs.
+
+    Args:
+        dice: Chance.
+        program: What was drawn so far.
+        neighbours: Tables may lie beside it.
+        uuids: Its clients know UUIDs.
+    """
+    spelling: Spelling = dice.one(SPELLINGS) if dice.chance(25) else ""
+    neighbour: Neighbourhood = dice.one(NEIGHBOURHOODS) if neighbours and dice.chance(15) else ""
+    columns = program.columns
+    if uuids and dice.chance(8):
+        columns += (NestedField(Schema(*columns).highest_field_id + 1, "u", UUIDType(), required=dice.chance(20)),)
+    return replace(program, spelling=spelling, neighbour=neighbour, columns=columns)
 
 
 def partition(dice: Dice, state: State) -> Partition | None:

@@ -27,27 +27,32 @@ from commit_coord.testing.rows.model.operations import (
     AddColumn,
     AddFiles,
     Append,
+    Beside,
     Call,
     CommitFiles,
     Compact,
     Concatenate,
     Delete,
     DeletePositions,
+    DeleteValues,
     DropColumn,
     DynamicOverwrite,
     Elsewhere,
     Expected,
     Insert,
     InsertSelect,
+    MakeRef,
     Orphans,
     Overwrite,
     Recreate,
     Refresh,
     RenameColumn,
+    SetProperty,
     Single,
     Slots,
     SqlDelete,
     SqlUpdate,
+    TableStatement,
     Transact,
     Truncate,
     UpdateRows,
@@ -60,6 +65,7 @@ from commit_coord.testing.rows.model.row_changes import (
     distinct,
     files_committed,
     has_columns,
+    has_null,
     has_twice,
     inserted,
     on_snapshot,
@@ -73,6 +79,7 @@ from commit_coord.testing.rows.model.row_changes import (
     updated,
     upserted,
     without_rows,
+    without_values,
 )
 from commit_coord.testing.rows.model.state import State, misled, rows_of
 from commit_coord.testing.rows.model.structure import structure_changed
@@ -88,9 +95,15 @@ def meaning(operation: Single, base: State, head: State, slots: Slots) -> Expect
     found = _meaning(operation, base, head, slots)
     if not found.refusable and (_runs_over(operation, base) or _runs_over(operation, head)):
         return replace(found, refusable="a new number is below all of its type once it is truncated")
+    if (base.by_value or head.by_value) and not found.refusable and not isinstance(operation, _READ_NO_ROWS):
+        return replace(found, refusable="rows are deleted by value, which PyIceberg does not read")
     if found.refusable or all(_is_of(base.fields, name, value) for name, value in _values(operation)):
         return found
     return replace(found, refusable="a value is of another type: columns were swapped since it was chosen")
+
+
+_READ_NO_ROWS = (Append, Beside, AddColumn, DropColumn, RenameColumn, SetProperty, MakeRef)
+"""What lands whatever rows there are."""
 
 
 def _runs_over(operation: Single, state: State) -> bool:
@@ -115,6 +128,8 @@ def _values(operation: Any) -> Iterator[tuple[str, Any]]:
                 yield from zip(columns, line, strict=True)
         case SqlUpdate(sets=sets) | UpdateRows(sets=sets):
             yield from sets
+        case TableStatement():
+            yield from operation.named_values()
         case _:
             for row in getattr(operation, "rows", ()):
                 yield from row.items()
@@ -161,10 +176,10 @@ def _meaning(operation: Single, base: State, head: State, slots: Slots) -> Expec
         return Expected((head,))
     if base.uuid != head.uuid and not isinstance(operation, Recreate):
         return operation.after_drop(base, head) if isinstance(operation, Elsewhere) else DROPPED
+    if head.version > _NEWEST_VERSION and not isinstance(operation, Recreate | Orphans | Beside):
+        return Expected((head,), "tables of its version can only be read")
     if isinstance(operation, Elsewhere):
         return operation.meaning(base, head)
-    if head.version > _NEWEST_VERSION and not isinstance(operation, Recreate | Orphans):
-        return Expected((head,), "tables of its version can only be read")
     evolved = not base.same_structure(head)
     kept = all(column in head.fields.fields for column in base.fields.fields)
     changed = "" if kept else "columns that its client saw are others by now"
@@ -195,7 +210,7 @@ def _meaning(operation: Single, base: State, head: State, slots: Slots) -> Expec
         case Upsert(rows=rows, keys=keys):
             # PyIceberg refuses to update a key that it finds twice in one file, also on the table that its caller saw.
             other = "" if base.fields == head.fields else _ALL_COLUMNS
-            why = other or has_twice(rows, keys, base) or has_twice(rows, keys, head)
+            why = other or has_null(rows, keys) or has_twice(rows, keys, base) or has_twice(rows, keys, head)
             return Expected(distinct(state for view in views for state in upserted(rows, keys, view, head)), why)
         case DynamicOverwrite(rows=rows):
             if by_snapshot(base, head):
@@ -216,6 +231,8 @@ def _meaning(operation: Single, base: State, head: State, slots: Slots) -> Expec
             return Expected(distinct(without_rows(where, view, head, MAIN) for view in views), changed)
         case DeletePositions(where=where):
             return Expected(distinct([without_rows(where, head, head, MAIN)]))
+        case DeleteValues(columns=columns, rows=rows):
+            return Expected(distinct([without_values(columns, rows, head)]))
         case Truncate():
             return Expected((head.with_rows(()),))
         case Compact() | Concatenate():

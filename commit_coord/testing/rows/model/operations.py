@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -9,6 +10,7 @@ from pyiceberg.types import IcebergType
 
 from commit_coord.model import WriteMode
 from commit_coord.testing.rows.model.conditions import Always, Where
+from commit_coord.testing.rows.model.spellings import Spelling
 from commit_coord.testing.rows.model.state import State
 from commit_coord.testing.rows.model.values import MAIN, Named, Row
 
@@ -70,10 +72,17 @@ class DynamicOverwrite:
 
 @dataclass(frozen=True)
 class AddFiles:
-    """A Parquet file without field ids is written elsewhere, and ``add_files`` takes it in."""
+    """A Parquet file without field ids is written elsewhere, and ``add_files`` takes it in.
+
+    Args:
+        client: Who calls it.
+        rows: What the file holds.
+        spelling: Of its location.
+    """
 
     client: str
     rows: tuple[Named, ...]
+    spelling: Spelling = ""
 
 
 @dataclass(frozen=True)
@@ -192,6 +201,21 @@ class DeletePositions:
     client: str
     where: Where
     apart: bool = False
+
+
+@dataclass(frozen=True)
+class DeleteValues:
+    """An engine that merges on read deletes the rows of the main branch that have the values of one of *rows*.
+
+    Args:
+        client: Whose catalog it commits through.
+        columns: Which values count; NULL equals NULL.
+        rows: The values.
+    """
+
+    client: str
+    columns: tuple[str, ...]
+    rows: tuple[Named, ...]
 
 
 # Changes of the table.
@@ -390,6 +414,35 @@ class Elsewhere:
         return DROPPED
 
 
+class TableStatement(Elsewhere):
+    """A statement on partitions, branches, tags or snapshots; :mod:`table_statements` has them."""
+
+    @property
+    def fresh(self) -> bool:
+        """It sees the table as it is when it starts."""
+        return True
+
+    def named_values(self) -> Iterator[tuple[str, Any]]:
+        """Yield the column and the value of each that it names."""
+        return iter(())
+
+
+@dataclass(frozen=True)
+class Beside(Elsewhere):
+    """The table that lies in the same folder gets a row; this one stays as it is."""
+
+    client: str
+
+    @property
+    def fresh(self) -> bool:
+        """It depends on nothing."""
+        return True
+
+    def meaning(self, base: State, head: State) -> Expected:
+        """Return the table as it is."""
+        return Expected((head,))
+
+
 @dataclass(frozen=True)
 class Race:
     """*one* is planned; then *others* are done, by other clients; then *one* commits.
@@ -444,6 +497,7 @@ Single = (
     | Compact
     | Statement
     | DeletePositions
+    | DeleteValues
     | Structural
     | Transact
     | Refresh
@@ -467,12 +521,12 @@ OURS_ALONE = (
 )
 """What PyIceberg has no call for."""
 
-STATEMENTS = (Insert, InsertSelect, SqlUpdate, SqlDelete, Truncate, Concatenate)
+STATEMENTS = (Insert, InsertSelect, SqlUpdate, SqlDelete, Truncate, Concatenate, TableStatement)
 
 
 def is_fresh(operation: Single) -> bool:
     """Return whether *operation* sees the table as it is when it starts, whatever its client saw."""
-    fresh = (*STATEMENTS, DeletePositions)
+    fresh = (*STATEMENTS, DeletePositions, DeleteValues)
     return isinstance(operation, fresh) or (isinstance(operation, Elsewhere) and operation.fresh)
 
 

@@ -66,6 +66,17 @@ def without_rows(where: Where, view: State, head: State, branch: str) -> State |
         return None
 
 
+def without_values(columns: tuple[str, ...], named: tuple[Named, ...], head: State) -> State | None:
+    """Return *head* without the rows that have the values of one of *named* in *columns*."""
+    try:
+        fields = [path_of(column, head.fields)[-1] for column in columns]
+        doomed = {tuple(canonical(row.get(f.name), f.field_type) for f in fields) for row in named}
+    except (Unbound, TypeError, AttributeError, ValueError):
+        return None  # columns have changed since they were drawn
+    rows = head.rows.get(MAIN, ())
+    return head.with_rows([row for row in rows if tuple(dict(row).get(f.field_id) for f in fields) not in doomed])
+
+
 def rows_conflict(where: Where, base: State, head: State, branch: str) -> bool:
     """Return whether rows that satisfy a condition have changed since its client looked."""
     if base is head:
@@ -122,14 +133,20 @@ def upserted(named: tuple[Named, ...], keys: tuple[str, ...], view: State, head:
         return tuple(dict(row).get(i) for i in ids)
 
     there = head.rows.get(MAIN, ())
-    wanted = {key(row): row for row in rows}
+    nulls = [row for row in rows if None in key(row)]  # NULL equals nothing
+    wanted = {key(row): row for row in rows if None not in key(row)}
     # What is there already stays as it is, be it there twice.
     same = {k for k, row in wanted.items() if {found for found in there if key(found) == k} == {row}}
     kept = [row for row in there if key(row) not in wanted or key(row) in same]
     new = [(row, max(1, sum(key(found) == k for found in there))) for k, row in wanted.items() if k not in same]
     for times in itertools.product(*(range(1, most + 1) for _, most in new)):
         written = (row for (row, _), n in zip(new, times, strict=True) for _ in range(n))
-        yield head.with_rows([*kept, *written])
+        yield head.with_rows([*kept, *nulls, *written])
+
+
+def has_null(named: tuple[Named, ...], keys: tuple[str, ...]) -> str:
+    """Return why an upsert of *named* may be refused: a key is NULL."""
+    return "a key is NULL" if any(row.get(key) is None for row in named for key in keys) else ""
 
 
 def has_twice(named: tuple[Named, ...], keys: tuple[str, ...], state: State) -> str:

@@ -41,6 +41,8 @@ class State:
         spec_id: Of *spec*. Seen, not compared.
         files: Of the main branch: the spec and the rows of each. Seen, not compared.
         history: Of the main branch: the rows of its last snapshots, the newest first. Seen, not compared.
+        times: Of these snapshots, in milliseconds. Seen, not compared.
+        by_value: Rows are deleted by files of values, which PyIceberg does not read. Seen, not compared.
         mapping: Its name mapping, by which columns are found in files that name no field ids: their paths. Seen, not
             compared.
         written: By branch and tag, the snapshot that changed its rows last. Seen, not compared.
@@ -59,6 +61,8 @@ class State:
     spec_id: int = field(default=0, compare=False)
     files: tuple[tuple[int, tuple[Row, ...]], ...] = field(default=(), compare=False)
     history: tuple[tuple[int, tuple[Row, ...]], ...] = field(default=(), compare=False)
+    times: tuple[int, ...] = field(default=(), compare=False)
+    by_value: bool = field(default=False, compare=False)
     mapping: Mapping[str, int] = field(default_factory=dict, compare=False)
     written: Mapping[str, int | None] = field(default_factory=dict, compare=False)
 

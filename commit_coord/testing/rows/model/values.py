@@ -11,7 +11,9 @@ import datetime as dt
 import math
 import struct
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
+from uuid import UUID
 
 from pyiceberg.types import (
     DoubleType,
@@ -22,6 +24,7 @@ from pyiceberg.types import (
     StructType,
     TimestampType,
     TimestamptzType,
+    UUIDType,
 )
 
 Value = Any
@@ -34,6 +37,8 @@ Named = Mapping[str, Any]
 """A row as a user writes it: by names, structs as dictionaries, maps as lists of pairs."""
 
 MAIN = "main"
+
+_UUID_BYTES = 16
 
 
 def canonical(value: Any, kind: IcebergType) -> Value:
@@ -57,6 +62,19 @@ def canonical(value: Any, kind: IcebergType) -> Value:
         case TimestampType() | TimestamptzType():  # as Arrow casts one to the other
             moment = value if value.tzinfo is None else value.astimezone(dt.UTC)
             return moment.replace(tzinfo=dt.UTC if isinstance(kind, TimestamptzType) else None)
+        case UUIDType():
+            return _uuid(value)
+    return value
+
+
+def _uuid(value: Value) -> Value:
+    """Return a UUID, which readers show as one, as its bytes or as its text; what is none as it is."""
+    match value:
+        case bytes() if len(value) == _UUID_BYTES:
+            return UUID(bytes=value)
+        case str():
+            with suppress(ValueError):
+                return UUID(value)
     return value
 
 
@@ -79,6 +97,8 @@ def projected(value: Value, kind: IcebergType) -> Value:
             return tuple(sorted(made, key=repr))
         case FloatType() | DoubleType():
             return _float(float(value))
+        case UUIDType():
+            return _uuid(value)
     return value
 
 

@@ -8,17 +8,25 @@ from ctypes import c_float
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 from pyiceberg.types import DecimalType, FloatType, IcebergType, IntegerType
 
 from commit_coord.testing.rows.model.conditions import In, IsNull, NotNull, Where, columns_of, constants, denied, parts
-from commit_coord.testing.rows.read.observed import Observed
+from commit_coord.testing.rows.read.observed import BY_VALUE, Observed
 
 
 def no_columns(table: Observed, where: Where) -> Iterator[str]:
     """Yield why a scan of PyIceberg's shows no row of *table*, in whatever process."""
     if not table.schema.fields:
         yield "a table without columns: there is nothing that rows could be shown by"
+
+
+def ours(table: Observed, where: Where) -> Iterator[str]:
+    """Yield why PyIceberg's scan can't answer *where*, in a process that has our catalogs."""
+    yield from no_columns(table, where)
+    if any(isinstance(value, UUID) for value in constants(where)):
+        yield "a uuid: Arrow compares none"
 
 
 def pyiceberg(table: Observed, where: Where) -> Iterator[str]:
@@ -94,6 +102,8 @@ def duckdb(table: Observed, where: Where) -> Iterator[str]:
     if _retyped(table):
         yield "a partition field became void, of another type: the process ends"
     current = table.raw.get("current-snapshot-id")
+    if current in table.snapshots and _compares_null(table, current):
+        yield "rows are deleted by value, and one of the values is NULL, there or in the data: these rows are left out"
     if table.raw["format-version"] > 1 and current in table.snapshots:
         lists = table.files.manifest_list(table.snapshots[current]["manifest-list"])
         about = [table.files.manifest(manifest["manifest_path"]).about for manifest in lists]
@@ -111,6 +121,13 @@ def duckdb(table: Observed, where: Where) -> Iterator[str]:
         by_time = parted & {(found.field_id, unit) for unit in ("year", "month", "day", "hour")}
         if by_time and str(found.field_type) != "date" and any(map(_before_1970, constants(where))):
             yield "a condition with a time before 1970 on a column that a spec cuts: it rounds up"
+
+
+def _compares_null(table: Observed, snapshot_id: int) -> bool:
+    deletes = [one for one in table.deletes(snapshot_id) if one.file["content"] == BY_VALUE]
+    ids = {key for one in deletes for key in one.file["equality_ids"]}
+    files = (*deletes, *table.live(snapshot_id)) if deletes else ()
+    return any(not ids <= dict(row).keys() for file in files for row in table.files.data(file.path))
 
 
 _LONG_DECIMAL = 18
@@ -133,8 +150,13 @@ _ERRORS: dict[str, Mapping[str, str]] = {
         "'NoneType' and": "it compares a partition value that is NULL",
         "date value out of range": "it looks for the day after the last one",
         "does not fit into precision inferred": "a decimal that was widened",
+        "equality deletes": "rows that are deleted by value",
     },
-    "duckdb": {"Information loss on integer cast": "a partition value that is out of range once it is truncated"},
+    "ours": {"equality deletes": "rows that are deleted by value"},
+    "duckdb": {
+        "Information loss on integer cast": "a partition value that is out of range once it is truncated",
+        "Comparison on NULL values": "a NULL where rows are deleted by value",
+    },
 }
 """Errors by which a reader refuses a condition, by a part of their text, and why."""
 

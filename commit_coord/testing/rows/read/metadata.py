@@ -32,7 +32,7 @@ from pyiceberg.types import (
 from commit_coord.testing.rows.model.state import leaves, value_at
 from commit_coord.testing.rows.model.transforms import EPOCH, micros, transformed
 from commit_coord.testing.rows.model.values import Row
-from commit_coord.testing.rows.read.observed import Json, Live, Manifest, Observed, local
+from commit_coord.testing.rows.read.observed import BY_VALUE, Json, Live, Manifest, Observed, local
 
 
 def faults(now: Observed, before: Observed | None) -> Iterator[str]:
@@ -384,7 +384,8 @@ def _summary(now: Observed, snapshot: Json, parent: Json | None) -> Iterator[str
         "total-data-files": len(live),
         "total-files-size": sum(f["file_size_in_bytes"] for f in (*live.values(), *deletes)),
         "total-delete-files": len(deletes),
-        "total-position-deletes": sum(f["record_count"] for f in deletes),
+        "total-position-deletes": sum(f["record_count"] for f in deletes if f["content"] != BY_VALUE),
+        "total-equality-deletes": sum(f["record_count"] for f in deletes if f["content"] == BY_VALUE),
     }
     for key, wanted in totals.items():
         if key in stated and int(stated[key]) != wanted:

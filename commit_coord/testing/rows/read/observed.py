@@ -10,11 +10,13 @@ import io
 import itertools
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
+from uuid import UUID
 
 import fastavro
 import pyarrow as pa
@@ -32,10 +34,16 @@ _DATA, _DELETES = 0, 1
 _FILE_PATH, _POS = 2147483546, 2147483545
 """The field ids in files of positions."""
 
+_UUID_BYTES = 16
+
+BY_VALUE = 2
+"""The content of a file whose rows say which values a deleted row has."""
+
 
 def local(location: str) -> str:
-    """Return the path in *location*."""
-    return location.removeprefix("file://").removeprefix("file:")
+    """Return the path in *location*, in one spelling."""
+    path = location.removeprefix("file://").removeprefix("file:")
+    return re.sub("/{2,}", "/", path) if path.startswith("/") else path
 
 
 @dataclass(frozen=True)
@@ -90,14 +98,15 @@ class Files:
 
     def data(self, location: str) -> list[Row]:
         """Return the rows of a data file, by field ids."""
-        if location not in self.rows:
+        key = local(location)
+        if key not in self.rows:
             table = pq.ParquetFile(pa.BufferReader(self.read(location))).read(use_threads=False)
             columns = [(_field_id(f), f.type, table.column(i).to_pylist()) for i, f in enumerate(table.schema)]
-            self.rows[location] = [
+            self.rows[key] = [
                 tuple(sorted((key, _by_id(values[i], kind)) for key, kind, values in columns if values[i] is not None))
                 for i in range(table.num_rows)
             ]
-        return self.rows[location]
+        return self.rows[key]
 
 
 def _field_id(field: pa.Field) -> int:
@@ -115,6 +124,8 @@ def _by_id(value: Any, kind: pa.DataType) -> Value:
         return tuple(sorted(((_by_id(k, kind.key_type), _by_id(v, kind.item_type)) for k, v in value), key=repr))
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return tuple(_by_id(item, kind.value_type) for item in value)
+    if isinstance(value, bytes) and pa.types.is_fixed_size_binary(kind) and kind.byte_width == _UUID_BYTES:
+        return UUID(bytes=value)
     return math.nan if isinstance(value, float) and math.isnan(value) else value
 
 
@@ -142,6 +153,51 @@ class Live:
         """Return its sequence number: its own, or else, while it is new, that of its manifest."""
         own = self.entry.get("sequence_number")
         return int(own if own is not None else self.manifest.get("sequence_number") or 0)
+
+
+class _Deleted:
+    """The deleted rows of a snapshot.
+
+    A file of positions names rows of data files. A file of values deletes every row of its partition that has them and
+    is older; without a partition, every row of the table.
+
+    Args:
+        files: Read them.
+        deletes: The files that delete rows.
+        specs: Of the table.
+    """
+
+    def __init__(self, files: Files, deletes: Iterable[Live], specs: Mapping[int, tuple[Partition, ...]]) -> None:
+        self._places: dict[tuple[str, int], int] = {}
+        self._values: list[tuple[Live, list[int], set[tuple[Value, ...]]]] = []
+        self._specs = specs
+        for delete in deletes:
+            rows = [dict(row) for row in files.data(delete.path)]
+            if delete.file["content"] == BY_VALUE:
+                ids = list(delete.file["equality_ids"])
+                self._values.append((delete, ids, {tuple(row.get(key) for key in ids) for row in rows}))
+                continue
+            for row in rows:
+                place = row[_FILE_PATH], row[_POS]
+                self._places[place] = max(delete.number, self._places.get(place, 0))
+
+    def has(self, file: Live, at: int, row: Row) -> bool:
+        """Return whether the row at a position of *file* is deleted."""
+        # A file that is added once more is newer than the deletion of its rows.
+        if self._places.get((file.path, at), -1) >= file.number:
+            return True
+        values = dict(row)
+        return any(
+            delete.number > file.number
+            and self._covers(delete, file)
+            and tuple(values.get(key) for key in ids) in deleted
+            for delete, ids, deleted in self._values
+        )
+
+    def _covers(self, delete: Live, file: Live) -> bool:
+        spec_id = delete.manifest["partition_spec_id"]
+        same = spec_id == file.manifest["partition_spec_id"]
+        return not self._specs[spec_id] or (same and repr(delete.file["partition"]) == repr(file.file["partition"]))
 
 
 @dataclass(frozen=True)
@@ -200,16 +256,15 @@ class Observed:
             yield file.path, rows
 
     def _placed(self, snapshot_id: int) -> Iterator[tuple[Live, list[tuple[int, Row]]]]:
-        gone: dict[tuple[str, int], int] = {}
-        for delete in self.deletes(snapshot_id):
-            for row in self.files.data(delete.path):
-                named = dict(row)
-                place = named[_FILE_PATH], named[_POS]
-                gone[place] = max(delete.number, gone.get(place, 0))
+        gone = _Deleted(self.files, self.deletes(snapshot_id), self.specs)
         for file in self.live(snapshot_id):
             rows = enumerate(self.files.data(file.path))
-            # A file that is added once more is newer than the deletion of its rows.
-            yield file, [(at, row) for at, row in rows if gone.get((file.path, at), -1) < file.number]
+            yield file, [(at, row) for at, row in rows if not gone.has(file, at, row)]
+
+    def by_value(self, snapshot_id: int | None) -> bool:
+        """Return whether rows of a snapshot are deleted by value."""
+        found = self.deletes(snapshot_id) if snapshot_id in self.snapshots and snapshot_id is not None else ()
+        return any(one.file["content"] == BY_VALUE for one in found)
 
     def rows(self, snapshot_id: int) -> tuple[Row, ...]:
         """Return the rows of a snapshot."""
@@ -240,6 +295,7 @@ class Observed:
         head = refs.get(MAIN, {}).get("snapshot-id")
         order = next(o for o in raw["sort-orders"] if o["order-id"] == raw["default-sort-order-id"])
         properties = raw.get("properties", {})
+        history = tuple(itertools.islice(self.history(head), 4))
         return State(
             uuid=raw["table-uuid"],
             fields=self.schema.as_struct(),
@@ -256,7 +312,9 @@ class Observed:
             version=raw["format-version"],
             last_id=raw["last-column-id"],
             spec_id=raw["default-spec-id"],
-            history=tuple(itertools.islice(self.history(head), 4)),
+            history=history,
+            by_value=any(self.by_value(ref["snapshot-id"]) for ref in refs.values()),
+            times=tuple(self.snapshots[snapshot_id]["timestamp-ms"] for snapshot_id, _ in history),
             written={name: self.written(ref["snapshot-id"]) for name, ref in refs.items()},
             mapping=dict(_mapped(json.loads(properties.get("schema.name-mapping.default", "[]")))),
             files=tuple(

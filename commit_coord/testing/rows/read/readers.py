@@ -188,6 +188,9 @@ def _serve(pipe: Connection) -> None:
             pipe.send(f"{type(error).__name__}: {error}")
 
 
+_INTERNAL = "INTERNAL Error"
+
+
 class _DuckDB:
     """DuckDB with its Iceberg extension, started with the first question and after each crash."""
 
@@ -208,6 +211,9 @@ class _DuckDB:
             self._pipe = None
             raise RuntimeError("DuckDB ended") from error
         if isinstance(found, str):
+            if _INTERNAL in found:  # after which it refuses everything
+                self._pipe.send("")
+                self._pipe = None
             raise RuntimeError(found)
         return found
 
