@@ -187,20 +187,16 @@ def _planned(relation: Any) -> BranchRead | None:
     return read
 
 
-_CHOSEN = ("snapshot-id", "as-of-timestamp", "tag")
-"""Options of Iceberg's JVM runtime that choose a snapshot."""
-
-
 def _by_java(relation: Any, table: Table, branch: str) -> Iterator[FrameRead | None]:
     """Yield what *relation*, of Iceberg's JVM runtime, reads of a branch of *table*; nothing for another table.
 
     Nothing either if the caller has chosen a snapshot, and so means that one.
     """
-    source, options = relation.table(), relation.options()
+    source = relation.table()
     key = source.id() or source.table().uuid().toString()
     if key != str(table.metadata.table_uuid):
         return
-    if relation.timeTravelSpec().isDefined() or any(options.containsKey(option) for option in _CHOSEN):
+    if relation.timeTravelSpec().isDefined():
         return
     if (source.branch() or MAIN_BRANCH) != branch:
         return

@@ -202,7 +202,7 @@ def test_a_plan_shows_what_the_jvm_reads_and_when(
     read = reads_of(spark.range(5).join(df, "id"), table, "main")
     assert read is not None
     assert at == read.snapshot_id
-    chosen = spark.read.option("snapshot-id", at).format("iceberg").load(f"jvm.db.{name_of(table)}")
+    chosen = spark.read.option("versionAsOf", at).format("iceberg").load(f"jvm.db.{name_of(table)}")
     by_version = spark.sql(f"select * from jvm.db.{name_of(table)} version as of {at}")
     other = write_table(spark.range(1), (catalog, "db.u"), create=True)
     for source in (chosen, by_version, by_jvm(spark, other, warehouse)):
