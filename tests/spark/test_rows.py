@@ -350,7 +350,8 @@ def test_other_rows_under_a_name_that_has_landed_are_not_written(
         NAMED[first](options, catalog.load_table(name), spark.range(5, 7))
         landed = catalog.load_table(name)
         assert {(5,), (6,)} <= set(rows(read_table(spark, landed)))
-        for table in (stale, catalog.load_table(name)) if is_function else (None,):  # the format is given a name
+        handles: list[Any] = [stale, catalog.load_table(name)] if is_function else [None]  # the format is given a name
+        for table in handles:
             NAMED[second](options, table, spark.range(7, 9))
             assert landed.metadata_location == catalog.load_table(name).metadata_location, first
             if is_function:
