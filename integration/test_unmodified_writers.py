@@ -249,7 +249,8 @@ def test_java_takes_the_name_of_a_guarded_table_while_its_writers_write(
     """Its CREATE waits for the metastore's lock, which the guard of the old table has as long as somebody extends it.
 
     What is acknowledged to our writer is in the table that had the name then, and in no other one. It rests during the
-    RENAME: Java takes no lock for it, and sets the metadata location that it has read before.
+    RENAME, for which Java takes no lock and sets the metadata location that it has read before; and during the REPLACE,
+    which Java gives up after a few conflicts. The guard is extended all the time.
     """
     locks = {"lock-impl": "lease", "lock.uri": f"sqlite:///{tmp_path}/locks.db"}
     quick = {"lock.heartbeat-timeout-ms": "1500", "lock.heartbeat-interval-ms": "500"}
@@ -300,7 +301,8 @@ def test_java_takes_the_name_of_a_guarded_table_while_its_writers_write(
                 java.sql(f"CREATE TABLE {old} (writer string, number bigint) USING iceberg")
                 goes_on()
                 third = str(ours.load_table("taken.t").metadata.table_uuid)
-                java.sql(f"CREATE OR REPLACE TABLE {old} USING iceberg AS SELECT 'java' writer, -1L number")
+                with turn:
+                    java.sql(f"CREATE OR REPLACE TABLE {old} USING iceberg AS SELECT 'java' writer, -1L number")
                 goes_on()
             finally:
                 ends.set()
