@@ -39,13 +39,14 @@ LONGEST = (
 
 ONE_OF = {
     "hive/test_answers": 9,
+    "spark/test_stale_frames": 8,
     **dict.fromkeys(("rest/test_repeats", "rest/test_idempotency"), 8),
     **dict.fromkeys(("catalog/test_calls_between", "catalog/test_pickling"), 6),
     **dict.fromkeys(("catalog/test_carried_entries", "catalog/test_serial_pairs", "catalog/test_row_filters"), 4),
     **dict.fromkeys(("catalog/test_pyiceberg_behaviour", "catalog/test_transactions", "catalog/test_isolation"), 4),
     **dict.fromkeys(("catalog/test_bad_input", "catalog/test_required_values", "rest/test_fuzz"), 4),
     **dict.fromkeys(("sql/test_rows", "sql/test_statements", "sql/test_more_statements", "sql/test_clauses"), 4),
-    **dict.fromkeys(("spark/test_rows", "spark/test_write", "spark/test_datasource", "spark/test_roundtrip"), 3),
+    **dict.fromkeys(("spark/test_rows", "spark/test_write", "spark/test_datasource", "spark/test_roundtrip"), 4),
     **dict.fromkeys(("unit/test_smaller_installs", "cli/test_mistakes", "hive/test_guard", "test_security"), 3),
     **dict.fromkeys(("catalog/test_several_tables", "catalog/test_deletes_by_filter", "sim/test_rest"), 3),
     **dict.fromkeys(("contract/test_hive_lock_table", "spark/test_transforms", "test_model", "rest/test_programs"), 3),
@@ -58,7 +59,8 @@ ONE_OF = {
     ),
     **dict.fromkeys(("spark/test_listings", "hive/test_names", "spark/test_names", "catalog/test_merged_manifests"), 2),
     **dict.fromkeys(("test_untested", "cli/test_tables", "cli/test_cli", "test_leaks", "contract/test_zookeeper"), 2),
-    **dict.fromkeys(("coordinator/test_fenced_commits", "hive/test_catalog"), 2),
+    **dict.fromkeys(("coordinator/test_fenced_commits", "hive/test_catalog", "rest/test_columns"), 2),
+    **dict.fromkeys(("catalog/test_lowest_partitions", "catalog/test_column_names", "rest/test_required_columns"), 3),
 }
 """Of the cases of each test in these files, a run of CI tries one of so many, and ``make test-all`` tries all.
 
@@ -70,6 +72,7 @@ SLICED_TOGETHER = {
     "spark/test_write",
     "spark/test_datasource",
     "spark/test_names",
+    "spark/test_stale_frames",
     "cli/test_mistakes",
     "ui/test_browser",
     "catalog/test_outages",

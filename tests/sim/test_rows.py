@@ -33,7 +33,7 @@ def test_a_seed_repeats_its_history() -> None:
     "owner, check, seed, promise",
     [
         (Dependencies, "refuse_stale", 13, "Rows"),
-        (Committing, "_look_again", 65, "AcknowledgedStays"),
+        (Committing, "_look_again", 151, "AcknowledgedStays"),
     ],
 )
 def test_a_check_that_is_taken_away_is_missed(

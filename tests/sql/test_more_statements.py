@@ -361,7 +361,7 @@ def test_what_can_not_be_done_is_said_and_nothing_is_done(shop: Shop, command: s
         (
             "LOCK TABLE t2 PARTITION (p='x', Z=1) SHARED",
             "line 1, column 33",
-            "no such partition column: column='z', accepted='p, q'",
+            "no such partition column: column='Z', accepted='p, q'",
         ),
         (
             "LOCK TABLE t2 PARTITION (q='abc') SHARED",

@@ -59,6 +59,7 @@ from commit_coord.testing.rows.model.operations import (
     Recreate,
     Refresh,
     Single,
+    TableStatement,
     WriteFiles,
 )
 from commit_coord.testing.rows.model.state import State
@@ -73,8 +74,8 @@ from tests.proof.sim.services import Files as StoredFiles
 from tests.proof.sim.world import NoAnswer, Process, Thread, Unreachable
 
 TABLE = (NAMESPACE, "t")
-_NOT_DRAWN = AddFiles | CommitFiles | Orphans | Recreate | WriteFiles
-"""They need a disk, or another table."""
+_NOT_DRAWN = AddFiles | CommitFiles | Orphans | Recreate | TableStatement | WriteFiles
+"""They need a disk, another table, or the log of snapshots of one moment."""
 _FINDS = Refresh | Expire | ExpireOne
 """They may find nothing to do."""
 
