@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import pickle
 import uuid
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -420,7 +421,7 @@ class TaskPack(InputPartition):
 
 
 _REMEMBERED = 10_000
-_first_read: dict[str, int] = {}
+_first_read: OrderedDict[str, int] = OrderedDict()
 """Key of a reader → the snapshot that its first plan has chosen."""
 
 
@@ -467,7 +468,7 @@ class TableReader(DataSourceReader):
         now = snapshot.snapshot_id if snapshot is not None else NO_SNAPSHOT
         then = _first_read.setdefault(self._key, now) if self._key is not None else now
         while len(_first_read) > _REMEMBERED:
-            _first_read.pop(next(iter(_first_read)), None)
+            _first_read.popitem(last=False)
         if then == now:
             return snapshot
         found = metadata.snapshot_by_id(then) if then != NO_SNAPSHOT else None

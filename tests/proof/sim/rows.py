@@ -75,7 +75,7 @@ from tests.proof.sim.world import NoAnswer, Process, Thread, Unreachable
 
 TABLE = (NAMESPACE, "t")
 _NOT_DRAWN = AddFiles | CommitFiles | Orphans | Recreate | TableStatement | WriteFiles
-"""They need a disk, another table, or the log of snapshots of one moment."""
+"""They need a disk or another table; or they name a snapshot by its id, and the model by its place in the history."""
 _FINDS = Refresh | Expire | ExpireOne
 """They may find nothing to do."""
 
