@@ -170,3 +170,41 @@ def test_what_is_no_key_is_refused_by_its_name(memory: Kit, case: str) -> None:
     with pytest.raises(StatementError, match=reason):
         table.upsert(given, [column])
     assert rows(memory.again(table)) == []
+
+
+DAYS = [0, -1, 1, 2_932_896, 2_932_897, -719_163]
+"""The last two are beyond Python's calendar."""
+
+MOMENTS = [*(day * 86_400_000_000 for day in DAYS), 1, -1]
+
+
+@pytest.mark.parametrize("with_another", [False, True])
+@pytest.mark.parametrize(
+    "kind, numbers",
+    [
+        pytest.param(pa.date32(), DAYS, id="days"),
+        pytest.param(pa.timestamp("us"), MOMENTS, id="moments"),
+        pytest.param(pa.timestamp("us", "UTC"), MOMENTS, id="moments of a zone"),
+        pytest.param(pa.time64("us"), [0, 1, 86_399_999_999], id="times of a day"),
+    ],
+)
+def test_a_day_or_a_moment_is_a_key_also_beyond_pythons_calendar(
+    memory: Kit, kind: pa.DataType, numbers: list[int], with_another: bool
+) -> None:
+    def frame(values: dict[int, int]) -> pa.Table:
+        keys = pa.array(list(values), pa.int32() if kind == pa.date32() else pa.int64()).cast(kind)
+        return pa.table(
+            {"k": keys, "other": pa.array(["x"] * len(values), pa.string()), "v": pa.array(values.values(), pa.int64())}
+        )
+
+    half = len(numbers) // 2
+    table = memory.table(schema=frame({}).schema)
+    table.append(frame(dict.fromkeys(numbers[:half], 1)))
+    table.append(frame(dict.fromkeys(numbers[half:-1], 1)))
+    given = {numbers[0]: 1, **dict.fromkeys(numbers[1:], 2)}
+    result = table.upsert(frame(given), ["k", "other"] if with_another else ["k"])
+    assert (len(numbers) - 2, 1) == (result.rows_updated, result.rows_inserted)
+    found = memory.stock.load_table(table.name()).scan().to_arrow()
+    keys = found["k"].cast(pa.int32() if kind == pa.date32() else pa.int64()).to_pylist()
+    assert given == dict(zip(keys, found["v"].to_pylist(), strict=True))
+    assert len(numbers) == found.num_rows
