@@ -50,7 +50,7 @@ from commit_coord.errors import (
 )
 from commit_coord.events import Event, Events, LockAcquired, LockEnded, LockLeaseLost
 from commit_coord.local.server import by_load
-from commit_coord.locks.base import DenyPolicy, Lease, LockManager, LockSettings, Policy
+from commit_coord.locks.base import DenyPolicy, Interrupted, Lease, LockManager, LockSettings, Policy
 from commit_coord.locks.handover import HandoverLease, HandoverLockManager
 from commit_coord.locks.registry import create_lock_manager
 from commit_coord.model import (
@@ -260,8 +260,14 @@ def soon(seconds: float = PATIENCE) -> float:
 
 
 def until(condition: Callable[[], Any], what: str = "the condition") -> None:
-    """Return as soon as *condition* holds."""
-    assert holds_within(condition, PATIENCE, every_s=0.002), f"{what} did not come true"
+    """Return as soon as *condition* holds. A service that a busy machine keeps from answering is asked again."""
+
+    def holds() -> Any:
+        with suppress(Interrupted):
+            return condition()
+        return False
+
+    assert holds_within(holds, PATIENCE, every_s=0.002), f"{what} did not come true"
 
 
 def throughout(seconds: float, holds: Callable[[], Any], what: str) -> None:
