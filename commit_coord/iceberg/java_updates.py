@@ -137,7 +137,11 @@ def as_java_creates(updates: Sequence[TableUpdate]) -> tuple[TableUpdate, ...]:
 
 
 def _removing_what_is_there(updates: Iterable[TableUpdate], head: TableMetadata) -> Iterator[TableUpdate]:
-    """Yield *updates* without the removals of what neither *head* has nor an update before them has added."""
+    """Yield *updates* without the removals of what neither *head* has nor an update before them has added.
+
+    The last schema and the last spec stay, see :func:`_but_the_last`.
+    """
+    schema_id, spec_id = head.current_schema_id, head.default_spec_id
     schemas, specs, properties = {schema.schema_id for schema in head.schemas}, set(head.specs()), set(head.properties)
     statistics = {file.snapshot_id for file in head.statistics}
     partition_statistics = {file.snapshot_id for file in head.partition_statistics}
@@ -147,6 +151,10 @@ def _removing_what_is_there(updates: Iterable[TableUpdate], head: TableMetadata)
                 schemas.add(schema.schema_id)
             case AddPartitionSpecUpdate(spec=spec):
                 specs.add(spec.spec_id)
+            case SetCurrentSchemaUpdate(schema_id=now):
+                schema_id = now
+            case SetDefaultSpecUpdate(spec_id=now):
+                spec_id = now
             case SetPropertiesUpdate(updates=values):
                 properties |= values.keys()
             case SetStatisticsUpdate(statistics=file):
@@ -158,10 +166,10 @@ def _removing_what_is_there(updates: Iterable[TableUpdate], head: TableMetadata)
                 partition_statistics.difference_update(ids)
         match update:
             case RemoveSchemasUpdate(schema_ids=ids):
-                if found := _taken(ids, schemas):
+                if found := _taken(_but_the_last(ids, schemas, schema_id), schemas):
                     yield RemoveSchemasUpdate(schema_ids=found)
             case RemovePartitionSpecsUpdate(spec_ids=ids):
-                if found := _taken(ids, specs):
+                if found := _taken(_but_the_last(ids, specs, spec_id), specs):
                     yield RemovePartitionSpecsUpdate(spec_ids=found)
             case RemovePropertiesUpdate(removals=keys):
                 if names := _taken(keys, properties):
@@ -174,6 +182,17 @@ def _removing_what_is_there(updates: Iterable[TableUpdate], head: TableMetadata)
                     yield update
             case _:
                 yield update
+
+
+def _but_the_last(wanted: Iterable[int], there: set[int], current: int) -> list[int]:
+    """Return the ids *wanted* without the highest id *there*, unless it is *current*: to remove that is refused.
+
+    1. A client reads a table whose current schema has the id 5.   2. Others set schema 4 again and remove schema 5.
+    3. Others add a column: without this, the new schema would be number 5.   4. The client drops a column and requires
+    that the current schema is number 5.
+    """
+    last = max(there, default=None)
+    return [each for each in wanted if each != last or each == current]
 
 
 def _taken(wanted: Iterable[T], there: set[T]) -> list[T]:
@@ -189,4 +208,4 @@ def _id_of(schema: Schema, known: dict[int, Schema], wanted: int) -> int:
 
 
 def _free(known: dict[int, Schema] | dict[int, PartitionSpec] | dict[int, SortOrder], wanted: int) -> int:
-    return wanted if wanted >= 0 and wanted not in known else max(known, default=-1) + 1
+    return max(wanted, max(known, default=-1) + 1)  # never one that was removed

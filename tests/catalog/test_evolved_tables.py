@@ -7,7 +7,6 @@ the rows.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -109,14 +108,16 @@ def test_a_compaction_lands_under_the_spec_that_it_wrote_with(memory: Kit) -> No
 
 
 def forget_old_ids(memory: Kit, table: Any) -> None:
-    """Remove the schemas and specs that *table* does not need any more: the next ones get their ids."""
+    """Remove the schemas and specs that *table* does not need any more: the next ones get their ids.
+
+    By PyIceberg, as ours would keep the last of them.
+    """
     now = memory.again(table).metadata
-    old = [schema.schema_id for schema in now.schemas if schema.schema_id != now.current_schema_id]
-    specs = [spec_id for spec_id in now.specs() if spec_id != now.default_spec_id]
-    memory.catalog.commit_request(table.name(), (), (RemoveSchemasUpdate(schema_ids=old),))
-    for spec_id in specs:
-        with suppress(CommitNotApplied):  # a snapshot has files of it
-            memory.catalog.commit_request(table.name(), (), (RemovePartitionSpecsUpdate(spec_ids=[spec_id]),))
+    schemas = [schema.schema_id for schema in now.schemas if schema.schema_id != now.current_schema_id]
+    used = {manifest.partition_spec_id for snapshot in now.snapshots for manifest in snapshot.manifests(table.io)}
+    specs = sorted(now.specs().keys() - used - {now.default_spec_id})
+    removals = (RemoveSchemasUpdate(schema_ids=schemas), RemovePartitionSpecsUpdate(spec_ids=specs))
+    memory.stock.commit_table(memory.stock.load_table(table.name()), (), removals)
 
 
 PARTITIONS: dict[str, tuple[Any, ...]] = {

@@ -381,6 +381,27 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/rest/test_wire.py::test_a_transform_that_does_not_fit_its_column_is_no_conflict[day-write-order]",
     ),
     Mutant(
+        "the-last-ids-are-given-again",
+        "iceberg/java_updates.py",
+        "    return [each for each in wanted if each != last or each == current]\n",
+        "    return list(wanted)\n",
+        "tests/rest/test_parts.py::test_the_last_id_of_a_schema_or_spec_is_never_given_again",
+    ),
+    Mutant(
+        "the-last-schema-is-current-although-another-one-was-set",
+        "iceberg/java_updates.py",
+        "                schema_id = now\n",
+        "                pass\n",
+        "tests/rest/test_parts.py::test_the_last_id_of_a_schema_or_spec_is_never_given_again",
+    ),
+    Mutant(
+        "a-removed-id-is-given-to-who-asks-for-it",
+        "iceberg/java_updates.py",
+        "    return max(wanted, max(known, default=-1) + 1)  # never one that was removed\n",
+        "    return wanted if wanted >= 0 and wanted not in known else max(known, default=-1) + 1\n",
+        "tests/rest/test_parts.py::test_a_removed_id_is_not_given_to_a_client_that_asks_for_it",
+    ),
+    Mutant(
         "a-place-that-cannot-be-written-is-a-conflict",
         "rest/errors.py",
         '    (CommitNotApplied, HTTPStatus.SERVICE_UNAVAILABLE, "ServiceUnavailableException"),\n',

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.exceptions import BadRequestError, CommitFailedException
 from pyiceberg.types import LongType
 
 from commit_coord.catalog.base import CoordinatedCatalog
@@ -55,6 +55,8 @@ class _Columns:
         self._schemas = {0: dict(self._columns)}
         self._rows: list[dict[str, Any]] = []
         self._handles: list[tuple[Any, dict[str, str], int]] = []
+        self._forgotten: set[int] = set()
+        """Ids of schemas that were removed."""
         self._changes = 0
         self._log: list[str] = []
         self.refused = self.stale = 0
@@ -64,7 +66,7 @@ class _Columns:
         for _ in range(steps):
             self._chance.choice(
                 [self._refresh, self._change, self._change, self._change, self._as_java, self._in_library,
-                 self._append, self._append_late, self._replace, self._undo]
+                 self._append, self._append_late, self._replace, self._undo, self._undo, self._forget]
             )()  # fmt: skip
             self._check()
 
@@ -93,7 +95,7 @@ class _Columns:
         try:
             with table.update_schema() as update:
                 change(update)
-        except CommitFailedException:
+        except (CommitFailedException, BadRequestError):  # the latter if the schema that it sets was removed
             self._refuse(since, at, said)
         else:
             self._land(since, done, at, said)
@@ -123,7 +125,8 @@ class _Columns:
 
     def _undo(self) -> None:
         """Set an earlier schema, as who knows that its columns come back."""
-        number, now = self._chance.choice(list(self._schemas)), self._client.load_table(self._name).metadata
+        now = self._client.load_table(self._name).metadata
+        number = self._chance.choice([schema.schema_id for schema in now.schemas])
         asked = {
             "requirements": [{"type": "assert-current-schema-id", "current-schema-id": now.current_schema_id}],
             "updates": [{"action": "set-current-schema", "schema-id": number}],
@@ -131,6 +134,16 @@ class _Columns:
         assert 200 == self._server.ask("POST", path_of(*self._name), asked).status
         self._columns = dict(self._schemas[number])
         self._land(self._changes, lambda _: None, "sets schema", number)
+
+    def _forget(self) -> None:
+        """Remove all schemas but the current one, as Java does when it removes snapshots."""
+        now = self._client.load_table(self._name).metadata
+        ids = [schema.schema_id for schema in now.schemas if schema.schema_id != now.current_schema_id]
+        asked = {"requirements": [], "updates": [{"action": "remove-schemas", "schema-ids": ids}]}
+        assert 200 == self._server.ask("POST", path_of(*self._name), asked).status
+        self._forgotten.update(ids)
+        self._changes += bool(ids)
+        self._note("removes schemas", *ids)
 
     def _append(self) -> None:
         table = self._catalog.load_table(self._name)
@@ -144,6 +157,9 @@ class _Columns:
         table, columns, _ = self._chance.choice(self._handles)
         rows, row = self._new_row(table, columns)
         status = Held.append(table, rows).send(self._server, BLIND).status
+        if status != 200 and table.metadata.current_schema_id in self._forgotten:
+            self._note("appends late under a schema that is gone: refused")
+            return
         assert 200 == status, self._story(f"an append is answered {status}")
         self._rows.append(row)
         self._note("appends late", row)
