@@ -17,7 +17,7 @@ pytest_plugins = ["commit_coord.testing.servers", "tests.limits", "tests.neighbo
 
 # Each run draws the same examples: a change fails for what it changes. `--hypothesis-profile=default` draws more of
 # them, and others.
-hypothesis.settings.register_profile("repeated", derandomize=True, max_examples=30)
+hypothesis.settings.register_profile("repeated", derandomize=True, max_examples=20)
 hypothesis.settings.load_profile("repeated")
 
 LONGEST = (
@@ -63,10 +63,13 @@ ONE_OF = {
     **dict.fromkeys(("catalog/test_merged_manifests", "test_untested", "cli/test_tables", "cli/test_cli"), 2),
     **dict.fromkeys(("test_leaks", "coordinator/test_fenced_commits", "hive/test_catalog", "rest/test_columns"), 2),
     **dict.fromkeys(("catalog/test_exact", "catalog/test_evolved_tables", "contract/test_lock_managers"), 2),
+    **dict.fromkeys(("mutants/test_mutants", "rows/test_rows", "rows/test_broken_product", "test_architecture"), 1),
+    **dict.fromkeys(("test_docs", "test_manual", "test_time_limits"), 1),
 }
 """Of the cases of each test in these files, a run of CI tries one of so many, and ``make test-all`` tries all.
 
-The seed of the run decides which (``--randomly-seed``).
+The seed of the run decides which (``--randomly-seed``). In other files, it tries half of the cases of a test that has
+four or more.
 """
 
 SLICED_TOGETHER = {
@@ -86,6 +89,32 @@ SLICED_TOGETHER = {
     "unit/test_smaller_installs",
 }
 """Files in ``ONE_OF`` whose cases count together, and not those of each test: most of their tests have one case."""
+
+LONG = (
+    r"catalog/test_(catalog_calls|filters_agree|tables_made_with_rows).py::",
+    r"catalog/test_evolved_tables.py::test_rows_land_under_what_they_were_written_for_or_not_at_all",
+    r"catalog/test_outages.py::test_a_commit_whose_lock_service_is_away",
+    r"catalog/test_pyiceberg_behaviour.py::test_calls_warn_and_leave_snapshots_and_rows",
+    r"catalog/test_required_values.py::test_what_is_missing_is_found_at_any_depth",
+    r"catalog/test_rows_by_partition.py::test_each_row_is_written_once",
+    r"rest/test_idempotency.py::test_another_server_knows_what_the_first_one_answered",
+    r"rest/test_lost_replies.py::",
+    r"rest/test_processes.py::test_two_processes_serve_one_port",
+    r"rest/test_stopping.py::test_a_stop_waits_neither",
+    r"sim/test_moves.py::test_a_table_moves_whichever_client",
+    r"sim/test_rows.py::test_rows_are_what_a_serial_order_gives",
+    r"sim/test_simulation.py::test_a_seed_repeats_its_history_in_any_process",
+    r"spark/test_compaction.py::test_a_table_is_compacted_by_sparks_tasks",
+    r"spark/test_lock_lifetime.py::test_(a_job_that_is_cancelled|spark_calls_abort)",
+    r"spark/test_names.py::test_a_table_of_sparks_sql",
+    r"spark/test_(programs|streams).py::",
+    r"sql/test_clauses.py::test_no_argument_of_an_expression",
+)
+"""Tests of 20 seconds and more: of them all, a run of CI tries one in ``ONE_OF_LONG``, which the seed decides."""
+
+ONE_OF_LONG = 3
+
+_LONG = "long"
 
 LEFT_OUT = (
     # Of what is tried with each kind of server, one kind.
@@ -136,16 +165,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
     A long file that begins last keeps one process busy when the others are done.
     """
     here, cases = Path(__file__).parent, defaultdict(list)
+    long = re.compile("|".join(LONG))
     together = {here / f"{name}.py" for name in SLICED_TOGETHER}
     for item in items:
         if re.search("|".join(LEFT_OUT), item.nodeid):
             item.add_marker(pytest.mark.slow)
         elif item.get_closest_marker("slow") is None:
             test = item.nodeid.partition("[")[0]
-            cases[test.partition("::")[0] if item.path in together else test].append(item)
+            file = test.partition("::")[0]
+            cases[_LONG if long.search(item.nodeid) else file if item.path in together else test].append(item)
     every = {here / f"{name}.py": number for name, number in ONE_OF.items()}
     for test, alike in cases.items():
-        number = min(every.get(alike[0].path, 1), len(alike))
+        number = min(ONE_OF_LONG if test == _LONG else every.get(alike[0].path, 2 if len(alike) > 3 else 1), len(alike))
         tried = crc32(test.encode()) % number  # not of all tests the first: that would be one kind of catalog
         for place, item in enumerate(alike):
             if place % number != tried:

@@ -238,7 +238,7 @@ MUTANTS += (
         _TRUNCATION,
         "                return predicate\n",
         "                break\n",
-        f"{_LOWEST}each_delete_takes_those_that_match_and_no_others[int 10-SQL]",
+        f"{_LOWEST}each_delete_takes_those_that_match_and_no_others[int 10]",
     ),
     Mutant(
         "a-partition-has-the-digits-of-its-type",

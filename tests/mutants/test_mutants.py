@@ -27,6 +27,15 @@ def test_a_mutant_fits_the_code_and_names_a_test(mutant: Mutant) -> None:
         assert any(re.search(rf"^ *(def|class) {name}\b", text, re.MULTILINE) for text in texts)
 
 
+def test_the_case_that_a_mutant_names_is_there() -> None:
+    named = {mutant.test for mutant in MUTANTS if "[" in mutant.test}
+    files = sorted({test.partition("::")[0] for test in named})
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-n0", "-p", "no:randomly", *files]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [] == sorted(named - set(done.stdout.splitlines()))
+
+
 def test_names_are_unique() -> None:
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) >= 25
 
