@@ -74,7 +74,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "iceberg/rebase.py",
         "not (on_purpose and update.schema_ in head.schemas)",
         "update.schema_ not in head.schemas",
-        _COLUMNS + "no_cell_shows_what_was_not_written_into_its_column[3]",
+        _COLUMNS + "no_cell_shows_what_was_not_written_into_its_column[0]",
     ),
     Mutant(
         "who-knows-all-column-ids-brings-none-back",
