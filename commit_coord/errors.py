@@ -16,7 +16,7 @@
     │   ├── PartlyFreed               some locks were released by force, then the lock service failed
     │   ├── LockLost                      the lock was held, then it expired or was released by force
     │   └── LockServiceUnavailable        the lock service can't be reached
-    ├── CommitError                       raised only by the coordinator
+    ├── CommitError                       a commit did not land, or it is not known whether it did
     │   ├── CommitNotApplied              also PyIceberg's CommitFailedException: nothing was published
     │   │   ├── CommitConflict            another commit conflicts with it
     │   │   │   ├── StaleRead             also PyIceberg's ValidationException: the rows were computed from old ones
@@ -234,7 +234,7 @@ class PartlyFreed(LockError):
 
 
 class LockServiceUnavailable(LockError):
-    """The lock service could not be reached, or sent an invalid answer. A request left in it expires by itself."""
+    """The lock service could not be reached, or sent an invalid answer. Its requests expire, unless explicit."""
 
     kind = ErrorKind.LOCK_SERVICE_UNAVAILABLE
 

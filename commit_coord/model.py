@@ -323,7 +323,7 @@ class JournalEntry:
     """A landed commit in the journal of a lock manager.
 
     Args:
-        request_id: The attempt's id.
+        request_id: The commit request id, or the lock request id of an offer that was published.
         table: ``db.table`` at the time.
         table_uuid: Iceberg's id of the table.
         metadata_location: The metadata file that published the attempt.

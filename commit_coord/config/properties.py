@@ -310,8 +310,9 @@ PROPERTIES: tuple[Property, ...] = (
         "commit-coord.audit-log",
         "a file",
         "",
-        "The file to which each forced release and each move of a table to another lock service is appended as a JSON "
-        "line: who, what, when and why. The logger `commit_coord.audit` gets the same in any case.",
+        "The file to which each forced release, each move of a table to another lock service and each refused request "
+        "of the REST server is appended as a JSON line: who, what, when and why. The logger "
+        "`commit_coord.audit` gets the same in any case.",
     ),
 )
 

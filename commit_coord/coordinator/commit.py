@@ -171,8 +171,8 @@ class Commit:
         """Check that the operation still holds its locks.
 
         Raises:
-            LockRefused: The locks are lost. Not LockLost, after which the protocol would acquire the latch again: a
-                new latch does not restore the locks of the operation.
+            LockRefused: The operation has lost its locks. (After LockLost the protocol would acquire a new latch, which
+                does not restore these locks.)
         """
         if self._operation_lease is None:
             return

@@ -40,8 +40,8 @@ class Coordinator(Services):
             replan: Plans the attempt again when the head has moved; with None the attempt is then refused.
             repeatable: The caller has chosen the request id and may use it again: look the id up first, and keep it in
                 the journal.
-            operation_lease: The locks of the operation; the attempt must not land without them, so the lock service
-                is asked for them directly before the swap.
+            operation_lease: The locks of the operation. Directly before the swap the lock service must confirm that
+                they are still held; otherwise the attempt does not land.
             is_repair: The attempt has the request id of a commit that landed and was overwritten, so files with the
                 usual names for this id exist already.
 
@@ -70,8 +70,8 @@ class Coordinator(Services):
             repeatable: As for :meth:`commit`.
 
         Returns:
-            For each table, its state after the commit. A table that was dropped since an earlier commit with the
-            request id has landed is left out.
+            For each table, its state after the commit. If the request had landed before, tables that were dropped since
+            are left out.
 
         Raises:
             ConfigError: The store can swap only one pointer at a time. Nothing was done.
@@ -91,9 +91,9 @@ class Coordinator(Services):
         """
         if not isinstance(self.store, SeveralPointersStore):
             raise ConfigError(
-                "nothing was committed: the catalog swaps the pointer of one table at a time, so others could see part "
+                "nothing was committed: this catalog swaps one table's pointer at a time, so readers could see a part "
                 "of the commit",
                 key="uri",
-                accepted="a SQL catalog, or a commit for each table alone",
+                accepted="a SQL catalog, or one commit for each table",
             )
         return self.store

@@ -53,8 +53,8 @@ def in_doubt(facts: Callable[[], Mapping[str, str]], is_sent: Callable[[], bool]
             raise
         logger.exception("an unexpected error came after a swap may have been sent")
         raise CommitStateUnknown(
-            "an unexpected error came after the swap may have been sent, so it is not known whether the commit landed; "
-            "every file is kept; search for the request id before you repeat the operation",
+            "an unexpected error occurred, and the swap may have been sent before, so it is not known whether the "
+            "commit landed; every file is kept; search for the request id before you repeat the operation",
             **facts(),
         ) from error
 

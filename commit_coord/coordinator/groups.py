@@ -82,7 +82,7 @@ class Group:
         payload.parts[:] = self._carry(payload.alone)
 
     def settle(self, verdict: Verdict | None) -> None:
-        """Let the release tell the owners of the taken offers whether we published them or return them."""
+        """Record which taken offers we published and which ones we return; the release reports this to their owners."""
         if not self._taken or verdict is None or verdict.status is CommitStatus.UNKNOWN:
             return
         done = [journal_entry(member.attempt, rebased, verdict, member.lock_id) for member, rebased in carried(verdict)]

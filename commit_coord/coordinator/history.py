@@ -79,10 +79,10 @@ def group_sizes(metadata: TableMetadata, location: str, records: Sequence[Record
 
 
 def _numbers(metadata: TableMetadata) -> tuple[dict[int, int], int]:
-    """Return the place of each snapshot among all that were ever added, and the last place.
+    """Return the sequence number of each snapshot, and the last one that was given.
 
-    In format version 1, snapshots have no numbers. If the parent of every snapshot is there, none is assumed to be
-    missing; else one may be missing before the first, after the last, and between each two.
+    Format version 1 has none, so they are made up: without gaps if the parent of every snapshot is present; otherwise
+    with room for one missing snapshot before, between and after the present ones.
     """
     if last := fast_metadata.sequence_number(metadata):
         return {one.snapshot_id: one.sequence_number or 0 for one in metadata.snapshots}, last

@@ -172,7 +172,7 @@ class LatchedCommit(ABC):
                     )
 
     def _confirm(self, plan: Planned) -> Where:
-        """Return that the swap is still there: every writer of these pointers compares before it swaps."""
+        """Return IN_LOG: no writer can overwrite these pointers without comparing."""
         return Where.IN_LOG
 
     @abstractmethod

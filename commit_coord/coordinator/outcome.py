@@ -59,8 +59,8 @@ def raise_unless_landed(verdict: Verdict, facts: Mapping[str, str], *, doubt: st
     Args:
         verdict: How the commit ended.
         facts: Table and request id, for the error.
-        doubt: Why a failure of this commit does not prove that an earlier one with its request id failed; None if it
-            does.
+        doubt: Why an earlier commit with this request id may have landed although this one failed; None if that is
+            impossible.
 
     Raises:
         CommitError: As :meth:`~commit_coord.coordinator.Coordinator.commit`.
@@ -70,7 +70,7 @@ def raise_unless_landed(verdict: Verdict, facts: Mapping[str, str], *, doubt: st
         case CommitStatus.UNKNOWN:
             raise CommitStateUnknown(
                 "it is not known whether the commit landed; every file is kept; search for the request id before you "
-                "repeat it",
+                "repeat the operation",
                 **facts,
                 location=verdict.plan.location if verdict.plan else None,
                 reason=verdict.reason or None,
@@ -113,7 +113,7 @@ def doubt(run: Run, verdict: Verdict, *, looked_up: bool) -> str | None:
 def _is_the_last(verdict: Verdict) -> bool:
     """Return whether it is certain that no other commit with our request id has landed or will land.
 
-    A late swap of another one is possible, whatever heads we have looked into:
+    Another commit with our request id may still swap later, although no head that we read contains the id:
 
     1. We are planned on a head, and give the latch back.   2. Another commit with our request id is planned on the next
     head, sends its swap and is interrupted; the swap is delayed.
@@ -193,8 +193,8 @@ def _delete_old_metadata(run: Run, payload: Payload) -> None:
 
     With ``gc.enabled=false`` they stay: the table may have been registered from the metadata file of another one.
 
-    The deletion runs in the background, and the process waits for it only when it exits. Freeing the pages of a long
-    history takes a sixth of the time of an append, and with an object store each deletion is a round trip.
+    The deletion runs in the background, and the process waits for it only when it exits. Deleting the file of a
+    long history takes a sixth of the time of an append, and with an object store each deletion is a round trip.
     """
     metadata = payload.metadata
     # As Iceberg Java reads it: everything but "true" is false. An invalid value is no error, because the commit has

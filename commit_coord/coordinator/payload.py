@@ -23,7 +23,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One snapshot that a swap publishes, or any other change of this commit's attempt.
+    """One snapshot of a swap with the attempts in it; or this commit's attempt, if it adds no snapshot.
 
     Args:
         attempt: The attempt; several appends joined into one if they share a snapshot.
@@ -52,7 +52,7 @@ class Payload:
     base: TableMetadata | None
     written: list[str]
     unused: list[str]
-    """Manifests that were merged before the commit and are not in the manifest list: another writer was faster."""
+    """Merged manifests that no manifest list uses: the head has moved or the table was upgraded since the merge."""
 
     @property
     def own(self) -> Rebased:

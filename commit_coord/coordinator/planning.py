@@ -145,7 +145,7 @@ class Planner:
     def append_in(self, attempt: Attempt, head: TableMetadata) -> int | None:
         """Return the id of the snapshot in *head* that contains the append of *attempt*; None if there is none.
 
-        *head* must be as it was read from the file.
+        *head* must come from the metadata reader: its ``snapshots`` are ``LazyModels``.
         """
         append = attempt.append
         assert append is not None, "only appends are offered"
@@ -162,16 +162,18 @@ class Planner:
         return None
 
     def _restored_since(self, pointer: str) -> Answered | Refusal | None:
-        """Return that a repair has nothing to do, or must be planned again, if it is not known to be due at *pointer*.
+        """Return None if a repair is still due at *pointer*, or only rewrites manifests.
 
-        1. A looks for what was lost, and asks somebody.   2. B restores it, deletes its rows, and expires snapshots.
-        3. A is told to go on: no snapshot and no live file shows any more that the rows were there again.
+        Otherwise return Answered if somebody has restored the commit since, or Refusal if the history is too short to
+        tell.
 
-        The metadata file of 2 shows it: the request id is in its name.
+        1. Client A finds a lost commit and asks its user.   2. Client B restores the commit, deletes its rows, and
+        expires snapshots.   3. A's user confirms. No snapshot and no live file shows that the commit was restored; only
+        the name of B's metadata file does, which contains the request id.
         """
         services, attempt = self._services, self._run.attempt
         if attempt.append is not None and attempt.append.merge is not None:
-            return None  # It writes manifests anew, and brings no rows back. If the old ones are gone, it does nothing.
+            return None  # This repair rewrites manifests and restores no rows. If they are gone, it changes nothing.
         try:
             for version in versions(services.read, pointer):
                 if version == attempt.base_location:
@@ -181,9 +183,7 @@ class Planner:
                     return Answered(payload=Committed(metadata=head, location=pointer, snapshot_ids=(), answered=True))
         except Exception:
             logger.warning("a history can't be read back to %s", attempt.base_location, exc_info=True)
-        return Refusal(
-            reason="the table's history does not reach back to the time when lost commits were looked for: look again"
-        )
+        return Refusal(reason="the table's history no longer reaches back to the search for lost commits: search again")
 
     def _spec_in_use(self, head: TableMetadata, changed: TableMetadata) -> str | None:
         """Return why *changed* must not be published, see :func:`~commit_coord.iceberg.specs.dropped_in_use`.
@@ -196,8 +196,8 @@ class Planner:
         try:
             return specs.dropped_in_use(head, changed, self._services.store.file_io(head.location))
         except FileNotFoundError as error:
-            # Not returned as a reason: that would prove that no copy of this commit landed. Another copy may have read
-            # the file before it was deleted, and may have landed.
+            # Raised, not refused: a refusal would prove that no commit with this request id has landed. But another one
+            # may have read the file before it was deleted, and may have landed.
             raise FileNotFoundError(
                 f"it is not known whether files of the removed partition specs are left: {error}"
             ) from error

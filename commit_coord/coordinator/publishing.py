@@ -29,7 +29,7 @@ class Publisher:
         self._run = run
         self._services = run.services
         self._drained: set[str] = set()
-        """Metadata files that we swapped in while a lock-only writer may have held the latch; it has finished since."""
+        """Our metadata files that a lock-only writer may have overwritten; such writers have finished since."""
 
     # Files.
 
@@ -42,11 +42,11 @@ class Publisher:
             try:
                 self._write_list(payload, payload.own)
             finally:
-                # The thread pool is PyIceberg's. All its threads may be busy with a scan.
-                unused = writing.cancel()
-                if not unused:
+                # The pool is PyIceberg's, and a scan may use all its threads. Then this thread writes the file itself.
+                was_cancelled = writing.cancel()
+                if not was_cancelled:
                     wait([writing])  # a file that is written after `discard` would become an orphan
-            if unused:
+            if was_cancelled:
                 self._write_metadata(payload, plan.location)
             else:
                 writing.result()
@@ -150,12 +150,12 @@ class Publisher:
     def locate(self, plan: Planned) -> Where:
         """Search the metadata log for the swap, backwards from the pointer; read older metadata files if necessary.
 
-        Of a creation it can be proven that it landed, and never that it did not:
+        For the creation of a table this may prove that it landed, but never that it did not:
 
         1. We create the table, and the reply is lost.   2. A client that takes no latch renames the table, and creates
-        another one.   3. We find that one under our name: the file that we wrote is the renamed table's.
+        another one with the old name.   3. We find the other table. Our metadata file belongs to the renamed one.
 
-        If no table has the name by then, the creation is sent again, and the two names share the file.
+        If the name is free in step 3, the creation is sent again, and two tables share one metadata file.
         """
         services = self._services
         try:

@@ -72,7 +72,7 @@ def file_name(request_id: str, host: Host, *, fresh: bool) -> str:
     1. A and B repeat one request at the same time, without a latch or after the latch was lost.
     2. Both write the file; A swaps.   3. B's swap finds that the pointer has moved. B deletes its file, which is A's.
 
-    So the name consists of the id alone if this is the first try and no other client can know the id (*fresh*).
+    So the name is the id alone only if *fresh*: this is the first try, and no other client can know the id.
     """
     return request_id if fresh else f"{host.new_id()}.{uuid.UUID(request_id).hex}"
 

@@ -111,7 +111,7 @@ class Services:
         return self.locks.acquire(self._latch(tables, statement), deadline=self._deadline())
 
     def latch_or_answer(self, attempt: Attempt, offer: str) -> HandoverLease | JournalEntry:
-        """Acquire the latch of *attempt*'s table, or return the entry of a latch holder that has published *offer*."""
+        """Acquire the latch of *attempt*'s table; if a latch holder has published *offer*, return its journal entry."""
         request = self._latch([attempt.table], f"commit {attempt.request_id}", offer)
         request = replace(request, offers_at=folder_of(attempt), changes_phase=attempt.changes_phase)
         return self.locks.submit(request, deadline=self._deadline())
@@ -175,7 +175,7 @@ class Services:
         the same name, or for a table to which the caller committed with the same request id.
 
         Raises:
-            CommitStateUnknown: The id is nowhere, and *head* does not show every commit since *since*.
+            CommitStateUnknown: The id was not found, and *head* does not show all commits after *since*.
         """
         entry = self.locks.recall(request_id)
         if entry is not None and entry.table_uuid == str(head.table_uuid):
@@ -183,8 +183,8 @@ class Services:
         found = landed(head, location, table, request_id)
         if found is None and since is not None and not shows_all_since(head, location, since):
             raise CommitStateUnknown(
-                "the table's history does not reach back to the time when this request was first sent, so it may have "
-                "landed already; look for its rows in the table before you send them with another request id",
+                "the table's history does not reach back to the first time that this request was sent, so the request "
+                "may have landed; check its effect in the table before you send it with another request id",
                 table=table_name(table),
                 request_id=request_id,
             )

@@ -114,7 +114,7 @@ class CommitOfSeveral(LatchedCommit):
 
     @property
     def _refused(self) -> str | None:
-        """The table that refused its change, if it is only one."""
+        """The table whose change was refused; None if there is none, or more than one."""
         refusals = [member for member in self._members if isinstance(member.planned, Refusal)]
         return table_name(refusals[0].run.attempt.table) if len(refusals) == 1 else None
 

@@ -111,7 +111,7 @@ class SeveralPointersStore(Protocol):
 
 @runtime_checkable
 class TableBoundLease(Protocol):
-    """A latch of a lock manager that takes different locks depending on the state of the table's move."""
+    """A latch of the lock manager ``migration``, which takes different locks depending on the phase of the table."""
 
     def lock_mismatch(self, state: State) -> str | None:
         """Return why a table in *state* needs other locks than these; None if it does not."""

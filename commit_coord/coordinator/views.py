@@ -39,7 +39,7 @@ class ViewStore(Protocol):
         ...
 
     def swap(self, view: Identifier, base: str | None, location: str, made: ViewMetadata) -> SwapResult:
-        """Set the pointer of *view* to *location*, whose metadata is *made*, if it is *base*.
+        """Set the pointer of *view* to *location*, a file with the metadata *made*, if the pointer is *base*.
 
         As :meth:`PointerStore.swap`, but it always excludes writers that swap without comparing.
 
@@ -95,7 +95,7 @@ class ViewCommit(LatchedCommit):
         store: Stores the pointers of its views.
         view: The view.
         change: Makes the new metadata; called again for each head.
-        registered: An existing metadata file, which becomes the view; with None, the commit writes a file.
+        registered: An existing metadata file that is registered for the view; None: the commit writes a new file.
     """
 
     def __init__(

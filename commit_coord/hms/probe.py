@@ -108,7 +108,7 @@ class Probe:
             "no metastore stayed reachable for long enough to test whether it compares and sets",
             uris=self._client.addresses,
             # Hive 4.0.1 on Derby repeats a conditional alter for 20 s before it says that it can't.
-            accepted="a longer hive.client-timeout-ms; or hive.compare-and-set, which says what the servers do",
+            accepted="a longer hive.client-timeout-ms; or set hive.compare-and-set to what the servers support",
         )
 
 

@@ -42,14 +42,14 @@ def header(data: bytes) -> tuple[dict[str, bytes], int]:
     """Return the metadata of the file *data* and where its first block begins.
 
     Raises:
-        ValueError: It is no Avro file, or it ends in its header.
+        ValueError: It is no Avro file, or it ends inside its header.
     """
     if not data.startswith(MAGIC):
         raise ValueError("not an Avro file")
     try:
         return _header(data)
     except IndexError:
-        raise ValueError("an Avro file ends in its header") from None
+        raise ValueError("the Avro file is truncated: it ends inside its header") from None
 
 
 def _header(data: bytes) -> tuple[dict[str, bytes], int]:

@@ -295,7 +295,7 @@ class Acquirer:
                 return
             if self._deadlocks.all_present({one.request_id: one.place for pair in cycle for one in pair}):
                 raise LockDeadlock(
-                    "threads that hold locks wait for each other, and this request is the youngest of them",
+                    "deadlock: threads that hold locks wait for each other; this request, the youngest, was withdrawn",
                     cycle=described(cycle),
                     locks=request,
                     holding="; ".join(str(lease.request) for lease in self._held.by_any_client()),

@@ -11,9 +11,9 @@ Theory of operation
     All threads of a process share one manager.
 
 What this contract does not cover
-    Commits: a manager knows only resources, owners and time. What it passes from one holder of a commit latch to the
-    next is in another contract, ``handover``. And the safety of data: a holder that was paused for longer than its
-    lease can go on at any moment, so publishing is a compare-and-set.
+    It does not cover commits: a manager knows only resources, owners and time. What it passes from one holder of a
+    commit latch to the next is in another contract, ``handover``. It does not cover the safety of data either: a holder
+    that was paused for longer than its lease time may continue at any moment, so a commit publishes by compare-and-set.
 """
 
 from __future__ import annotations
@@ -238,7 +238,8 @@ class LockManager(ABC):
 
     Guarantee, for every manager: if :meth:`acquire` ends without returning a lease
     (timeout, refusal, KeyboardInterrupt, SystemExit, any BaseException), no part of the request stays queued.
-    If the service can't be reached, this does not hold: the request stays queued until it expires.
+    If the service can't be reached, this does not hold: the request stays queued until it expires; an explicit request,
+    until it is unlocked.
     """
 
     name: str
@@ -279,7 +280,7 @@ class LockManager(ABC):
         return self.lease_on(resource, mode) is not None
 
     def lease_on(self, resource: Resource, mode: LockMode) -> Lease | None:
-        """Return the lease that makes :meth:`holds` true; None if it is false."""
+        """Return this thread's lease that covers *resource* in at least *mode*; None if there is none."""
         return None
 
     @abstractmethod
@@ -344,7 +345,7 @@ class LockManager(ABC):
         recorded heartbeat stays the same for the time of a lease, so this call may take that long. Explicit locks,
         guards and locks of other programs are not released; a person must release them.
 
-        Guarantee: a lock is not released while its owner may still believe that it holds it.
+        Guarantee: no lock is released while its owner may still consider itself the lock holder.
 
         Args:
             dry_run: Release nothing, and return the locks that would be released.
@@ -358,7 +359,7 @@ class LockManager(ABC):
         """Tell all requests that wait now to leave their queues; each ends with ClientStops.
 
         This call does not wait until they have left. Leases stay held, and later requests may wait as usual. The
-        default does nothing: this manager has no waiting requests.
+        default is for managers without waiting requests: it does nothing.
         """
         return
 

@@ -117,9 +117,10 @@ class Replan:
 
 @dataclass(frozen=True, slots=True)
 class Gather:
-    """Have the plan carry the attempts that those behind us offer. They are taken once; a later plan carries the same.
+    """Add the offers of the waiters directly behind this writer to the plan.
 
-    What can't be taken or carried is left to its owner. Raises anything.
+    They are taken once; a later plan gets the same ones. An offer that can't be taken or published is left to its
+    owner. Raises anything.
     """
 
     plan: Planned
@@ -141,7 +142,7 @@ class EnsureActive:
 class Swap:
     """Compare and set the pointer from ``plan.base`` to ``plan.location``. Result: a :class:`SwapResult`.
 
-    Raises what kept the swap from being carried out: then nothing landed by it.
+    Raises an error if the swap was not executed; then it never will be.
     """
 
     plan: Planned
@@ -218,7 +219,7 @@ class Planned:
     payload: Any = None
 
     def __post_init__(self) -> None:
-        """State that the swap is one: a pointer set to what it is would say nothing of whose swap came through."""
+        """Check that the swap changes the pointer; otherwise the pointer would not show whose swap landed."""
         assert self.location != self.base, "each try publishes a metadata file of its own"
 
 
@@ -339,7 +340,7 @@ def commit(limits: TryLimits) -> Steps:
             answered: Answered | None = yield AcquireLatch(offering=not in_doubt)
         except OfferLost:
             assert not in_doubt, "an attempt that is in doubt is not offered again"
-            # The table itself shows the outcome, and Plan looks there. So do it ourselves, if it is not there.
+            # Acquire the latch without an offer: Plan finds the append in the table if a holder has published it.
             in_doubt = True
             continue
         except LockError as error:
@@ -426,7 +427,7 @@ def _under_latch(limits: TryLimits, replans: int) -> Generator[Effect, Any, Verd
         try:
             status = yield from _swap(limits, planned)
         except Exception as error:  # noqa: BLE001
-            # The store says that this swap was not carried out. It may be wrong, and files that are gone stay gone.
+            # The store says that this swap was not executed. It may be wrong, so search the log before files go.
             if (yield Locate(planned)) is not Where.IN_LOG:
                 yield Discard(planned)
                 return _not_swapped(error, tries)
@@ -497,7 +498,8 @@ def _confirmed(limits: TryLimits, plan: Planned) -> Generator[Effect, Any, Commi
     1. We pass ``EnsureActive`` and stall; our latch expires.   2. A lock-only writer takes it and reads our base.
     3. We swap: the pointer is still at our base.   4. The lock-only writer overwrites the pointer.
 
-    So a writer that lost the latch meanwhile takes it once more: then the one of step 2 is done, and the log tells.
+    So a writer that lost the latch acquires it again: then the lock-only writer has finished, and the log shows whether
+    it has overwritten our swap.
     """
     for check in range(limits.status_checks):
         try:

@@ -104,8 +104,8 @@ def executed(name: Identifier) -> Iterator[None]:
         yield
     except (FileNotFoundError, NoSuchTableError, NoSuchViewError) as error:
         raise AnswerGone(
-            f"the request was carried out, but {'.'.join(name)} was changed or dropped since, so its answer can't be "
-            "given any more; look at the catalog"
+            f"the request was executed, but {'.'.join(name)} was changed or dropped since, so the original answer "
+            "can't be repeated; load it to see its state"
         ) from error
 
 

@@ -184,7 +184,7 @@ def _replayed(answered: KeyedRequests, key: str, warehouse: Warehouse, request: 
     except FileNotFoundError as error:
         # Later commits have deleted the file. The protocol allows an answer with a newer state.
         if found.holder is None:
-            raise AnswerGone("the request was carried out; its answer can't be given any more") from error
+            raise AnswerGone("the request was executed; its original answer can't be repeated") from error
         return _newer(found.holder, warehouse, request)
 
 

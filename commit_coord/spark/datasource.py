@@ -315,7 +315,7 @@ class CommitCoordDataSource(DataSource):
         Raises:
             SchemaMismatch: The rows do not fit. Nothing was written.
             LockTimeout: A conflicting lock was not given back in time. Nothing was written.
-            StaleRead: The rows were read from the table, and when they were is not known. Nothing was written.
+            StaleRead: The rows were read from the table, but from which snapshot is not known. Nothing was written.
         """
         given = self._given
         text = given.get("overwrite-mode") or "static"
@@ -511,7 +511,7 @@ def _depends(
     those that it names.
 
     Raises:
-        StaleRead: The rows were read from the table, and when they were is not known.
+        StaleRead: The rows were read from the table, but from which snapshot is not known.
     """
     text, read_at = given.get("reads"), given.number("read-at")
     if mode == "append" and text is None and read_at is None:

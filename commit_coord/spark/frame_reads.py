@@ -115,7 +115,7 @@ def depends_on(
                 found.append(read)
             elif read_at is None:
                 raise StaleRead(
-                    "the commit did not land: its rows were read from the table, and when they were is not known",
+                    "the commit did not land: its rows were read from the table, but from which snapshot is not known",
                     table=".".join(table.name()),
                     accepted="read_at: the snapshot that was read (the option 'read-at' of the format); "
                     "reads=NOTHING, if the rows do not depend on the table (the option 'reads', 'nothing')",

@@ -170,7 +170,7 @@ def test_new_ones_are_refused_with_words(memory: Kit, kind: PrimitiveType, width
     before = files(table)
     for value in {least, last}:
         for call in (table.append, table.overwrite, partial(table.upsert, join_cols=["k"])):
-            with unchecked_decimals(), pytest.raises(ValueError, match=r"moves a value out of the range of"):
+            with unchecked_decimals(), pytest.raises(ValueError, match=r"of a value is below the range of"):
                 call(rows(kind, [value], 100))
     assert before == files(memory.again(table))
     table.append(rows(kind, [inside], 100))

@@ -332,7 +332,7 @@ def test_a_plan_that_is_older_than_the_history_is_refused(made: Kit) -> None:
     for path in files_in(table.location()) - {local(one) for one in kept}:
         if path.endswith(".metadata.json"):
             Path(path).unlink()
-    with pytest.raises(CommitConflict, match="look again"):
+    with pytest.raises(CommitConflict, match="search again"):
         client.repair(plan)
     assert row_ids(made.again(table)) == [1, 100, 200, 201, 202]
     client.close()

@@ -157,9 +157,9 @@ def test_a_lost_reply_is_found_out(
 
 
 def test_commits_to_several_tables_are_refused_in_words_and_not_advertised(catalog: Any) -> None:
-    with pytest.raises(ConfigError, match="one table at a time"):
+    with pytest.raises(ConfigError, match="one table's pointer at a time"):
         catalog.transaction()
-    with pytest.raises(ConfigError, match="one table at a time"):
+    with pytest.raises(ConfigError, match="one table's pointer at a time"):
         catalog.commit_requests([])
     answers = TableAnswers(catalog.file_io)
     warehouse = Warehouse(catalog, answers, Lines(SYSTEM_CLOCK, reserved_ms=0, most_waiting=0))

@@ -65,8 +65,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-plan-is-older-than-the-history",
         "coordinator/planning.py",
-        "        return Refusal(\n            reason=\"the table's history does",
-        "        return None and Refusal(\n            reason=\"the table's history does",
+        "        return Refusal(reason=\"the table's history no longer",
+        "        return None and Refusal(reason=\"the table's history no longer",
         "tests/catalog/test_overwritten.py::test_a_plan_that_is_older_than_the_history_is_refused[memory]",
     ),
     Mutant(
@@ -333,8 +333,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-missing-file-is-a-refusal",
         "coordinator/planning.py",
-        "            # Not returned as a reason:",
-        "            return str(error)  # Not returned as a reason:",
+        "            # Raised, not refused:",
+        "            return str(error)  # Raised, not refused:",
         "tests/catalog/test_commit_requests.py::test_a_file_that_is_missing_denies_no_other_copy_of_a_commit",
     ),
     Mutant(

@@ -232,7 +232,7 @@ def test_rows_that_were_read_at_an_unknown_time_replace_nothing_undeclared(
     monkeypatch.setattr("commit_coord.spark.frame_reads._by_java", another_version)
     df = by_jvm(spark, table, warehouse).selectExpr("id * 2 as id")
     for _ in range(2):
-        with refused(match="when they were is not known"):
+        with refused(match="from which snapshot is not known"):
             WRITES[write](df, catalog, given)
     seen = table.metadata.current_snapshot_id
     if write == "function":
@@ -255,7 +255,7 @@ def test_an_overwrite_by_the_format_whose_rows_spark_does_not_show_is_refused(
     spark: SparkSession, catalog: Any, given: dict[str, str], table: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("commit_coord.spark.datasource.plans_being_written", lambda spark, overwrite: [])
-    with refused(match="when they were is not known"):
+    with refused(match="from which snapshot is not known"):
         by_format(spark.range(1), catalog, given)
     assert 3 == read_table(spark, table.refresh()).count()
     by_format(spark.range(1), catalog, given, reads="nothing")

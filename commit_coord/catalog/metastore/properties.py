@@ -77,8 +77,8 @@ class WriterProperties:
         there, registered = State.of(before), State.of(after)
         if registered != there:
             raise ConfigError(
-                "the metadata file is of another phase than the table, and only `commit-coord migrate` can change the "
-                "phase of a table: to take the file as it is, drop the table first",
+                "the metadata file declares another phase than the table, and only `commit-coord migrate` changes "
+                "phases: to register this file unchanged, drop the table first",
                 table=table_name(table),
                 key=LOCK_PHASE,
                 value=registered,

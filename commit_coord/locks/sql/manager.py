@@ -1,7 +1,8 @@
 """Leases in a SQL database: SQLite by default, PostgreSQL for more than one host.
 
-``statements`` holds the tables and statements and says why they are correct, ``store`` the two databases, ``queue``
-how a request gets its turn, ``service`` how a lease is extended and given back.
+``statements`` contains the tables and statements, and explains why they are correct. ``store`` is the interface to a
+database; ``sqlite`` and ``postgres`` implement it. ``queue`` gives requests their turns; ``service`` extends and
+releases leases.
 """
 
 from __future__ import annotations
@@ -30,18 +31,18 @@ class LeaseLockManager(QueueLockManager[SqlQueue]):
     """Locks as rows in a SQL database.
 
     Args:
-        url: A SQLAlchemy URL of SQLite or PostgreSQL, as the catalog has it; whatever driver it names, PostgreSQL is
-            spoken to with psycopg 3. Opened when it is first needed.
-        space: Separates what does not concern each other in one database, as its catalogs.
+        url: A SQLAlchemy URL of SQLite or PostgreSQL. PostgreSQL is accessed with psycopg 3, whatever driver the URL
+            names. The first request opens the connection.
+        space: Locks of different spaces never conflict. The SQL catalogs in one database use their names.
         settings: Times.
-        clock: Where time and chance come from.
+        clock: Time and random numbers.
         events: Receives what happens to locks.
-        threads: How they wait.
+        threads: How threads wait and send heartbeats.
         host: Names this process, and tells which others have ended.
         store: The database itself; None opens the one at *url*.
 
     Raises:
-        ConfigError: The URL is not one of such a database.
+        ConfigError: The URL is not a URL of SQLite or PostgreSQL.
     """
 
     name = "lease"
@@ -89,7 +90,7 @@ class LeaseLockManager(QueueLockManager[SqlQueue]):
         return self.parts.queue.table.end(scope, request_id, place, forced=forced)
 
     def detach(self, lease: Lease) -> None:
-        """Leave a granted request to itself: this client neither extends it nor gives it back."""
+        """Stop managing a granted request: from now on this client neither extends nor releases it."""
         assert isinstance(lease, HeartbeatLease)
         lease.keeper.detach(lease.ticket)
 

@@ -36,7 +36,7 @@ _CREATION = 0x636F6D6D69745F63
 
 
 _FOR_GOOD = ("28", "3D", "54")
-"""Classes of errors that psycopg calls operational and that no repeat ends: no right, no such database, a limit."""
+"""SQLSTATE classes of operational errors for which a retry is useless: authorization, no such database, a limit."""
 
 
 def _is_cut(db: psycopg.Connection[Any]) -> bool:
@@ -44,7 +44,7 @@ def _is_cut(db: psycopg.Connection[Any]) -> bool:
     import psycopg
 
     try:
-        for _ in range(2):  # the first one may read a farewell
+        for _ in range(2):  # the first call may read the server's last message
             db.pgconn.consume_input()
     except psycopg.Error:
         return True
@@ -213,7 +213,7 @@ class PostgresConnection(Connection):
                 raise
 
     def _call(self, cursor: psycopg.ClientCursor[Any], text: str, values: Mapping[str, Any]) -> str:
-        """Return what executes a statement, which is prepared now if it was not yet."""
+        """Return the EXECUTE command for a statement; prepare the statement first if this connection has not."""
         statement, names = _numbered(text)
         types = tuple(_type_of(values[name]) for name in names)
         prepared = self._prepared.get((text, types))
@@ -289,8 +289,8 @@ class PostgresConnection(Connection):
             "tcp_user_timeout": patience,
             **{f"tcp_{name}": str(value) for name, value in server.items() if name.startswith("keepalives_")},
             "client_min_messages": "warning",
-            # Every statement has its index. A planner that knows the tables as they were a minute ago reads all of them
-            # instead: with 100,000 locks of others an acquire took 100 ms.
+            # Every statement can use an index. With outdated statistics the planner would scan whole tables instead:
+            # with 100,000 locks of others an acquire took 100 ms.
             **dict.fromkeys(("enable_seqscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin"), "off"),
             "jit": "off",
         }
@@ -306,9 +306,9 @@ class PostgresConnection(Connection):
     def _roll_back(self, db: psycopg.Connection[tuple[Any, ...]], error: BaseException) -> None:
         """Leave no transaction open, whatever *error* the last statement met."""
         if not isinstance(error, Exception):
-            # 1. A statement is prepared, and the driver notes that.   2. An interrupt comes; it was never sent.
-            # 3. From then on the driver asks for a prepared statement that the server does not know.
-            # Or, of those that we prepare: the server has it and we do not note it, and can't prepare it again.
+            # After an interrupt, client and server may disagree on the prepared statements, so close the connection.
+            # Either the driver has recorded a statement that was never sent; or the server has prepared one that
+            # `_prepared` does not record, and its name can't be prepared again.
             self._close_now()
             return
         try:

@@ -1,12 +1,12 @@
 """The queues in the database.
 
 Theory of operation
-    A request enters in one transaction and is granted by the same one when nothing is in its way. Else it
-    watches its nearest blocker: it asks again when a removal wakes it, and looks now and then whether the
-    blocker's lease or process has ended, in which case it removes it itself.
+    A request enters in one transaction and is granted by the same one when nothing blocks it. Otherwise the waiter
+    watches its nearest blocker: it looks again when a removal wakes it, and checks regularly whether the blocker's
+    lease or process has ended. If so, the waiter removes the blocker.
 
     A waiter that offers something watches in the same way. When its request is gone, the journal says whether a holder
-    has carried the offer out.
+    has published the offer.
 
 A lost reply
     1. The enter transaction commits; the connection is cut before the answer arrives.
@@ -36,7 +36,7 @@ from commit_coord.process import Host
 from commit_coord.protocol.deadlock import Obstacle, Wait
 
 LOOK_AGAIN_S = 1.0
-"""Seconds after which a waiter asks the database even if nobody woke it: the price of a wake-up that got lost."""
+"""A waiter looks at least this often (seconds), so a lost wake-up delays it by no more."""
 
 
 class SqlQueue:
@@ -84,7 +84,7 @@ class SqlQueue:
         first = self._clock.now()
         if not (request.offer and self.requests.store.remote):
             return self.requests.retries.until(deadline, lambda: self.enter_once(request, first))
-        # Where no connection can be had, nothing is sent, and nobody can take the offer.
+        # Connect first: if that fails, nothing was sent, so no holder can have taken the offer.
         self.requests.retries.until(deadline, self.requests.store.connection.reach)
         try:
             return self.enter_once(request, first)
@@ -108,8 +108,8 @@ class SqlQueue:
 
         A request with an offer is never sent a second time:
 
-        1. It enters; the reply is lost.   2. A holder carries its offer out, and ends it.
-        3. Sent again it would enter again, with an offer that is new to everybody, and be carried out twice.
+        1. It enters; the reply is lost.   2. A holder publishes its offer, and ends it.
+        3. If the request were sent again, it would enter again, and its offer would be published twice.
         """
         rows = self.requests.store.connection.ask(lease_sql.LOOK, self.requests.look_values(request))
         if not rows and request.offer:
@@ -119,8 +119,8 @@ class SqlQueue:
         if rows[0][1] != self.tickets.client:
             raise LockRefused("the request id is in use", request_id=request.request_id, locks=request)
         blocker = self._noted(request, rows, first)
-        # 1. It entered behind a holder; the reply was lost.   2. That one took its offer, and ended in doubt.
-        # 3. We look now, and nobody is in the way: that does not mean that nobody was.
+        # 1. The request entered behind a holder; the reply was lost.   2. The holder took the offer and ended without
+        # settling it.   3. Our look finds no blocker. That does not prove that there was none.
         self.tickets[request.request_id].was_contended = True
         return blocker
 
@@ -160,8 +160,8 @@ class SqlQueue:
         ticket.was_contended = True
         while not self._over(blocker):
             connection = self.requests.store.connection
-            # Ask again before the first wait: a wake-up that was sent before found nobody. SQLite enters and removes
-            # one after the other, so there it is enough to have listened when it entered.
+            # Look again before the first wait: a wake-up that was sent before `listen` is lost. SQLite serializes
+            # entering and removing, so there a thread that listened before it entered has missed nothing.
             missed = retries.until(deadline, connection.listen) or (self.requests.store.concurrent and not ticket.waits)
             ticket.waits = True
             if missed or acquire.is_closed:
@@ -176,7 +176,7 @@ class SqlQueue:
         return self._look(request, deadline)
 
     def _over(self, blocker: SqlBlocker) -> bool:
-        """Return whether *blocker* may be removed: its lease or, in our reach, its process has ended."""
+        """Return whether *blocker* may be removed: its lease has expired, or its process on this host has ended."""
         if blocker.explicit:
             return False
         expired = blocker.expires_at is not None and blocker.expires_at <= self._clock.now()
@@ -198,7 +198,7 @@ class SqlQueue:
         return self._enter(request, deadline)
 
     def _gone(self, request: LockRequest) -> Exception:
-        """Return what to raise when a request with an offer is gone; it was taken before that, or not.
+        """Return the exception for a request with an offer that is gone: its outcome by the journal, or OfferLost.
 
         The request is never entered again: its offer would be a second one with the same id.
         """

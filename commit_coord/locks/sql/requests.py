@@ -19,11 +19,11 @@ from commit_coord.model import Generation, LockEntry, LockMode, LockRequest, Loc
 logger = logging.getLogger(__name__)
 
 _LONGEST = 1_500
-"""Characters of a resource that are stored as they are: its key also has the name of the catalog."""
+"""Maximum length of a stored path. The index key also contains the name of the catalog."""
 _LONGEST_NAME = 600
-"""Characters of one name in it."""
+"""Maximum length of one level of it."""
 _CUT = 400
-"""Characters that are left of a longer one, before its digest."""
+"""The length that is kept of a longer text, before its digest."""
 
 MODES = {"S": LockMode.SHARED, "X": LockMode.EXCLUSIVE}
 
@@ -35,7 +35,7 @@ class SqlTicket(Ticket):
     place: int | None
     """Its place in the queue; None if it was interrupted while it entered."""
     waits: bool = False
-    """Whether it was asked about since it entered, as WAKE's numbered sequence demands."""
+    """Whether its owner has looked again since it entered; see the comment on WAKE."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ class SqlBlocker(Blocker):
     place: int
     explicit: bool
     expires_at: float | None
-    """On ``Clock.now``, as the service's remaining time said when it was asked."""
+    """When its lease ends, on ``Clock.now``, by the remaining time that the service reported. None: never."""
 
 
 class SqlRequests:
@@ -53,7 +53,7 @@ class SqlRequests:
 
     Args:
         store: The database.
-        space: The name of the catalog.
+        space: The name of the SQL catalog, "" for a catalog on a metastore. Locks of different spaces never conflict.
         client: The name of the client.
         lease_ms: How long a request is kept without a heartbeat.
         retries: Repeats interrupted calls.
@@ -143,15 +143,16 @@ class SqlRequests:
             scope: The scope of the request.
             request_id: Which one.
             place: At which place.
-            forced: Whatever it is; else only if it has expired by the service's clock.
-            durable: Whether a crash of the server may not undo it. Only its owner's own release may be undone:
-                1. A holds. Somebody else removes A's request, and B is granted: B asks, and writes nothing.
-                2. The server crashes, and forgets the removal.   3. A's heartbeat finds A's request, and B's finds B's.
+            forced: Delete the request in any state; if False, only if it has expired by the service's clock.
+            durable: Whether the deletion must survive a crash of the server. It must, unless the owner itself releases:
+                1. A holds. Another client removes A's request, and B is granted by a read only.   2. The server
+                crashes and loses the removal.   3. The heartbeats of A and of B both find their requests: both believe
+                that they hold the lock.
             named: Its resources and modes; None looks them up.
-            waking: Chooses whom else to wake.
-            leaving: Done in the same transaction, before the request is gone.
-            settling: As *leaving*.
-            locking: All requests that it touches, where these are several.
+            waking: Statements that select more waiters to wake.
+            leaving: Statements that store the handover note, executed before the request is deleted.
+            settling: Statements that settle offers, executed before the request is deleted.
+            locking: Ids of all requests that are changed, if more than one.
         """
         connection, request = self.store.connection, {"request_id": request_id, "place": place}
         if named is None:
@@ -176,7 +177,11 @@ class SqlRequests:
             if not named or connection.ask(lease_sql.LOCKS_OF, request):
                 raise
             # The server may have no room for notifications for hours. Waiters look again without one.
-            logger.warning("request %s was removed, and its waiters were perhaps not woken: %s", request_id, error)
+            logger.warning(
+                "request %s was removed, but its waiters may not have been woken; they look again: %s",
+                request_id,
+                error,
+            )
             return True
         return bool(results[len(first) + len(leaving) + len(settling)])
 
@@ -184,8 +189,9 @@ class SqlRequests:
 def stored(resource: Resource) -> str:
     """Return *resource* as the tables keep it.
 
-    An index of PostgreSQL takes 2,704 bytes. A name that is longer excludes as it should, by its digest, and is listed
-    cut off. Each name is cut by itself, so that what it lies in is still its beginning.
+    An index entry of PostgreSQL has at most 2,704 bytes, so a longer name is stored cut, with a digest that keeps it
+    unique; listings show it cut. Each level is cut separately, so the path of the parent remains a prefix (unless the
+    path as a whole is too long).
     """
     text = str(resource)
     if len(text) <= _LONGEST_NAME:

@@ -1,4 +1,4 @@
-"""Leases in the database: how they are extended, and given back with what is settled and left."""
+"""Extends and releases leases in the database. A release also settles offers and leaves a handover note."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from commit_coord.locks.sql.store import SqlStep, id_list
 from commit_coord.model import JournalEntry, LockScope
 
 _AT_ONCE = 100
-"""Expired requests that one beat removes: the next one must not be late."""
+"""Maximum number of expired requests that one heartbeat removes, so that the next heartbeat is not late."""
 
 
 class SqlLeases(LeaseService[SqlTicket]):
@@ -48,7 +48,7 @@ class SqlLeases(LeaseService[SqlTicket]):
         return [ticket for ticket in tickets if ticket.request.request_id in known]
 
     def chores(self) -> float | None:
-        """Remove what has expired and nobody waits for, of any client: else it is listed until a client reaps."""
+        """Remove expired requests of any client: one that blocks nobody would be listed until a ``reap``."""
         if self._clock.now() - self._cleaned_at >= self.lease_seconds / 2:
             self._cleaned_at = self._clock.now()
             requests = self.requests

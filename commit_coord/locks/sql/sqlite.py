@@ -36,7 +36,7 @@ _PLACEHOLDERS = {
 
 
 _SET_MS = 100
-"""Milliseconds by which two readings of the wall clock differ at most unless it was set."""
+"""If wall clock minus boot clock changes by more than this (milliseconds), the wall clock was set."""
 
 
 @cache
@@ -72,9 +72,9 @@ class SqliteStore(Store):
         self.uri = bool(options.get("uri"))
         self.clock = clock
         self._epoch = 0
-        # No other name and no other time will do: a row of another clock has expired, and is deleted.
-        # 1. A holds. B is made in a moment without a free file descriptor, and names its clock by something else.
-        # 2. B waits for A, finds A's row to be of another clock, deletes it, and is granted.
+        # No fallback to another clock: a row of another clock counts as expired and is deleted.
+        # 1. A holds. B is opened while no file descriptor is free; suppose that it uses another clock.
+        # 2. B waits for A, sees that A's row is of another clock, deletes it, and is granted.
         try:
             self.clock_name, self._ahead_ms = boot(), boottime_ahead_ms()
         except OSError as error:
@@ -96,7 +96,8 @@ class SqliteStore(Store):
         They are read here and not by an SQL function: SQLite would swallow a Ctrl-C that arrives in a callback.
         """
         now, wall = int(self.clock.now() * 1000) - self._ahead_ms, self.clock.wall_ms()
-        # Kept until the wall clock is set: the two are read and rounded one by one, and what ends would seem to move.
+        # Keep the offset until the wall clock is set. The clocks are read one after the other and rounded, so a new
+        # offset for each call would make the end times of leases vary.
         if abs(wall - now - self._epoch) > _SET_MS:
             self._epoch = wall - now
         return {**values, "now": now, "wall": wall, "epoch": self._epoch}
@@ -111,8 +112,8 @@ class SqliteConnection(Connection):
 
     SQLite tells nobody of a change, and to poll for it costs processor time that the holder needs. But all clients
     are on one host, so a client that removes a request sends a datagram to those that it may grant. Names in Linux's
-    abstract namespace leave no file behind. Where a datagram does not arrive (containers that share a file and no
-    network namespace) the waiter's own tick finds out, and where there is no such namespace it ticks fast.
+    abstract namespace leave no file behind. If a datagram does not arrive (containers that share a file and no
+    network namespace), the waiter's next poll notices the change. Without abstract namespaces the waiter polls fast.
     """
 
     _DEAF_TICK = 0.003
@@ -128,11 +129,11 @@ class SqliteConnection(Connection):
         _CONNECTIONS[self] = None
 
     def __del__(self) -> None:
-        """A thread ended."""
+        """Close the connection: its thread has ended."""
         self._close_now()
 
     def reach(self) -> None:
-        """See :meth:`Connection.reach`. A file is not away."""
+        """See :meth:`Connection.reach`. There is nothing to do for a file."""
 
     def run(
         self,
@@ -182,7 +183,7 @@ class SqliteConnection(Connection):
             self._store.clock.sleep(min(seconds, self._DEAF_TICK))
             return True
         # 1. This thread waits.   2. Another one forks, or closes the client: our socket is closed under us.
-        # 3. A wake-up that was sent meanwhile is gone. So a client that asked asks again, and then waits.
+        # 3. A wake-up that was sent meanwhile is lost. So return True: the waiter looks again before it waits.
         with contextlib.suppress(OSError):
             try:
                 channel.settimeout(max(seconds, 0.001))
@@ -206,7 +207,7 @@ class SqliteConnection(Connection):
     def _open(self) -> sqlite3.Connection:
         if self._db is None:
             with _OPENING:
-                # One second: what can wait is asked again by the manager, which knows the deadline.
+                # One second. If the database is busy for longer, the caller retries: it knows the deadline.
                 db = sqlite3.connect(
                     self._store.path, timeout=1.0, isolation_level=None, check_same_thread=False, uri=self._store.uri
                 )
@@ -224,7 +225,7 @@ class SqliteConnection(Connection):
                 db.close()
                 raise
             self._db = db
-        elif self._db.in_transaction:  # Left behind by an interrupt that came twice.
+        elif self._db.in_transaction:  # A second interrupt prevented the rollback.
             self._roll_back(self._db)
         return self._db
 

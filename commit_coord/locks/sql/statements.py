@@ -1,10 +1,10 @@
 """Every SQL statement of the ``lease`` lock manager, named and described; the same text for SQLite and PostgreSQL.
 
 Parameters are written ``:name``. What the two databases spell differently is in braces and is filled in by the
-store: ``{now}`` is the service's clock in milliseconds, ``{wall}`` its wall clock, ``{epoch}`` what the wall clock said
-when the other one was 0, ``{ids}`` the strings of the JSON list ``:ids``, ``{notify}`` what wakes the client of request
-``r``, ``{text}`` the type of a text that is ordered by its bytes, ``{for update}`` what locks the rows that a question
-finds.
+store: ``{now}`` is the service's clock in milliseconds, ``{wall}`` its wall clock, ``{epoch}`` the wall clock minus the
+service's clock, ``{ids}`` the strings of the JSON list ``:ids``, ``{notify}`` what wakes the client of request
+``r``, ``{text}`` the type of a text that is ordered by its bytes, ``{for update}`` the clause that locks the rows of a
+query.
 
 The tables
     ``commit_coord_places``    one row a queue: the last place that was given.
@@ -14,19 +14,20 @@ The tables
     ``commit_coord_offers``    one row a request that offers something: what, and the place of the holder that took it.
     ``commit_coord_journal``   one row a commit that is remembered. An offer that was carried out is answered by a row
                                under the id of its request.
-    ``commit_coord_leases``    one row a lease that a user grabbed: its objects, when it began, which request it is.
-                               That one alone says whether it lives.
+    ``commit_coord_leases``    one row per Hive lease: its objects, when it began, and its request. Only the row of the
+                               request shows whether the lease is live.
     ``commit_coord_notes``     one row a commit latch: what its last holder left for the next one.
 
-    A *scope* is ``<space>:operation`` or ``<space>:commit``; locks of different scopes do not meet. A *queue* is where
-    places come from: the whole operation scope is one, since a request there touches many resources; in the commit
-    scope each table is one, ``<space>:commit:<db/table>``, so that latches of different tables do not wait for each
-    other. A request in several queues takes the same place in all of them, behind everyone in each.
+    The column ``scope`` is ``<space>:operation`` or ``<space>:commit``; locks with different values never conflict.
+    A *queue* is where places come from: the whole operation scope is one, since a request there touches many
+    resources; in the commit scope each table is one, ``<space>:commit:<db/table>``, so that latches of different
+    tables do not wait for each other. A request in several queues takes the same place in all of them, behind
+    everyone in each.
 
 Granted is not a column
-    A request is granted when no conflicting one with a smaller place exists. No holder has to be notified, and nothing
-    can contradict. An expired request still counts: it has to be deleted first (``REMOVE``), and that
-    deletion is the one moment at which the locks change hands:
+    A request is granted when no conflicting one with a smaller place exists. No holder has to be notified, and there is
+    no second record that could disagree. An expired request still counts: it has to be deleted first (``REMOVE``), and
+    that deletion is the one moment at which the locks change hands:
 
     1. A holds and stalls; its lease runs out by the service's clock.
     2. B deletes A's row, on the condition that it is still expired, and is granted.
@@ -113,8 +114,8 @@ CREATED = "commit_coord_notes"
 # its processes ended with that boot. One without expiry stays until UNLOCK.
 _EXPIRED = "(r.expires_at IS NOT NULL AND (r.clock <> :clock OR r.expires_at <= {now}))"
 
-# What is left of its lease. SQLite's time is read before the statement begins: a heartbeat that is written in between
-# would seem to have given it more than a lease.
+# The remaining lease time. SQLite's clock is read before the statement begins, so after a heartbeat in between the
+# remainder could exceed the lease time; it is limited to that.
 _LEFT = f"""CASE WHEN {_EXPIRED} THEN 0 WHEN r.expires_at > {{now}} + r.lease_ms THEN r.lease_ms
         ELSE r.expires_at - {{now}} END"""
 
@@ -181,8 +182,8 @@ ENTER_OFFER = """
     SELECT :request_id, place, :offer FROM commit_coord_places WHERE queue = :queue"""
 
 # The place of my request, its blocker, and the note of the last holder. No row: the request was removed. Blocker
-# columns null: granted. Asking all at once matters: a waiter that slept past its own lease would find nobody before its
-# place and believe it holds.
+# columns null: granted. One statement reads all of it. With two, a waiter whose request was removed in between would
+# find no blocker, and believe that it holds the lock.
 LOOK = f"""
     SELECT own.place, own.client, r.request_id, r.place, r.owner_user, r.owner_host, r.owner_pid, r.owner_application,
         r.owner_statement, r.owner_process, r.requested_at_ms, r.explicit,
@@ -209,7 +210,7 @@ OBSTACLES = """
     JOIN commit_coord_requests b ON b.request_id = o.request_id
     WHERE l.request_id IN {ids}"""
 
-# What did these threads ask for? A thread is known by where it is woken.
+# The requests of these threads. A thread is identified by its wake-up address.
 REQUESTS_OF = """
     SELECT request_id, place, wake, owner_user, owner_host, owner_pid, owner_application, owner_statement, owner_process
     FROM commit_coord_requests WHERE wake IN {ids}"""
@@ -251,9 +252,9 @@ REMOVE_OFFER = f"DELETE FROM commit_coord_offers {_GONE}"
 
 # Take the offers behind a holder of one lock, up to the first request that offers nothing or whose offer was taken by
 # an earlier holder, which may still carry it out. A holder whose request was removed takes none. From here on the owner
-# can't withdraw: taking and withdrawing write the same row, so of the two one comes first, and the other one finds it
-# done. That nobody else has taken it is asked of the row itself, too: on PostgreSQL a statement that waited for a row
-# looks at that row again, and at nothing else.
+# can't retract: TAKE and RETRACT change the same row, so the second one sees the first. `taken IS NULL` is also a
+# condition on the updated row itself: after waiting for a row, PostgreSQL evaluates the conditions on that row again,
+# but keeps its old view of all other rows.
 TAKE = """
     UPDATE commit_coord_offers SET taken = :place
     WHERE taken IS NULL AND request_id IN (
@@ -270,8 +271,8 @@ TAKE = """
       AND EXISTS (SELECT 1 FROM commit_coord_requests r WHERE r.request_id = :request_id AND r.place = :place)
     RETURNING place, request_id, offer"""
 
-# Withdraw an offer that nobody has taken, and nobody has carried out: entered twice, by whatever brought the statement
-# to the server twice, a request comes back with its offer after its end.
+# Retract an offer that no holder has taken or published. The journal is asked, too: if the server executes the entering
+# transaction twice, a request comes back, with its offer, after the offer was published.
 RETRACT = """
     DELETE FROM commit_coord_offers WHERE request_id = :request_id AND taken IS NULL
       AND NOT EXISTS (SELECT 1 FROM commit_coord_journal j WHERE j.request_id = :request_id)
@@ -357,7 +358,7 @@ EXPIRED = f"""
     SELECT r.scope, r.request_id, r.place FROM commit_coord_requests r
     WHERE r.scope IN {{ids}} AND {_EXPIRED} LIMIT :limit"""
 
-# Remember a commit; the same id again keeps the first answer and lives longer.
+# Remember a commit. An entry with the same id is replaced and gets a new lifetime.
 REMEMBER = """
     INSERT INTO commit_coord_journal (
         request_id, table_name, table_uuid, metadata_location, snapshot_ids, expires_at_ms)
@@ -380,8 +381,9 @@ RECALL = """
 _REQUEST = "r.request_id = l.request_id AND r.place = l.lease_id"
 _NAMED = "l.scope = :scope AND l.lease_id = :lease_id"
 
-# Make a lease of a granted request: give it its length, and forget the process of one that shall outlive it. Done
-# again after a lost reply it changes nothing but the end. Nor is it any thread's then: it ends whatever that waits for.
+# Turn a granted request into a Hive lease: set its length. If the lease outlives its process (:outlives), clear the
+# process and the thread: the lease ends by its clock, so it can't be part of a deadlock. Repeated after a lost reply,
+# it changes only the end time.
 LENGTHEN = """
     UPDATE commit_coord_requests SET
         lease_ms = :lease_ms,
@@ -400,7 +402,7 @@ NAME_LEASE = """
 FORGET_LEASES = f"""
     DELETE FROM commit_coord_leases AS l WHERE NOT EXISTS (SELECT 1 FROM commit_coord_requests r WHERE {_REQUEST})"""
 
-# The live leases, or the one with an id (0 is none).
+# All live leases, or only the one with :lease_id if that is not 0.
 LEASES = f"""
     SELECT l.lease_id, l.request_id, l.objects, l.started_at_ms, r.owner_user, r.expires_at + {{epoch}}
     FROM commit_coord_leases l JOIN commit_coord_requests r ON {_REQUEST}
@@ -421,16 +423,16 @@ EXTEND = f"""
       AND r.place = :lease_id AND NOT {_EXPIRED}
     RETURNING expires_at + {{epoch}}"""
 
-# Yield a row if a lease is live, and let nobody end it before this transaction does: a lease changes hands when its
-# request is deleted, and a row that is being updated can't be deleted.
+# Return a row if a lease is live, and keep it live until this transaction ends: a lease ends when its request is
+# deleted, and a row that this transaction has updated can't be deleted before.
 HOLD = f"""
     UPDATE commit_coord_requests AS r SET lease_ms = r.lease_ms
     WHERE r.request_id = (SELECT l.request_id FROM commit_coord_leases l WHERE {_NAMED})
       AND r.place = :lease_id AND NOT {_EXPIRED}
     RETURNING request_id"""
 
-# Let go of some objects of a lease, if it has those that were read (or, after a lost reply, let go of them already);
-# delete the locks that none of the others needs, and put S where an X was that another object needs in S.
+# Remove objects from a lease, if its objects are still the ones that were read (or, after a lost reply, are reduced
+# already). Then delete the locks that no remaining object needs, and insert S where a deleted X is still needed as S.
 REDUCE = f"""
     UPDATE commit_coord_leases AS l SET objects = :after
     WHERE {_NAMED} AND l.objects IN (:before, :after)

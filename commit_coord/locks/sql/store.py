@@ -1,8 +1,8 @@
 """The interface of the ``lease`` lock manager to a database: connections, transactions, wake-ups.
 
-Every database offers the same few verbs (:class:`Connection`), one connection a thread, and nothing here knows what a
-lock is. Plain DBAPI connections: a latch is taken and given back around every commit, and SQLAlchemy's part of a
-statement would cost several times what SQLite needs for it. SQLAlchemy reads the URL, so that one URL serves
+Each database implements :class:`Connection`; each thread has its own connection. This module knows nothing of locks.
+The connections are plain DBAPI: every commit acquires and releases a latch, and for SQLite the overhead of SQLAlchemy
+would be several times the cost of the statement. SQLAlchemy reads the URL, so that one URL serves
 the catalog and the locks.
 """
 
@@ -39,7 +39,7 @@ class Connection(ABC):
 
     @abstractmethod
     def reach(self) -> None:
-        """Return once the database is open, as far as that can be known without a question to it.
+        """Open the connection if necessary. An open connection is only checked locally; no query is sent.
 
         Raises:
             LockServiceUnavailable: It can't be opened. Nothing was sent.
@@ -93,7 +93,7 @@ class Store(ABC):
     clock_name: str
     """The clock that ``expires_at`` counts by. A row of another clock has expired."""
     remote: bool
-    """Whether what was asked may have happened although no answer came."""
+    """Whether a statement may have been executed although no reply arrived."""
     concurrent: bool
     """Whether writing transactions run side by side, so that one may not see what the other is about to commit."""
 
@@ -112,7 +112,7 @@ class Store(ABC):
     def connection(self) -> Connection:
         """This thread's connection. A forked child never touches those of its parent."""
         if self._pid != os.getpid():
-            # Kept for ever: to close one would say goodbye to the server on the socket that the parent still uses.
+            # Never closed: closing sends a termination message on the socket that the parent process still uses.
             _INHERITED.append(self._thread)
             _INHERITED.extend(living(self._connections))
             self._start_over()
@@ -128,7 +128,7 @@ class Store(ABC):
 
     @abstractmethod
     def portable(self, text: str, values: Mapping[str, Any]) -> SqlStep:
-        """Return a statement as SQLAlchemy runs it in a transaction of its own on this database."""
+        """Return a statement and its values for SQLAlchemy, which runs it in the caller's transaction."""
 
     def close(self) -> None:
         """Close every connection; they open again when they are used."""

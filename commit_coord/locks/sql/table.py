@@ -87,7 +87,7 @@ class SqlLockTable:
         return freed
 
     def end(self, scope: LockScope, request_id: str, place: int, *, forced: bool) -> bool:
-        """Delete a request, of any owner; return whether this call deleted it. An owner of this client learns it."""
+        """Delete a request of any owner; return whether this call deleted it. A lease of this client becomes LOST."""
         if not self._requests.remove(scope, request_id, place, forced=forced):
             return False
         own = self._tickets.get(request_id)
