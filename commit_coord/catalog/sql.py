@@ -37,7 +37,7 @@ from commit_coord.errors import CommitStateUnknown, ConfigError, DatabaseUnavail
 from commit_coord.extras import install
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.locks.hive_lease import not_live
-from commit_coord.locks.sql.postgres import noticing_silence
+from commit_coord.locks.sql.postgres import keepalive_options
 from commit_coord.protocol.backoff import Backoff, next_wait
 from commit_coord.protocol.commit import SwapResult
 from commit_coord.table import CoordinatedTable
@@ -452,7 +452,7 @@ def _bound_silence(engine: Engine, lease_ms: int) -> None:
     def connecting(dialect: Any, record: Any, arguments: Any, options: dict[str, Any]) -> None:
         if not dialect.driver.startswith("psycopg"):
             return  # no other driver hands its options to libpq
-        options.update(noticing_silence(lease_ms) | options)
+        options.update(keepalive_options(lease_ms) | options)
 
     @event.listens_for(engine, "connect")
     def connected(connection: Any, record: Any) -> None:

@@ -152,7 +152,7 @@ class Commit:
         try:
             run.may_be_carried |= not offering
             offer = self._group.offer() if offering and self._group.enabled else ""
-            granted = self._services.latch_or_answer(run.attempt, offer)
+            granted = self._services.latch_or_entry(run.attempt, offer)
         finally:
             self._acquired_at = clock.now()
             self._waited_s += self._acquired_at - asked_at

@@ -103,14 +103,14 @@ def doubt(run: Run, verdict: Verdict, *, looked_up: bool) -> str | None:
         verdict: How it has ended.
         looked_up: Whether our request id was looked up in a head, and not found.
     """
-    if not run.attempt.repeatable or _is_the_last(verdict):
+    if not run.attempt.repeatable or _excludes_other_commits(verdict):
         return None
     if looked_up:
         return "this commit did not land, but an earlier commit with this request id may still land"
     return "this commit did not land, but it is not known whether an earlier commit with this request id landed"
 
 
-def _is_the_last(verdict: Verdict) -> bool:
+def _excludes_other_commits(verdict: Verdict) -> bool:
     """Return whether it is certain that no other commit with our request id has landed or will land.
 
     Another commit with our request id may still swap later, although no head that we read contains the id:
@@ -163,7 +163,7 @@ def _swapped(run: Run, verdict: Verdict, plan: Planned) -> Committed:
     own = payload.own
     if run.attempt.repeatable:
         _remember(run, journal_entry(run.attempt, own, verdict, run.attempt.request_id))
-    for path in (*payload.unused, *payload.superfluous):
+    for path in (*payload.unused, *payload.unused_of_members):
         delete_quietly(payload.io, path)
     _delete_old_metadata(run, payload)
     _warn_of_growth(run, payload)

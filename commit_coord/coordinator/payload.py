@@ -65,7 +65,7 @@ class Payload:
         return [(member, part.rebased) for part in self.parts for member in part.members]
 
     @property
-    def superfluous(self) -> list[str]:
+    def unused_of_members(self) -> list[str]:
         """Merged manifests that writers of a shared snapshot had prepared and that no part uses."""
         prepared = dict.fromkeys(_merged(member.attempt) for part in self.parts for member in part.members)
         used = {_merged(part.attempt) for part in self.parts}

@@ -63,7 +63,7 @@ class Planner:
         head = services.read(pointer)
         if (reason := lock_mismatch(run.latch, head.properties)) is not None:
             return WrongLatch(reason=reason)
-        if run.is_repair and (known := self._restored_since(pointer)) is not None:
+        if run.is_repair and (known := self._why_not_due(pointer)) is not None:
             return known
         run.rebased |= pointer != attempt.base_location
         if attempt.append is not None and pointer != attempt.base_location:
@@ -161,7 +161,7 @@ class Planner:
                 return found
         return None
 
-    def _restored_since(self, pointer: str) -> Answered | Refusal | None:
+    def _why_not_due(self, pointer: str) -> Answered | Refusal | None:
         """Return None if a repair is still due at *pointer*, or only rewrites manifests.
 
         Otherwise return Answered if somebody has restored the commit since, or Refusal if the history is too short to

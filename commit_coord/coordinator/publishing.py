@@ -28,7 +28,7 @@ class Publisher:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._services = run.services
-        self._drained: set[str] = set()
+        self._maybe_overwritten: set[str] = set()
         """Our metadata files that a lock-only writer may have overwritten; such writers have finished since."""
 
     # Files.
@@ -144,8 +144,8 @@ class Publisher:
             LockError: It is not known whether all writers that do not compare have finished.
         """
         if self._services.store.wait_for_unconditional_writers(self._run.attempt.table, plan.location, self._run.latch):
-            self._drained.add(plan.location)
-        return self.locate(plan) if plan.location in self._drained else Where.IN_LOG
+            self._maybe_overwritten.add(plan.location)
+        return self.locate(plan) if plan.location in self._maybe_overwritten else Where.IN_LOG
 
     def locate(self, plan: Planned) -> Where:
         """Search the metadata log for the swap, backwards from the pointer; read older metadata files if necessary.

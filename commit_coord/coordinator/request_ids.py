@@ -32,7 +32,7 @@ def landed(metadata: TableMetadata, location: str, table: tuple[str, ...], reque
     snapshots: fast_metadata.LazyModels[Any] = metadata.__dict__["snapshots"]
     ids = tuple(snapshots.ids_with_summary(REQUEST_ID, request_id))
     log = [entry.metadata_file for entry in metadata.metadata_log] + [location]
-    published = next((path for path in log if _carries(path, request_id)), None)
+    published = next((path for path in log if _contains(path, request_id)), None)
     if not ids and published is None:
         return None
     return JournalEntry(
@@ -77,7 +77,7 @@ def file_name(request_id: str, host: Host, *, fresh: bool) -> str:
     return request_id if fresh else f"{host.new_id()}.{uuid.UUID(request_id).hex}"
 
 
-def _carries(location: str, request_id: str) -> bool:
+def _contains(location: str, request_id: str) -> bool:
     name = location.rsplit("/", 1)[-1]
     return request_id in name or uuid.UUID(request_id).hex in name
 

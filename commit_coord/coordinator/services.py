@@ -110,7 +110,7 @@ class Services:
         """
         return self.locks.acquire(self._latch(tables, statement), deadline=self._deadline())
 
-    def latch_or_answer(self, attempt: Attempt, offer: str) -> HandoverLease | JournalEntry:
+    def latch_or_entry(self, attempt: Attempt, offer: str) -> HandoverLease | JournalEntry:
         """Acquire the latch of *attempt*'s table; if a latch holder has published *offer*, return its journal entry."""
         request = self._latch([attempt.table], f"commit {attempt.request_id}", offer)
         request = replace(request, offers_at=folder_of(attempt), changes_phase=attempt.changes_phase)

@@ -94,7 +94,7 @@ def test_no_step_of_an_acquire_reads_the_locks_of_others(service: Service) -> No
             "queue": "q",
             "note": "n",
         }
-        removing = ("REMOVE", "REMOVE_LOCKS", "REMOVE_OFFER", "LEAVE_NOTE", "TAKE_NOTE")
+        removing = ("REMOVE", "REMOVE_LOCKS", "REMOVE_OFFER", "LEAVE_NOTE", "DELETE_NOTE")
         for name in ("LOOK", "WAKE", "LOCKS_OF", *removing, "FIND", "RETRACT"):
             text, values = getattr(lease_sql, name), one
             explain = "EXPLAIN" if "postgres" in connection._store.shown else "EXPLAIN QUERY PLAN"

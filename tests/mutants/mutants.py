@@ -281,7 +281,7 @@ MUTANTS = (
     Mutant(
         "a-repeat-that-was-not-looked-up-is-in-doubt",
         "coordinator/outcome.py",
-        "    if not run.attempt.repeatable or _is_the_last(verdict):\n",
+        "    if not run.attempt.repeatable or _excludes_other_commits(verdict):\n",
         "    if True:\n",
         "tests/catalog/test_request_ids.py::test_a_repeat_that_cannot_look_its_request_up_promises_nothing",
     ),
@@ -302,7 +302,7 @@ MUTANTS = (
     Mutant(
         "whoever-lost-the-latch-looks-again",
         "coordinator/publishing.py",
-        "        return self.locate(plan) if plan.location in self._drained else Where.IN_LOG\n",
+        "        return self.locate(plan) if plan.location in self._maybe_overwritten else Where.IN_LOG\n",
         "        return Where.IN_LOG\n",
         f"{_SIM}[foreign lockers-1]",
     ),

@@ -35,7 +35,7 @@ _CREATION = 0x636F6D6D69745F63
 """The advisory lock of the client that creates the tables, ``commit_c`` in ASCII."""
 
 
-_FOR_GOOD = ("28", "3D", "54")
+_PERMANENT = ("28", "3D", "54")
 """SQLSTATE classes of operational errors for which a retry is useless: authorization, no such database, a limit."""
 
 
@@ -93,7 +93,7 @@ def _type_of(value: int | str | None) -> str:
     return "text" if isinstance(value, str) else "bigint"
 
 
-def noticing_silence(patience_ms: int) -> dict[str, int]:
+def keepalive_options(patience_ms: int) -> dict[str, int]:
     """Return libpq's options with which a server in silence costs its client no more than *patience_ms*.
 
     1. A request arrives and is confirmed by the kernel; the network is cut.   2. The server answers, hears nothing,
@@ -132,7 +132,7 @@ class PostgresStore(Store):
         url = url.set(drivername="postgresql+psycopg")
         _, options = url.get_dialect()().create_connect_args(url)
         self.options: dict[str, Any] = {
-            **noticing_silence(patience_ms),
+            **keepalive_options(patience_ms),
             "application_name": "commit_coord",
             **options,
         }
@@ -281,7 +281,7 @@ class PostgresConnection(Connection):
 
     def _settings(self) -> dict[str, str]:
         patience = f"{self._store.patience_ms:d}"
-        server = noticing_silence(self._store.patience_ms)
+        server = keepalive_options(self._store.patience_ms)
         return {
             # Bounds what a client or a server that stalls can do to the others; see the class.
             "statement_timeout": patience,
@@ -330,7 +330,7 @@ class PostgresConnection(Connection):
             raise DuplicateRequest from error
         except psycopg.Error as error:
             cut = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
-            cut = cut and (error.sqlstate or "")[:2] not in _FOR_GOOD
+            cut = cut and (error.sqlstate or "")[:2] not in _PERMANENT
             # A server that was never reached is a wrong URL more often than a short outage: say so at once.
             kind = Interrupted if cut and self._store.reached else LockServiceUnavailable
             raise kind("the lock database failed", url=self._store.shown, reason=str(error).strip()) from error

@@ -216,7 +216,7 @@ class SqlQueue:
             seen |= agents
             made = {row[0]: row for row in self.requests.ask(lease_sql.REQUESTS_OF, {"ids": id_list(sorted(agents))})}
             in_the_way: dict[str, FetchedRows] = {}
-            for row in self.requests.ask(lease_sql.OBSTACLES, {"ids": id_list(sorted(made))}):
+            for row in self.requests.ask(lease_sql.BLOCKERS_OF, {"ids": id_list(sorted(made))}):
                 in_the_way.setdefault(row[0], []).append(row)
             for request_id, rows in in_the_way.items():
                 _, place, agent, user, host, pid, application, statement, process = made[request_id]

@@ -98,7 +98,7 @@ class SqlLeases(LeaseService[SqlTicket]):
         return [
             (lease_sql.LEAVE_NOTE, {**own, "note": ticket.next_note})
             if ticket.next_note
-            else (lease_sql.TAKE_NOTE, own)
+            else (lease_sql.DELETE_NOTE, own)
         ]
 
     def _answers(self, done: Sequence[JournalEntry], request_id: str, place: int) -> list[SqlStep]:

@@ -116,7 +116,7 @@ class SqliteConnection(Connection):
     network namespace), the waiter's next poll notices the change. Without abstract namespaces the waiter polls fast.
     """
 
-    _DEAF_TICK = 0.003
+    _FAST_POLL_S = 0.003
     """Poll interval in seconds if there are no wake-ups: short compared with a commit, and 2 % of a core."""
 
     def __init__(self, store: SqliteStore) -> None:
@@ -180,7 +180,7 @@ class SqliteConnection(Connection):
         """See :meth:`Connection.wait`."""
         channel = self._socket
         if channel is None or not self._listening:
-            self._store.clock.sleep(min(seconds, self._DEAF_TICK))
+            self._store.clock.sleep(min(seconds, self._FAST_POLL_S))
             return True
         # 1. This thread waits.   2. Another one forks, or closes the client: our socket is closed under us.
         # 3. A wake-up that was sent meanwhile is lost. So return True: the waiter looks again before it waits.

@@ -203,7 +203,7 @@ RENEW = """
     RETURNING request_id"""
 
 # The requests that block these requests; none for those that are granted.
-OBSTACLES = """
+BLOCKERS_OF = """
     SELECT DISTINCT l.request_id, l.resource, l.mode, b.request_id, b.place, b.wake FROM commit_coord_locks l
     JOIN commit_coord_locks o ON o.scope = l.scope AND o.resource = l.resource AND o.place < l.place
         AND (o.mode = 'X' OR l.mode = 'X')
@@ -241,7 +241,7 @@ LEAVE_NOTE = f"""
     INSERT INTO commit_coord_notes (queue, note)
     SELECT q.queue, :note FROM commit_coord_places q WHERE q.queue = :queue AND {_STANDS}
     ON CONFLICT (queue) DO UPDATE SET note = excluded.note"""
-TAKE_NOTE = f"DELETE FROM commit_coord_notes WHERE queue = :queue AND {_STANDS}"
+DELETE_NOTE = f"DELETE FROM commit_coord_notes WHERE queue = :queue AND {_STANDS}"
 
 # Delete the locks of a request that is gone, and its offer.
 _GONE = """
