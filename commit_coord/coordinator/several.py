@@ -52,7 +52,7 @@ class TableAttempt:
 
 
 class _Member:
-    """One table of the commit."""
+    """The part of the commit for one table."""
 
     def __init__(self, services: Services, change: TableAttempt) -> None:
         self.change = change

@@ -65,7 +65,7 @@ class LockSettings:
 
     Args:
         acquire_timeout_ms: ``lock.acquire-timeout-ms``: how long callers wait when they set no deadline of their own.
-        lease_ms: ``lock.heartbeat-timeout-ms``: how long the service keeps a lease without a heartbeat.
+        lease_ms: ``lock.heartbeat-timeout-ms``: the lease time: how long a lease is kept without heartbeats.
         heartbeat_interval_ms: ``lock.heartbeat-interval-ms``: the longest time between two heartbeats.
         poll_interval_ms: ``lock.acquire-interval-ms``: how often a waiter checks whether the owner that blocks it has
             died. Where the service sends no notifications, also how often the waiter asks for its lock.
@@ -342,8 +342,8 @@ class LockManager(ABC):
 
         An owner is dead if its lease has expired by the service's clock, or if its process has certainly ended (only a
         process on this host can be checked). A service may have no clock of its own. There an owner is dead if its
-        recorded heartbeat stays the same for the time of a lease, so this call may take that long. Explicit locks,
-        guards and locks of other programs are not released; a person must release them.
+        recorded heartbeat stays the same for the lease time, so this call may take that long. Locks of LOCK statements
+        (*explicit* locks), guards and locks of other programs are not released; a person must release them.
 
         Guarantee: no lock is released while its owner may still consider itself the lock holder.
 

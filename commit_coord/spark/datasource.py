@@ -348,7 +348,9 @@ class CommitCoordDataSource(DataSource):
         given = self._given
         writer_id = given.get("writer-id") or given.get("checkpointlocation")
         if writer_id is None:
-            raise ConfigError("a stream needs a name", key="writer-id", accepted="any text that no other stream uses")
+            raise ConfigError(
+                "a stream needs a writer-id", key="writer-id", accepted="any text that no other stream uses"
+            )
         try:
             table = given.open_to_write(schema)
             if _lock(self.holder, _stream_claim(writer_id), given, table, "append", AlwaysTrue()):
@@ -683,7 +685,7 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
             if isinstance(message, TaskFiles)
         }
         if any(not batch.writer_id for _, batch in found.values()):
-            raise ConfigError("the stream has no name, and no streaming query with an id runs it", key="writer-id")
+            raise ConfigError("a stream needs a writer-id: no streaming query with an id runs it", key="writer-id")
         return list(found.values())
 
 

@@ -129,7 +129,7 @@ def foreach_batch(
         query = df.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
         name = writer_id or query
         if not name:
-            raise ConfigError("no streaming query runs this function, so it needs a writer_id")
+            raise ConfigError("set writer_id: no streaming query runs this function, so there is no id of a query")
         given = dict(arguments)
         source = df.schema if given.pop("create", False) else None
         found = resolve(

@@ -103,7 +103,7 @@ class Taking:
         closings = self._closings
         while True:
             if closings != self._closings:
-                raise ClientStops("the client stops, and waits for no lock any more", locks=request)
+                raise ClientStops("the client is stopping; it has withdrawn its lock request", locks=request)
             phases = self._beliefs.of(request)
             try:
                 return self._take_all(request, next(names), phases, deadline, policy)
