@@ -139,9 +139,9 @@ def as_java_creates(updates: Sequence[TableUpdate]) -> tuple[TableUpdate, ...]:
 def _removing_what_is_there(updates: Iterable[TableUpdate], head: TableMetadata) -> Iterator[TableUpdate]:
     """Yield *updates* without the removals of what neither *head* has nor an update before them has added.
 
-    The last schema and the last spec stay, see :func:`_but_the_last`.
+    The last schema stays, see :func:`_but_the_last`.
     """
-    schema_id, spec_id = head.current_schema_id, head.default_spec_id
+    current = head.current_schema_id
     schemas, specs, properties = {schema.schema_id for schema in head.schemas}, set(head.specs()), set(head.properties)
     statistics = {file.snapshot_id for file in head.statistics}
     partition_statistics = {file.snapshot_id for file in head.partition_statistics}
@@ -152,9 +152,7 @@ def _removing_what_is_there(updates: Iterable[TableUpdate], head: TableMetadata)
             case AddPartitionSpecUpdate(spec=spec):
                 specs.add(spec.spec_id)
             case SetCurrentSchemaUpdate(schema_id=now):
-                schema_id = now
-            case SetDefaultSpecUpdate(spec_id=now):
-                spec_id = now
+                current = now
             case SetPropertiesUpdate(updates=values):
                 properties |= values.keys()
             case SetStatisticsUpdate(statistics=file):
@@ -166,10 +164,10 @@ def _removing_what_is_there(updates: Iterable[TableUpdate], head: TableMetadata)
                 partition_statistics.difference_update(ids)
         match update:
             case RemoveSchemasUpdate(schema_ids=ids):
-                if found := _taken(_but_the_last(ids, schemas, schema_id), schemas):
+                if found := _taken(_but_the_last(ids, schemas, current), schemas):
                     yield RemoveSchemasUpdate(schema_ids=found)
             case RemovePartitionSpecsUpdate(spec_ids=ids):
-                if found := _taken(_but_the_last(ids, specs, spec_id), specs):
+                if found := _taken(ids, specs):
                     yield RemovePartitionSpecsUpdate(spec_ids=found)
             case RemovePropertiesUpdate(removals=keys):
                 if names := _taken(keys, properties):

@@ -385,14 +385,14 @@ MUTANTS: tuple[Mutant, ...] = (
         "iceberg/java_updates.py",
         "    return [each for each in wanted if each != last or each == current]\n",
         "    return list(wanted)\n",
-        "tests/rest/test_parts.py::test_the_last_id_of_a_schema_or_spec_is_never_given_again",
+        "tests/rest/test_parts.py::test_the_last_id_of_a_schema_is_never_given_again",
     ),
     Mutant(
         "the-last-schema-is-current-although-another-one-was-set",
         "iceberg/java_updates.py",
-        "                schema_id = now\n",
+        "                current = now\n",
         "                pass\n",
-        "tests/rest/test_parts.py::test_the_last_id_of_a_schema_or_spec_is_never_given_again",
+        "tests/rest/test_parts.py::test_the_last_id_of_a_schema_is_never_given_again",
     ),
     Mutant(
         "a-removed-id-is-given-to-who-asks-for-it",
