@@ -101,3 +101,10 @@ def anchors(document: Path) -> set[str]:
     """Return the fragments that a Markdown renderer makes of the headings."""
     headings = re.findall(r"^#+ (.*)$", document.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("package", ["rest", "coordinator", "locks"])
+def test_the_code_map_names_each_module_of_a_package(package: str) -> None:
+    text = (DOCS / "ARCHITECTURE.md").read_text()
+    modules = {path.stem for path in (ROOT / "commit_coord" / package).glob("*.py")} - {"__init__"}
+    assert [] == sorted(name for name in modules if not re.search(rf"`({package}/)?{name}(\.py)?`", text))
