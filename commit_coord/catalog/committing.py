@@ -110,7 +110,7 @@ class CommittingCatalog(LockingCatalog, NamedCatalog):
             ConfigError: The catalog can swap only one pointer at a time. Nothing was done.
             ValueError: A table is named twice. Nothing was done.
             NoSuchTableError: A table does not exist, and its commit does not create it. Nothing was done.
-            CommitError: As :meth:`~commit_coord.coordinator.Coordinator.commit_several`.
+            CommitError: As :meth:`~commit_coord.coordinator.Coordinator.commit_tables`.
         """
         named = [(self._table_identifier(table), requires, changes) for table, requires, changes in requests]
         begun = {self._table_identifier(table): beginning for table, beginning in since.items()}
@@ -135,5 +135,5 @@ class CommittingCatalog(LockingCatalog, NamedCatalog):
         Raises:
             ConfigError: The catalog can swap only one pointer at a time.
         """
-        self.coordinator.require_several()
+        self.coordinator.require_multi_table()
         return CatalogTransaction(self, request_id)

@@ -378,17 +378,17 @@ class RequestedCommits:
             Exception: Whatever *check* raises. Nothing was done.
             ConfigError: The catalog can swap only one pointer at a time. Nothing was done.
             NoSuchTableError: A table does not exist, and its commit does not create it. Nothing was done.
-            CommitError: As :meth:`~commit_coord.coordinator.Coordinator.commit_several`.
+            CommitError: As :meth:`~commit_coord.coordinator.Coordinator.commit_tables`.
         """
         coordinator = self._coordinator
-        coordinator.require_several()
+        coordinator.require_multi_table()
         if (landed := self._landed(SentBefore.landed_now)) is not None:
             return landed
         check()
         request_id = self._request_id or str(coordinator.host.new_id())
         try:
             changes = [part.change(request_id) for part in self._parts]
-            return coordinator.commit_several(changes, repeatable=self._request_id is not None)
+            return coordinator.commit_tables(changes, repeatable=self._request_id is not None)
         except CommitNotApplied as refused:
             if (landed := self._landed(partial(SentBefore.landed_after, refused=refused))) is not None:
                 return landed

@@ -8,7 +8,7 @@ several tables, and for a commit to a view.
 """
 
 from commit_coord.coordinator.coordinator import Coordinator
-from commit_coord.coordinator.several import TableAttempt
+from commit_coord.coordinator.multi_table import TableAttempt
 from commit_coord.coordinator.stores import Committed, PointerStore, PointerSwap, Replanner, delete_quietly
 
 __all__ = ["Committed", "Coordinator", "PointerStore", "PointerSwap", "Replanner", "TableAttempt", "delete_quietly"]

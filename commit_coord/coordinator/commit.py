@@ -107,7 +107,7 @@ class Commit:
                 waited_ms=self._waited_s * 1000,
                 held_ms=self._held_s * 1000,
                 tries=tries,
-                rebased=self._run.rebased,
+                rebased=self._run.head_moved,
                 carried=carried_along,
                 reason=reason,
             )

@@ -8,9 +8,9 @@ from dataclasses import replace
 from pyiceberg.typedef import Identifier
 
 from commit_coord.coordinator.commit import Commit
+from commit_coord.coordinator.multi_table import MultiTableCommit, TableAttempt
 from commit_coord.coordinator.services import Services
-from commit_coord.coordinator.several import CommitOfSeveral, TableAttempt
-from commit_coord.coordinator.stores import Committed, Replanner, SeveralPointersStore
+from commit_coord.coordinator.stores import Committed, MultiTableStore, Replanner
 from commit_coord.errors import ConfigError, InternalError
 from commit_coord.iceberg.attempt import Attempt
 from commit_coord.locks.base import Lease
@@ -58,7 +58,7 @@ class Coordinator(Services):
         commit = Commit(self, attempt, replan, operation_lease, is_repair=is_repair)
         return [commit.run()]
 
-    def commit_several(
+    def commit_tables(
         self, changes: Sequence[TableAttempt], *, repeatable: bool = False
     ) -> dict[Identifier, Committed]:
         """Land *changes*, each of another table, in one swap of all pointers.
@@ -77,19 +77,19 @@ class Coordinator(Services):
             ConfigError: The store can swap only one pointer at a time. Nothing was done.
             CommitError: As :meth:`commit`.
         """
-        store = self.require_several()
+        store = self.require_multi_table()
         if not changes:
             return {}
         named = [replace(each, attempt=replace(each.attempt, repeatable=repeatable)) for each in changes]
-        return CommitOfSeveral(self, store, named).run()
+        return MultiTableCommit(self, store, named).run()
 
-    def require_several(self) -> SeveralPointersStore:
+    def require_multi_table(self) -> MultiTableStore:
         """Return the store if it swaps the pointers of several tables at once.
 
         Raises:
             ConfigError: It does not.
         """
-        if not isinstance(self.store, SeveralPointersStore):
+        if not isinstance(self.store, MultiTableStore):
             raise ConfigError(
                 "nothing was committed: this catalog swaps one table's pointer at a time, so readers could see a part "
                 "of the commit",

@@ -85,9 +85,12 @@ class Group:
         """Record which taken offers we published and which ones we return; the release reports this to their owners."""
         if not self._taken or verdict is None or verdict.status is CommitStatus.UNKNOWN:
             return
-        done = [journal_entry(member.attempt, rebased, verdict, member.lock_id) for member, rebased in carried(verdict)]
+        done = [
+            journal_entry(member.attempt, rebased, verdict, member.lock_request_id)
+            for member, rebased in carried(verdict)
+        ]
         ended = {entry.request_id for entry in done}
-        self._run.latch.settle(done, [lock_id for lock_id in self._taken if lock_id not in ended])
+        self._run.latch.settle(done, [request_id for request_id in self._taken if request_id not in ended])
 
     def forget(self) -> None:
         """Forget the taken offers, after the latch was released."""
@@ -119,7 +122,7 @@ class Group:
                 break  # Too large: its owner is granted the latch next, and later offers must not overtake it.
             attempt, size = offered
             room -= size
-            self._members.append(Member(lock_id=offer.request_id, attempt=attempt))
+            self._members.append(Member(lock_request_id=offer.request_id, attempt=attempt))
 
     def _carry(self, own: Part) -> list[Part]:
         """Return *own*, followed by those taken attempts that can be published after it."""

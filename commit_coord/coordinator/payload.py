@@ -17,7 +17,7 @@ from commit_coord.protocol.commit import Verdict
 class Member:
     """An attempt that a waiting writer offered and this commit took."""
 
-    lock_id: str
+    lock_request_id: str
     attempt: Attempt
 
 

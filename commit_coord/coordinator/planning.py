@@ -65,7 +65,7 @@ class Planner:
             return WrongLatch(reason=reason)
         if run.is_repair and (known := self._why_not_due(pointer)) is not None:
             return known
-        run.rebased |= pointer != attempt.base_location
+        run.head_moved |= pointer != attempt.base_location
         if attempt.append is not None and pointer != attempt.base_location:
             # An earlier latch holder may have returned our offer because it could not read a manifest.
             self.check_manifests(attempt, head)

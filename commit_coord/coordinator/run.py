@@ -22,7 +22,7 @@ class Run:
         is_repair: The attempt has the request id of a commit that landed, so files with the usual names exist already.
         lease: The latch; None while it is not held.
         may_be_carried: Whether another latch holder may have published the attempt.
-        rebased: Whether the head has moved since the attempt was planned.
+        head_moved: Whether the head was not the base of the attempt.
     """
 
     services: Services
@@ -31,7 +31,7 @@ class Run:
     is_repair: bool
     lease: HandoverLease | None = None
     may_be_carried: bool = False
-    rebased: bool = False
+    head_moved: bool = False
 
     @property
     def latch(self) -> HandoverLease:

@@ -94,7 +94,7 @@ class PointerSwap:
 
 
 @runtime_checkable
-class SeveralPointersStore(Protocol):
+class MultiTableStore(Protocol):
     """A store that swaps the pointers of several tables at once."""
 
     def swap_all(self, swaps: Sequence[PointerSwap], lease_id: int | None = None) -> SwapResult:

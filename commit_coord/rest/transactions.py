@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from commit_coord.coordinator.stores import SeveralPointersStore
+from commit_coord.coordinator.stores import MultiTableStore
 from commit_coord.rest.commits import land_several
 from commit_coord.rest.views import refuse_creation
 from commit_coord.rest.warehouses import Warehouse
@@ -11,7 +11,7 @@ from commit_coord.rest.wire import NO_CONTENT, HttpAnswer, Request, UnsupportedR
 
 def has_transactions(warehouse: Warehouse) -> bool:
     """Return whether the warehouse can commit to several tables at once."""
-    return isinstance(warehouse.catalog.coordinator.store, SeveralPointersStore)
+    return isinstance(warehouse.catalog.coordinator.store, MultiTableStore)
 
 
 def commit_transaction(warehouse: Warehouse, request: Request) -> HttpAnswer:

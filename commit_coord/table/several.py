@@ -125,7 +125,7 @@ class CatalogTransaction:
                 return
             raise
         try:
-            committed = self._catalog.coordinator.commit_several(
+            committed = self._catalog.coordinator.commit_tables(
                 [change for change in changes.values() if change is not None], repeatable=self._repeatable
             )
             for name, part in parts.items():

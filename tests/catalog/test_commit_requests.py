@@ -346,14 +346,14 @@ def test_several_commits_that_have_landed_are_not_refused_because_a_table_is_gon
         memory.catalog.drop_table(two.name())
 
     if late:
-        commit_several = memory.catalog.coordinator.commit_several
+        commit_tables = memory.catalog.coordinator.commit_tables
 
         def behind_its_twin(*arguments: Any, **options: Any) -> Any:
-            monkeypatch.setattr(memory.catalog.coordinator, "commit_several", commit_several)
+            monkeypatch.setattr(memory.catalog.coordinator, "commit_tables", commit_tables)
             lands_and_loses_a_table()
-            return commit_several(*arguments, **options)
+            return commit_tables(*arguments, **options)
 
-        monkeypatch.setattr(memory.catalog.coordinator, "commit_several", behind_its_twin)
+        monkeypatch.setattr(memory.catalog.coordinator, "commit_tables", behind_its_twin)
     else:
         lands_and_loses_a_table()
     if late:  # the coordinator finds it in the table that is left, and leaves the other one out of its answer

@@ -16,7 +16,7 @@ from pyiceberg.exceptions import NoSuchTableError
 import commit_coord
 from commit_coord import CommitConflict, CommitNotApplied, CommitStateUnknown, StaleRead
 from commit_coord.coordinator import PointerSwap
-from commit_coord.coordinator.several import CommitOfSeveral
+from commit_coord.coordinator.multi_table import MultiTableCommit
 from commit_coord.protocol.commit import SwapResult, TryLimits
 from tests.catalog.kit import NO_MATCH, SCHEMA, Kit, files_in, files_of, ids, kit, names, row_ids, rows
 from tests.coordinator.test_lost_replies import NoWaiting
@@ -337,14 +337,14 @@ def test_a_repeat_is_a_success_when_the_first_lands_while_it_is_planned_again(mo
 
         first, second = staged(), staged()
         made.again(pair[0]).append(ids(5))
-        plan_again = CommitOfSeveral._plan_again
+        plan_again = MultiTableCommit._plan_again
 
-        def overtaken(self: CommitOfSeveral) -> None:
-            monkeypatch.setattr(CommitOfSeveral, "_plan_again", plan_again)
+        def overtaken(self: MultiTableCommit) -> None:
+            monkeypatch.setattr(MultiTableCommit, "_plan_again", plan_again)
             first.commit_transaction()
             plan_again(self)
 
-        monkeypatch.setattr(CommitOfSeveral, "_plan_again", overtaken)
+        monkeypatch.setattr(MultiTableCommit, "_plan_again", overtaken)
         second.commit_transaction()
         assert [[2, 5], [1, 9]] == shown(made, *pair)
 

@@ -178,7 +178,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "several-commits-land-one-by-one",
         _REQUESTED,
-        "return coordinator.commit_several(changes, repeatable=self._request_id is not None)",
+        "return coordinator.commit_tables(changes, repeatable=self._request_id is not None)",
         "return {each.attempt.table: coordinator.commit([each.attempt], replan=each.replan)[0] "
         "for each in reversed(changes)}",
         _ASKED + "several_commits_of_which_one_is_refused_under_the_latches_land_nothing",
@@ -422,8 +422,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-check-of-a-transaction-comes-before-the-look",
         _REQUESTED,
-        "        coordinator.require_several()\n",
-        "        coordinator.require_several()\n        check()\n",
+        "        coordinator.require_multi_table()\n",
+        "        coordinator.require_multi_table()\n        check()\n",
         _CLASSES,
     ),
     Mutant(

@@ -19,7 +19,7 @@ from commit_coord.coordinator.planning import Planner
 from commit_coord.coordinator.publishing import Publisher
 from commit_coord.coordinator.run import Run
 from commit_coord.coordinator.services import Services
-from commit_coord.coordinator.stores import Committed, PointerSwap, Replanner, SeveralPointersStore
+from commit_coord.coordinator.stores import Committed, MultiTableStore, PointerSwap, Replanner
 from commit_coord.errors import LockLost, LockRefused
 from commit_coord.iceberg.attempt import Attempt, table_name
 from commit_coord.locks.base import Lease
@@ -51,7 +51,7 @@ class TableAttempt:
     operation_lease: Lease | None = None
 
 
-class _Member:
+class _TableCommit:
     """The part of the commit for one table."""
 
     def __init__(self, services: Services, change: TableAttempt) -> None:
@@ -67,7 +67,7 @@ class _Member:
         return self.planned if isinstance(self.planned, Planned) else None
 
 
-class CommitOfSeveral(LatchedCommit):
+class MultiTableCommit(LatchedCommit):
     """One run of the protocol for several tables.
 
     Args:
@@ -76,19 +76,19 @@ class CommitOfSeveral(LatchedCommit):
         changes: One for each table, all with the same request id.
     """
 
-    def __init__(self, services: Services, store: SeveralPointersStore, changes: Sequence[TableAttempt]) -> None:
+    def __init__(self, services: Services, store: MultiTableStore, changes: Sequence[TableAttempt]) -> None:
         ordered = sorted(changes, key=lambda change: change.attempt.table)
         tables = [change.attempt.table for change in ordered]
         assert len(set(tables)) == len(tables) > 0, "each table is changed once"
         super().__init__(services, tables, ordered[0].attempt.request_id)
         self._store = store
-        self._members = [_Member(services, change) for change in ordered]
+        self._members = [_TableCommit(services, change) for change in ordered]
 
     def run(self) -> dict[Identifier, Committed]:
         """Execute all changes; return the state of each table that is still there.
 
         Raises:
-            CommitError: As :meth:`~commit_coord.coordinator.Coordinator.commit_several`.
+            CommitError: As :meth:`~commit_coord.coordinator.Coordinator.commit_tables`.
         """
         with self.in_doubt():
             return self._executed()
@@ -101,7 +101,7 @@ class CommitOfSeveral(LatchedCommit):
         ended = {member.run.attempt.table: self._committed(member, verdict) for member in self._members}
         return {table: committed for table, committed in ended.items() if committed is not None}
 
-    def _committed(self, member: _Member, verdict: Verdict) -> Committed | None:
+    def _committed(self, member: _TableCommit, verdict: Verdict) -> Committed | None:
         own = member.planned
         if isinstance(own, Planned):
             verdict = replace(verdict, plan=own, answered=None)
@@ -122,7 +122,7 @@ class CommitOfSeveral(LatchedCommit):
         for member in self._members:
             member.run.lease = self.latch
             member.planned = member.planner.plan()
-        self.rebased = any(member.run.rebased for member in self._members)
+        self.rebased = any(member.run.head_moved for member in self._members)
         results = [member.planned for member in self._members]
         wrong = [result for result in results if isinstance(result, WrongLatch)]
         if wrong:
@@ -144,7 +144,7 @@ class CommitOfSeveral(LatchedCommit):
             return Answered()
         return plans[0]
 
-    def _as_it_is(self, member: _Member, *, answered: bool) -> Committed | None:
+    def _as_it_is(self, member: _TableCommit, *, answered: bool) -> Committed | None:
         """Return the state of a table; None if it was dropped since."""
         if isinstance(member.planned, Answered):
             found: Committed = member.planned.payload
