@@ -172,7 +172,7 @@ class LatchedCommit(ABC):
                     )
 
     def _confirm(self, plan: Planned) -> Where:
-        """Return IN_LOG: no writer can overwrite these pointers without comparing."""
+        """Return IN_LOG: the swap is final. Other writers of these pointers compare, or the swap has excluded them."""
         return Where.IN_LOG
 
     @abstractmethod

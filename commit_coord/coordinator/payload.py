@@ -23,7 +23,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One snapshot of a swap with the attempts in it; or this commit's attempt, if it adds no snapshot.
+    """This commit's attempt, with the taken offers that share its snapshot; or one more snapshot, of taken offers.
 
     Args:
         attempt: The attempt; several appends joined into one if they share a snapshot.

@@ -123,8 +123,9 @@ def _refuse_below_its_type(values: Iterable[Any], field: PartitionField, schema:
     kind = schema.find_type(field.source_id)
     if not below_the_type(field.transform, kind).isdisjoint(values):
         raise ValueError(
-            f"{field.transform} of a value is below the range of {kind}, and engines store such a partition value "
-            f"differently: leave out rows with the smallest numbers, or give the field {field.name!r} another width"
+            f"{field.transform} of a value is below the range of {kind}, so there is no partition in which every "
+            "engine finds its row: leave out rows with the smallest numbers, or give the field "
+            f"{field.name!r} another width"
         )
 
 

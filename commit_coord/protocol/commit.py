@@ -142,7 +142,7 @@ class EnsureActive:
 class Swap:
     """Compare and set the pointer from ``plan.base`` to ``plan.location``. Result: a :class:`SwapResult`.
 
-    Raises an error if the swap was not executed; then it never will be.
+    Raises an error if the store says that the swap was not executed and never will be.
     """
 
     plan: Planned

@@ -77,8 +77,8 @@ class WriterProperties:
         there, registered = State.of(before), State.of(after)
         if registered != there:
             raise ConfigError(
-                "the metadata file declares another phase than the table, and only `commit-coord migrate` changes "
-                "phases: to register this file unchanged, drop the table first",
+                "the metadata file declares another phase or epoch than the table, and only `commit-coord migrate` "
+                "changes them: to register this file unchanged, drop the table first",
                 table=table_name(table),
                 key=LOCK_PHASE,
                 value=registered,
