@@ -100,7 +100,7 @@ def before() -> Iterator[set[str]]:
 def test_a_closed_catalog_leaves_nothing_open(properties: dict[str, str], before: set[str]) -> None:
     threads = threads_of_ours()
     catalog = used(properties)
-    assert opened() > before
+    assert opened() - before  # of before, what another test left may close meanwhile
     catalog.close()
     assert opened() <= before
     assert threads_of_ours() <= threads
