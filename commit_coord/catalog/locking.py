@@ -13,7 +13,12 @@ from commit_coord.errors import CommitLockFailed, LockServiceUnavailable
 from commit_coord.events import AccessRefused, Events, LocksForced
 from commit_coord.locks.base import DenyPolicy, Lease, LockManager, Policy, WaitPolicy
 from commit_coord.locks.forcing import telling_what_was_freed
-from commit_coord.locks.handover import RELEASE_NOTE_MS, HandoverLease, HandoverLockManager, release_note
+from commit_coord.locks.handover import (
+    FORCED_RELEASE_LIFETIME_MS,
+    HandoverLease,
+    HandoverLockManager,
+    forced_release_entry,
+)
 from commit_coord.locks.hive_lease import Leases
 from commit_coord.model import LockEntry, LockMode, LockRequest, LockScope, LockState, Resource, entries_by_request
 from commit_coord.observing.audit import AuditLog
@@ -200,8 +205,8 @@ class LockingCatalog:
             by_manager = [manager.unlock_each(ids) for manager in self._lock_managers()]
             for one in ids:
                 if one in waiting and self.locks.guarantees.journal:
-                    note = release_note(one, on_behalf_of(by, self.host).owner(), why)
-                    self.locks.remember(note, lifetime_ms=RELEASE_NOTE_MS)
+                    record = forced_release_entry(one, on_behalf_of(by, self.host).owner(), why)
+                    self.locks.remember(record, lifetime_ms=FORCED_RELEASE_LIFETIME_MS)
                 for each in by_manager:
                     freed.extend(next(each))
         return freed

@@ -41,7 +41,7 @@ from commit_coord.protocol.backoff import Backoff, next_wait
 from commit_coord.protocol.deadlock import Wait, described, find_cycle, youngest
 
 ANSWER_LEASES = 10
-"""The answer to an offer is kept for so many lease times: a waiter that stalls for less still finds it."""
+"""The outcome of an offer is kept for so many lease times: a waiter that stalls for less still finds it."""
 
 _LEAVING = 0.005
 """Seconds between two checks whether all waiting threads have left."""
@@ -57,7 +57,7 @@ _WATCHES = 0.5
 
 
 class Carried(Exception):
-    """Another holder has executed the offer of the request; the request is gone."""
+    """Another holder has published the offer of the request; the request is gone."""
 
     def __init__(self, entry: JournalEntry) -> None:
         super().__init__(entry)
@@ -80,7 +80,7 @@ class Acquire:
         began: The time of ``Clock.now`` when the call began.
         thread: The calling thread.
         is_closed: Whether the wait is to end: the client was closed since the call began, or stops.
-        is_stopping: Whether the client only stops. A request whose offer another holder has taken then goes on.
+        is_stopping: Whether the client only stops. Then a request whose offer another holder has taken continues.
     """
 
     request: LockRequest
@@ -113,7 +113,7 @@ class Queue(Protocol):
         """Block until *blocker* may be gone, at most until *until*; return the request that blocks this one now.
 
         Raises:
-            Carried: Another holder has executed the offer.
+            Carried: Another holder has published the offer.
             OfferLost: The request is gone, and the outcome of its offer is not known.
         """
         ...
@@ -147,7 +147,7 @@ class Deadlocks(Protocol):
     """The waiting requests of a service that supports deadlock detection."""
 
     def waits(self, request: LockRequest) -> Sequence[Wait]:
-        """Return the wait of *request* and those that it may be waiting for in the end; not all of one moment."""
+        """Return the wait of *request*, and the waits on which it may depend; they need not be of one moment."""
         ...
 
     def all_present(self, places: Mapping[str, int]) -> bool:
@@ -216,18 +216,18 @@ class Acquirer:
             raise
         finally:
             self.under_way.pop(request.request_id, None)
-            # What a driver raised on the way may keep this frame alive, which must not keep the lease.
+            # An exception of a driver may keep this frame alive; the frame must not keep the lease alive.
             lease = None
 
     def give_up(self, request: LockRequest) -> None:
-        """Leave nothing of *request*, wherever its acquire was interrupted."""
+        """Remove everything of *request*, wherever its acquire was interrupted."""
         for lease in self._held.by_this_client():
             if lease.request is request:
                 lease._transition(LeaseState.RELEASED)
         self.queue.leave(request, for_good=True)
 
     def end_waits(self) -> None:
-        """Have every other thread's request end that is under way, and return once they have left the queues.
+        """End the requests of all other threads, and wait briefly until they have left the queues.
 
         1. A thread waits for a lock.   2. Its client is closed, because what it is for was cancelled.
         3. The lock is granted to a caller that does not want it any more: so it would stay until the process ends.
@@ -246,7 +246,7 @@ class Acquirer:
             one.is_stopping = one.is_closed = True
 
     def _try(self, acquire: Acquire, attempt: int) -> tuple[HandoverLease | None, LockRefused | None]:
-        """Return a lease, or the refusal of the deny policy; leave nothing behind on any other end than a lease."""
+        """Return a lease, or the refusal of the deny policy. Without a lease, nothing of the request stays queued."""
         request, watch = acquire.request, acquire.watch
         try:
             blocker = self.queue.enter(acquire)
@@ -265,7 +265,7 @@ class Acquirer:
                     watch_at = self._clock.now() + _WATCHES
                 if blocker is not None and (now := self._clock.now()) >= look_at:
                     self._refuse_deadlock(request)
-                    # Nor does it look more than a tenth of the time.
+                    # Looking takes at most a tenth of the time.
                     pause, took = next_wait(_LOOKS, looks, self._clock.random()), self._clock.now() - now
                     looks, look_at = looks + 1, now + max(pause, 10 * took)
             if blocker is None:
@@ -302,7 +302,7 @@ class Acquirer:
                 )
 
     def _wait_on(self, acquire: Acquire, blocker: Blocker, until: float) -> Blocker | None:
-        """Wait; before the service went away, another holder may have been given the offer."""
+        """Wait. If the service can't be reached, and another holder may have taken the offer, raise OfferLost."""
         request = acquire.request
         try:
             return self.queue.wait(acquire, blocker, until)
@@ -312,9 +312,9 @@ class Acquirer:
             raise OfferLost("the lock service is unreachable; the offer may have been taken", locks=request) from error
 
     def _after_deadline(self, acquire: Acquire, blocker: Blocker) -> float:
-        """Raise, or return until when to wait for the answer to an offer that another holder has taken.
+        """Raise, or return until when to wait for the outcome of an offer that another holder has taken.
 
-        That holder answers soon, or loses its lease; then we are granted.
+        That holder settles the offer soon, or loses its lease; then this request is granted.
         """
         request = acquire.request
         if not request.offer or self.queue.retract(request):
@@ -337,7 +337,7 @@ class Acquirer:
         if acquire.is_stopping:
             if retracted:
                 raise ClientStops("the client is stopping; it has withdrawn its lock request", locks=request)
-            acquire.is_closed = False  # the holder that took the offer carries it out, and answers soon
+            acquire.is_closed = False  # the holder that took the offer publishes and settles it soon
             return
         if not retracted:
             raise OfferLost("the client was closed, and the holder that took the offer did not answer", locks=request)
@@ -358,10 +358,10 @@ def pause_before_retry(
     refused: LockRefused,
     ends: Callable[[], bool] = lambda: False,
 ) -> int:
-    """Sleep between two tries of the deny policy and return the number of the next one; no longer once *ends* is true.
+    """Sleep between two tries of the deny policy, and return the number of the next try. *ends* ends the sleep early.
 
     Raises:
-        LockRefused: There is no other try; it is *refused*.
+        LockRefused: No try is left; the error is *refused*.
         LockTimeout: The deadline has passed.
     """
     if attempt >= policy.numretries:

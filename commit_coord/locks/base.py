@@ -74,7 +74,7 @@ class LockSettings:
         check_max_wait_ms: ``lock.check-max-wait-ms``: the longest.
 
     Raises:
-        ConfigError: A time is not positive, or a lease would not outlive one missed heartbeat.
+        ConfigError: A time is not positive, or the heartbeat interval is more than a third of the lease time.
     """
 
     acquire_timeout_ms: int = 180_000
@@ -158,7 +158,7 @@ class Lease(ABC):
 
         Args:
             max_age_ms: If the service confirmed the lease less than this time ago, it is not asked again.
-                None takes a third of the lease; 0 always asks.
+                None takes a third of the lease time; 0 always asks.
 
         Raises:
             LockLost: This client does not hold the lease any more. The state is LOST and stays LOST.
@@ -221,10 +221,10 @@ class Lease(ABC):
 
 
 class Extension:
-    """Extends leases in the background. This base class does nothing."""
+    """Sends the heartbeats of a client in the background. This base class does nothing."""
 
     def pause(self) -> None:
-        """Extend no lease until :meth:`resume`. Tests use this to let leases expire."""
+        """Send no heartbeat until :meth:`resume`. Tests use this to let leases expire."""
 
     def resume(self) -> None:
         """Continue after :meth:`pause`."""
@@ -248,7 +248,7 @@ class LockManager(ABC):
 
     @property
     def heartbeat(self) -> Extension:
-        """The background task that extends the leases of this client; by default it does nothing."""
+        """The background task that sends the heartbeats of this client; by default it does nothing."""
         return Extension()
 
     @abstractmethod

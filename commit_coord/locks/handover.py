@@ -2,13 +2,13 @@
 
 Theory of operation
     A request may contain an *offer*: the work that its owner would do after the grant. A latch holder may *take* the
-    offers of the requests directly behind it, do their work together with its own, and *settle* them with its release:
-    those requests end without a grant. So one holder serves many waiters, in their order. A taken offer can't be
-    retracted; until it is settled, its owner does not know the outcome.
+    offers of the requests directly behind it, publish them together with its own work, and *settle* them with its
+    release: those requests end without a grant. So one holder serves many waiters, in their order. A taken offer
+    can't be retracted; until it is settled, its owner does not know the outcome.
 
     A holder can leave a *note* for the next holder of the latch. The lock manager does not interpret it.
 
-    The *journal* keeps for a while which requests were executed.
+    The *journal* keeps the outcomes of commits and of offers for a while.
 
     All methods here have defaults without these functions. A lock manager that only grants locks overrides none of
     them, and declares this in its guarantees.
@@ -47,9 +47,9 @@ class HandoverLease(Lease):
         """Report the outcome of taken offers. The release passes it on to their owners.
 
         Args:
-            done: The entries of executed offers; ``request_id`` is the id of the lock request, whose ``submit`` returns
-                the entry.
-            returned: The ids of lock requests whose offers were not executed and never will be.
+            done: The entries of published offers; ``request_id`` is the id of the lock request, whose ``submit``
+                returns the entry.
+            returned: The ids of lock requests whose offers were not published and never will be.
 
         Raises:
             LockRefused: The lock manager does not support offers.
@@ -88,16 +88,16 @@ class HandoverLockManager(LockManager):
         """See :meth:`LockManager.acquire`."""
 
     def submit(self, request: LockRequest, *, deadline: float) -> HandoverLease | JournalEntry:
-        """Block until *request* is granted, or until another holder has executed its offer.
+        """Block until *request* is granted, or until another holder has published its offer.
 
         If the guarantees declare no offers, this is :meth:`acquire`.
 
         Returns:
-            A held lease; or the entry of the holder that executed the offer, and then nothing is held.
+            A held lease; or the entry of the holder that published the offer, and then nothing is held.
 
         Raises:
-            OfferLost: The request was not granted, and its offer may have been executed.
-            LockError: As :meth:`acquire`; it is certain that no holder has executed the offer or will execute it.
+            OfferLost: The request was not granted, and its offer may have been published.
+            LockError: As :meth:`acquire`; it is certain that no holder has published the offer or will publish it.
         """
         return self.acquire(request, deadline=deadline)
 
@@ -114,11 +114,11 @@ class HandoverLockManager(LockManager):
         return None
 
 
-RELEASE_NOTE_MS = 3_600_000
+FORCED_RELEASE_LIFETIME_MS = 3_600_000
 """How long the journal keeps who released a request by force. Its waiter asks at once, unless it is stopped."""
 
 
-def release_note(request_id: str, by: Owner, why: str) -> JournalEntry:
+def forced_release_entry(request_id: str, by: Owner, why: str) -> JournalEntry:
     """Return the journal entry from which a waiter learns who released its request by force."""
     return JournalEntry(
         request_id=_released(request_id),
@@ -129,11 +129,11 @@ def release_note(request_id: str, by: Owner, why: str) -> JournalEntry:
 
 
 def released_by(locks: HandoverLockManager, request_id: str) -> dict[str, str]:
-    """Return what the journal knows of the release by force of a request, as facts for an error."""
-    note = locks.recall(_released(request_id))
-    if note is None:
+    """Return what the journal knows of the forced release of a request, as facts for an error."""
+    entry = locks.recall(_released(request_id))
+    if entry is None:
         return {}
-    return {"released_by": note.table} | ({"why": note.table_uuid} if note.table_uuid else {})
+    return {"released_by": entry.table} | ({"why": entry.table_uuid} if entry.table_uuid else {})
 
 
 def _released(request_id: str) -> str:

@@ -1,17 +1,17 @@
-"""Leases that a service keeps as long as it hears of them: the client's side, for every such service.
+"""The client's side of leases that need heartbeats, for every service with such leases.
 
 Theory of operation
-    A *ticket* is a request that is in the service, or may be, as far as this client knows. Its grant makes a lease
-    of it. ``protocol/lease`` decides what the lease's owner may believe; here that is noted, and told. One heartbeat
-    renews all tickets of a client together, and does again what failed.
+    A *ticket* is a request that is in the service, or may be, as far as this client knows. If it is granted, it gets a
+    lease. ``protocol/lease`` decides what the owner of the lease may believe; this module records the state, and calls
+    the listeners. One heartbeat renews all tickets of a client together, and repeats releases that failed.
 
     A ticket is forgotten only when the service has forgotten it. So an interrupt at any line of a release leaves a
     ticket whose lease is RELEASED or was dropped. The heartbeat finds it and releases it again. What a release has to
-    tell is in the ticket, which outlives the lease.
+    report is in the ticket, which outlives the lease.
 
 Forks
-    A forked child neither holds, extends nor releases what its parent holds: it finds another pid and leaves all as it
-    is.
+    A forked child neither holds, extends nor releases the leases of its parent: it notices that its process id is
+    another one, and does nothing.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ class Ticket:
     last_confirmed_at: float = 0.0
     """When the last confirmed renewal was sent, on ``Clock.now``."""
     holder: weakref.ref[HeartbeatLease] | None = None
-    """The lease that it was granted as. Weak: so it is found out that its holder dropped it without a release."""
+    """The lease. The reference is weak, so that the heartbeat notices a lease that was dropped without a release."""
     kept: HeartbeatLease | None = None
-    """The lease again, where it does not end with its holder: of a LOCK statement."""
+    """The lease of a LOCK statement. The reference is strong, since this lease does not end with its holder."""
     was_contended: bool = False
-    """Whether another request was in the way, or may have been."""
+    """Whether another request blocked this one, or may have blocked it."""
     handover_note: str | None = None
     """The note of the last latch holder."""
     next_note: str | None = None
@@ -71,7 +71,7 @@ class Ticket:
 
     @property
     def lease(self) -> HeartbeatLease | None:
-        """The lease, None before the grant and when nobody has it any more."""
+        """The lease; None before the grant, and after its holder has dropped it."""
         return self.kept or (self.holder() if self.holder is not None else None)
 
     @lease.setter
@@ -113,7 +113,7 @@ class Offers(Protocol):
 
 
 class HeartbeatLease(HandoverLease):
-    """A claim that a keeper's heartbeat extends."""
+    """A lease that a keeper's heartbeat extends."""
 
     def __init__(self, keeper: Keeper[Any], ticket: Ticket, generation: Generation) -> None:
         super().__init__(ticket.request, generation)
@@ -136,7 +136,7 @@ class HeartbeatLease(HandoverLease):
 
 
 class CarryingLease(HeartbeatLease):
-    """A claim whose holder may carry what others offer."""
+    """A lease whose holder may take the offers of others."""
 
     def __init__(self, keeper: Keeper[Any], offers: Offers, ticket: Ticket, generation: Generation) -> None:
         super().__init__(keeper, ticket, generation)
@@ -174,7 +174,7 @@ class CarryingLease(HeartbeatLease):
 
 
 class LeaseService(Protocol[TicketT]):
-    """A service that keeps leases as long as it hears of them, as one client asks it."""
+    """A service that keeps leases as long as it receives heartbeats, from the point of view of one client."""
 
     settings: LockSettings
 
@@ -187,28 +187,28 @@ class LeaseService(Protocol[TicketT]):
     def interval(self) -> float:
         """Seconds between two renewals.
 
-        Half of the interval that is promised between two: what was acquired right after one beat is not due at the
-        next, and must not be late at the one after that.
+        Half of the configured interval: a lease that was acquired after one beat may not be due at the next beat, and
+        must not be late at the beat after that.
         """
         return self.settings.heartbeat_interval_ms / 2000
 
     def renewed(self, tickets: Sequence[TicketT], *, thorough: bool) -> Collection[TicketT]:
-        """Have the service keep *tickets* for another lease; return those that it knows.
+        """Extend *tickets* by another lease time; return those that the service still has.
 
         Args:
             tickets: Of this client; granted, or waiting.
-            thorough: Whether a caller relies on the answer now; else it is one heartbeat of many.
+            thorough: True if a caller relies on the answer now; False in a regular heartbeat.
 
         Raises:
-            LockServiceUnavailable: It did not answer.
+            LockServiceUnavailable: The service did not answer.
         """
         ...
 
     def remove(self, ticket: TicketT) -> None:
-        """Take *ticket* out of the service, whatever it has become there. May be repeated.
+        """Remove the request of *ticket* from the service, whether it waits or is granted. May be repeated.
 
         Raises:
-            LockError: It may be there still.
+            LockError: The request may still be there.
         """
         ...
 
@@ -221,15 +221,15 @@ class LeaseService(Protocol[TicketT]):
         return not ticket.request.explicit
 
     def counted_from(self, ticket: TicketT) -> float:
-        """Return a moment, on ``Clock.now``, from which or later than which the service counts the lease."""
+        """Return a time of ``Clock.now``: the service counts the lease time from then, or from later."""
         return ticket.last_confirmed_at
 
     def denial(self, ticket: TicketT) -> str | None:
-        """Return why *ticket* is known to be gone; None where that is not known without asking."""
+        """Return the reason if this client knows, without asking, that *ticket* is gone; else None."""
         return None
 
     def silence(self) -> str | None:
-        """Return why the service is known not to hear us; None where nothing speaks for it."""
+        """Return the reason if this client knows that the service can't hear it; else None."""
         return None
 
     def keeps_lost(self, ticket: TicketT) -> bool:
@@ -237,24 +237,24 @@ class LeaseService(Protocol[TicketT]):
         return False
 
     def chores(self) -> float | None:
-        """Do what else a beat has to do; return the seconds until more is due, None when nothing is left."""
+        """Do the other work of a heartbeat; return the seconds until more is due, None if nothing is left."""
         return None
 
 
 class Retries:
-    """Repeats what was interrupted.
+    """Repeats interrupted calls.
 
     Args:
         clock: Time and random numbers.
-        lease_seconds: Returns how long the service keeps a lease: after a lease without an answer everything that
-            this client has there has expired.
+        lease_seconds: Returns the lease time. After a lease time without an answer, everything that this client has
+            in the service has expired.
     """
 
     def __init__(self, clock: Clock, lease_seconds: Callable[[], float]) -> None:
         self._clock, self._lease_seconds = clock, lease_seconds
 
     def until(self, deadline: float, attempt: Callable[[], T]) -> T:
-        """Return *attempt*'s result; try again while it is interrupted, at most until *deadline* and for one lease."""
+        """Return *attempt*'s result. Repeat it while it is interrupted, until *deadline*, but only for a lease time."""
         started, tries = self._clock.now(), 0
         until = min(deadline, started + max(BRIEFLY, self._lease_seconds()))
         while True:
@@ -275,11 +275,11 @@ class Keeper(Generic[TicketT]):
     """Keeps the leases of one client.
 
     Args:
-        service: Which keeps them as long as it hears of them.
+        service: Keeps them as long as it receives heartbeats.
         tickets: The requests of this client.
         retries: Repeats interrupted calls.
         heartbeat: Makes the heartbeat.
-        emitter: Tells of the ends of leases that were dropped.
+        emitter: Emits the events of leases that were dropped.
         events: Receives the leases that are lost, and the releases that failed.
         clock: The clock.
     """
@@ -301,14 +301,15 @@ class Keeper(Generic[TicketT]):
         self._events = events
         self._clock = clock
         self._pid = os.getpid()
-        # 1. The last lease is released; the heartbeat sleeps.   2. A lease is granted, and finds it running.   3. The
-        # session that ZooKeeper agreed to is shorter than that sleep: nobody extends the lease in time.
+        # The service's interval, and not the configured one. Otherwise:
+        # 1. The last lease is released; the heartbeat sleeps.   2. A lease is granted, and the heartbeat runs already.
+        # 3. The session to which ZooKeeper agreed is shorter than that sleep: nobody extends the lease in time.
         self.heartbeat = heartbeat(self.beat, idle=lambda: service.interval, name=THREAD)
 
     # Hold.
 
     def observe(self, ticket: TicketT, event: LeaseEvent, reason: str = "") -> bool:
-        """Move the lease of *ticket* by the state table; forget and announce one that is lost.
+        """Change the state of *ticket*'s lease by the state table. If the lease is lost, forget *ticket* and emit that.
 
         Return False, and do nothing, in a forked child.
         """
@@ -358,7 +359,7 @@ class Keeper(Generic[TicketT]):
         lease._raise_if_over()
 
     def _renew(self, tickets: Sequence[TicketT], *, thorough: bool) -> None:
-        """Extend *tickets* and note for each what the service said."""
+        """Extend *tickets*, and record for each one what the service answered."""
         sent = self._clock.now()
         try:
             known = self.service.renewed(tickets, thorough=thorough)
@@ -434,14 +435,14 @@ class Keeper(Generic[TicketT]):
             self._tickets.pop(ticket.request.request_id, None)
 
     def leave(self, request: LockRequest, unknown: TicketT) -> None:
-        """Give back whatever the service has of *request*; *unknown* is its ticket where this client has none."""
+        """Remove *request* from the service; *unknown* is the ticket to use if this client has none."""
         if any(ticket.request is request for ticket in list(self._tickets.unreleased)):
-            return  # The heartbeat is at it.
+            return  # The heartbeat repeats the removal.
         self.give_back(self._tickets.get(request.request_id) or unknown)
 
     def detach(self, ticket: TicketT) -> None:
-        """Leave a granted request to itself: this client neither extends it nor gives it back."""
-        # First the ticket: the heartbeat takes one whose lease is RELEASED for a release that was interrupted.
+        """Stop managing a granted request: from now on this client neither extends nor releases it."""
+        # First forget the ticket: the heartbeat treats a ticket with a RELEASED lease as an interrupted release.
         self._tickets.pop(ticket.request.request_id, None)
         if ticket.lease is not None:
             ticket.lease._transition(LeaseState.RELEASED)
@@ -449,9 +450,9 @@ class Keeper(Generic[TicketT]):
     def close(self, end_waits: Callable[[], None]) -> None:
         """See :meth:`Keeping.close`."""
         with ExitStack() as ending:
-            # Interrupted or not:
-            # 1. A release fails, and is left to the heartbeat.   2. The client is closed, and interrupted.
-            # 3. The heartbeat has ended, and the connection lives on, and with it what it keeps.
+            # Also after an interrupt. Otherwise:
+            # 1. A release fails, and is left to the heartbeat.   2. The client is closed, and the close is interrupted.
+            # 3. The heartbeat has ended, but the connection stays open, and keeps the locks of a session alive.
             ending.callback(self.service.disconnect)
             ending.callback(self.heartbeat.stop)
             end_waits()

@@ -239,9 +239,9 @@ class MemoryQueue:
         """Return the ticket of *request*.
 
         Raises:
-            Carried: A holder has carried out what it offered.
+            Carried: A holder has published its offer.
             RemovedByForce: An operator has removed it.
-            OfferLost: It is gone, and its offer may have been carried out.
+            OfferLost: It is gone, and its offer may have been published.
         """
         ticket = self.space.find(request.request_id)
         if ticket is not None and ticket.request is request:

@@ -1,4 +1,4 @@
-"""A lock manager that is put together of a queue, what keeps its leases, and an administrator's view."""
+"""A lock manager that consists of a queue, a keeper of its leases, and a lock table for administrators."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ class Acquires(Protocol):
         """See :meth:`LockManager.acquire`.
 
         Raises:
-            Carried: Another holder has carried out what the request offers.
+            Carried: Another holder has published the request's offer.
         """
         ...
 
     def give_up(self, request: LockRequest) -> None:
-        """Leave nothing of *request*, wherever its acquire was interrupted."""
+        """Remove everything of *request*, wherever its acquire was interrupted."""
         ...
 
     def end_waits(self) -> None:
-        """Have every other thread's request end that is under way, and return once they have left the queues."""
+        """End the requests of all other threads, and wait briefly until they have left the queues."""
         ...
 
     def refuse_waits(self) -> None:
@@ -55,7 +55,7 @@ class Keeping(Protocol):
 
     @property
     def heartbeat(self) -> Extension:
-        """The background task that extends them."""
+        """The background task that sends the heartbeats."""
         ...
 
     def close(self, end_waits: Callable[[], None]) -> None:
@@ -121,7 +121,7 @@ class QueueLockManager(HandoverLockManager, Generic[QueueT]):
     Args:
         guarantees: What it promises.
         settings: Times.
-        make: Returns what it is made of. Called again in a forked child, which holds nothing of its parent's.
+        make: Makes the parts. Called again in a forked child, which holds none of its parent's locks.
     """
 
     def __init__(self, guarantees: Guarantees, settings: LockSettings, make: Callable[[], Parts[QueueT]]) -> None:
@@ -151,7 +151,7 @@ class QueueLockManager(HandoverLockManager, Generic[QueueT]):
     def acquire_while(
         self, request: LockRequest, *, deadline: float, policy: Policy | None, watch: Callable[[], None] | None
     ) -> HandoverLease:
-        """Do :meth:`acquire`; *watch* is called now and then while it waits, and what that raises ends the wait."""
+        """Do :meth:`acquire`, and call *watch* now and then during the wait; an error that it raises ends the wait."""
         self._refuse_undeclared(request)
         return self._acquired(Acquire(request=request, deadline=deadline, policy=policy or WaitPolicy(), watch=watch))
 
@@ -164,7 +164,7 @@ class QueueLockManager(HandoverLockManager, Generic[QueueT]):
             return answer.entry
 
     def _acquired(self, acquire: Acquire) -> HandoverLease:
-        """Acquire, and leave nothing behind an interrupt that the acquirer could not see to.
+        """Acquire; after an interrupt that the acquirer could not handle, remove the request.
 
         1. The lock of a LOCK statement is granted.   2. Ctrl-C meets the lease on its way here. Such a lock outlives
         its lease, so nothing else ends it.
@@ -191,7 +191,7 @@ class QueueLockManager(HandoverLockManager, Generic[QueueT]):
             raise
 
     def give_up(self, request: LockRequest) -> None:
-        """Leave nothing of *request*, whatever became of its acquire."""
+        """Remove everything of *request*, however its acquire ended."""
         self.parts.acquirer.give_up(request)
 
     def lease_on(self, resource: Resource, mode: LockMode) -> Lease | None:
@@ -199,7 +199,7 @@ class QueueLockManager(HandoverLockManager, Generic[QueueT]):
         return self.parts.held.on(resource, mode)
 
     def treat_as_held(self, lease: Lease) -> None:
-        """Let operations of this thread not wait for what *lease* locks, as long as it is held."""
+        """Treat *lease* as held by this thread: its operations do not wait for what *lease* locks, while it is held."""
         self.parts.held.add(lease)
 
     def locks(self, resource: Resource | None = None, *, scope: LockScope | None = None) -> Sequence[LockEntry]:

@@ -12,7 +12,7 @@ from commit_coord.locks.base import Extension
 from commit_coord.locks.heartbeat import Heartbeat
 
 _THREADS: dict[int, threading.local] = {}
-"""Process → what each of its threads holds by any client. A forked child copies this, and holds none of it."""
+"""Process id → what each thread holds through any client. A forked child inherits this, and holds none of it."""
 
 
 class Turn(Protocol):
@@ -54,10 +54,10 @@ class Threads:
     """The thread functions that a lock manager uses.
 
     Args:
-        turn: Returns what one thread waits for and another one gives.
+        turn: Makes a :class:`Turn`: one thread waits for it, and another one gives it.
         heartbeat: Makes a heartbeat.
-        noted: Returns a place where each thread notes things of its own.
-        noted_anywhere: Returns the one that all clients of this process share.
+        noted: Makes an object with thread-local attributes.
+        noted_anywhere: Returns the object with thread-local attributes that all clients of this process share.
     """
 
     turn: Callable[[], Turn] = threading.Event

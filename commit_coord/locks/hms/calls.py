@@ -1,11 +1,12 @@
-"""Lock calls: each is sent until it is known to have one place, whatever becomes of its replies.
+"""Sends each lock call until its request is known to have one place in the queue, even if replies are lost.
 
 A lost reply
-    1. The lock call is sent; the connection breaks. The request may be in the queue, or come later.
-    2. It is looked for by its ``agentInfo``. Found, it goes on from there; else it is sent again.
-    3. The first one comes after all: a second place for one request, which nobody would release.
-    4. So such a request is looked for in the background for one more lease, and what is not its place is released.
-       The same is done for a request whose acquire was interrupted while it was being sent.
+    1. The lock call is sent; the connection breaks. The request may be in the queue, or arrive later.
+    2. The client looks for the request by its ``agentInfo``. If it is in the queue, the client keeps this place;
+       otherwise it sends the call again.
+    3. The first call arrives after all: the request has a second place, which nobody would release.
+    4. So the heartbeat looks for such a request for one more lease time, and releases every place but the known one.
+       It does the same for a request whose acquire was interrupted while the request was being sent.
 """
 
 from __future__ import annotations
@@ -29,25 +30,25 @@ from commit_coord.protocol.backoff import Backoff, next_wait
 logger = logging.getLogger(__name__)
 
 _RETRY = Backoff(initial_ms=50, maximum_ms=1_000)
-"""Between two tries of a lock call whose reply was lost."""
+"""Waits between two tries of a lock call whose reply was lost."""
 
 _PART_MS = 50
 """Additional time limit of a lock call for each lock in it: on Derby a lock takes 10 to 34 ms."""
 
 _FAILURES = 3
-"""Times that a server may fail in a lock call; where it has no lock tables it always does."""
+"""How often a server may fail in a lock call: one without lock tables always fails."""
 
 
 class LockCalls:
     """The lock calls of one client.
 
     Args:
-        metastore: Where they go.
+        metastore: Receives the calls.
         tickets: The requests of this client.
-        held: Names the thread that asks.
+        held: Names the requesting thread.
         settings: Times.
         clock: Time and random numbers.
-        threads: How they wait for their turn.
+        threads: How threads wait for their turn.
     """
 
     def __init__(
@@ -81,11 +82,11 @@ class LockCalls:
         self._first_sent.pop(request.request_id, None)
 
     def look_for(self, request: LockRequest) -> None:
-        """Look for *request* in the background for a lease: it may be there, or come."""
+        """Look for *request* in the background for a lease time: it may be in the queue, or arrive later."""
         self.orphaned_lock_requests[request.request_id] = request, self._clock.now() + self._lease_seconds
 
     def send(self, request: LockRequest, deadline: float) -> tuple[HmsTicket, bool]:
-        """Send the lock call until it is known to have a place; return that, and whether it is granted."""
+        """Send the lock call until the request has a known place; return its ticket, and whether it is granted."""
         parts, owner = hms_names.parts(request), request.owner
         agent = hms_names.agent(
             request, client=self._tickets.client, requested_ms=self._clock.wall_ms(), lease_ms=self._settings.lease_ms
@@ -111,16 +112,16 @@ class LockCalls:
                         try:
                             self._metastore.heartbeat(lock_id)
                         except NoSuchLock:
-                            acquired = False  # Freed since: the next question finds it gone, too.
+                            acquired = False  # Released since: the next check finds it gone, too.
                         else:
                             # For very many locks the server takes longer, and shows them to nobody before the end.
                             many = _PART_MS * len(parts) >= self._settings.lease_ms
                             if many or self._clock.now() - sent < self._lease_seconds:
                                 sent = now
                             else:
-                                acquired = False  # It was silent for a lease: the next question gives it back.
+                                acquired = False  # Silent for a lease time: the next check releases it.
                 except (LostReply, MetastoreServerFailed) as error:
-                    # The server also fails when a client frees the request between the two steps of its lock call,
+                    # The server also fails if a client releases the request between the two steps of its lock call,
                     # and does not say so. We then request again, and wait at the end of the queue.
                     if isinstance(error, MetastoreServerFailed) and tries >= _FAILURES:
                         raise
@@ -147,7 +148,7 @@ class LockCalls:
                 tries += 1
 
     def own(self, request: LockRequest) -> list[MetastoreLock]:
-        """Return the places that *request* of this client has, first the first."""
+        """Return the places that *request* of this client has, oldest first."""
         found = grouped(
             listed
             for place in ([REQUESTS] if is_operation(request) else hms_names.places(request))
@@ -161,7 +162,7 @@ class LockCalls:
         ]
 
     def release_orphaned(self) -> None:
-        """Release the second places that are there by now."""
+        """Release the second places that have arrived by now."""
         for request_id, (request, until) in dict(self.orphaned_lock_requests).items():
             asked = self._clock.now()
             try:
@@ -177,9 +178,9 @@ class LockCalls:
                 self.orphaned_lock_requests.pop(request_id, None)
 
     def _is_place(self, request_id: str, lock_id: int) -> bool:
-        """Return whether a lock that was just listed is, or may be, the one that this client knows of.
+        """Return whether a lock that was just listed is, or may be, the known place of its request.
 
-        Asked in this order: a request is noted as being sent before its lock is there, and until its ticket is.
+        `sending` is read first: it contains the request from before its lock exists until its ticket does.
         """
         if request_id in self.sending:
             return True

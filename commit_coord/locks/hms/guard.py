@@ -1,40 +1,41 @@
 """Guards: permanent locks in a Hive Metastore for tables whose writers exclude each other elsewhere.
 
 Theory of operation
-    A writer that knows nothing but the metastore's EXCLUSIVE lock carries no condition with its alter, so it overwrites
+    A lock-only writer takes the metastore's EXCLUSIVE lock and alters the table without a condition, so it overwrites
     whatever was committed without that lock. A guard is a SHARED_READ lock on (database, table): an EXCLUSIVE request
-    waits for it and fails, readers pass. It belongs to the table, not to a client. There is one for each table, known
-    by its ``agentInfo``; a client that is about to swap looks for it, takes it over or sets it, and from then on
-    extends it as long as the process lives. It stays when the last process ends, and goes with the table.
+    waits for it and fails, readers pass. It belongs to the table, not to a client. There is one for each table,
+    recognized by its ``agentInfo``; a client that is about to swap looks for it, takes it over or sets it, and from
+    then on extends it as long as the process lives. It stays when the last process ends, and is removed with the table.
 
-    It is set before the swap and waits for EXCLUSIVE locks that are held, so a writer that read the pointer under one
-    has written it before ours is compared:
+    A guard is set before the swap, and waits until no EXCLUSIVE lock is held. So a writer that has read the pointer
+    under such a lock has written it before our swap compares:
 
     1. P locks and reads the pointer.   2. Our guard waits.   3. P alters and unlocks; the guard is granted.
     4. Our swap finds the pointer moved.
 
-    What it waits for may be the lock of one of ours that has died since, on a table whose writers lock elsewhere by
-    now: nobody else waits for it, so the client that sets the guard frees it, as a waiter of ``hms`` would.
+    The guard may wait for the lock of one of our writers that has died, on a table whose writers now take their locks
+    in another service. Nobody else waits for this lock, so the client that sets the guard releases it, as a waiter of
+    ``hms`` would.
 
 Two guards
     1. A and B find none.   2. Both set one.   3. Both list again, and the second one finds both.
-    The one with the smallest lock id stays, and the other one is given back by the client that set it.
+    The one with the smallest lock id stays, and the client that set the other one releases it.
 
 A guard that is left
-    A program that drops or renames a table without us leaves its guard on a name, under which Java then can't create
-    one. So the client that extends a guard checks whether the table is there, and removes the guard of one that is not:
+    A program that drops or renames a table without us leaves the guard on the old name, and Java can't create a table
+    with this name. So the client that extends a guard checks whether the table exists, and removes the guard if not:
 
-    1. We find no table.   2. Somebody makes one of that name, and finds our guard.   3. We remove it.
+    1. We find no table.   2. Another client creates one with that name, and finds our guard.   3. We remove it.
     4. We look again, find the table, and set the guard again.
 
-    A table that is there and declares no lock manager of ours is looked at twice: its first guarded swap may be on
-    its way.
+    If the table exists and declares no lock manager of ours, the client removes the guard only when it sees this for
+    the second time: the first guarded swap of the table may be on its way.
 
 A guard that is gone
-    Freed by force, or by a server that reaps what nobody extended. Extending it finds out, at the latest at the first
-    swap after one lease. Before it is set again in the background, and after, *wanted* is asked: the table may have
-    been handed back to the metastore's own lock meanwhile, and the client that did that removes the guards that it
-    finds.
+    It was released by force, or by a server that reaps what nobody extends. The next extension notices this: at the
+    latest, that of the first swap after one lease time. Before and after the guard is set again in the background,
+    *wanted* is called: the table may have been handed back to the metastore's own lock meanwhile, and the client that
+    did that removes the guards that it finds.
 """
 
 from __future__ import annotations
@@ -83,14 +84,14 @@ class HmsGuards:
     """The guards that this process extends.
 
     Args:
-        metastore: Has their locks.
+        metastore: The metastore with the guards.
         statement: Shown to those who wait for them.
         interval_ms: A guard that was confirmed less than this time ago is not extended again.
-        clock: Time and chance.
+        clock: Time and random numbers.
         host: Names this process, and knows which have ended.
-        wanted: Whether a table is still to be guarded, by what the metastore says of it now.
-        left: Looks whether a guard is left behind. True: there is no table of that name. False: there is one that wants
-            its guard, or it could not be seen. None: there is one that wants none.
+        wanted: Returns whether a table still needs a guard, by what the metastore says of the table now.
+        left: Returns whether a guard is left behind. True: there is no table with that name. False: the table wants its
+            guard, or its state could not be read. None: the table wants no guard.
     """
 
     def __init__(
@@ -108,7 +109,7 @@ class HmsGuards:
         self._statement = statement
         self._interval = interval_ms / 1000
         self._patience = max(BRIEFLY, self._interval)
-        """Seconds for what nobody gave a deadline: one server that hangs must not keep the others' guards waiting."""
+        """Seconds for calls without a deadline: a server that hangs must not delay the guards of other tables."""
         self._clock = clock
         self._host = host
         self._wanted = wanted
@@ -149,7 +150,7 @@ class HmsGuards:
         self._known.pop(table, None)
 
     def close(self) -> None:
-        """Extend them no more. They stay."""
+        """Stop extending the guards. They stay in the metastore."""
         self.heartbeat.stop()
         self._known.clear()
 
@@ -195,13 +196,13 @@ class HmsGuards:
                     self._metastore.unlock(mine)
 
     def _free_dead(self, table: Identifier, heartbeats: HeartbeatLog) -> None:
-        """Free what the dead left that the guard waits for: where all lock elsewhere nobody else would do so."""
+        """Release locks of dead owners that block the guard: if all writers lock elsewhere, nobody else would."""
         asked = self._clock.now()
         listed = self._metastore.show_locks(*table)
         answered = self._clock.now()
         for one in listed:
-            in_the_way = hms_names.conflict(_part(table), one.part)
-            if in_the_way and is_over(
+            blocks = hms_names.conflict(_part(table), one.part)
+            if blocks and is_over(
                 one,
                 one.heartbeat_ms,
                 heartbeats=heartbeats,
@@ -214,7 +215,7 @@ class HmsGuards:
                 self._metastore.unlock(one.lock_id)
 
     def _sent(self, table: Identifier) -> int | None:
-        """Send a guard; return its id, None where the answer was lost: the list shows whether it is there."""
+        """Send a guard; return its id, None if the reply was lost: then the list shows whether it is there."""
         owner = self._host.owner()
         agent = hms_names.Agent(
             request_id=str(self._host.new_id()),
@@ -225,7 +226,7 @@ class HmsGuards:
             statement=self._statement,
             guard=True,
         )
-        # It outlives its process, so it names none: nobody shall check whether that is alive.
+        # A guard outlives its process, so it names none: it does not matter whether that process is alive.
         host = hms_names.host(Owner(user=owner.user, host=owner.host, pid=0, application=""))
         try:
             lock_id, _ = self._metastore.lock([_part(table)], user=hms_names.user(owner), host=host, agent=str(agent))
@@ -241,11 +242,11 @@ class HmsGuards:
                 return self._metastore.check_lock(guard.lock_id)
             self._metastore.heartbeat(guard.lock_id)
         except NoSuchLock:
-            return False  # it was given back meanwhile; the next listing tells
+            return False  # it was released meanwhile; the next listing shows that
         return True
 
     def _listed(self, table: Identifier) -> list[ListedLock]:
-        """Return the guards of *table*, held or waiting, first the first."""
+        """Return the guards of *table*, held or waiting, oldest first."""
         found = [one for one in self._metastore.show_locks(*table) if _is_guard(one)]
         return sorted(found, key=lambda one: one.lock_id)
 
@@ -285,7 +286,7 @@ class HmsGuards:
         return self._interval if self._known else None
 
     def _quietly(self, table: Identifier, step: Callable[[], None]) -> None:
-        """Take *step* for *table*. Whatever goes wrong there must not end what is done for the others."""
+        """Execute *step* for *table*, and only log its error: the guards of the other tables must still be kept."""
         try:
             with self._metastore.within(self._patience):
                 step()
@@ -301,7 +302,7 @@ class HmsGuards:
         return guard.looked if guard is not None else 0.0
 
     def _look_after(self, table: Identifier) -> None:
-        """Remove the guard of *table* where nobody wants it any more."""
+        """Remove the guard of *table* if nobody wants it any more."""
         if (guard := self._known.get(table)) is None:
             return
         guard.looked = self._clock.now()
@@ -315,7 +316,7 @@ class HmsGuards:
     def _again(self, table: Identifier, deadline: float) -> None:
         if self._wanted(table):
             guard = self._set(table, deadline)
-            # 1. The table is wanted.   2. It is handed back, and its guards are removed.   3. Ours comes.
+            # 1. The table is wanted.   2. It is handed back, and its guards are removed.   3. Ours is set.
             if self._wanted(table):
                 self._known[table] = guard
                 return

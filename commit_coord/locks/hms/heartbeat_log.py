@@ -1,4 +1,4 @@
-"""Whether a lock in a Hive Metastore may be freed because its owner has ended: servers do not free it by themselves."""
+"""Whether a client may release a lock in a Hive Metastore because its owner is dead: servers do not do this."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from commit_coord.locks.hms import names as hms_names
 from commit_coord.process import Host
 
 HeartbeatLog = dict[int, tuple[tuple[int, int], float]]
-"""Lock id → its last heartbeat and how often the metastore had failed, and when that was seen first."""
+"""Lock id → (its last heartbeat, how often the metastore had failed), and when this pair was first seen."""
 
 
 def is_over(
@@ -20,18 +20,18 @@ def is_over(
     answered: float,
     host: Host,
 ) -> bool:
-    """Return whether a lock of ours may be freed: its heartbeat has stopped for a lease, or its process ended.
+    """Return whether a lock of ours may be released: no new heartbeat for its lease time, or its process has ended.
 
-    Locks of other programs, of LOCK statements and guards are left to people.
+    False for guards and for locks of other programs and of LOCK statements: a person must release them.
 
     Args:
-        listed: One component of it.
-        heartbeat_ms: The last of all its components.
+        listed: One component of the lock.
+        heartbeat_ms: The latest heartbeat of all its components.
         heartbeats: What was seen before; the caller keeps it.
         failures: How often the metastore has failed. If it does not answer this client, it may not answer others
             either, so missing heartbeats prove nothing.
-        asked: When it was listed; that may have taken as long as the metastore was away.
-        answered: Likewise.
+        asked: When the listing was requested.
+        answered: When the listing arrived: much later, if the metastore was away.
         host: Knows which processes have ended.
     """
     agent = hms_names.Agent.parse(listed.agent)

@@ -1,7 +1,7 @@
 """The locks of a Hive Metastore.
 
-``queue`` says how a request gets its turn, ``calls`` how it is sent, ``turns`` how the threads of a process take turns,
-``service`` how a lease is extended and freed, ``names`` what is locked for what.
+``queue`` gives requests their turns, and ``calls`` sends them; ``turns`` lets the threads of one process take turns.
+``service`` extends and releases leases. ``names`` encodes our locks as locks of the metastore.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class HmsLockManager(QueueLockManager[HmsQueue]):
             ``?`` (:attr:`MetastoreClient.service`).
         space: Unused: on one metastore, one name is one table, whatever a client calls its catalog.
         settings: Times.
-        clock: Where time and chance come from.
+        clock: Time and random numbers.
         events: Receives what happens to locks.
         threads: How threads wait and send heartbeats.
         host: Names this process, and tells which others have ended.
@@ -114,7 +114,7 @@ class HmsLockManager(QueueLockManager[HmsQueue]):
         files: The store of the tables' files, for offers to other processes. None: offers stay in this process.
 
     Raises:
-        ConfigError: The URI is not one of a metastore.
+        ConfigError: The URI is not the URI of a metastore.
     """
 
     name = "hms"

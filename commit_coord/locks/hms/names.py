@@ -2,16 +2,16 @@
 
 The commit latch is what Java and PyIceberg take: EXCLUSIVE on (database, table).
 
-Operation locks are hidden from it, in a database that can't exist. HMS has a hierarchy of its own, in which a lock
-on a table matches every partition: S on a table would wait for X on one of its partitions, which Hive's rules (S on the
-table, X on the partition) allow together. So each resource, of whatever level, becomes a *partition* of a table
-that no writer locks, and the parents that a request names in S do what Hive's hierarchy asks for:
+Operation locks must not conflict with the latch, so they are in a database that can't exist. HMS has a hierarchy of its
+own, in which a lock on a table matches every partition: S on a table would wait for X on one of its partitions, which
+Hive's rules (S on the table, X on the partition) allow together. So each resource, of whatever level, becomes a
+*partition* of a table that no writer locks, and the parents that a request names in S do what Hive's hierarchy does:
 
     X on db/t/day=1, S on db/t   →   EXCLUSIVE on r=db~2ft~2fday~3d1, SHARED_READ on r=db~2ft
 
 One more component, EXCLUSIVE on the request id, makes an id usable once and lists all requests in one place.
 
-The owner has 128 characters in three columns each, here and in no other place.
+The owner is stored in three columns, each with at most 128 characters.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MARK = "commit-coord"
 _COLUMN = 128
 _THREAD = 12
 _PARTITION = 700
-"""Of 767 characters that a partition may have in Hive 2."""
+"""Maximum length of a partition's name; Hive 2 allows 767 characters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,10 +45,10 @@ class Agent:
         request_id: The request.
         client: Which client sent it.
         requested_ms: When, by the client's wall clock.
-        lease_ms: How long it may be held without a heartbeat; None for ever, by a LOCK statement.
-        application: The owner's.
-        statement: Likewise, cut off where the column ends.
-        guard: Whether it is no request but a table's guard (``guard``); kept for ever.
+        lease_ms: How long it may be held without a heartbeat; None for a LOCK statement or a guard: for ever.
+        application: The owner's application.
+        statement: The owner's statement, cut to the length of the column.
+        guard: Whether this is a table's guard (``guard``) and no request.
     """
 
     request_id: str
@@ -135,7 +135,7 @@ def owner_of(listed: ListedLock, agent: Agent | None) -> Owner:
 
 
 def parts(request: LockRequest) -> list[LockPart]:
-    """Return the components of *request*, as the metastore lists them: it folds names, also those of a SQL catalog."""
+    """Return the components of *request* as the metastore lists them: a latch names its table in lower case."""
     if request.scope is LockScope.COMMIT:
         names = dict.fromkeys(tuple(name.lower() for name in resource.path[:2]) for resource, _ in request.locks)
         return [LockPart(type=LockType.EXCLUSIVE, db=database, table=table) for database, table in names]
@@ -146,7 +146,7 @@ def parts(request: LockRequest) -> list[LockPart]:
 
 
 def places(request: LockRequest) -> list[tuple[str, str | None]]:
-    """Return the databases and tables to list for the locks that may be in the way of *request*."""
+    """Return the databases and tables to list for the locks that may block *request*."""
     tables = {(part.db, part.table) for part in parts(request) if part.table != REQUESTS}
     if len(tables) > 1 and request.scope is LockScope.OPERATION:
         return [(OPERATIONS, None)]
@@ -161,7 +161,7 @@ def operation_table(resource: Resource) -> str:
 
 
 def resource_of(part: LockPart) -> tuple[LockScope, Resource]:
-    """Return what *part* locks, in which scope. Others' locks are in the scope in which they meet ours: the latch's."""
+    """Return the scope and the resource of *part*. Locks of other programs are in the commit scope, like latches."""
     if part.db == OPERATIONS and part.partition is not None:
         return LockScope.OPERATION, Resource.parse(unquote(part.partition.removeprefix("r=").replace("~", "%")))
     levels = (part.db, *([part.table] if part.table else []), *(part.partition or "").split("/"))
@@ -169,7 +169,7 @@ def resource_of(part: LockPart) -> tuple[LockScope, Resource]:
 
 
 def mode_of(part: LockPart) -> LockMode:
-    """Return the mode of ours that is nearest: writers of Hive keep ours out as EXCLUSIVE does."""
+    """Return our nearest mode: X for the locks of Hive's writers, because they block our latch, too."""
     return LockMode.SHARED if part.type is LockType.SHARED_READ else LockMode.EXCLUSIVE
 
 
@@ -186,7 +186,7 @@ def conflict(wanted: LockPart, other: LockPart) -> bool:
 
 
 def listed(resource: Resource) -> Resource:
-    """Return *resource* as its operation locks name it: one that is too long for the column by table and digest."""
+    """Return *resource* as its operation locks name it: by table and digest if it is too long for the column."""
     text = _partition(resource)
     if len(text) <= _PARTITION:
         return resource
@@ -212,7 +212,7 @@ _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_.-")
 def _encoded(text: str) -> str:
     """Return *text* in small letters, digits and ``_.-~``.
 
-    Hive 4 takes a partition apart and puts it together again, which only such a value survives; 3.1 folds it.
+    Hive 4 parses a partition's name and composes it again, and only such a value stays the same; 3.1 folds its case.
     """
     return "".join(c if c in _PLAIN else "".join(f"~{byte:02x}" for byte in c.encode()) for c in text)
 
@@ -221,9 +221,9 @@ _UNQUOTED = str.maketrans("'\\\0", '"/?')
 
 
 def _fitting(text: str) -> str:
-    """Return *text* as the column takes it: some servers keep it in Latin-1, all of them fail on what is too long.
+    """Return *text* as the column takes it: some servers store Latin-1, and all of them fail if it is too long.
 
-    Servers put it between quotes into a statement of SQL as it is: ``it's`` would end the text, and what follows would
-    be carried out.
+    Servers put the text unescaped between quotes into an SQL statement: ``it's`` would end the text, and the rest would
+    be executed.
     """
     return text.translate(_UNQUOTED).encode("ascii", "replace").decode()[:_COLUMN]

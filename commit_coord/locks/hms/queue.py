@@ -54,7 +54,7 @@ _PATIENCE = 0.25
 """A waiter sleeps for this part of the time since the queue moved last, and asks again."""
 
 _LOOK_AGAIN = 0.5
-"""Seconds for which the head of the queue takes a listing for good; the question whether it is granted is cheaper."""
+"""Seconds for which the head of the queue relies on a listing; it is cheaper to ask whether it is granted."""
 
 _LATE = 1.5
 """How many times longer than usual a waiter waits to be carried, before it asks who is before it."""
@@ -138,8 +138,8 @@ class HmsQueue:
         turns: Where the threads of this process wait first.
         own: The offers of this client to other processes.
         others: The offers of other clients, which this one may take.
-        leases: What the metastore keeps, and what is known of it.
-        keeper: Extends the leases, and gives them back.
+        leases: Keeps and releases leases in the metastore.
+        keeper: Extends the leases, and releases them.
         table: Finds the holder of a lock.
         retries: Repeats interrupted calls.
         settings: Times.
@@ -211,7 +211,7 @@ class HmsQueue:
         """
         if LockMode.SHARED not in dict(ticket.request.locks).values():
             return None
-        older = [one for one in self._in_the_way(ticket) if one.lock_id < ticket.lock_id]
+        older = [one for one in self._blockers_of(ticket) if one.lock_id < ticket.lock_id]
         if not older:
             return None
         with translated(ticket.request):
@@ -222,18 +222,18 @@ class HmsQueue:
 
     def wait(self, acquire: Acquire, blocker: Blocker, until: float) -> Blocker | None:
         """See :meth:`Queue.wait`."""
-        request, deadline = acquire.request, until
+        request = acquire.request
         assert isinstance(blocker, HmsBlocker)
         ticket = self.tickets[request.request_id]
         now = self._clock.now()
         seen = first = self._looked_at_files(request, blocker)
-        until = min(deadline, now + self._pause(request, blocker, first, now))
+        ask_at = min(until, now + self._pause(request, blocker, first, now))
         if blocker.expires is not None:
-            until = min(until, max(blocker.expires, now + self._settings.check_min_wait_ms / 1000))
+            ask_at = min(ask_at, max(blocker.expires, now + self._settings.check_min_wait_ms / 1000))
         tick, look_at = self._settings.poll_interval_ms / 1000, now + self._own.pause
         ended = moved = False
-        while not ended and not moved and not ticket.turn.is_set() and (now := self._clock.now()) < until:
-            ticket.turn.wait(min(until - now, tick, max(0.0, look_at - now)))
+        while not ended and not moved and not ticket.turn.is_set() and (now := self._clock.now()) < ask_at:
+            ticket.turn.wait(min(ask_at - now, tick, max(0.0, look_at - now)))
             if self._clock.now() >= look_at:
                 seen = self._looked_at_files(request, blocker)
                 look_at = self._clock.now() + self._own.pause
@@ -248,7 +248,7 @@ class HmsQueue:
             if found is not None and found.ahead > 1:
                 return found
             blocker = found or blocker
-        return self._ask(ticket, blocker, deadline)
+        return self._ask(ticket, blocker, until)
 
     def _looked_at_files(self, request: LockRequest, blocker: HmsBlocker) -> SeenOffers:
         """Return what *request* sees in the files of offers.
@@ -304,7 +304,7 @@ class HmsQueue:
                 # The answer may have come long after the question: the server was started again meanwhile.
                 if request.explicit or self._clock.now() - ticket.last_confirmed_at < self.leases.lease_seconds:
                     raise RemovedByForce("the request was removed from the queue by force", locks=request) from None
-                # We were stalled for longer than a lease and another client removed us: queue again, at the end.
+                # We were stalled for longer than the lease time and another client removed us: queue again, at the end.
                 return self._queue_again(request, deadline)
             if self.leases.was_silent(ticket):
                 with translated(request):
@@ -324,7 +324,7 @@ class HmsQueue:
         return before or UNLISTED_BLOCKER
 
     def _checked(self, ticket: HmsTicket) -> bool:
-        """Return whether *ticket* is granted. That the service fails may pass: it had a place for the ticket."""
+        """Return whether *ticket* is granted. A failure may pass: the service has accepted the request before."""
         try:
             with translated(ticket.request):
                 return self._metastore.check_lock(ticket.lock_id)
@@ -334,11 +334,11 @@ class HmsQueue:
     def _look(self, ticket: HmsTicket, before: HmsBlocker | None) -> HmsBlocker | None:
         """Return the lock that blocks *ticket*, None if no lock does; release locks of dead owners among them."""
         request, now = ticket.request, self._clock.now()
-        # A request with an id that is in use waits for that, too; once is enough.
-        in_the_way = self._in_the_way(ticket, ids=before is None and is_operation(request))
+        # A request whose id is in use also waits for the other request with this id; to check that once is enough.
+        blockers = self._blockers_of(ticket, ids=before is None and is_operation(request))
         with translated(request):
             answered = self._clock.now()
-            for one in list(in_the_way):
+            for one in list(blockers):
                 info = one.agent_info
                 if info is not None and info.request_id == request.request_id and info.client != self.tickets.client:
                     raise LockRefused("the request id is in use", request_id=request.request_id, locks=request)
@@ -354,20 +354,20 @@ class HmsQueue:
                 if self._is_over(one, now, answered) or one.request_id == request.request_id:
                     logger.info("freed a lock whose owner has ended: %s", one.listed[0])
                     self._metastore.unlock(one.lock_id)
-                    in_the_way.remove(one)
-        if not in_the_way:
+                    blockers.remove(one)
+        if not blockers:
             ticket.blocked_by = None
             return None
-        nearest = max(in_the_way, key=lambda one: (one.lock_id < ticket.lock_id, one.lock_id))
+        nearest = max(blockers, key=lambda one: (one.lock_id < ticket.lock_id, one.lock_id))
         ticket.blocked_by = nearest.lock_id
-        return self._blocker(nearest, in_the_way, before, now=now)
+        return self._blocker(nearest, blockers, before, now=now)
 
-    def _in_the_way(self, ticket: HmsTicket, *, ids: bool = False) -> list[MetastoreLock]:
-        """Return who conflicts with *ticket* and is before it, or granted; first the first.
+    def _blockers_of(self, ticket: HmsTicket, *, ids: bool = False) -> list[MetastoreLock]:
+        """Return the locks that conflict with *ticket* and are before it or granted, oldest first.
 
         Args:
-            ticket: Ours.
-            ids: Also a lock that has its request id.
+            ticket: The ticket.
+            ids: Whether to return a lock with the same request id, too.
         """
         wanted, places = hms_names.parts(ticket.request), hms_names.places(ticket.request)
         if ids:
@@ -384,13 +384,13 @@ class HmsQueue:
     def _blocker(
         self,
         lock: MetastoreLock,
-        in_the_way: Sequence[MetastoreLock],
+        blockers: Sequence[MetastoreLock],
         before: HmsBlocker | None,
         *,
         now: float,
     ) -> HmsBlocker:
         info, listed = lock.agent_info, lock.listed[0]
-        first = in_the_way[0].lock_id
+        first = blockers[0].lock_id
         expires = None
         if info is not None and info.lease_ms is not None:
             expires = self.leases.heartbeats.get(lock.lock_id, (0, now))[1] + info.lease_ms / 1000
@@ -398,8 +398,8 @@ class HmsQueue:
             request_id=lock.request_id,
             owner=hms_names.owner_of(listed, info),
             requested_at_ms=info.requested_ms if info else listed.acquired_ms or listed.heartbeat_ms,
-            ahead=len(in_the_way),
-            turns=_turns(in_the_way),
+            ahead=len(blockers),
+            turns=_turns(blockers),
             first=first,
             since=before.since if before is not None and before.first == first else now,
             looked=now,
@@ -407,9 +407,9 @@ class HmsQueue:
         )
 
     def _is_over(self, lock: MetastoreLock, asked: float, answered: float) -> bool:
-        """Return whether a lock of ours may be freed: its heartbeat has stopped for a lease, or its process ended.
+        """Return whether a lock of ours may be released: no new heartbeat for its lease time, or its process has ended.
 
-        Between *asked* and *answered* it was listed; that may have taken as long as the metastore was away.
+        The listing was requested at *asked* and arrived at *answered*: much later, if the metastore was away.
         """
         return is_over(
             lock.listed[0],
@@ -433,7 +433,7 @@ class HmsQueue:
     def leave(self, request: LockRequest, *, for_good: bool) -> None:
         """See :meth:`Queue.leave`."""
         ticket = self.tickets.get(request.request_id)
-        # Somebody else's request of the same id, for which ours was refused, is not ours to remove.
+        # If our request was refused because another request has the same id, that one must stay.
         if ticket is None or ticket.request is request:
             self._withdraw(request, ticket)
         if for_good:
@@ -448,7 +448,7 @@ class HmsQueue:
             self.calls.look_for(request)
             self._keeper.heartbeat.ensure_running(now=True)
             self.calls.sending.pop(request.request_id, None)
-            # Once here: a process that is being ended does not wait for its heartbeat.
+            # Try it once here: a process that ends does not wait for its heartbeat.
             self.calls.release_orphaned()
 
     def retract(self, request: LockRequest) -> bool:
@@ -460,7 +460,10 @@ class HmsQueue:
         return holder_of(self.table.look, request, blocker)
 
 
-def _turns(in_the_way: Sequence[MetastoreLock]) -> int:
-    """Return how many holders come before a request that offers: the first of our waiters carries the next ones."""
-    waits = [not one.acquired and one.agent_info is not None for one in in_the_way]
+def _turns(blockers: Sequence[MetastoreLock]) -> int:
+    """Return how many holders come before a request with an offer: of adjacent waiters of ours, only the first counts.
+
+    It publishes the offers of the next ones.
+    """
+    waits = [not one.acquired and one.agent_info is not None for one in blockers]
     return waits.count(False) + sum(one and not before for one, before in zip(waits, [False, *waits], strict=False))

@@ -35,7 +35,7 @@ class HmsTicket(Ticket):
     stepped_back: bool = False
     """Whether it was granted before an earlier request, and gave its place back."""
     turn: Turn
-    """Set when this client releases what is in the way."""
+    """Set when this client releases the lock that blocks the request."""
 
 
 @dataclass(slots=True, eq=False)
@@ -57,7 +57,7 @@ class MetastoreLock:
 
     @property
     def agent_info(self) -> hms_names.Agent | None:
-        """What its client wrote into ``agentInfo``; None where that is no client of ours."""
+        """What its client wrote into ``agentInfo``; None for a lock of another program."""
         return hms_names.Agent.parse(self.listed[0].agent)
 
     @property
@@ -67,7 +67,7 @@ class MetastoreLock:
 
     @property
     def request_id(self) -> str:
-        """Its request id; one of other programs is named by its lock."""
+        """Its request id; for a lock of another program, a name made of the lock id."""
         info = self.agent_info
         return info.request_id if info else f"hms-{self.lock_id}"
 
@@ -79,15 +79,15 @@ class HmsBlocker(Blocker):
     ahead: int
     """How many requests block this one."""
     turns: int
-    """How many holders come before this request, if each publishes what those behind it offer."""
+    """How many holders come before this request, if each one publishes the offers of the requests behind it."""
     first: int
-    """Lock id of the first request in the way: the queue has moved when it is another one."""
+    """Lock id of the first request that blocks this one: if it changes, the queue has moved."""
     since: float
-    """When this client saw that one first in the way of this request."""
+    """Since when this client has seen that request as the first one."""
     looked: float
-    """When the listing was asked for that it comes from."""
+    """When the listing that shows the blocker was requested."""
     expires: float | None
-    """When its heartbeat will not have moved for a lease; None where it may be kept for ever."""
+    """When the blocker will have had no new heartbeat for its lease time; None if it may be kept for ever."""
 
 
 UNLISTED_BLOCKER = HmsBlocker(
@@ -101,7 +101,7 @@ UNLISTED_BLOCKER = HmsBlocker(
     looked=0.0,
     expires=None,
 )
-"""The blocker when the metastore lets us wait and lists no lock in the way."""
+"""The blocker if the metastore makes us wait, but lists no lock that blocks us."""
 
 
 def is_operation(request: LockRequest) -> bool:
@@ -118,14 +118,14 @@ def grouped(listed: Iterable[ListedLock]) -> list[MetastoreLock]:
 
 
 def waits_among(locks: Sequence[MetastoreLock]) -> list[Wait]:
-    """Return the operation requests among *locks* that wait, each with what is in its way."""
+    """Return the operation requests among *locks* that wait, each with the requests that block it."""
     index: dict[tuple[str, str | None], list[tuple[MetastoreLock, LockPart]]] = {}
     for one in locks:
         for listed in one.listed:
             index.setdefault((listed.part.table, listed.part.partition), []).append((one, listed.part))
     found: list[Wait] = []
     for one in locks:
-        in_the_way = {
+        blockers = {
             other.lock_id: (other, listed.part)
             for listed in one.listed
             for other, part in index[listed.part.table, listed.part.partition]
@@ -134,9 +134,9 @@ def waits_among(locks: Sequence[MetastoreLock]) -> list[Wait]:
             and hms_names.conflict(listed.part, part)
         }
         info = one.agent_info
-        if one.acquired or info is None or not in_the_way:
+        if one.acquired or info is None or not blockers:
             continue
-        _, wanted = in_the_way[max(in_the_way)]
+        _, wanted = blockers[max(blockers)]
         found.append(
             Wait(
                 request_id=one.request_id,
@@ -150,7 +150,7 @@ def waits_among(locks: Sequence[MetastoreLock]) -> list[Wait]:
                         place=other.lock_id,
                         agent=other.agent,
                     )
-                    for other, _ in in_the_way.values()
+                    for other, _ in blockers.values()
                 ],
             )
         )
@@ -158,7 +158,7 @@ def waits_among(locks: Sequence[MetastoreLock]) -> list[Wait]:
 
 
 def nearest_to(waiting: MetastoreLock, by_table: dict[tuple[str, str], list[MetastoreLock]]) -> MetastoreLock | None:
-    """Return whom *waiting* waits for: of those before it the last one, else one that was let past it."""
+    """Return the lock for which *waiting* waits: the last one before it, else a later one that was granted first."""
     nearest: tuple[bool, int] | None = None
     found = None
     for listed in waiting.listed:
@@ -177,7 +177,7 @@ def nearest_to(waiting: MetastoreLock, by_table: dict[tuple[str, str], list[Meta
 
 @contextmanager
 def translated(request: LockRequest | None) -> Iterator[None]:
-    """Raise what the metastore raises as errors of a lock service; that a lock is gone is for the caller."""
+    """Turn the metastore's errors into errors of a lock service, except NoSuchLock, which the caller handles."""
     try:
         yield
     except MetastoreUnavailable as error:

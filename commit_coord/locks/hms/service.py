@@ -1,17 +1,18 @@
-"""Leases in a metastore: how they are extended and given back.
+"""Extends and releases leases in a metastore.
 
 Liveness
-    Servers do not free the locks of dead clients by themselves. So each of our requests says for how long
-    it may be kept without a heartbeat, and waiters free those whose heartbeat has not moved for so long by their own
-    clock, or whose process has ended on this host:
+    Servers do not release the locks of dead clients by themselves. So each of our requests states its lease time, and
+    a waiter releases a lock that had no new heartbeat for that long by the waiter's clock, or whose process has ended
+    on the waiter's host:
 
     1. The holder stalls; its last heartbeat was sent at 0 and received at 1.
     2. Its own clock says LOST at 0 + lease.
-    3. A waiter saw that heartbeat first at 2 or later, and frees the lock at 2 + lease.
+    3. A waiter saw that heartbeat first at 2 or later, and releases the lock at 2 + lease or later.
 
-    While the metastore can't be reached, no heartbeat arrives: a waiter without an answer counts from its next look.
+    While the metastore can't be reached, no heartbeat arrives: so after a failure a waiter counts again from its next
+    look.
 
-    Locks of LOCK statements and of other programs are left to people.
+    Waiters do not release locks of LOCK statements or of other programs: a person must do that.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ from commit_coord.locks.keeping import LeaseService, Tickets
 from commit_coord.model import LockScope
 
 _ANSWERED = 2 / 3
-"""The part of a lease within which the metastore's servers have to answer a heartbeat, all of them together."""
+"""The part of the lease time within which the metastore's servers have to answer a heartbeat, all of them together."""
 
 _REMEMBERED = 10
-"""Leases for which the last heartbeat of another client is known: waits may be short, with pauses between them."""
+"""For so many lease times a client remembers the heartbeats of others: its waits may be short, with pauses between."""
 
 _LOOK_FOR_ORPHANS = 0.2
 """Seconds between two looks for second places."""
@@ -44,7 +45,7 @@ class HmsLeases(LeaseService[HmsTicket]):
     Args:
         metastore: Where they are.
         tickets: The requests of this client.
-        calls: Those that were sent.
+        calls: Sends lock requests, and finds those whose reply was lost.
         settings: Times.
         clock: The clock.
     """
@@ -81,17 +82,17 @@ class HmsLeases(LeaseService[HmsTicket]):
         return not self.was_silent(ticket)
 
     def was_silent(self, ticket: HmsTicket) -> bool:
-        """Return whether the service may not have heard of *ticket* for a lease, before the answer that it just gave.
+        """Return whether the service may have had no heartbeat of *ticket* for a lease time, before its last answer.
 
-        Then whatever it answered, the place is not to be relied on any more:
+        Then this client can't rely on the place any more, whatever the answer was:
 
-        1. We are stalled.   2. A waiter looks, and finds our heartbeat a lease old.   3. We ask, and are answered.
-        4. The waiter frees us.
+        1. We stall.   2. A waiter looks, and finds our heartbeat a lease time old.   3. We ask, and get an answer.
+        4. The waiter releases our lock.
         """
         return not ticket.request.explicit and self._clock.now() - ticket.last_confirmed_at >= self.lease_seconds
 
     def keeps_lost(self, ticket: HmsTicket) -> bool:
-        """No client frees it before a waiter comes, and it is of no use."""
+        """Return True: nobody needs the lock, and it would stay in the metastore until a waiter comes."""
         return True
 
     def chores(self) -> float | None:

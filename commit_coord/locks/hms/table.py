@@ -32,7 +32,7 @@ class HmsLockTable:
         tickets: The requests of this client.
         calls: Those that are being sent.
         turns: What waits in this process.
-        keeper: Learns of leases of this client that are ended here.
+        keeper: Is notified when a lease of this client is released by force.
         clock: Time.
         host: Knows which processes have ended.
     """
@@ -56,8 +56,8 @@ class HmsLockTable:
         self._host = host
 
     def look(self, resource: Resource | None, scope: LockScope | None) -> Sequence[LockEntry]:
-        """See :meth:`LockTable.look`. Locks of other programs are in the commit scope: there they meet ours."""
-        # Read the threads first: a request that goes from here to the metastore in between is then listed, not lost.
+        """See :meth:`LockTable.look`. Locks of other programs are in the commit scope, like our latches."""
+        # Read the threads first: then a request that goes from here to the metastore in between is listed, not lost.
         threads = self._turns.look(resource, scope)
         listed = self._listed(resource, scope)
         there = {entry.request_id for entry in listed}
@@ -87,7 +87,7 @@ class HmsLockTable:
 
     def free_each(self, request_ids: Sequence[str]) -> Iterator[Sequence[LockEntry]]:
         """See :meth:`LockTable.free_each`."""
-        # Those that wait in this process first: one that goes on to the metastore meanwhile is then listed there.
+        # First those that wait in this process: one that goes to the metastore meanwhile is then listed there.
         threads = {request_id: self._turns.free(request_id, None) for request_id in request_ids}
         with telling_what_was_freed() as freed:
             freed.extend(entry for entries in threads.values() for entry in entries)
@@ -101,7 +101,7 @@ class HmsLockTable:
             yield [*self._free(entry for lock in chosen for entry in by_lock[lock]), *threads[request_id]]
 
     def reap(self, *, dry_run: bool) -> Sequence[LockEntry]:
-        """See :meth:`LockTable.reap`. Watches the heartbeats of those that are there now, until each has moved."""
+        """See :meth:`LockTable.reap`. This watches the present locks until each has had a heartbeat, or is over."""
         over = self._watched()
         dead = [entry for lock in over for entry in self._entries(lock, None)]
         return dead if dry_run else self._free(dead)
@@ -135,7 +135,7 @@ class HmsLockTable:
                 for one in self._metastore.show_locks(*place)
                 if one.part.table != hms_names.REQUESTS and not one.part.db.startswith(_INTERNAL)
             )
-        # What this client is still sending has no place yet, as far as it knows: freed now, it would be sent again.
+        # A request that this client is still sending has no known place: if it were released, it would be sent again.
         locks = [one for one in locks if one.request_id not in self._calls.sending]
         by_table: dict[tuple[str, str], list[MetastoreLock]] = {}
         for one in locks:
@@ -168,7 +168,7 @@ class HmsLockTable:
             )
 
     def _watched(self) -> list[MetastoreLock]:
-        """Return who is dead; see the module."""
+        """Return the locks of dead owners, once each other lock has had a new heartbeat."""
         over: list[MetastoreLock] = []
         heartbeats: HeartbeatLog = {}
         first: dict[int, int] | None = None

@@ -26,10 +26,10 @@ class ThreadTurns:
         self._taken: dict[str, HandoverLease] = {}
 
     def wait_for(self, acquire: Acquire) -> None:
-        """Return when it is this thread's turn at the latch that is asked for.
+        """Return when it is this thread's turn at the requested latch.
 
         Raises:
-            Carried: Another thread has carried out what the request offered.
+            Carried: Another thread has published the request's offer.
             LockError: As :meth:`LockManager.acquire`.
         """
         request = acquire.request
@@ -57,7 +57,7 @@ class ThreadTurns:
         return turn is None or turn.retract()
 
     def give_up(self, request: LockRequest) -> None:
-        """Leave nothing of *request*."""
+        """Remove everything of *request*."""
         self._queues.give_up(request)
 
     def end_waits(self) -> None:
@@ -73,7 +73,7 @@ class ThreadTurns:
         return _waiting(self._queues.locks(resource, scope=scope))
 
     def free(self, request_id: str | None, resource: Resource | None) -> Sequence[LockEntry]:
-        """End by force what waits here, and return it."""
+        """Remove waiting requests by force, and return them."""
         return _waiting(self._queues.unlock(request_id=request_id, resource=resource))
 
     def _has(self, request: LockRequest) -> bool:

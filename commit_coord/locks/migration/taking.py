@@ -93,7 +93,7 @@ class Taking:
             policy: As for :meth:`LockManager.acquire`.
 
         Returns:
-            What is held; or the answer of the holder that carried out the request's offer.
+            What is held; or the entry of the holder that published the request's offer.
 
         Raises:
             LockError: As :meth:`HandoverLockManager.submit`; nothing is held or queued.

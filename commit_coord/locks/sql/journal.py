@@ -10,7 +10,7 @@ from commit_coord.model import JournalEntry
 
 
 class SqlJournal:
-    """Remembers which requests were carried out."""
+    """Stores journal entries in the database."""
 
     def __init__(self, requests: SqlRequests) -> None:
         self._requests = requests

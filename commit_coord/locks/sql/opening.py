@@ -1,4 +1,4 @@
-"""Which store a URL names."""
+"""Opens the store that a URL names."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def open_store(url: str, clock: Clock, patience_ms: int) -> Store:
         patience_ms: How long the network may be silent and a statement may run, on PostgreSQL.
 
     Raises:
-        ConfigError: Not such a URL, another database, an in-memory database, or a driver that is not installed.
+        ConfigError: *url* is no database URL, or names another database or an in-memory database; or the driver is not
+            installed.
     """
     try:
         parsed = make_url(url)

@@ -94,11 +94,11 @@ def _type_of(value: int | str | None) -> str:
 
 
 def keepalive_options(patience_ms: int) -> dict[str, int]:
-    """Return libpq's options with which a server in silence costs its client no more than *patience_ms*.
+    """Return libpq's options that detect an unreachable server within about *patience_ms*.
 
-    1. A request arrives and is confirmed by the kernel; the network is cut.   2. The server answers, hears nothing,
-    and ends the connection; that is lost too.   3. The network is back. Nobody has anything to send, and the client
-    waits for two hours, the system's default, if it doesn't ask whether the server is there.
+    Without keepalives: 1. A query arrives, and the server's kernel confirms it; the network is cut.   2. The server
+    answers, hears nothing, and ends the connection; that is lost too.   3. The network is back. Neither side has
+    anything to send, and the client waits for two hours, the system's default.
     """
     third_s = max(1, patience_ms // 3000)
     return {
@@ -169,7 +169,7 @@ class PostgresConnection(Connection):
         """The names of prepared statements, by text and types of the parameters."""
 
     def __del__(self) -> None:
-        """A thread ended."""
+        """Close the connection: its thread has ended."""
         if self._pid == os.getpid():
             self._close_now()
 
@@ -205,7 +205,7 @@ class PostgresConnection(Connection):
                 return [_rows(cursor) for _ in calls]
             except BaseException as error:
                 # 1. COMMIT is done.   2. *then* fails, for instance because the queue of notifications is full.
-                # The server tells of the failure alone, and not whether it came before COMMIT.
+                # The server reports only the failure, and not whether it came before COMMIT.
                 unknown = sent and isinstance(error, psycopg.DatabaseError) and bool(then) and _is_idle(db)
                 self._roll_back(db, error)
                 if unknown:
@@ -248,7 +248,7 @@ class PostgresConnection(Connection):
         """See :meth:`Connection.wait`."""
         with self._lock, self._translated():
             db = self._open()
-            # Also yields what arrived with the answer to an earlier question (psycopg 3.2.4 and later).
+            # Also yields what arrived with the answer to an earlier query (psycopg 3.2.4 and later).
             return len(list(db.notifies(timeout=max(seconds, 0.001), stop_after=1))) > 0
 
     def close(self) -> None:

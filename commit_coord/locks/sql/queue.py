@@ -5,8 +5,8 @@ Theory of operation
     watches its nearest blocker: it looks again when a removal wakes it, and checks regularly whether the blocker's
     lease or process has ended. If so, the waiter removes the blocker.
 
-    A waiter that offers something watches in the same way. When its request is gone, the journal says whether a holder
-    has published the offer.
+    A waiter with an offer watches in the same way. If its request is gone, the journal shows whether a holder has
+    published the offer.
 
 A lost reply
     1. The enter transaction commits; the connection is cut before the answer arrives.
@@ -43,9 +43,9 @@ class SqlQueue:
     """The queues of one catalog.
 
     Args:
-        requests: Where they are.
+        requests: The requests in the database.
         tickets: The requests of this client.
-        keeper: Extends them, and gives them back.
+        keeper: Extends and releases the leases.
         journal: Has the outcomes of offers.
         table: Finds the holder of a lock.
         settings: Times.
@@ -108,7 +108,7 @@ class SqlQueue:
 
         A request with an offer is never sent a second time:
 
-        1. It enters; the reply is lost.   2. A holder publishes its offer, and ends it.
+        1. It enters; the reply is lost.   2. A holder publishes its offer, and ends the request.
         3. If the request were sent again, it would enter again, and its offer would be published twice.
         """
         rows = self.requests.store.connection.ask(lease_sql.LOOK, self.requests.look_values(request))
@@ -150,32 +150,33 @@ class SqlQueue:
 
     def wait(self, acquire: Acquire, blocker: Blocker, until: float) -> Blocker | None:
         """See :meth:`Queue.wait`."""
-        request, deadline, retries = acquire.request, until, self.requests.retries
+        request, retries = acquire.request, self.requests.retries
         assert isinstance(blocker, SqlBlocker)
-        until = min(deadline, self._clock.now() + LOOK_AGAIN_S)
+        look_again_at = min(until, self._clock.now() + LOOK_AGAIN_S)
         if blocker.expires_at is not None:
-            until = min(until, blocker.expires_at)
+            look_again_at = min(look_again_at, blocker.expires_at)
         tick = self._settings.poll_interval_ms / 1000
         ticket = self.tickets[request.request_id]
         ticket.was_contended = True
-        while not self._over(blocker):
+        while not self._is_removable(blocker):
             connection = self.requests.store.connection
             # Look again before the first wait: a wake-up that was sent before `listen` is lost. SQLite serializes
             # entering and removing, so there a thread that listened before it entered has missed nothing.
-            missed = retries.until(deadline, connection.listen) or (self.requests.store.concurrent and not ticket.waits)
-            ticket.waits = True
+            missed = retries.until(until, connection.listen)
+            missed = missed or (self.requests.store.concurrent and not ticket.looked_again)
+            ticket.looked_again = True
             if missed or acquire.is_closed:
                 break
-            left = until - self._clock.now()
-            if left <= 0 or retries.until(deadline, partial(connection.wait, min(left, tick))):
+            left = look_again_at - self._clock.now()
+            if left <= 0 or retries.until(until, partial(connection.wait, min(left, tick))):
                 break
         else:
             dead = self._host.is_dead(blocker.owner.process)
             removal = partial(self.requests.remove, request.scope, blocker.request_id, blocker.place, forced=dead)
-            retries.until(deadline, removal)
-        return self._look(request, deadline)
+            retries.until(until, removal)
+        return self._look(request, until)
 
-    def _over(self, blocker: SqlBlocker) -> bool:
+    def _is_removable(self, blocker: SqlBlocker) -> bool:
         """Return whether *blocker* may be removed: its lease has expired, or its process on this host has ended."""
         if blocker.explicit:
             return False
@@ -193,14 +194,14 @@ class SqlQueue:
             raise self._gone(request)
         if request.explicit or self._clock.now() - ticket.last_confirmed_at < self._keeper.service.lease_seconds:
             raise RemovedByForce("the request was removed from the queue by force", locks=request)
-        # We were stalled for longer than a lease and another client removed us: queue again, at the end.
+        # We were stalled for longer than the lease time and another client removed us: queue again, at the end.
         del self.tickets[request.request_id]
         return self._enter(request, deadline)
 
     def _gone(self, request: LockRequest) -> Exception:
-        """Return the exception for a request with an offer that is gone: its outcome by the journal, or OfferLost.
+        """Return the exception for a request with an offer that is gone: Carried if the journal has the outcome.
 
-        The request is never entered again: its offer would be a second one with the same id.
+        Else it is OfferLost. The request is never entered again: that would make a second offer with the same id.
         """
         self.tickets.pop(request.request_id, None)
         if entry := self._journal.recall(request.request_id):
@@ -215,10 +216,10 @@ class SqlQueue:
         while agents:
             seen |= agents
             made = {row[0]: row for row in self.requests.ask(lease_sql.REQUESTS_OF, {"ids": id_list(sorted(agents))})}
-            in_the_way: dict[str, FetchedRows] = {}
+            blockers: dict[str, FetchedRows] = {}
             for row in self.requests.ask(lease_sql.BLOCKERS_OF, {"ids": id_list(sorted(made))}):
-                in_the_way.setdefault(row[0], []).append(row)
-            for request_id, rows in in_the_way.items():
+                blockers.setdefault(row[0], []).append(row)
+            for request_id, rows in blockers.items():
                 _, place, agent, user, host, pid, application, statement, process = made[request_id]
                 nearest = max(rows, key=lambda row: row[4])
                 found.append(
@@ -233,7 +234,7 @@ class SqlQueue:
                         obstacles=[Obstacle(request_id=row[3], place=row[4], agent=row[5]) for row in rows],
                     )
                 )
-            agents = {row[5] for rows in in_the_way.values() for row in rows} - seen
+            agents = {row[5] for rows in blockers.values() for row in rows} - seen
         return found
 
     def all_present(self, places: Mapping[str, int]) -> bool:

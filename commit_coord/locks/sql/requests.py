@@ -34,7 +34,7 @@ class SqlTicket(Ticket):
 
     place: int | None
     """Its place in the queue; None if it was interrupted while it entered."""
-    waits: bool = False
+    looked_again: bool = False
     """Whether its owner has looked again since it entered; see the comment on WAKE."""
 
 
@@ -67,11 +67,11 @@ class SqlRequests:
         self._lease_ms = lease_ms
 
     def scope(self, scope: LockScope) -> str:
-        """Return *scope* as the tables name it: each catalog has its own."""
+        """Return the value of the column ``scope``: the space and *scope*."""
         return f"{self._space}:{scope.value}"
 
     def queue(self, request: LockRequest) -> str:
-        """Return the queue of the latch that *request* asks for, "" where it asks for anything else."""
+        """Return the queue of the latch that *request* asks for; "" if it asks for anything but one table's latch."""
         return "" if request.table is None else f"{self.scope(request.scope)}:{stored(request.table)}"
 
     def look_values(self, request: LockRequest) -> dict[str, Any]:
@@ -79,7 +79,7 @@ class SqlRequests:
         return {"request_id": request.request_id, "clock": self.store.clock_name, "queue": self.queue(request)}
 
     def run(self, steps: Sequence[SqlStep], then: Sequence[SqlStep] = ()) -> list[FetchedRows]:
-        """Carry out *steps* in one transaction, and *then* after it."""
+        """Execute *steps* in one transaction, and *then* after it."""
         return self.retries.briefly(lambda: self.store.connection.run(steps, then))
 
     def ask(self, text: str, values: dict[str, Any]) -> FetchedRows:
@@ -133,9 +133,9 @@ class SqlRequests:
         durable: bool = True,
         named: Sequence[tuple[str, str]] | None = None,
         waking: Sequence[SqlStep] = (),
-        leaving: Sequence[SqlStep] = (),
-        settling: Sequence[SqlStep] = (),
-        locking: Sequence[str] = (),
+        note_steps: Sequence[SqlStep] = (),
+        settle_steps: Sequence[SqlStep] = (),
+        lock_first: Sequence[str] = (),
     ) -> bool:
         """Delete a request and wake those that it kept waiting; return whether this call deleted it.
 
@@ -150,21 +150,21 @@ class SqlRequests:
                 that they hold the lock.
             named: Its resources and modes; None looks them up.
             waking: Statements that select more waiters to wake.
-            leaving: Statements that store the handover note, executed before the request is deleted.
-            settling: Statements that settle offers, executed before the request is deleted.
-            locking: Ids of all requests that are changed, if more than one.
+            note_steps: Statements that store the handover note, executed before the request is deleted.
+            settle_steps: Statements that settle offers, executed before the request is deleted.
+            lock_first: Ids of all requests that are changed, if more than one.
         """
         connection, request = self.store.connection, {"request_id": request_id, "place": place}
         if named is None:
             named = [(resource, mode) for resource, mode in connection.ask(lease_sql.LOCKS_OF, request)]
         lock = {"scope": self.scope(scope), "place": place}
-        first: list[SqlStep] = [(lease_sql.LOCK_REQUESTS, {"ids": id_list(locking)})] if locking else []
+        first: list[SqlStep] = [(lease_sql.LOCK_REQUESTS, {"ids": id_list(lock_first)})] if lock_first else []
         try:
             results = connection.run(
                 [
                     *first,
-                    *leaving,
-                    *settling,
+                    *note_steps,
+                    *settle_steps,
                     (lease_sql.REMOVE, {**request, "forced": int(forced), "clock": self.store.clock_name}),
                     (lease_sql.REMOVE_LOCKS, request),
                     (lease_sql.REMOVE_OFFER, request),
@@ -183,7 +183,7 @@ class SqlRequests:
                 error,
             )
             return True
-        return bool(results[len(first) + len(leaving) + len(settling)])
+        return bool(results[len(first) + len(note_steps) + len(settle_steps)])
 
 
 def stored(resource: Resource) -> str:
@@ -207,7 +207,7 @@ def _cut(text: str, longest: int) -> str:
 
 def entries_of(rows: FetchedRows) -> list[LockEntry]:
     """Return the locks in the answer to LIST."""
-    # What a request's locks have in common is made once: of a large one there are thousands.
+    # All locks of a request share one owner object: a large request has thousands of locks.
     owners: dict[str, Owner] = {}
     found = []
     for resource, mode, place, request_id, scope, user, host, pid, application, statement, process, *rest in rows:

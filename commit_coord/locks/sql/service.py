@@ -24,7 +24,7 @@ class SqlLeases(LeaseService[SqlTicket]):
     """Keeps requests in the database.
 
     Args:
-        requests: Where they are.
+        requests: The requests in the database.
         client: The name of this client.
         settings: Times.
         clock: The clock.
@@ -52,7 +52,7 @@ class SqlLeases(LeaseService[SqlTicket]):
         if self._clock.now() - self._cleaned_at >= self.lease_seconds / 2:
             self._cleaned_at = self._clock.now()
             requests = self.requests
-            with suppress(LockServiceUnavailable):  # The next beat is as good.
+            with suppress(LockServiceUnavailable):  # The next heartbeat tries again.
                 ids = id_list([requests.scope(one) for one in LockScope])
                 values = {"ids": ids, "clock": requests.store.clock_name, "limit": _AT_ONCE}
                 for scope, request_id, place in requests.ask(lease_sql.EXPIRED, values):
@@ -77,17 +77,17 @@ class SqlLeases(LeaseService[SqlTicket]):
             durable=False,
             named=named,
             waking=_waking(done),
-            leaving=self._leaving(ticket),
-            settling=[*self._answers(done, request.request_id, ticket.place), *_given_back(returned, ticket.place)],
-            locking=[request.request_id, *(entry.request_id for entry in done)] if done else [],
+            note_steps=self._note_steps(ticket),
+            settle_steps=[*self._outcomes(done, request.request_id, ticket.place), *_returned(returned, ticket.place)],
+            lock_first=[request.request_id, *(entry.request_id for entry in done)] if done else [],
         )
 
     def disconnect(self) -> None:
         """See :meth:`LeaseService.disconnect`."""
         self.requests.store.close()
 
-    def _leaving(self, ticket: SqlTicket) -> list[SqlStep]:
-        """Return what leaves the note of *ticket* for the next holder."""
+    def _note_steps(self, ticket: SqlTicket) -> list[SqlStep]:
+        """Return the statement that stores the note of *ticket* for the next holder, or deletes the note."""
         if ticket.next_note is None or ticket.request.table is None:
             return []
         own = {
@@ -101,8 +101,11 @@ class SqlLeases(LeaseService[SqlTicket]):
             else (lease_sql.DELETE_NOTE, own)
         ]
 
-    def _answers(self, done: Sequence[JournalEntry], request_id: str, place: int) -> list[SqlStep]:
-        """Return the statements that answer and end the requests of *done*, if the request at *place* exists."""
+    def _outcomes(self, done: Sequence[JournalEntry], request_id: str, place: int) -> list[SqlStep]:
+        """Return the statements that remember the outcomes *done*, and end their requests if the holder's still exists.
+
+        The holder's request is *request_id* at *place*.
+        """
         if not done:
             return []
         ids = {"ids": id_list([entry.request_id for entry in done]), "request_id": request_id, "place": place}
@@ -120,5 +123,5 @@ def _waking(done: Sequence[JournalEntry]) -> list[SqlStep]:
     return [(lease_sql.WAKE_OWNERS, {"ids": id_list([entry.request_id for entry in done])})] if done else []
 
 
-def _given_back(request_ids: Sequence[str], place: int) -> list[SqlStep]:
-    return [(lease_sql.GIVE_BACK, {"ids": id_list(request_ids), "place": place})] if request_ids else []
+def _returned(request_ids: Sequence[str], place: int) -> list[SqlStep]:
+    return [(lease_sql.RETURN_OFFERS, {"ids": id_list(request_ids), "place": place})] if request_ids else []

@@ -170,7 +170,7 @@ class SqliteConnection(Connection):
         """See :meth:`Connection.listen`."""
         if self._listening:
             return False
-        # Linux alone has the abstract namespace; elsewhere the address would be refused and the tick is fast.
+        # Only Linux has the abstract namespace; elsewhere the address is refused, and `wait` polls fast.
         with self._lock, contextlib.suppress(OSError, AttributeError):
             self._channel().bind("\0" + self.wake)
             self._listening = True
@@ -246,7 +246,7 @@ class SqliteConnection(Connection):
         return self._socket
 
     def _send(self, address: str) -> None:
-        # Nobody there any more, not there yet (it asks again once it listens), or its inbox is full of wake-ups.
+        # The waiter has gone, or does not listen yet (it looks again once it listens), or has many wake-ups already.
         with contextlib.suppress(OSError, AttributeError):
             self._channel().sendto(b"", socket.MSG_DONTWAIT, "\0" + address)
 

@@ -2,21 +2,21 @@
 
 Parameters are written ``:name``. What the two databases spell differently is in braces and is filled in by the
 store: ``{now}`` is the service's clock in milliseconds, ``{wall}`` its wall clock, ``{epoch}`` the wall clock minus the
-service's clock, ``{ids}`` the strings of the JSON list ``:ids``, ``{notify}`` what wakes the client of request
-``r``, ``{text}`` the type of a text that is ordered by its bytes, ``{for update}`` the clause that locks the rows of a
-query.
+service's clock, ``{ids}`` the strings of the JSON list ``:ids``, ``{notify}`` the expression that wakes the client of
+request ``r``, ``{text}`` the type of a text that is ordered by its bytes, ``{for update}`` the clause that locks the
+rows of a query.
 
 The tables
-    ``commit_coord_places``    one row a queue: the last place that was given.
-    ``commit_coord_requests``  one row a request: its place, its owner, until when it is kept.
-    ``commit_coord_locks``     one row a request and resource. Its primary key answers both questions that an acquire
+    ``commit_coord_places``    one row per queue: the last place that was given.
+    ``commit_coord_requests``  one row per request: its place, its owner, until when it is kept.
+    ``commit_coord_locks``     one row per request and resource. Its primary key answers both questions that an acquire
                                asks, each by one step into the index: the nearest X before a place, the nearest S.
-    ``commit_coord_offers``    one row a request that offers something: what, and the place of the holder that took it.
-    ``commit_coord_journal``   one row a commit that is remembered. An offer that was carried out is answered by a row
-                               under the id of its request.
+    ``commit_coord_offers``    one row per request with an offer: the offer, and the place of the holder that took it.
+    ``commit_coord_journal``   one row per remembered commit. The outcome of a published offer is a row under the id of
+                               the lock request.
     ``commit_coord_leases``    one row per Hive lease: its objects, when it began, and its request. Only the row of the
                                request shows whether the lease is live.
-    ``commit_coord_notes``     one row a commit latch: what its last holder left for the next one.
+    ``commit_coord_notes``     one row per commit latch: the note of its last holder for the next one.
 
     The column ``scope`` is ``<space>:operation`` or ``<space>:commit``; locks with different values never conflict.
     A *queue* is where places come from: the whole operation scope is one, since a request there touches many
@@ -156,7 +156,7 @@ TAKE_PLACE = """
             + CASE WHEN commit_coord_places.clock = excluded.clock THEN 1 ELSE 1048576 END,
         clock = excluded.clock"""
 
-# Make the place the same in several queues that were just taken.
+# Set the places just taken in several queues to the largest of them.
 LEVEL_PLACES = """
     UPDATE commit_coord_places SET place = (SELECT max(p.place) FROM commit_coord_places p WHERE p.queue IN {ids})
     WHERE queue IN {ids}"""
@@ -193,8 +193,8 @@ LOOK = f"""
     LEFT JOIN commit_coord_requests r ON r.request_id = {_nearest("own")}
     WHERE own.request_id = :request_id"""
 
-# Keep requests for another lease; those that are not returned are gone. What expired and was not removed yet is kept
-# too: until a client deletes it, no other request is granted.
+# Extend requests by their lease time; those that are not returned are gone, or never expire. A request that has expired
+# but was not removed yet is extended, too: until a client deletes it, no other request is granted.
 RENEW = """
     UPDATE commit_coord_requests SET expires_at = {now} + lease_ms
     WHERE request_id IN (
@@ -202,7 +202,7 @@ RENEW = """
       AND expires_at IS NOT NULL AND clock = :clock
     RETURNING request_id"""
 
-# The requests that block these requests; none for those that are granted.
+# All blockers of these requests; no row for a request that is granted.
 BLOCKERS_OF = """
     SELECT DISTINCT l.request_id, l.resource, l.mode, b.request_id, b.place, b.wake FROM commit_coord_locks l
     JOIN commit_coord_locks o ON o.scope = l.scope AND o.resource = l.resource AND o.place < l.place
@@ -218,23 +218,23 @@ REQUESTS_OF = """
 # The places of these requests.
 PLACES_OF = "SELECT request_id, place FROM commit_coord_requests WHERE request_id IN {ids}"
 
-# Which of these requests are there?
+# Those of these requests that exist.
 STANDING = "SELECT request_id FROM commit_coord_requests WHERE request_id IN {ids}"
 
-# At which place did a request of this client enter?
+# The place of a request of this client.
 FIND = "SELECT place FROM commit_coord_requests WHERE request_id = :request_id AND client = :client"
 
-# What does a request lock?
+# The locks of a request.
 LOCKS_OF = "SELECT resource, mode FROM commit_coord_locks WHERE request_id = :request_id AND place = :place"
 
-# Delete a request: whatever it is when :forced, else only if it has expired. See "Granted is not a column". The place
-# is named too, because a denied request enters again under its own id.
+# Delete a request: in any state if :forced, else only if it has expired. See "Granted is not a column". The place is a
+# condition, too, because a denied request enters again under its own id.
 REMOVE = f"""
     DELETE FROM commit_coord_requests AS r
     WHERE r.request_id = :request_id AND r.place = :place AND (:forced = 1 OR {_EXPIRED})
     RETURNING request_id"""
 
-# Leave a note for the next holder of a latch, or none, if the request that leaves it is still there.
+# Leave a note for the next holder of a latch, or delete the note; only if the request of this holder still exists.
 _STANDS = """EXISTS (
         SELECT 1 FROM commit_coord_requests r WHERE r.request_id = :request_id AND r.place = :place)"""
 LEAVE_NOTE = f"""
@@ -251,7 +251,7 @@ REMOVE_LOCKS = f"DELETE FROM commit_coord_locks {_GONE}"
 REMOVE_OFFER = f"DELETE FROM commit_coord_offers {_GONE}"
 
 # Take the offers behind a holder of one lock, up to the first request that offers nothing or whose offer was taken by
-# an earlier holder, which may still carry it out. A holder whose request was removed takes none. From here on the owner
+# an earlier holder, which may still publish it. A holder whose request was removed takes none. From here on the owner
 # can't retract: TAKE and RETRACT change the same row, so the second one sees the first. `taken IS NULL` is also a
 # condition on the updated row itself: after waiting for a row, PostgreSQL evaluates the conditions on that row again,
 # but keeps its old view of all other rows.
@@ -278,9 +278,9 @@ RETRACT = """
       AND NOT EXISTS (SELECT 1 FROM commit_coord_journal j WHERE j.request_id = :request_id)
     RETURNING request_id"""
 
-# Give offers back that were taken at :place and not carried out. A release whose reply was lost is done again, and by
-# then the next holder may have taken them.
-GIVE_BACK = "UPDATE commit_coord_offers SET taken = NULL WHERE request_id IN {ids} AND taken = :place"
+# Return offers that were taken at :place and not published. A release is repeated if its reply was lost; by then the
+# next holder may have taken the offers, hence the condition on `taken`.
+RETURN_OFFERS = "UPDATE commit_coord_offers SET taken = NULL WHERE request_id IN {ids} AND taken = :place"
 
 # Wake the owners of these requests.
 WAKE_OWNERS = "SELECT {notify} FROM commit_coord_requests r WHERE r.request_id IN {ids}"
@@ -289,10 +289,11 @@ WAKE_OWNERS = "SELECT {notify} FROM commit_coord_requests r WHERE r.request_id I
 LOCK_REQUESTS = """
     SELECT r.request_id FROM commit_coord_requests r WHERE r.request_id IN {ids} ORDER BY r.request_id {for update}"""
 
-# End requests whose offers were executed, if the holder that took them still exists; else one of them may hold now.
-# 1. A takes the offers of B and C, does them, and is stopped.   2. A expires; B is granted.
-# 3. A goes on, and releases. If that ended B's request, a fourth one would be granted while B holds the lock.
-# So B keeps what it has, and finds its offer in the table.
+# End requests whose offers were published, if the request of the holder that took them still exists; else one of these
+# requests may hold the lock now.
+# 1. A takes the offers of B and C, publishes them, and stalls.   2. A's request expires; B is granted.
+# 3. A continues, and releases. If that ended B's request, another request would be granted while B holds the lock.
+# So B keeps its lock, and finds its append in the table.
 _HOLDER = "EXISTS (SELECT 1 FROM commit_coord_requests h WHERE h.request_id = :request_id AND h.place = :place)"
 END_REQUESTS = f"DELETE FROM commit_coord_requests WHERE request_id IN {{ids}} AND {_HOLDER}"
 END_LOCKS = f"DELETE FROM commit_coord_locks WHERE request_id IN {{ids}} AND {_HOLDER}"
@@ -303,8 +304,8 @@ END_OFFERS = f"DELETE FROM commit_coord_offers WHERE request_id IN {{ids}} AND {
 # with a snapshot of its own:
 # 1. B enters behind A and, in its transaction, sees A.   2. A is removed; the removal does not see B yet, which has not
 #    committed, and wakes nobody.   3. B commits and waits for ever.
-# Removing and waking in two transactions, and asking once more between entering and waiting, leaves no such order:
-# either B asks after the removal was committed, or the wake-up sees B.
+# To remove and to wake in two transactions, and to look once more between entering and waiting, leaves no such order:
+# either B looks after the removal was committed, or the wake-up sees B.
 WAKE = """
     SELECT {notify} FROM commit_coord_locks x
     JOIN commit_coord_requests r ON r.request_id = x.request_id

@@ -2,8 +2,8 @@
 
 Each database implements :class:`Connection`; each thread has its own connection. This module knows nothing of locks.
 The connections are plain DBAPI: every commit acquires and releases a latch, and for SQLite the overhead of SQLAlchemy
-would be several times the cost of the statement. SQLAlchemy reads the URL, so that one URL serves
-the catalog and the locks.
+would be several times the cost of the statement. SQLAlchemy only reads the URL, so that one URL serves the catalog and
+the locks.
 """
 
 from __future__ import annotations
@@ -59,20 +59,20 @@ class Connection(ABC):
         *then* and *waking* choose the waiters to wake after the commit. *waking* is run before *steps* in the
         transaction: it finds waiters whose requests *steps* will delete.
 
-        What is not *durable* may be undone by a crash of the server right after it, and does not wait for the disk.
-        A release is so: its owner does not extend a request that comes back, and it expires.
+        If it is not *durable*, the transaction does not wait for the disk, and a crash of the server right after it may
+        undo it. An owner releases so: it does not extend a request that comes back, and the request expires.
 
         Guarantee: on any exception but :class:`Interrupted` nothing of *steps* has happened.
 
         Raises:
             DuplicateRequest: A request id is there already.
-            Interrupted: Busy or cut.
+            Interrupted: The database is busy, or the connection was cut.
             LockServiceUnavailable: Anything else that the database refuses.
         """
 
     @abstractmethod
     def ask(self, text: str, values: Mapping[str, Any]) -> FetchedRows:
-        """Run one statement by itself and return its rows."""
+        """Run one statement in a transaction of its own, and return its rows."""
 
     @abstractmethod
     def listen(self) -> bool:
@@ -80,7 +80,7 @@ class Connection(ABC):
 
     @abstractmethod
     def wait(self, seconds: float) -> bool:
-        """Block until a wake-up, at most *seconds*; return whether it is worth to ask again."""
+        """Block until a wake-up, at most *seconds*; return whether the waiter should look again."""
 
     @abstractmethod
     def close(self) -> None:

@@ -23,8 +23,8 @@ class SqlLockTable:
     """The requests of one catalog, as an administrator sees them.
 
     Args:
-        requests: Where they are.
-        keeper: Learns of leases of this client that are ended here.
+        requests: The requests in the database.
+        keeper: Is notified when a lease of this client is released by force.
         tickets: The requests of this client.
     """
 

@@ -62,10 +62,10 @@ class ZooKeeperLockManager(QueueLockManager[ZooKeeperQueue]):
     """Locks as nodes in ZooKeeper.
 
     Args:
-        uri: ``host:port,host:port/chroot``. Connected to when it is first needed.
+        uri: ``host:port,host:port/chroot``. The first request opens the connection.
         space: Separates independent catalogs in one namespace. Empty: share the namespace with Hive's clients.
         settings: Times; ``lease_ms`` is the session timeout that the servers are asked for.
-        clock: Where time comes from.
+        clock: Time and random numbers.
         events: Receives what happens to locks.
         threads: How threads wait.
         host: Names this process, and tells which other processes have ended.

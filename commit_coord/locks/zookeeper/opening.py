@@ -47,8 +47,8 @@ class Opening:
     Args:
         access: The servers and the authentication.
         asked_ms: The session timeout that is asked for.
-        clock: Where time comes from.
-        owner: Receives what happens to the session; None for a session that is thrown away.
+        clock: The clock.
+        owner: Is notified of the session's events; None for a temporary session.
     """
 
     _UNREACHED = "ZooKeeper can't be reached", "lock.uri=host:port,host:port/chroot"
