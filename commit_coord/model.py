@@ -322,6 +322,8 @@ class Guarantees:
 class JournalEntry:
     """A landed commit in the journal of a lock manager.
 
+    The journal also keeps forced releases, with the key ``released:<lock request id>`` (``locks/handover``).
+
     Args:
         request_id: The commit request id, or the lock request id of an offer that was published.
         table: ``db.table`` at the time.

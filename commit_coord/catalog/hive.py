@@ -52,7 +52,7 @@ from commit_coord.catalog.metastore.servers import Servers
 from commit_coord.catalog.metastore.swaps import Swaps
 from commit_coord.catalog.metastore.tables import MetastoreTables
 from commit_coord.catalog.metastore.views import MetastoreViews, ViewPointers
-from commit_coord.catalog.metastore.writers import UnconditionalWriters
+from commit_coord.catalog.metastore.writers import LockOnlyWriters
 from commit_coord.catalog.names import NoSuchName
 from commit_coord.clock import SYSTEM_CLOCK
 from commit_coord.config import configure
@@ -135,7 +135,7 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
             read=lambda location: view_metadata.read(self.file_io(location), location),
             clock=SYSTEM_CLOCK,
         )
-        self._writers = UnconditionalWriters(self.common_lock)
+        self._writers = LockOnlyWriters(self.common_lock)
         self._swaps = Swaps(
             self.metastore,
             servers=self.servers,
@@ -203,7 +203,7 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
             self.guards.place_for_new(table, location)
         return result
 
-    def wait_for_unconditional_writers(self, table: tuple[str, ...], location: str, lease: Lease) -> bool:
+    def wait_for_lock_only_writers(self, table: tuple[str, ...], location: str, lease: Lease) -> bool:
         """See :class:`~commit_coord.coordinator.PointerStore`: unmodified writers take the common lock alone."""
         return self._writers.wait(table, location, lease)
 

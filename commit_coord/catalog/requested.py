@@ -430,5 +430,5 @@ class RequestedCommits:
                         table=table_name(table),
                         request_id=self._request_id,
                     ) from error
-                landed[table] = Committed(metadata=metadata, location=location, snapshot_ids=(), answered=True)
+                landed[table] = Committed(metadata=metadata, location=location, snapshot_ids=(), landed_before=True)
         return landed

@@ -94,7 +94,7 @@ class SentBefore:
                     self._refuse_if_renamed()
                 return None
             ids = entry.snapshot_ids
-        return Committed(metadata=head, location=location, snapshot_ids=ids, answered=True)
+        return Committed(metadata=head, location=location, snapshot_ids=ids, landed_before=True)
 
     def is_named_in(self, landed: Committed) -> bool:
         """Return whether the table in the state *landed* contains the request id, so no other commit has made it."""

@@ -21,7 +21,7 @@ class StoringCatalog:
 
     _file_ios: FileIOs
 
-    def wait_for_unconditional_writers(self, table: tuple[str, ...], location: str, lease: Lease) -> bool:
+    def wait_for_lock_only_writers(self, table: tuple[str, ...], location: str, lease: Lease) -> bool:
         """See :class:`~commit_coord.coordinator.PointerStore`: nobody swaps without comparing."""
         return False
 

@@ -14,7 +14,7 @@ def render() -> str:
         "(`PYICEBERG_CATALOG__<NAME>__LOCK__ACQUIRE_TIMEOUT_MS`) or in `.pyiceberg.yaml`, in this order of precedence.",
         "All other properties (`uri`, `warehouse`, `s3.*`, …) belong to PyIceberg and are passed on unchanged. Put",
         "`coord+` in front of the URI: plain PyIceberg then refuses the catalog instead of opening it without",
-        "coordination. An unknown or malformed setting is an error at start.",
+        "coordination. An unknown or malformed setting is an error when a catalog is opened.",
         "",
         "PyIceberg refuses with one of these messages:",
         "`Could not infer the catalog type from the uri: coord+…`,",

@@ -26,13 +26,13 @@ from commit_coord.locks.handover import HandoverLease
 from commit_coord.model import CommitStatus
 from commit_coord.protocol.commit import (
     AcquireLatch,
-    Answered,
     Confirm,
     Discard,
     Effect,
     EnsureActive,
     Gather,
     Locate,
+    NothingToSwap,
     Pause,
     Plan,
     Planned,
@@ -53,7 +53,7 @@ class Commit:
         services: What the commits of the catalog share.
         attempt: What is to land.
         replan: Plans the attempt again when the head has moved; with None the attempt is then refused.
-        operation_lease: The locks of the operation; the attempt must not land without them. None if there are none.
+        operation_lease: The locks of the operation, or None. The attempt lands only if they are still held.
         is_repair: The attempt has the request id of a commit that landed and was overwritten.
     """
 
@@ -146,7 +146,7 @@ class Commit:
             case _:
                 assert_never(effect)
 
-    def _acquire(self, *, offering: bool) -> Answered | None:
+    def _acquire(self, *, offering: bool) -> NothingToSwap | None:
         run, clock = self._run, self._services.clock
         asked_at = clock.now()
         try:
@@ -160,7 +160,7 @@ class Commit:
             run.lease = granted
             return None
         self._services.contended_tables.add(run.attempt.table)
-        return Answered(payload=granted)
+        return NothingToSwap(payload=granted)
 
     def _retract(self) -> bool:
         certain = self._run.latch.retract()

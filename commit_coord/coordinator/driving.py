@@ -51,7 +51,7 @@ def in_doubt(facts: Callable[[], Mapping[str, str]], is_sent: Callable[[], bool]
     except Exception as error:
         if not is_sent():
             raise
-        logger.exception("an unexpected error came after a swap may have been sent")
+        logger.exception("an unexpected error occurred, and a swap may have been sent before")
         raise CommitStateUnknown(
             "an unexpected error occurred, and the swap may have been sent before, so it is not known whether the "
             "commit landed; every file is kept; search for the request id before you repeat the operation",

@@ -24,8 +24,8 @@ from commit_coord.errors import LockLost, LockRefused
 from commit_coord.iceberg.attempt import Attempt, table_name
 from commit_coord.locks.base import Lease
 from commit_coord.protocol.commit import (
-    Answered,
     NeedsReplan,
+    NothingToSwap,
     Planned,
     PlanResult,
     Refusal,
@@ -104,12 +104,12 @@ class MultiTableCommit(LatchedCommit):
     def _committed(self, member: _TableCommit, verdict: Verdict) -> Committed | None:
         own = member.planned
         if isinstance(own, Planned):
-            verdict = replace(verdict, plan=own, answered=None)
+            verdict = replace(verdict, plan=own, nothing_to_swap=None)
         else:
-            assert isinstance(own, Answered), "everything else did not land"
+            assert isinstance(own, NothingToSwap), "everything else did not land"
             if own.payload is None:
                 return None
-            verdict = replace(verdict, plan=None, answered=own)
+            verdict = replace(verdict, plan=None, nothing_to_swap=own)
         return outcome(member.run, verdict, looked_up=member.planner.looked_up)
 
     @property
@@ -127,28 +127,29 @@ class MultiTableCommit(LatchedCommit):
         wrong = [result for result in results if isinstance(result, WrongLatch)]
         if wrong:
             return wrong[0]
-        landed = [result.payload for result in results if isinstance(result, Answered) and result.payload.snapshot_ids]
-        landed += [result.payload for result in results if isinstance(result, Answered) and result.payload.answered]
+        unswapped: list[Committed] = [result.payload for result in results if isinstance(result, NothingToSwap)]
+        landed = [found for found in unswapped if found.snapshot_ids]
+        landed += [found for found in unswapped if found.landed_before]
         if landed:
             # One table contains its change, so all changes landed together. A table that no longer shows its change is
             # returned as it is:
             # 1. The whole commit landed.   2. In one table the snapshot expires, or the table is dropped.
             # 3. The same commit is sent again, and planning refuses it on this table.
             for member in self._members:
-                member.planned = Answered(payload=self._as_it_is(member, answered=landed[0].answered))
-            return Answered()
+                member.planned = NothingToSwap(payload=self._as_it_is(member, landed_before=landed[0].landed_before))
+            return NothingToSwap()
         for kind in (Refusal, NeedsReplan):
             if found := [result for result in results if isinstance(result, kind)]:
                 return found[0]
         if not (plans := [member.to_swap for member in self._members if member.to_swap is not None]):
-            return Answered()
+            return NothingToSwap()
         return plans[0]
 
-    def _as_it_is(self, member: _TableCommit, *, answered: bool) -> Committed | None:
+    def _as_it_is(self, member: _TableCommit, *, landed_before: bool) -> Committed | None:
         """Return the state of a table; None if it was dropped since."""
-        if isinstance(member.planned, Answered):
+        if isinstance(member.planned, NothingToSwap):
             found: Committed = member.planned.payload
-            return replace(found, answered=answered)
+            return replace(found, landed_before=landed_before)
         attempt = member.run.attempt
         try:
             metadata, location = self._services.load(attempt.table)
@@ -156,7 +157,7 @@ class MultiTableCommit(LatchedCommit):
             return None
         if attempt.table_uuid not in (None, str(metadata.table_uuid)):
             return None  # another table has the name
-        return Committed(metadata=metadata, location=location, snapshot_ids=(), answered=answered)
+        return Committed(metadata=metadata, location=location, snapshot_ids=(), landed_before=landed_before)
 
     def _plan_again(self) -> None:
         for member in self._members:

@@ -24,7 +24,7 @@ from commit_coord.errors import (
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.iceberg.rebase import shares_files
 from commit_coord.model import CommitStatus, JournalEntry
-from commit_coord.protocol.commit import Answered, Cause, Planned, Verdict
+from commit_coord.protocol.commit import Cause, Planned, Verdict
 
 logger = logging.getLogger(__name__)
 
@@ -47,9 +47,9 @@ def outcome(run: Run, verdict: Verdict, *, looked_up: bool) -> Committed:
         StatementError: The attempt was planned again, and planning refused it with this error.
     """
     raise_unless_landed(verdict, facts_of(run), doubt=doubt(run, verdict, looked_up=looked_up))
-    if verdict.answered is not None:
-        return _answered(run, verdict.answered)
-    assert verdict.plan is not None, "a success without a plan is an answer"
+    if verdict.nothing_to_swap is not None:
+        return _landed_without_us(run, verdict.nothing_to_swap.payload)
+    assert verdict.plan is not None, "a success has a plan, or nothing to swap"
     return _swapped(run, verdict, verdict.plan)
 
 
@@ -96,7 +96,7 @@ def _failure(verdict: Verdict, facts: Mapping[str, str]) -> Exception:
 
 
 def doubt(run: Run, verdict: Verdict, *, looked_up: bool) -> str | None:
-    """Return why our failure does not prove that an earlier commit with our request id failed; None if it does.
+    """Return why an earlier commit with our request id may have landed although ours failed; None if that can't be.
 
     Args:
         run: The run that has ended.
@@ -126,8 +126,7 @@ def _excludes_other_commits(verdict: Verdict) -> bool:
     return verdict.cause is Cause.CONFLICT and verdict.plan is None
 
 
-def _answered(run: Run, answered: Answered) -> Committed:
-    found: Committed | JournalEntry = answered.payload
+def _landed_without_us(run: Run, found: Committed | JournalEntry) -> Committed:
     if not isinstance(found, JournalEntry):
         return found
     if run.attempt.repeatable:

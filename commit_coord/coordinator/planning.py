@@ -20,7 +20,7 @@ from commit_coord.iceberg.attempt import Attempt
 from commit_coord.iceberg.overwrites import Note, versions
 from commit_coord.iceberg.rebase import REQUEST_ID, Conflict, Rebased, created, rebase
 from commit_coord.iceberg.storage import metadata_places, unserved
-from commit_coord.protocol.commit import Answered, NeedsReplan, Planned, PlanResult, Refusal, WrongLatch
+from commit_coord.protocol.commit import NeedsReplan, NothingToSwap, Planned, PlanResult, Refusal, WrongLatch
 
 logger = logging.getLogger(__name__)
 
@@ -51,10 +51,10 @@ class Planner:
         if pointer is not None and run.latch.handover_note:
             self.note = services.overwrites.look_back(attempt.table, pointer, run.latch.handover_note)
         if (own := self._own_snapshot(pointer)) is not None:
-            # A latch holder took our offer, swapped, and ended before it could answer.
-            return Answered(payload=own)
+            # A latch holder took our offer, swapped, and ended before it could settle the offer.
+            return NothingToSwap(payload=own)
         if attempt.repeatable and (entry := self.landed_before(attempt, pointer)):
-            return Answered(payload=entry)
+            return NothingToSwap(payload=entry)
         self.looked_up = True
         if attempt.base_location is None:
             return self._plan_creation(pointer)
@@ -76,7 +76,7 @@ class Planner:
             case NeedsReplan(reason=reason):
                 return result if self._replan is not None else Refusal(reason=reason)
             case Rebased() if result.metadata is head:
-                return Answered(payload=Committed(metadata=head, location=pointer, snapshot_ids=()))
+                return NothingToSwap(payload=Committed(metadata=head, location=pointer, snapshot_ids=()))
             case Rebased() if (reason := self._spec_in_use(head, result.metadata)) is not None:
                 return Refusal(reason=reason)
             case Rebased():
@@ -122,7 +122,7 @@ class Planner:
         entry = self._services.recall(attempt.table, metadata, pointer, attempt.request_id, attempt.since)
         if entry is None:
             return None
-        return Committed(metadata=metadata, location=pointer, snapshot_ids=entry.snapshot_ids, answered=True)
+        return Committed(metadata=metadata, location=pointer, snapshot_ids=entry.snapshot_ids, landed_before=True)
 
     def check_manifests(self, attempt: Attempt, head: TableMetadata) -> None:
         """Check that all manifests of an append can be read.
@@ -161,11 +161,11 @@ class Planner:
                 return found
         return None
 
-    def _why_not_due(self, pointer: str) -> Answered | Refusal | None:
+    def _why_not_due(self, pointer: str) -> NothingToSwap | Refusal | None:
         """Return None if a repair is still due at *pointer*, or only rewrites manifests.
 
-        Otherwise return Answered if somebody has restored the commit since, or Refusal if the history is too short to
-        tell.
+        Otherwise return NothingToSwap if somebody has restored the commit since, or Refusal if the history is too
+        short to tell.
 
         1. Client A finds a lost commit and asks its user.   2. Client B restores the commit, deletes its rows, and
         expires snapshots.   3. A's user confirms. No snapshot and no live file shows that the commit was restored; only
@@ -180,7 +180,9 @@ class Planner:
                     return None
                 if named_in(version) == attempt.request_id:
                     head = services.read(pointer)
-                    return Answered(payload=Committed(metadata=head, location=pointer, snapshot_ids=(), answered=True))
+                    return NothingToSwap(
+                        payload=Committed(metadata=head, location=pointer, snapshot_ids=(), landed_before=True)
+                    )
         except Exception:
             logger.warning("a history can't be read back to %s", attempt.base_location, exc_info=True)
         return Refusal(reason="the table's history no longer reaches back to the search for lost commits: search again")

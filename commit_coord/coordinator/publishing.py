@@ -141,9 +141,9 @@ class Publisher:
         """Find out whether an executed swap is final, or a lock-only writer has overwritten it.
 
         Raises:
-            LockError: It is not known whether all writers that do not compare have finished.
+            LockError: It is not known whether all lock-only writers have finished.
         """
-        if self._services.store.wait_for_unconditional_writers(self._run.attempt.table, plan.location, self._run.latch):
+        if self._services.store.wait_for_lock_only_writers(self._run.attempt.table, plan.location, self._run.latch):
             self._maybe_overwritten.add(plan.location)
         return self.locate(plan) if plan.location in self._maybe_overwritten else Where.IN_LOG
 

@@ -167,7 +167,7 @@ class Services:
         head: TableMetadata,
         location: str,
         request_id: str,
-        since: Beginning | None = None,
+        first_sent: Beginning | None = None,
     ) -> JournalEntry | None:
         """Do :meth:`find` on the table with the metadata *head*.
 
@@ -181,7 +181,7 @@ class Services:
         if entry is not None and entry.table_uuid == str(head.table_uuid):
             return entry
         found = landed(head, location, table, request_id)
-        if found is None and since is not None and not shows_all_since(head, location, since):
+        if found is None and first_sent is not None and not shows_all_since(head, location, first_sent):
             raise CommitStateUnknown(
                 "the table's history does not reach back to the first time that this request was sent, so the request "
                 "may have landed; check its effect in the table before you send it with another request id",

@@ -47,8 +47,8 @@ class PointerStore(Protocol):
         """
         ...
 
-    def wait_for_unconditional_writers(self, table: Identifier, location: str, lease: Lease) -> bool:
-        """Wait for lock-only writers, which do not compare, that may have read the pointer before the swap.
+    def wait_for_lock_only_writers(self, table: Identifier, location: str, lease: Lease) -> bool:
+        """Wait for lock-only writers that may have read the pointer before the swap.
 
         Args:
             table: The table.
@@ -138,13 +138,13 @@ class Committed:
         metadata: The table metadata with the commit.
         location: The metadata file that published it.
         snapshot_ids: The snapshots that it added.
-        answered: The request id had landed before; nothing was done now.
+        landed_before: The request id had landed before this call, which did nothing.
     """
 
     metadata: TableMetadata
     location: str
     snapshot_ids: tuple[int, ...]
-    answered: bool = False
+    landed_before: bool = False
 
 
 def published(metadata: TableMetadata, location: str, snapshot_ids: tuple[int, ...]) -> Committed:

@@ -26,7 +26,7 @@ from commit_coord.iceberg import view_metadata
 from commit_coord.iceberg.storage import unserved
 from commit_coord.iceberg.view_metadata import InvalidView, ViewPointer
 from commit_coord.model import CommitStatus
-from commit_coord.protocol.commit import Answered, Planned, PlanResult, Refusal, SwapResult, Where
+from commit_coord.protocol.commit import NothingToSwap, Planned, PlanResult, Refusal, SwapResult, Where
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,8 @@ class ViewStore(Protocol):
     def swap(self, view: Identifier, base: str | None, location: str, made: ViewMetadata) -> SwapResult:
         """Set the pointer of *view* to *location*, a file with the metadata *made*, if the pointer is *base*.
 
-        As :meth:`PointerStore.swap`, but it always excludes writers that swap without comparing.
+        *made* is the metadata in the file at *location*. As :meth:`PointerStore.swap`, but it always excludes lock-only
+        writers.
 
         Raises:
             ViewAlreadyExistsError: A table has the name.
@@ -117,7 +118,7 @@ class ViewCommit(LatchedCommit):
         if verdict.status is CommitStatus.FAILURE and isinstance(verdict.error, _REFUSED_WITH):
             raise verdict.error
         raise_unless_landed(verdict, {"table": self.shown, "request_id": self._request_id})
-        landed = verdict.answered or verdict.plan
+        landed = verdict.nothing_to_swap or verdict.plan
         assert landed is not None, "a success without a plan is an answer"
         metadata: CommittedView = landed.payload
         return metadata
@@ -134,7 +135,7 @@ class ViewCommit(LatchedCommit):
             return Refusal(reason=str(error))
         if made is head:
             assert base is not None, "a view that exists has a pointer"
-            return Answered(payload=CommittedView(metadata=head, location=base))
+            return NothingToSwap(payload=CommittedView(metadata=head, location=base))
         if unknown:
             raise InvalidView(
                 f"the view has the field {unknown[0]}, which a commit by commit_coord would drop; change the view "

@@ -109,7 +109,12 @@ class MetastoreCaller:
         try:
             with self.pool.connection() as connection:
                 if server not in (None, connection.address):
-                    raise FailedOver("the client has failed over", uri=connection.address, meant=server)
+                    raise FailedOver(
+                        "the client is connected to another metastore than the one the call is for; the call was not "
+                        "sent",
+                        uri=connection.address,
+                        expected=server,
+                    )
                 self.sent[name] += 1
                 limit_ms = self._limit_ms()
                 limit = {} if limit_ms is None else {"limit_ms": limit_ms}

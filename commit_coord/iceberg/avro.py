@@ -72,7 +72,7 @@ def blocks(data: bytes, at: int) -> Iterator[Block]:
     """Yield the blocks of the file *data*, whose first begins at *at*; nothing is decoded.
 
     Raises:
-        ValueError: The file was cut. PyIceberg's decoder would read on behind the end, in whatever the memory holds.
+        ValueError: The file is truncated. PyIceberg's decoder would read whatever the memory holds behind the end.
     """
     while at < len(data):
         count, payload = _read_long(data, at)
@@ -81,7 +81,7 @@ def blocks(data: bytes, at: int) -> Iterator[Block]:
         yield found
         at = found.end
     if at > len(data):
-        raise ValueError(f"an Avro file was cut: it has {len(data)} bytes, and its last block ends after {at}")
+        raise ValueError(f"the Avro file is truncated: it has {len(data)} bytes, and its last block ends after {at}")
 
 
 def without_empty_blocks(data: bytes) -> bytes:

@@ -114,6 +114,12 @@ class HandoverLockManager(LockManager):
         return None
 
 
+OFFER_IS_GONE = (
+    "the lock request is gone from the queue, and it is not known whether another writer has published its append; "
+    "look for the append before you repeat it"
+)
+"""The message of :class:`OfferLost` when a request with an offer left the queue without an outcome in the journal."""
+
 FORCED_RELEASE_LIFETIME_MS = 3_600_000
 """How long the journal keeps who released a request by force. Its waiter asks at once, unless it is stopped."""
 

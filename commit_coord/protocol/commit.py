@@ -9,7 +9,7 @@ Theory of operation
 
         AcquireLatch ─► Retract ─► Plan ─► Gather ─► Write ─► EnsureActive ─► Swap ─► Confirm ─► Release
            │                        ▲ │                                        │
-           │ Answered: a            │ └─ Replan (the caller plans              │ MOVED: another writer swapped; plan
+           │ NothingToSwap: a       │ └─ Replan (the caller plans              │ MOVED: another writer swapped; plan
            │ holder published       │    the attempt again)                    │ on the new head. LOST_REPLY: Locate,
            ▼ the attempt            └──────────────────────────────────────────┘ repeat the identical swap
         Verdict
@@ -89,7 +89,9 @@ class TryLimits:
 
 @dataclass(frozen=True, slots=True)
 class AcquireLatch:
-    """Acquire the latch. Result: None; or :class:`Answered`: a latch holder published the attempt, nothing is held.
+    """Acquire the latch. Result: None, or :class:`NothingToSwap` if a latch holder published the attempt.
+
+    With the latter, the latch is not held.
 
     Raises LockError; if it is ``OfferLost``, another holder may have published the attempt.
     """
@@ -224,8 +226,11 @@ class Planned:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answered:
-    """There is nothing to swap: the request id has landed before, or the attempt changes nothing."""
+class NothingToSwap:
+    """There is nothing to swap.
+
+    A latch holder has published the attempt, its request id has landed before, or the attempt changes nothing.
+    """
 
     payload: Any = None
 
@@ -257,7 +262,7 @@ class WrongLatch:
     reason: str
 
 
-PlanResult = Planned | Answered | NeedsReplan | Refusal | WrongLatch
+PlanResult = Planned | NothingToSwap | NeedsReplan | Refusal | WrongLatch
 
 
 class SwapResult(Enum):
@@ -299,7 +304,7 @@ class Verdict:
     Args:
         status: The classification.
         plan: What was swapped, or tried.
-        answered: Set when there was nothing to swap.
+        nothing_to_swap: Set on a SUCCESS without a swap of our own.
         cause: Why not, on FAILURE.
         reason: In words.
         error: What was raised, if anything.
@@ -308,7 +313,7 @@ class Verdict:
 
     status: CommitStatus
     plan: Planned | None = None
-    answered: Answered | None = None
+    nothing_to_swap: NothingToSwap | None = None
     cause: Cause | None = None
     reason: str = ""
     error: BaseException | None = None
@@ -320,8 +325,10 @@ class Verdict:
         assert (self.cause is not None) == (self.status is CommitStatus.FAILURE), (
             "a failure, and nothing else, is proven"
         )
-        assert success or self.answered is None, "what was answered has landed"
-        assert not success or (self.plan is None) != (self.answered is None), "it was swapped, or answered"
+        assert success or self.nothing_to_swap is None, "a commit without a swap of its own is a success"
+        assert not success or (self.plan is None) != (self.nothing_to_swap is None), (
+            "either we swapped, or there was nothing to swap"
+        )
         assert self.tries >= 0, "a number of swaps is no less than 0"
 
 
@@ -337,7 +344,7 @@ def commit(limits: TryLimits) -> Steps:
     replans, latches, phases, in_doubt = 0, 0, 0, False
     while True:
         try:
-            answered: Answered | None = yield AcquireLatch(offering=not in_doubt)
+            published: NothingToSwap | None = yield AcquireLatch(offering=not in_doubt)
         except OfferLost:
             assert not in_doubt, "an attempt that is in doubt is not offered again"
             # Acquire the latch without an offer: Plan finds the append in the table if a holder has published it.
@@ -346,8 +353,8 @@ def commit(limits: TryLimits) -> Steps:
         except LockError as error:
             failure = Verdict(status=CommitStatus.FAILURE, cause=Cause.LOCK, reason=str(error), error=error)
             return _doubted(failure) if in_doubt else failure
-        if answered is not None:
-            return Verdict(status=CommitStatus.SUCCESS, answered=answered)
+        if published is not None:
+            return Verdict(status=CommitStatus.SUCCESS, nothing_to_swap=published)
         latches += 1
         assert latches <= limits.latches + limits.phases + limits.replans_outside + 1, "no latch is taken for ever"
         verdict: Verdict | None = None
@@ -397,8 +404,8 @@ def _under_latch(limits: TryLimits, replans: int) -> Generator[Effect, Any, Verd
                 return Verdict(
                     status=CommitStatus.FAILURE, cause=Cause.CONFLICT, reason=reason, error=misfit, tries=tries
                 )
-            case Answered():
-                return Verdict(status=CommitStatus.SUCCESS, answered=planned, tries=tries)
+            case NothingToSwap():
+                return Verdict(status=CommitStatus.SUCCESS, nothing_to_swap=planned, tries=tries)
             case WrongLatch(reason=reason):
                 return Verdict(status=CommitStatus.FAILURE, cause=Cause.PHASE, reason=reason, tries=tries)
             case NeedsReplan():

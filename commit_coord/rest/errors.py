@@ -87,15 +87,15 @@ class StillRunning(Exception):
 
 
 class AnswerGone(Exception):
-    """The request was carried out, but what its answer would contain does not exist any more.
+    """The request was executed, but what its answer would contain does not exist any more.
 
-    A 4xx would say that it was not carried out: a client then deletes the files of its commit.
+    A 4xx would say that it was not executed: a client then deletes the files of its commit.
     """
 
 
 @contextmanager
 def executed(name: Identifier) -> Iterator[None]:
-    """Let the block answer a request that was carried out and that has changed the table or view *name*.
+    """Let the block answer a request that was executed and that has changed the table or view *name*.
 
     Raises:
         AnswerGone: *name* or its metadata file does not exist any more.

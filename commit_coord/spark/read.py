@@ -219,7 +219,10 @@ def plan(
         return list(scan.plan_files())
     except ValueError as error:
         if "equality deletes" in str(error):
-            raise NotImplementedError("the table has equality deletes, which PyIceberg does not apply yet") from error
+            raise NotImplementedError(
+                "the table has equality deletes, which PyIceberg does not apply yet; read it with Iceberg's JVM "
+                "runtime, or let an engine apply the deletes (in Spark, the procedure rewrite_data_files)"
+            ) from error
         raise
 
 

@@ -26,7 +26,7 @@ class CommitRequest:
         """Must still be held when the commit is published; None asks for nothing."""
         self.sent = False
         """Whether the coordinator was asked to land the changes."""
-        self.answered = False
+        self.landed_before = False
         """Whether the id had landed before, so that nothing was done now."""
 
     def renew(self) -> None:

@@ -97,8 +97,8 @@ class Committing:
             return
         with self._landed():
             self._basis.show(committed.metadata, committed.location)
-            self._request.answered = committed.answered
-            if committed.answered:
+            self._request.landed_before = committed.landed_before
+            if committed.landed_before:
                 transaction.created.delete(self._draft.table.io)
             else:
                 transaction._cleanup_uncommitted_manifests()  # of earlier plans

@@ -328,7 +328,7 @@ class CoordinatedTable(PlacedTable):
                 f"nothing was committed, the commit could not be prepared: {type(error).__name__}: {error}",
                 table=".".join(self.name()),
             ) from error
-        return not tx.request.answered
+        return not tx.request.landed_before
 
     def compact(self, partition: NamedValues = EMPTY_DICT, *, rewrite: Rewriter = rewrite_here) -> Compacted:
         """Put small files together, under X on *partition*, or on the table where none is given.

@@ -156,7 +156,7 @@ def test_a_commit_whose_twin_landed_meanwhile_is_not_refused(memory: Kit, behind
     other.load_table(table.name()).append(ids(2))
     other.close()
     committed = memory.catalog.commit_request(table.name(), requirements, updates)
-    assert committed.answered
+    assert committed.landed_before
     assert memory.again(table).metadata_location == committed.location
     assert [1, 2] == row_ids(memory.again(table))
 
@@ -219,7 +219,7 @@ def test_a_commit_under_a_name_of_its_clients_lands_once(memory: Kit) -> None:
         committed = memory.catalog.commit_request(
             table.name(), (), (SetPropertiesUpdate(updates={"a": value}),), request_id=request_id
         )
-        assert ("2" == value) is committed.answered
+        assert ("2" == value) is committed.landed_before
     assert "1" == memory.again(table).properties["a"]
     assert memory.catalog.locks.recall(request_id) is not None  # so the history of the tables may forget it
 
@@ -264,7 +264,7 @@ def test_several_commits_under_a_name_of_their_clients_land_once(memory: Kit) ->
             [(table.name(), (), (SetPropertiesUpdate(updates={"a": value}),)) for table in tables],
             request_id=request_id,
         )
-        assert [each.answered for each in committed.values()] == ["2" == value] * 2
+        assert [each.landed_before for each in committed.values()] == ["2" == value] * 2
     assert ["1", "1"] == [memory.again(table).properties["a"] for table in tables]
     assert memory.catalog.locks.recall(request_id) is not None  # so the history of the tables may forget it
 
@@ -275,7 +275,9 @@ def test_several_commits_are_known_by_their_snapshots(memory: Kit) -> None:
     memory.catalog.commit_requests(requests)
     memory.again(tables[0]).append(ids(2))
     committed = memory.catalog.commit_requests(requests)
-    assert {(table.name(), True) for table in tables} == {(name, each.answered) for name, each in committed.items()}
+    assert {(table.name(), True) for table in tables} == {
+        (name, each.landed_before) for name, each in committed.items()
+    }
     assert ([1, 2], [1]) == (row_ids(memory.again(tables[0])), row_ids(memory.again(tables[1])))
 
 
@@ -325,7 +327,7 @@ def test_several_commits_of_which_one_leaves_no_snapshot(memory: Kit, named: boo
         tx.set_properties({"a": "2"})
     if named:
         again = memory.catalog.commit_requests(requests, request_id=request_id)
-        assert [True, True] == [committed.answered for committed in again.values()]
+        assert [True, True] == [committed.landed_before for committed in again.values()]
     else:
         with pytest.raises(CommitStateUnknown, match="some tables contain their part of the commit"):
             memory.catalog.commit_requests(requests)
@@ -415,7 +417,9 @@ def test_a_commit_has_landed_only_if_all_its_snapshots_are_there(memory: Kit, th
         with pytest.raises(CommitStateUnknown, match="contains only some of the commit.s snapshots"):
             memory.catalog.commit_request(table.name(), (), updates, request_id=request_id)
     else:
-        assert (there > 0) == memory.catalog.commit_request(table.name(), (), updates, request_id=request_id).answered
+        assert (there > 0) == memory.catalog.commit_request(
+            table.name(), (), updates, request_id=request_id
+        ).landed_before
         assert [1, 2, 3] == row_ids(memory.again(table))
 
 
@@ -427,7 +431,7 @@ def test_a_commit_whose_snapshots_have_expired_in_part_is_known_by_its_id_only(m
     landed = memory.catalog.commit_request(table.name(), (), updates, request_id=request_id)
     memory.again(table).maintenance.expire_snapshots().by_id(landed.snapshot_ids[0]).commit()
     if named:
-        assert memory.catalog.commit_request(table.name(), (), updates, request_id=request_id).answered
+        assert memory.catalog.commit_request(table.name(), (), updates, request_id=request_id).landed_before
     else:
         with pytest.raises(CommitStateUnknown, match="may have expired"):
             memory.catalog.commit_request(table.name(), (), updates)
@@ -466,7 +470,7 @@ def test_a_commit_whose_head_is_deleted_under_it_reads_the_pointer_again(
     memory.catalog.coordinator.cache.drop(deleted if moves else now)
     sets = (SetPropertiesUpdate(updates={"a": "1"}),)
     if moves:
-        assert not memory.catalog.commit_request(table.name(), (), sets).answered
+        assert not memory.catalog.commit_request(table.name(), (), sets).landed_before
         assert ([1], "1") == (row_ids(memory.again(table)), memory.again(table).properties["a"])
         return
     for _ in ("gone", "cut"):

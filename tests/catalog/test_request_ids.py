@@ -117,7 +117,7 @@ def asked(table: Any, number: int) -> tuple[Any, Any, Any]:
 
 def by_request(kit: Kit, table: Any, number: int) -> Send:
     commit = asked(table, number)
-    return lambda request_id: not kit.catalog.commit_request(*commit, request_id=request_id).answered
+    return lambda request_id: not kit.catalog.commit_request(*commit, request_id=request_id).landed_before
 
 
 def by_requests(kit: Kit, table: Any, number: int) -> Send:
@@ -125,7 +125,7 @@ def by_requests(kit: Kit, table: Any, number: int) -> Send:
 
     def send(request_id: str) -> bool:
         (landed,) = kit.catalog.commit_requests([commit], request_id=request_id).values()
-        return not landed.answered
+        return not landed.landed_before
 
     return send
 

@@ -54,8 +54,8 @@ class Counting:
     def _call(real: Callable[..., SwapResult], *arguments: Any) -> SwapResult:
         return real(*arguments)
 
-    def wait_for_unconditional_writers(self, table: tuple[str, ...], location: str, lease: Any) -> bool:
-        waited: bool = self._real.wait_for_unconditional_writers(table, location, lease)
+    def wait_for_lock_only_writers(self, table: tuple[str, ...], location: str, lease: Any) -> bool:
+        waited: bool = self._real.wait_for_lock_only_writers(table, location, lease)
         return waited
 
     def prepare_metadata(self, table: tuple[str, ...], head: Any, made: Any, *, changes_phase: bool) -> Any:
@@ -716,7 +716,7 @@ def test_a_caller_s_request_id_travels_along(leased: Any) -> None:
         transaction.request.id, transaction.request.repeatable = request_id, True
         transaction.append(number(2))
         transaction.commit_transaction()
-        return transaction.request.answered
+        return transaction.request.landed_before
 
     store = leased.coordinator.store = Counting(leased)
     _, answered, again, _ = in_line(leased, appending(1), repeatable, repeatable, appending(3))

@@ -36,8 +36,8 @@ class Faulty:
     def swap(self, table: tuple[str, ...], base: str | None, location: str) -> SwapResult:
         return self._swap(self._real.swap, table, base, location)
 
-    def wait_for_unconditional_writers(self, table: tuple[str, ...], location: str, lease: Any) -> bool:
-        waited: bool = self._real.wait_for_unconditional_writers(table, location, lease)
+    def wait_for_lock_only_writers(self, table: tuple[str, ...], location: str, lease: Any) -> bool:
+        waited: bool = self._real.wait_for_lock_only_writers(table, location, lease)
         return waited
 
     def prepare_metadata(self, table: tuple[str, ...], head: Any, made: Any, *, changes_phase: bool) -> Any:
@@ -269,7 +269,7 @@ def test_the_same_request_id_is_answered_and_not_repeated(catalog: Any) -> None:
     first = catalog.coordinator.commit([attempt], repeatable=True)[0]
     catalog.load_table("db.t").append(ROWS)
     again = catalog.coordinator.commit([attempt], repeatable=True)[0]
-    assert (first.answered, again.answered) == (False, True)
+    assert (first.landed_before, again.landed_before) == (False, True)
     assert again.snapshot_ids == first.snapshot_ids
     assert rows(catalog) == 9
 
@@ -305,7 +305,7 @@ def test_a_repeat_that_fails_does_not_deny_what_is_on_its_way(
     with pytest.raises(CommitStateUnknown, match="may still land: no space left"):
         catalog.coordinator.commit([attempt], repeatable=True)
     assert come_in() is SwapResult.SWAPPED
-    assert catalog.coordinator.commit([attempt], repeatable=True)[0].answered
+    assert catalog.coordinator.commit([attempt], repeatable=True)[0].landed_before
     assert rows(catalog) == 6
 
 
@@ -364,7 +364,7 @@ def test_a_repeat_that_fails_does_not_deny_a_copy_that_was_planned_on_the_same_h
         catalog.coordinator.commit([attempt], repeatable=True)
     assert sent[0]() is SwapResult.SWAPPED
     catalog.coordinator.store = catalog
-    assert catalog.coordinator.commit([attempt], repeatable=True)[0].answered
+    assert catalog.coordinator.commit([attempt], repeatable=True)[0].landed_before
     assert len(catalog.load_table("db.t").scan().to_arrow()) == 3 * (1 + heads)
     catalog.close()
 
@@ -382,11 +382,11 @@ def test_two_tries_of_one_request_never_share_a_file(tmp_path: Path) -> None:
 
     def swap(real: Swap, table: Any, base: Any, location: str) -> SwapResult:
         catalog.coordinator.store = catalog
-        answered.append(catalog.coordinator.commit([attempt], repeatable=True)[0].answered)
+        answered.append(catalog.coordinator.commit([attempt], repeatable=True)[0].landed_before)
         return real(table, base, location)
 
     break_swaps(catalog, swap)
-    answered.append(catalog.coordinator.commit([attempt], repeatable=True)[0].answered)
+    answered.append(catalog.coordinator.commit([attempt], repeatable=True)[0].landed_before)
     assert answered == [False, True]
     assert rows(catalog) == 6
     catalog.close()

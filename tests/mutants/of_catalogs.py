@@ -320,7 +320,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "what-landed-in-one-table-is-planned-again-in-another",
         "coordinator/multi_table.py",
         "        if landed:\n",
-        "        if landed and all(isinstance(result, Answered) for result in results):\n",
+        "        if landed and all(isinstance(result, NothingToSwap) for result in results):\n",
         f"{_SEVERAL}test_a_repeat_is_answered_whatever_became_of_another_table_since[memory-meanwhile-appends-forget]",
     ),
     Mutant(

@@ -345,6 +345,14 @@ _ZOOKEEPER = (
         "::test_a_lock_that_was_freed_by_force_has_one_holder_after_its_server_has_crashed",
     ),
     Mutant(
+        "a-crash-brings-a-lock-of-a-statement-back",
+        "locks/sql/service.py",
+        "durable=request.explicit,",
+        "durable=False,",
+        "tests/sim/test_dead_holders.py"
+        "::test_the_lock_of_a_lock_statement_does_not_come_back_when_the_server_crashes_after_its_release",
+    ),
+    Mutant(
         "each-time-namespace-has-its-own-time",
         "locks/sql/sqlite.py",
         "int(self.clock.now() * 1000) - self._ahead_ms",

@@ -89,7 +89,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "what-a-table-has-forgotten-did-not-happen",
         "coordinator/services.py",
-        "if found is None and since is not None and not shows_all_since(head, location, since):",
+        "if found is None and first_sent is not None and not shows_all_since(head, location, first_sent):",
         "if False:",
         _REPEATS + "a_commit_that_has_landed_is_not_refused[before the repeat-forgotten-a blind append-0]",
     ),

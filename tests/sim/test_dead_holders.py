@@ -59,12 +59,13 @@ def setting(request: pytest.FixtureRequest) -> Iterator[Setting]:
         )
 
 
-def _request(scope: LockScope, name: str) -> LockRequest:
+def _request(scope: LockScope, name: str, *, explicit: bool = False) -> LockRequest:
     return LockRequest.of(
         scope,
         {TABLE: LockMode.EXCLUSIVE},
         owner=Owner(user="u", host=name, pid=1, application="a", process=f"{name} 1"),
         request_id=f"{name}-1",
+        explicit=explicit,
     )
 
 
@@ -132,3 +133,27 @@ def test_a_lock_that_was_freed_by_force_has_one_holder_after_its_server_has_cras
         granted.clear()
     database.db.close()
     assert not here.escaped
+
+
+def test_the_lock_of_a_lock_statement_does_not_come_back_when_the_server_crashes_after_its_release() -> None:
+    """It never expires, so it would block all others until somebody unlocks it by force."""
+    here = World(1)
+    database = LockDatabase(Service(here, "locks", CALM), lambda: here.now, remote=True, forgets=True)
+    process = Process(here, "job", {})
+    manager = SimulatedLeaseManager(process, database, SETTINGS, lambda _: None, prompt=False)
+    present: list[int] = []
+
+    def lock_and_unlock() -> None:
+        lease = manager.acquire(_request(LockScope.OPERATION, "job", explicit=True), deadline=process.clock.now() + 60)
+        present.append(len(manager.locks()))
+        lease.release()
+
+    with here.ending():
+        here.start(process, lock_and_unlock)
+        here.run(until=0.5)
+        database.crash()
+        here.start(process, lambda: present.append(len(manager.locks())))
+        here.run(until=1.0)
+    database.db.close()
+    assert not here.escaped
+    assert present == [1, 0]

@@ -11,7 +11,6 @@ from commit_coord.errors import LockLost, LockServiceUnavailable, LockTimeout, O
 from commit_coord.model import CommitStatus
 from commit_coord.protocol.commit import (
     AcquireLatch,
-    Answered,
     Cause,
     Confirm,
     Discard,
@@ -20,6 +19,7 @@ from commit_coord.protocol.commit import (
     Gather,
     Locate,
     NeedsReplan,
+    NothingToSwap,
     Pause,
     Plan,
     Planned,
@@ -79,8 +79,8 @@ def test_an_undisturbed_commit_takes_each_step_once() -> None:
 
 
 def test_an_attempt_that_the_holder_carried_along_is_a_success_and_holds_nothing() -> None:
-    verdict, asked = run({AcquireLatch: [Answered(payload="theirs")]})
-    assert (verdict.status, verdict.answered) == (CommitStatus.SUCCESS, Answered(payload="theirs"))
+    verdict, asked = run({AcquireLatch: [NothingToSwap(payload="theirs")]})
+    assert (verdict.status, verdict.nothing_to_swap) == (CommitStatus.SUCCESS, NothingToSwap(payload="theirs"))
     assert asked == ["AcquireLatch"]
 
 
@@ -91,7 +91,7 @@ def test_an_offer_that_was_lost_is_not_offered_again_and_the_table_is_looked_at(
         effects.append(effect)
         if isinstance(effect, AcquireLatch):
             return OfferLost("gone") if effect.offering else None
-        return Answered(payload="there") if isinstance(effect, Plan) else None
+        return NothingToSwap(payload="there") if isinstance(effect, Plan) else None
 
     verdict = drive(commit(LIMITS), answer)
     assert verdict.status is CommitStatus.SUCCESS
@@ -335,9 +335,9 @@ def test_a_refusal_publishes_nothing() -> None:
 
 
 def test_a_request_that_had_landed_is_answered_and_not_repeated() -> None:
-    verdict, asked = run({Plan: [Answered(payload="v2")]})
+    verdict, asked = run({Plan: [NothingToSwap(payload="v2")]})
     assert verdict.status is CommitStatus.SUCCESS
-    assert verdict.answered == Answered(payload="v2")
+    assert verdict.nothing_to_swap == NothingToSwap(payload="v2")
     assert asked == ["AcquireLatch", "Retract", "Plan", "Release"]
 
 

@@ -13,7 +13,7 @@ from commit_coord.catalog.metastore.guards import Guards
 from commit_coord.catalog.metastore.hive_table import METADATA_LOCATION, TableFormat
 from commit_coord.catalog.metastore.pointers import Pointers
 from commit_coord.catalog.metastore.servers import Servers
-from commit_coord.catalog.metastore.writers import UnconditionalWriters
+from commit_coord.catalog.metastore.writers import LockOnlyWriters
 from commit_coord.hms.calls import FailedOver
 from commit_coord.hms.client import MetastoreClient
 from commit_coord.hms.probe import CompareAndSet
@@ -35,7 +35,7 @@ class Swaps:
         client: Of the metastore.
         servers: What its servers can do.
         pointers: How pointers are read and sent.
-        common_lock: The lock of writers that do not compare.
+        common_lock: The lock of lock-only writers.
         writers: Those writers.
         guards: What keeps them out where writers lock elsewhere.
         metadata: Reads what is swapped in and out.
@@ -50,7 +50,7 @@ class Swaps:
         servers: Servers,
         pointers: Pointers,
         common_lock: CommonLock,
-        writers: UnconditionalWriters,
+        writers: LockOnlyWriters,
         guards: Guards,
         metadata: MetadataReader,
         table_format: TableFormat,
@@ -87,7 +87,10 @@ class Swaps:
             except Exception:
                 logger.warning("a swap of %s could not be looked after", table_name(table), exc_info=True)
             return result
-        raise FailedOver("the client failed over between metastores again and again", uris=self._client.addresses)
+        raise FailedOver(
+            "the swap was not sent: at each try, the client was connected to another metastore than the tested one",
+            uris=self._client.addresses,
+        )
 
     def _is_handed_back(self, base: str, location: str) -> bool:
         return (

@@ -78,7 +78,7 @@ class MetastoreViews:
         servers: Tells what the metastore's servers can do.
         pointers: Reads and writes the pointers of views.
         administration: Renames views.
-        common_lock: The lock of writers that do not compare.
+        common_lock: The lock of lock-only writers.
         table_format: Describes columns for the metastore.
         read: Returns the metadata in a file.
         clock: Time.
@@ -129,7 +129,10 @@ class MetastoreViews:
                 return self._swap(view, base, location, made, able.server, able.compare_and_set)
             except FailedOver:
                 continue  # Nothing was sent. The other server may have other capabilities.
-        raise FailedOver("the metastores keep failing over", uris=self._client.addresses)
+        raise FailedOver(
+            "the change was not sent: at each try, the client was connected to another metastore than the tested one",
+            uris=self._client.addresses,
+        )
 
     def _swap(
         self, view: ViewName, base: str, location: str, made: ViewMetadata, server: str, able: CompareAndSet

@@ -1,4 +1,4 @@
-"""Writers that set the pointer without a condition, under the common lock alone."""
+"""Lock-only writers: they set the pointer without a condition, under the common lock alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class _CommonLock(Protocol):
     def of(self, table: Identifier) -> AbstractContextManager[Lease]: ...
 
 
-class UnconditionalWriters:
+class LockOnlyWriters:
     """Finds out whether one of them may overwrite what was just swapped in, and waits until it is done.
 
     Args:

@@ -24,7 +24,7 @@ from commit_coord.errors import LockRefused, LockServiceUnavailable, OfferLost
 from commit_coord.locks.acquiring import Acquire, Carried, RemovedByForce
 from commit_coord.locks.base import Interrupted, LockSettings
 from commit_coord.locks.blockers import Blocker, Holder, holder_of
-from commit_coord.locks.handover import HandoverLease
+from commit_coord.locks.handover import OFFER_IS_GONE, HandoverLease
 from commit_coord.locks.keeping import CarryingLease, Keeper, Tickets
 from commit_coord.locks.sql import statements as lease_sql
 from commit_coord.locks.sql.journal import SqlJournal
@@ -92,7 +92,11 @@ class SqlQueue:
             try:
                 return self.requests.retries.until(deadline, lambda: self._entered(request, first))
             except LockServiceUnavailable as error:
-                raise OfferLost("it is not known whether the request was entered", locks=request) from error
+                raise OfferLost(
+                    "the reply of the lock service was lost, and it is not known whether another writer has published "
+                    "the append of this lock request; look for the append before you repeat it",
+                    locks=request,
+                ) from error
 
     def enter_once(self, request: LockRequest, first: float) -> Blocker | None:
         """Enter and look in one transaction; *first* is when the first try was sent."""
@@ -206,7 +210,7 @@ class SqlQueue:
         self.tickets.pop(request.request_id, None)
         if entry := self._journal.recall(request.request_id):
             return Carried(entry)
-        return OfferLost("the request is gone, and the outcome of its offer is not known", locks=request)
+        return OfferLost(OFFER_IS_GONE, locks=request)
 
     def waits(self, request: LockRequest) -> Sequence[Wait]:
         """See :meth:`Deadlocks.waits`."""

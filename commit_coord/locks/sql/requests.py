@@ -144,7 +144,8 @@ class SqlRequests:
             request_id: Which one.
             place: At which place.
             forced: Delete the request in any state; if False, only if it has expired by the service's clock.
-            durable: Whether the deletion must survive a crash of the server. It must, unless the owner itself releases:
+            durable: Whether the deletion must survive a crash of the server. It must, unless the owner itself releases
+                a request that expires:
                 1. A holds. Another client removes A's request, and B is granted by a read only.   2. The server
                 crashes and loses the removal.   3. The heartbeats of A and of B both find their requests: both believe
                 that they hold the lock.

@@ -74,7 +74,7 @@ class SqlLeases(LeaseService[SqlTicket]):
             request.request_id,
             ticket.place,
             forced=True,
-            durable=False,
+            durable=request.explicit,  # An explicit request never expires: if it came back, it would stay.
             named=named,
             waking=_waking(done),
             note_steps=self._note_steps(ticket),

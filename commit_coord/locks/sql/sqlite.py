@@ -259,8 +259,13 @@ class SqliteConnection(Connection):
             raise DuplicateRequest from error
         except sqlite3.Error as error:
             busy = getattr(error, "sqlite_errorname", "").startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
-            kind = Interrupted if busy else LockServiceUnavailable
-            raise kind("the lock database failed", url=self._store.shown, reason=error) from error
+            if busy:
+                raise Interrupted(
+                    "the lock database is busy: another client holds its write lock",
+                    url=self._store.shown,
+                    reason=error,
+                ) from error
+            raise LockServiceUnavailable("the lock database failed", url=self._store.shown, reason=error) from error
 
 
 _CONNECTIONS: weakref.WeakKeyDictionary[SqliteConnection, None] = weakref.WeakKeyDictionary()

@@ -60,7 +60,8 @@ class Connection(ABC):
         transaction: it finds waiters whose requests *steps* will delete.
 
         If it is not *durable*, the transaction does not wait for the disk, and a crash of the server right after it may
-        undo it. An owner releases so: it does not extend a request that comes back, and the request expires.
+        undo it. An owner releases so, unless the request is explicit: it does not extend a request that comes back, and
+        the request expires.
 
         Guarantee: on any exception but :class:`Interrupted` nothing of *steps* has happened.
 

@@ -19,6 +19,7 @@ from commit_coord.clock import Clock
 from commit_coord.errors import OfferLost
 from commit_coord.locks.acquiring import Carried
 from commit_coord.locks.base import BRIEFLY, Interrupted
+from commit_coord.locks.handover import OFFER_IS_GONE
 from commit_coord.locks.held import Held
 from commit_coord.locks.keeping import Tickets
 from commit_coord.locks.zookeeper.client import ZooKeeperSession
@@ -101,7 +102,7 @@ class Entering:
         """
         self.take_answer(ticket)
         if entered and ticket.session == self._session.number:
-            raise OfferLost("the request is gone, and the outcome of its offer is not known", locks=ticket.request)
+            raise OfferLost(OFFER_IS_GONE, locks=ticket.request)
         ticket.offers, ticket.doubtful, ticket.was_contended = False, True, True
 
     def take_answer(self, ticket: ZooKeeperTicket) -> None:

@@ -30,7 +30,7 @@ from commit_coord.errors import LockError, LockRefused, LockServiceUnavailable, 
 from commit_coord.locks.acquiring import Acquire, RemovedByForce
 from commit_coord.locks.base import LockSettings
 from commit_coord.locks.blockers import Blocker, Holder, holder_facts
-from commit_coord.locks.handover import HandoverLease
+from commit_coord.locks.handover import OFFER_IS_GONE, HandoverLease
 from commit_coord.locks.keeping import CarryingLease, Keeper, Retries, Tickets
 from commit_coord.locks.threads import Threads
 from commit_coord.locks.zookeeper.client import ZooKeeperSession
@@ -156,9 +156,7 @@ class ZooKeeperQueue:
                     self._entering.look_for_answer(ticket, entered=True)
                 if ticket.request.explicit or ticket.session == self.session.number:
                     if ticket.doubtful:
-                        raise OfferLost(
-                            "the request is gone, and the outcome of its offer is not known", locks=ticket.request
-                        ) from None
+                        raise OfferLost(OFFER_IS_GONE, locks=ticket.request) from None
                     raise RemovedByForce(
                         "the request was removed from the queue by force", locks=ticket.request
                     ) from None

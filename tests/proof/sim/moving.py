@@ -19,7 +19,7 @@ from commit_coord.catalog.metastore.common_lock import CommonLock
 from commit_coord.catalog.metastore.guards import Guards
 from commit_coord.catalog.metastore.phases import PhaseChanges, Phases
 from commit_coord.catalog.metastore.servers import Servers
-from commit_coord.catalog.metastore.writers import UnconditionalWriters
+from commit_coord.catalog.metastore.writers import LockOnlyWriters
 from commit_coord.coordinator import Coordinator
 from commit_coord.events import Events
 from commit_coord.hms.probe import Capabilities, CompareAndSet
@@ -190,7 +190,7 @@ class MovingClient(Client):
         if believed is not None:
             self.locks.beliefs.states[Resource(("db", "t"))] = State(phase=believed, epoch=0)
         self._changes = PhaseChanges(self.phases, self.servers, self.locks)
-        self._writers = UnconditionalWriters(common_lock)
+        self._writers = LockOnlyWriters(common_lock)
 
     def swap(self, table: Identifier, base: str | None, location: str) -> SwapResult:
         """As ``catalog/hive``, on a server that compares and sets."""
@@ -198,7 +198,7 @@ class MovingClient(Client):
         self.guards.place_for_swap(table, location, base)
         return self._send(base, location, compares=True)
 
-    def wait_for_unconditional_writers(self, table: Identifier, location: str, lease: Lease) -> bool:
+    def wait_for_lock_only_writers(self, table: Identifier, location: str, lease: Lease) -> bool:
         """As ``catalog/hive``."""
         return self._writers.wait(table, location, lease)
 

@@ -12,7 +12,7 @@ from pyiceberg.io import FileIO, InputFile, OutputFile
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Identifier
 
-from commit_coord.catalog.metastore.writers import UnconditionalWriters
+from commit_coord.catalog.metastore.writers import LockOnlyWriters
 from commit_coord.locks.base import Lease
 from commit_coord.model import LeaseState
 from commit_coord.protocol.commit import SwapResult
@@ -176,7 +176,7 @@ class Pointers:
 class Client:
     """One process's client of the pointer and file stores: a :class:`~commit_coord.coordinator.PointerStore`.
 
-    It is also the common lock of writers that only lock, as :class:`UnconditionalWriters` asks for it.
+    It is also the common lock of writers that only lock, as :class:`LockOnlyWriters` asks for it.
 
     Where the store ignores the condition, it does what ``catalog/hive.py`` does: it asks whether the latch is still its
     own, looks at the pointer, and sends the change; which is in time, as is assumed there, if the latch was.
@@ -190,7 +190,7 @@ class Client:
         self._process = process
         self._pointers = pointers
         self._shares_latch = shares_latch
-        self._writers = UnconditionalWriters(self)
+        self._writers = LockOnlyWriters(self)
 
     def compare_and_set(self) -> bool:
         """Return whether the store honours the condition of a swap."""
@@ -249,7 +249,7 @@ class Client:
         """Nobody is fenced here."""
         raise NotImplementedError
 
-    def wait_for_unconditional_writers(self, table: Identifier, location: str, lease: Lease) -> bool:
+    def wait_for_lock_only_writers(self, table: Identifier, location: str, lease: Lease) -> bool:
         """Do as ``catalog/hive.py``, where there are writers that only lock."""
         return self._shares_latch and self._writers.wait(table, location, lease)
 
