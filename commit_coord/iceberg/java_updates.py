@@ -49,6 +49,9 @@ T = TypeVar("T")
 _LAST = -1
 """The id that means "the one that was added last" in the updates that set a schema, spec or sort order."""
 
+_FAR = 2**30
+"""Java's ids have 31 bits. A client that asks for the last one must not leave the table without a next id."""
+
 
 def as_java_applies(updates: Sequence[TableUpdate], head: TableMetadata) -> tuple[TableUpdate, ...]:
     """Return *updates* with the ids that they have on *head*.
@@ -206,4 +209,9 @@ def _id_of(schema: Schema, known: dict[int, Schema], wanted: int) -> int:
 
 
 def _free(known: dict[int, Schema] | dict[int, PartitionSpec] | dict[int, SortOrder], wanted: int) -> int:
-    return max(wanted, max(known, default=-1) + 1)  # never one that was removed
+    """Return an id for what is added: the *wanted* one if it is higher than all *known* ones, which exist or existed.
+
+    A wanted id of :data:`_FAR` or more is ignored.
+    """
+    following = max(known, default=-1) + 1
+    return wanted if following < wanted < _FAR else following

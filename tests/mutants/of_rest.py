@@ -397,9 +397,16 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-removed-id-is-given-to-who-asks-for-it",
         "iceberg/java_updates.py",
-        "    return max(wanted, max(known, default=-1) + 1)  # never one that was removed\n",
-        "    return wanted if wanted >= 0 and wanted not in known else max(known, default=-1) + 1\n",
+        "    return wanted if following < wanted < _FAR else following\n",
+        "    return wanted if 0 <= wanted < _FAR and wanted not in known else following\n",
         "tests/rest/test_parts.py::test_a_removed_id_is_not_given_to_a_client_that_asks_for_it",
+    ),
+    Mutant(
+        "a-client-takes-the-last-id-of-java",
+        "iceberg/java_updates.py",
+        "following < wanted < _FAR",
+        "following < wanted",
+        "tests/rest/test_parts.py::test_a_client_cannot_take_the_last_id_that_java_reads",
     ),
     Mutant(
         "a-place-that-cannot-be-written-is-a-conflict",

@@ -37,7 +37,7 @@ from pyiceberg.table.update import (
     SetStatisticsUpdate,
     TableUpdate,
 )
-from pyiceberg.transforms import IdentityTransform
+from pyiceberg.transforms import BucketTransform, IdentityTransform
 from pyiceberg.types import LongType, NestedField
 from sqlalchemy import Engine
 from sqlalchemy.exc import InterfaceError, OperationalError
@@ -397,6 +397,24 @@ def test_a_removed_id_is_not_given_to_a_client_that_asks_for_it(head: TableMetad
     (added,) = as_java_applies((AddSchemaUpdate(schema_=wanted),), kept)
     assert isinstance(added, AddSchemaUpdate)
     assert 3 == added.schema_.schema_id
+
+
+@pytest.mark.parametrize("asked, is_given", [(7, True), (2**31 - 1, False), (2**40, False), (-5, False)])
+def test_a_client_cannot_take_the_last_id_that_java_reads(head: TableMetadata, asked: int, is_given: bool) -> None:
+    fields = [NestedField(99, "more", LongType(), required=False)]
+    updates = (
+        AddSchemaUpdate(schema_=Schema(*head.schema().fields, *fields, schema_id=asked)),
+        AddPartitionSpecUpdate(spec=PartitionSpec(PartitionField(1, 1000, BucketTransform(7), "b"), spec_id=asked)),
+        AddSortOrderUpdate(sort_order=SortOrder(SortField(2, IdentityTransform()), order_id=asked)),
+        SetCurrentSchemaUpdate(schema_id=-1),
+    )
+    schema, spec, order, current = as_java_applies(updates, head)
+    assert isinstance(schema, AddSchemaUpdate)
+    assert isinstance(spec, AddPartitionSpecUpdate)
+    assert isinstance(order, AddSortOrderUpdate)
+    given = [schema.schema_.schema_id, spec.spec.spec_id, order.sort_order.order_id]
+    assert given == ([asked] * 3 if is_given else [1, 1, 2])  # the head has a schema, a spec, and two sort orders
+    assert SetCurrentSchemaUpdate(schema_id=given[0]) == current
 
 
 def test_statistics_are_removed_once(head: TableMetadata) -> None:
