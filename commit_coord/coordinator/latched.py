@@ -56,7 +56,7 @@ class LatchedCommit(ABC):
         self._lease: HandoverLease | None = None
         self._waited_s = self._held_s = self._acquired_at = 0.0
         self._is_swapping = False
-        self.rebased = False
+        self.head_moved = False
         """Whether the head of a table was not the base of its attempt."""
 
     @property
@@ -100,7 +100,7 @@ class LatchedCommit(ABC):
                 waited_ms=self._waited_s * 1000,
                 held_ms=self._held_s * 1000,
                 tries=tries,
-                rebased=self.rebased,
+                rebased=self.head_moved,
                 reason=reason,
             )
         )

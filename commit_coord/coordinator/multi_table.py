@@ -122,7 +122,7 @@ class MultiTableCommit(LatchedCommit):
         for member in self._members:
             member.run.lease = self.latch
             member.planned = member.planner.plan()
-        self.rebased = any(member.run.head_moved for member in self._members)
+        self.head_moved = any(member.run.head_moved for member in self._members)
         results = [member.planned for member in self._members]
         wrong = [result for result in results if isinstance(result, WrongLatch)]
         if wrong:

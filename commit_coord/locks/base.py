@@ -220,7 +220,7 @@ class Lease(ABC):
         self.release()
 
 
-class Extension:
+class HeartbeatSender:
     """Sends the heartbeats of a client in the background. This base class does nothing."""
 
     def pause(self) -> None:
@@ -247,9 +247,9 @@ class LockManager(ABC):
     settings: LockSettings
 
     @property
-    def heartbeat(self) -> Extension:
+    def heartbeat(self) -> HeartbeatSender:
         """The background task that sends the heartbeats of this client; by default it does nothing."""
-        return Extension()
+        return HeartbeatSender()
 
     @abstractmethod
     def acquire(self, request: LockRequest, *, deadline: float, policy: Policy | None = None) -> Lease:

@@ -8,12 +8,12 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
-from commit_coord.locks.base import Extension
+from commit_coord.locks.base import HeartbeatSender
 
 logger = logging.getLogger(__name__)
 
 
-class Heartbeat(Extension):
+class Heartbeat(HeartbeatSender):
     """Calls *beat* again and again in a daemon thread while there is something to do.
 
     The thread starts with the first :meth:`ensure_running`, ends by itself when two beats in a row had nothing to do,
@@ -33,10 +33,15 @@ class Heartbeat(Extension):
     """
 
     def __init__(
-        self, beat: Callable[[], float | None], *, idle: Callable[[], float], name: str, also: Extension | None = None
+        self,
+        beat: Callable[[], float | None],
+        *,
+        idle: Callable[[], float],
+        name: str,
+        also: HeartbeatSender | None = None,
     ) -> None:
         self._beat = beat
-        self._also = also or Extension()
+        self._also = also or HeartbeatSender()
         self._idle = idle
         self._name = name
         self._start_over()

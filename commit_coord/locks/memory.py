@@ -14,7 +14,7 @@ from commit_coord.clock import SYSTEM_CLOCK, Clock
 from commit_coord.errors import OfferLost
 from commit_coord.events import Events, LockLeaseLost
 from commit_coord.locks.acquiring import ANSWER_LEASES, Acquire, Acquirer, Carried, RemovedByForce
-from commit_coord.locks.base import Extension, Lease, LockSettings
+from commit_coord.locks.base import HeartbeatSender, Lease, LockSettings
 from commit_coord.locks.blockers import Blocker, Holder, entries_of, holder_of
 from commit_coord.locks.event_emitter import LockEventEmitter
 from commit_coord.locks.handover import HandoverLease
@@ -97,7 +97,7 @@ class MemoryLease(HandoverLease):
 class MemoryLeases:
     """The leases of one client. Nothing extends them: they last as long as the process."""
 
-    heartbeat = Extension()
+    heartbeat = HeartbeatSender()
 
     def __init__(self, space: Space, events: Events) -> None:
         self._space = space

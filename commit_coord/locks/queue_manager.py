@@ -10,7 +10,7 @@ from typing import Generic, Protocol, TypeVar
 
 from commit_coord.errors import LockError, LockRefused, OfferLost
 from commit_coord.locks.acquiring import Acquire, Carried, Queue, RemovedByForce
-from commit_coord.locks.base import Extension, Lease, LockSettings, Policy, WaitPolicy
+from commit_coord.locks.base import HeartbeatSender, Lease, LockSettings, Policy, WaitPolicy
 from commit_coord.locks.handover import HandoverLease, HandoverLockManager, released_by
 from commit_coord.locks.held import Held
 from commit_coord.model import (
@@ -54,7 +54,7 @@ class Keeping(Protocol):
     """Keeps the leases of one client."""
 
     @property
-    def heartbeat(self) -> Extension:
+    def heartbeat(self) -> HeartbeatSender:
         """The background task that sends the heartbeats."""
         ...
 
@@ -140,7 +140,7 @@ class QueueLockManager(HandoverLockManager, Generic[QueueT]):
         return self._parts
 
     @property
-    def heartbeat(self) -> Extension:
+    def heartbeat(self) -> HeartbeatSender:
         """See :attr:`LockManager.heartbeat`."""
         return self.parts.keeping.heartbeat
 

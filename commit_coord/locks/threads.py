@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from commit_coord.locks.base import Extension
+from commit_coord.locks.base import HeartbeatSender
 from commit_coord.locks.heartbeat import Heartbeat
 
 _THREADS: dict[int, threading.local] = {}
@@ -39,7 +39,12 @@ class HeartbeatMaker(Protocol):
     """Makes the heartbeat of one client; as :class:`Heartbeat`."""
 
     def __call__(
-        self, beat: Callable[[], float | None], *, idle: Callable[[], float], name: str, also: Extension | None = None
+        self,
+        beat: Callable[[], float | None],
+        *,
+        idle: Callable[[], float],
+        name: str,
+        also: HeartbeatSender | None = None,
     ) -> Heartbeat:
         """Return it; it does not run yet."""
         ...

@@ -27,7 +27,7 @@ from commit_coord.events import LockLeaseLost, LockReleaseFailed
 from commit_coord.local import ZooKeeperEnsemble
 from commit_coord.local.server import by_load
 from commit_coord.local.zookeeper import ZooKeeperServer
-from commit_coord.locks.base import BRIEFLY, DenyPolicy, Extension, Interrupted, LockSettings
+from commit_coord.locks.base import BRIEFLY, DenyPolicy, HeartbeatSender, Interrupted, LockSettings
 from commit_coord.locks.handover import HandoverLease, HandoverLockManager
 from commit_coord.locks.registry import create_lock_manager
 from commit_coord.locks.zookeeper import layout as zookeeper_layout
@@ -556,7 +556,7 @@ def test_a_lease_that_ended_while_its_session_lived_leaves_no_nodes(
     """The holder's heartbeats came too late, as on a busy machine, and kazoo's did not: nothing else would end them."""
     near, busy = service.open(), ours(service.open(lease_ms=600, heartbeat_interval_ms=100))
     lease = busy.acquire(latch(), deadline=soon())
-    monkeypatch.setattr(busy.heartbeat, "_also", Extension())
+    monkeypatch.setattr(busy.heartbeat, "_also", HeartbeatSender())
     busy.heartbeat.pause()
     until(lambda: lease.state is LeaseState.LOST, "a lease that ran out by its holder's clock")
     busy.heartbeat.resume()

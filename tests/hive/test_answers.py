@@ -1,8 +1,8 @@
 """Whatever a metastore answers to the calls of a change, and whenever it carries them out, no outcome is misjudged.
 
 The metastore is in memory; the catalog on top of it is the real one. Each change is made again and again, and each time
-other calls fail: nothing is sent, because the servers are away or the client has failed over; or the answer is an error
-or gets lost, and the call was carried out before, is carried out later, or never.
+other calls fail: nothing is sent, because the servers are away or the client is connected to another one; or the answer
+is an error or gets lost, and the call was carried out before, is carried out later, or never.
 
 Afterwards: what was acknowledged is there, with every file; what was refused is not there and never comes; of what is
 unknown every file is kept.
@@ -120,7 +120,7 @@ class Metastore:
         if fault is not None and fault.error is FailedOver:
             caller.pool._leave(caller.pool.address)
         if server not in (None, caller.pool.address):
-            raise FailedOver("the client has failed over")
+            raise FailedOver("the client is connected to another metastore than the one the call is for")
         if fault is not None and fault.error is NotSent:
             raise NotSent("the metastore can't be reached")
         self._arrive(is_change=name in CHANGES)

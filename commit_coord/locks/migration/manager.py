@@ -33,7 +33,7 @@ from typing import Any, Protocol
 from commit_coord.clock import SYSTEM_CLOCK, Clock
 from commit_coord.errors import LockError
 from commit_coord.events import Events
-from commit_coord.locks.base import Extension, Lease, LockSettings, Policy
+from commit_coord.locks.base import HeartbeatSender, Lease, LockSettings, Policy
 from commit_coord.locks.handover import HandoverLease, HandoverLockManager
 from commit_coord.locks.migration.beliefs import Beliefs
 from commit_coord.locks.migration.lease import MigratingLease
@@ -121,7 +121,7 @@ class MigratingLockManager(HandoverLockManager):
         self._emitter, self._clock = sides.emitter, clock
 
     @property
-    def heartbeat(self) -> Extension:
+    def heartbeat(self) -> HeartbeatSender:
         """See :attr:`LockManager.heartbeat`."""
         return Heartbeats(*self.sides.in_order)
 

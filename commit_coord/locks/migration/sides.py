@@ -7,7 +7,7 @@ from typing import Any
 
 from commit_coord.clock import Clock
 from commit_coord.events import Event, Events, LockAcquired, LockEnded, LockNotAcquired, LockRequested
-from commit_coord.locks.base import Extension, Lease, LockSettings
+from commit_coord.locks.base import HeartbeatSender, Lease, LockSettings
 from commit_coord.locks.event_emitter import LockEventEmitter
 from commit_coord.locks.forcing import telling_what_was_freed
 from commit_coord.locks.hms import names as hms_names
@@ -46,7 +46,7 @@ class _SideEvents(Events):
                 self._outer.emit(event)
 
 
-class Heartbeats(Extension):
+class Heartbeats(HeartbeatSender):
     """The heartbeats of both managers, paused and resumed together."""
 
     def __init__(self, *managers: Side) -> None:

@@ -15,7 +15,7 @@ from commit_coord.clock import SYSTEM_CLOCK, Clock
 from commit_coord.errors import ConfigError
 from commit_coord.events import Events
 from commit_coord.locks.acquiring import Acquirer
-from commit_coord.locks.base import Extension, LockSettings
+from commit_coord.locks.base import HeartbeatSender, LockSettings
 from commit_coord.locks.event_emitter import LockEventEmitter
 from commit_coord.locks.held import Held
 from commit_coord.locks.keeping import Keeper, Retries, Tickets
@@ -45,7 +45,7 @@ connection of the parent process."""
 Connect = Callable[[EnsembleAccess, int, Clock, Callable[[SessionEvent], None]], EnsembleConnection]
 
 
-class _Pings(Extension):
+class _Pings(HeartbeatSender):
     """Pauses all traffic of the session, and with it kazoo's pings."""
 
     def __init__(self, session: ZooKeeperSession) -> None:

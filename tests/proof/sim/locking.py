@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, cast
 
 from commit_coord.locks.acquiring import Acquire
-from commit_coord.locks.base import Extension, Interrupted, Lease, LockSettings
+from commit_coord.locks.base import HeartbeatSender, Interrupted, Lease, LockSettings
 from commit_coord.locks.blockers import Blocker
 from commit_coord.locks.handover import HandoverLease
 from commit_coord.locks.heartbeat import Heartbeat
@@ -275,7 +275,7 @@ def simulated_threads(process: Process, *, several: bool = False) -> Threads:
     """Return the threads of *process*, one or *several*. One thread of the interpreter runs all processes."""
 
     def heartbeat(
-        beat: Callable[[], float | None], *, idle: Callable[[], float], name: str, also: Extension | None = None
+        beat: Callable[[], float | None], *, idle: Callable[[], float], name: str, also: HeartbeatSender | None = None
     ) -> Heartbeat:
         return SimulatedHeartbeat(process, beat, idle=idle)
 

@@ -35,7 +35,7 @@ from kazoo.protocol.states import KazooState, KeeperState, ZnodeStat
 
 from commit_coord.clock import Clock
 from commit_coord.errors import LockServiceUnavailable
-from commit_coord.locks.base import Extension, Lease, LockSettings
+from commit_coord.locks.base import HeartbeatSender, Lease, LockSettings
 from commit_coord.locks.heartbeat import Heartbeat
 from commit_coord.locks.zookeeper.access import EnsembleAccess
 from commit_coord.locks.zookeeper.connection import CLOSING, EnsembleConnection, SessionEvent
@@ -907,7 +907,11 @@ class SimulatedZooKeeperManager(ZooKeeperLockManager):
             return SimulatedConnection(process, ensemble, timeout_ms, listener)
 
         def heartbeat(
-            beat: Callable[[], float | None], *, idle: Callable[[], float], name: str, also: Extension | None = None
+            beat: Callable[[], float | None],
+            *,
+            idle: Callable[[], float],
+            name: str,
+            also: HeartbeatSender | None = None,
         ) -> Heartbeat:
             return _SessionHeartbeat(process, beat, idle=idle)
 
