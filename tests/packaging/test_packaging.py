@@ -14,7 +14,19 @@ import pytest
 from commit_coord.demo.processes import ICEBERG_RUNTIME, iceberg_runtime
 from commit_coord.local.server import free_ports
 from commit_coord.version import __version__
-from tests.packaging.walk import MIGRATION, PYSPARK, README, ROOT, SPARK_SQL, TUTORIAL, blocks, build, offline, reader
+from tests.packaging.walk import (
+    DLT,
+    MIGRATION,
+    PYSPARK,
+    README,
+    ROOT,
+    SPARK_SQL,
+    TUTORIAL,
+    blocks,
+    build,
+    offline,
+    reader,
+)
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +152,7 @@ def test_every_block_of_the_tutorial_of_a_move_runs_as_printed() -> None:
 
 
 def test_blocks_are_left_out_for_a_reason() -> None:
-    walked = (*README, *TUTORIAL, *PYSPARK, *SPARK_SQL, *MIGRATION)
+    walked = (*README, *TUTORIAL, *PYSPARK, *SPARK_SQL, *MIGRATION, *DLT)
     assert {path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/tutorials/*.md")} <= {*walked}
     left_out = [block.place for document in walked for block in blocks(ROOT / document) if block.left_out]
     assert 4 == len(left_out), left_out

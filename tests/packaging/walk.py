@@ -47,6 +47,9 @@ SPARK_SQL = ("docs/tutorials/spark-sql.md",)
 
 MIGRATION = ("docs/tutorials/migration.md",)
 
+DLT = ("docs/how-to/dlt.md",)
+"""It needs packages that are not locked."""
+
 _PATIENCE_S = 900.0
 _INTERPRETER = """
 import json, sys, traceback
@@ -432,7 +435,7 @@ def main() -> None:
     parser.add_argument("--offline", action="store_true", help="with the packages of this environment")
     parser.add_argument("--page", type=Path, help="where to write down how long each block took")
     given = parser.parse_args()
-    walks = [given.documents] if given.documents else [README, TUTORIAL, PYSPARK, SPARK_SQL, MIGRATION]
+    walks = [given.documents] if given.documents else [README, TUTORIAL, PYSPARK, SPARK_SQL, MIGRATION, DLT]
     took_s: list[tuple[Block, float]] = []
     loads = []
     for documents in walks:
