@@ -146,7 +146,7 @@ class LeaseAlreadyExists(LockTimeout):
 
 
 class LockRefused(LockError):
-    """The request was refused: a conflict under the policy ``deny``, or the lock manager does not support it."""
+    """The request was refused: for example a conflict under the policy ``deny``, or a request that is not supported."""
 
     kind = ErrorKind.LOCK_REFUSED
 
@@ -234,7 +234,7 @@ class PartlyFreed(LockError):
 
 
 class LockServiceUnavailable(LockError):
-    """The lock service could not be reached, or sent an invalid answer. Its requests expire, unless explicit."""
+    """The lock service can't be reached, or sent an invalid answer. Requests of this client expire, unless explicit."""
 
     kind = ErrorKind.LOCK_SERVICE_UNAVAILABLE
 
@@ -250,7 +250,7 @@ class CommitNotApplied(CommitError, CommitFailedException):
 
 
 class CommitConflict(CommitNotApplied):
-    """The commit did not land because another one conflicts with it (the message names it).
+    """The commit did not land: it conflicts with another commit, or does not fit the table. The message says why.
 
     What to do: read the table again, look at what changed, decide, and write again.
     """
@@ -262,7 +262,7 @@ class StaleRead(CommitConflict, ValidationException):
     """The commit did not land: its rows were computed from data that other commits have changed since.
 
     The commit would have undone the changes of those commits. The table object is not refreshed, so the same call
-    fails again. Spark also raises it if a DataFrame was read from the table, and its plan does not show when.
+    fails again. A Spark job also raises it if its DataFrame was read from the table, but from an unknown snapshot.
     What to do: ``table.refresh()``, read again, compute again, and write the result. If your rows do not depend on
     the table, pass ``reads=NOTHING``. If you know the snapshot that was read, pass it as ``read_at``.
     """

@@ -54,10 +54,16 @@ def load_catalog(name: str | None = None, **properties: Any) -> CoordinatedCatal
         if scheme in schemes.split(", "):
             if impl is not None and known[impl] != cls:
                 raise ConfigError(
-                    "two settings clash", key="py-catalog-impl", value=impl, other="uri", other_value=scheme
+                    "two settings contradict each other",
+                    key="py-catalog-impl",
+                    value=impl,
+                    other="uri",
+                    other_value=scheme,
                 )
             if kind not in (None, module):
-                raise ConfigError("two settings clash", key="type", value=kind, other="uri", other_value=scheme)
+                raise ConfigError(
+                    "two settings contradict each other", key="type", value=kind, other="uri", other_value=scheme
+                )
             catalog: CoordinatedCatalog = catalog_class(cls)(name, **properties)
             return catalog
     raise ConfigError(

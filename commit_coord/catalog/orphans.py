@@ -228,7 +228,10 @@ def delete(catalog: SearchedCatalog, found: Orphans) -> Orphans:
     coordinator = catalog.coordinator
     metadata, location = coordinator.load(found.table)
     if metadata.location != found.location:
-        raise NoSuchTableError(f"{table_name(found.table)} has another location now: {metadata.location}")
+        raise NoSuchTableError(
+            f"nothing was deleted: since the search, the location of {table_name(found.table)} has changed to "
+            f"{metadata.location}"
+        )
     _refuse_shared_files(found.table, metadata)
     io = coordinator.store.file_io(location)
     unneeded = _needed_by_no_other(catalog, found.table, found.files)

@@ -152,7 +152,8 @@ class _Commands(TyperGroup):
         except BrokenPipeError as error:
             if not _is_broken(sys.stdout):  # it is another one, as of a lock service
                 raise CommandFailed(
-                    "a connection broke; check that the services of the catalog are up, and look before you repeat it",
+                    "a connection broke; check that the services of the catalog are up, and before you repeat the "
+                    "command, check what it has already done",
                     ExitCode.FAILED,
                     "input-output",
                 ) from error

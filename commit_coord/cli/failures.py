@@ -84,7 +84,9 @@ _HINTS = {
 }
 """What to do about an error of the operating system."""
 
-_ANY_HINT = "check the disks and the services that the command needs, and look before you repeat it"
+_ANY_HINT = (
+    "check the disks and the services that the command needs; before you repeat it, check what it has already done"
+)
 
 _EXCERPT, _BEFORE_CARET = 76, 50
 """Characters of a line of a statement that are shown, and how many of them at most before the place of the error."""

@@ -35,7 +35,7 @@ def configure(name: str, arguments: Mapping[str, Any]) -> Configuration:
     PyIceberg hands a catalog class the arguments alone; what the file and the environment say would be ignored.
 
     Raises:
-        ConfigError: A key is unknown, a value is malformed, or two settings clash.
+        ConfigError: A key is unknown, a value is malformed, or two settings contradict each other.
     """
     given, origins = _merged(name, arguments)
     uri = given.get("uri")
@@ -142,7 +142,13 @@ def _texts(given: Mapping[str, str], origins: dict[str, Origin]) -> dict[str, st
                 raise ConfigError("invalid value of a setting", key=key, value=value, accepted=str(error)) from error
             if not text:
                 if given.get("lock-impl") == LockImpl.NONE:
-                    raise ConfigError("two settings clash", key=key, value=value, other="lock-impl", other_value="none")
+                    raise ConfigError(
+                        "two settings contradict each other",
+                        key=key,
+                        value=value,
+                        other="lock-impl",
+                        other_value="none",
+                    )
                 continue
         elif key in UNSUPPORTED:
             raise ConfigError("unsupported setting of Hive", key=key, accepted=UNSUPPORTED[key])
@@ -155,7 +161,11 @@ def _texts(given: Mapping[str, str], origins: dict[str, Origin]) -> dict[str, st
             continue
         if texts.get(prop.key, text) != text:
             raise ConfigError(
-                "two settings clash", key=key, value=value, other=sources[prop.key], other_value=texts[prop.key]
+                "two settings contradict each other",
+                key=key,
+                value=value,
+                other=sources[prop.key],
+                other_value=texts[prop.key],
             )
         texts[prop.key], sources[prop.key] = text, key
         origins[prop.key] = origins[key]
@@ -180,7 +190,7 @@ def _refuse_options_of_others(lock_impl: str, texts: Mapping[str, str]) -> None:
         misplaced = [key for key in texts if key.startswith(prefix.replace("_", "."))]
         if misplaced and prefix != OPTION_PREFIXES.get(lock_impl):
             raise ConfigError(
-                "two settings clash",
+                "two settings contradict each other",
                 key=misplaced[0],
                 value=texts[misplaced[0]],
                 other="lock-impl",

@@ -52,7 +52,7 @@ class Commit:
     Args:
         services: What the commits of the catalog share.
         attempt: What is to land.
-        replan: Plans the attempt again when the head has moved; with None the attempt is then refused.
+        replan: Plans the attempt again if it does not fit a head that has moved; with None it is then refused.
         operation_lease: The locks of the operation, or None. The attempt lands only if they are still held.
         is_repair: The attempt has the request id of a commit that landed and was overwritten.
     """

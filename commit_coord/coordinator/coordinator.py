@@ -37,7 +37,7 @@ class Coordinator(Services):
 
         Args:
             attempts: Exactly one for now.
-            replan: Plans the attempt again when the head has moved; with None the attempt is then refused.
+            replan: Plans the attempt again if it does not fit a head that has moved; with None it is then refused.
             repeatable: The caller has chosen the request id and may use it again: look the id up first, and keep it in
                 the journal.
             operation_lease: The locks of the operation. Directly before the swap the lock service must confirm that
@@ -46,10 +46,10 @@ class Coordinator(Services):
                 usual names for this id exist already.
 
         Raises:
-            CommitConflict: Another commit conflicts with it.
+            CommitConflict: The attempt conflicts with another commit, or does not fit the table.
             CommitLockFailed: The latch was not granted, or was lost before the swap in every try; or
                 *operation_lease* was lost, or the Hive lease that fences the commit has ended.
-            CommitNotApplied: The commit failed before the swap; the cause says why.
+            CommitNotApplied: The commit failed for another reason, and did not swap the pointer; the cause says why.
             CommitStateUnknown: It is not known whether the swap landed.
         """
         if len(attempts) != 1:
@@ -61,7 +61,7 @@ class Coordinator(Services):
     def commit_tables(
         self, changes: Sequence[TableAttempt], *, repeatable: bool = False
     ) -> dict[Identifier, Committed]:
-        """Land *changes*, each of another table, in one swap of all pointers.
+        """Land *changes*, each of a different table, in one swap of all pointers.
 
         Guarantee: as for :meth:`commit`, and either all changes land or none.
 

@@ -56,7 +56,7 @@ class Group:
         try:
             return offers.in_file(data, self.offered_in, self._run.file_io(self.offered_in))
         except Exception:
-            logger.warning("the file of an offer could not be written; committing alone", exc_info=True)
+            logger.warning("the file of an offer could not be written; no other writer publishes it", exc_info=True)
             return ""
 
     def delete_offer(self) -> None:

@@ -172,7 +172,7 @@ class LatchedCommit(ABC):
                     )
 
     def _confirm(self, plan: Planned) -> Where:
-        """Return IN_LOG: the swap is final. Other writers of these pointers compare, or the swap has excluded them."""
+        """Return IN_LOG: the swap is final. Other writers compare, or the store kept them out during the swap."""
         return Where.IN_LOG
 
     @abstractmethod

@@ -42,7 +42,7 @@ class TableAttempt:
 
     Args:
         attempt: The attempt to commit.
-        replan: Plans the attempt again when the head has moved; with None the attempt is then refused.
+        replan: Plans the attempt again if it does not fit a head that has moved; with None it is then refused.
         operation_lease: The locks of the operation; nothing lands without them. None if there are none.
     """
 

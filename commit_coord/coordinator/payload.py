@@ -23,7 +23,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """This commit's attempt, with the taken offers that share its snapshot; or one more snapshot, of taken offers.
+    """This commit's attempt and the taken offers that share its snapshot; or only taken offers, with another snapshot.
 
     Args:
         attempt: The attempt; several appends joined into one if they share a snapshot.

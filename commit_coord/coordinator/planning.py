@@ -30,7 +30,7 @@ class Planner:
 
     Args:
         run: The run that this planner is part of.
-        replan: Plans the attempt again when the head has moved; with None the attempt is then refused.
+        replan: Plans the attempt again if it does not fit a head that has moved; with None it is then refused.
     """
 
     def __init__(self, run: Run, replan: Replanner | None) -> None:
@@ -173,7 +173,8 @@ class Planner:
         """
         services, attempt = self._services, self._run.attempt
         if attempt.append is not None and attempt.append.merge is not None:
-            return None  # This repair rewrites manifests and restores no rows. If they are gone, it changes nothing.
+            # This repair rewrites manifests and restores no rows. If these manifests are gone, it changes nothing.
+            return None
         try:
             for version in versions(services.read, pointer):
                 if version == attempt.base_location:
@@ -185,7 +186,10 @@ class Planner:
                     )
         except Exception:
             logger.warning("a history can't be read back to %s", attempt.base_location, exc_info=True)
-        return Refusal(reason="the table's history no longer reaches back to the search for lost commits: search again")
+        return Refusal(
+            reason="the search for lost commits is out of date: the table's history does not contain the metadata file "
+            "any more that the search has read; search again"
+        )
 
     def _spec_in_use(self, head: TableMetadata, changed: TableMetadata) -> str | None:
         """Return why *changed* must not be published, see :func:`~commit_coord.iceberg.specs.dropped_in_use`.
@@ -198,8 +202,8 @@ class Planner:
         try:
             return specs.dropped_in_use(head, changed, self._services.store.file_io(head.location))
         except FileNotFoundError as error:
-            # Raised, not refused: a refusal would prove that no commit with this request id has landed. But another one
-            # may have read the file before it was deleted, and may have landed.
+            # Raise, do not refuse: a refusal would prove that no commit with this request id has landed. But another
+            # commit with this id may have read the file before it was deleted, and may have landed.
             raise FileNotFoundError(
                 f"it is not known whether files of the removed partition specs are left: {error}"
             ) from error

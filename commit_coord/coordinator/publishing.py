@@ -29,7 +29,7 @@ class Publisher:
         self._run = run
         self._services = run.services
         self._maybe_overwritten: set[str] = set()
-        """Our metadata files that a lock-only writer may have overwritten; such writers have finished since."""
+        """Locations that we swapped in and a lock-only writer may have replaced; these writers have finished since."""
 
     # Files.
 
@@ -155,7 +155,7 @@ class Publisher:
         1. We create the table, and the reply is lost.   2. A client that takes no latch renames the table, and creates
         another one with the old name.   3. We find the other table. Our metadata file belongs to the renamed one.
 
-        If the name is free in step 3, the creation is sent again, and two tables share one metadata file.
+        Known limit: if the name is free in step 3, the creation is sent again, and two tables share one metadata file.
         """
         services = self._services
         try:

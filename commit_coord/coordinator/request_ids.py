@@ -53,8 +53,9 @@ def shows_all_since(metadata: TableMetadata, location: str, begun: Beginning) ->
     1. A commit lands, and no journal keeps its request id.   2. Its snapshot expires, and its metadata file leaves the
     log.   3. No trace of its request id is left.
 
-    The file's name does not suffice for an append that another latch holder has published, and snapshots of version 1
-    have no sequence numbers. So a table of version 1 shows all only if its pointer has not moved since.
+    The metadata log alone is no proof: a file's name contains only the request id of the latch holder, not those of the
+    appends that it published for others. Nor are snapshots of version 1: without sequence numbers, a missing one is not
+    noticed. So a table of version 1 shows all only if its pointer has not moved since.
     """
     if location == begun.location:
         return True

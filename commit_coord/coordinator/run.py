@@ -13,7 +13,7 @@ from commit_coord.locks.handover import HandoverLease
 
 @dataclass(slots=True, kw_only=True)
 class Run:
-    """One run of the protocol.
+    """The state of a commit to one table; a commit to several tables has one for each table.
 
     Args:
         services: The services that the commits of the catalog share.

@@ -175,7 +175,8 @@ class Services:
         the same name, or for a table to which the caller committed with the same request id.
 
         Raises:
-            CommitStateUnknown: The id was not found, and *head* does not show all commits after *since*.
+            CommitStateUnknown: The id was not found, and *head* does not show all commits since *first_sent* (None: not
+                checked).
         """
         entry = self.locks.recall(request_id)
         if entry is not None and entry.table_uuid == str(head.table_uuid):

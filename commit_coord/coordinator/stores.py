@@ -104,7 +104,7 @@ class MultiTableStore(Protocol):
 
         Args:
             swaps: One for each table.
-            lease_id: The lease that must be live; None: no lease is required.
+            lease_id: The id of the Hive lease that must be live; None: no Hive lease is required.
         """
         ...
 
@@ -161,7 +161,7 @@ def delete_quietly(io: FileIO, path: str) -> bool:
         except FileNotFoundError:
             raise
         except Exception as error:  # noqa: BLE001 - an error of any store
-            # Without a traceback: it would hide the error that made the file useless, which is often the same.
+            # Without a traceback: often this is the error that also made the file useless, and that one must be seen.
             logger.warning("an unused file could not be deleted: %s: %s", path, error)
             return False
     return True

@@ -1,8 +1,8 @@
 """Commits to views: the same protocol as for tables, with a view's metadata in the file.
 
 A view has no metadata log. So after a lost reply, only its present pointer and the previous one show the outcome of a
-swap. If other writers have swapped twice since (once, if the commit creates the view), the outcome stays
-UNKNOWN.
+swap. The outcome stays UNKNOWN if other writers have swapped twice since our swap was sent, or if our swap creates the
+view and another writer has created it instead.
 """
 
 from __future__ import annotations
@@ -41,8 +41,7 @@ class ViewStore(Protocol):
     def swap(self, view: Identifier, base: str | None, location: str, made: ViewMetadata) -> SwapResult:
         """Set the pointer of *view* to *location*, a file with the metadata *made*, if the pointer is *base*.
 
-        *made* is the metadata in the file at *location*. As :meth:`PointerStore.swap`, but it always excludes lock-only
-        writers.
+        As :meth:`PointerStore.swap`. In addition, the store keeps lock-only writers out during the swap.
 
         Raises:
             ViewAlreadyExistsError: A table has the name.
@@ -110,7 +109,8 @@ class ViewCommit(LatchedCommit):
         """Execute the change.
 
         Raises:
-            NoSuchViewError: The view does not exist. *change* may raise other errors. Nothing landed.
+            NoSuchViewError, ViewAlreadyExistsError, NoSuchNamespaceError, InvalidView: *change* or the store refused
+                the change with this error. Nothing landed. Another error of *change* becomes a CommitNotApplied.
             CommitError: As :meth:`~commit_coord.coordinator.Coordinator.commit`.
         """
         with self.in_doubt():
@@ -119,7 +119,7 @@ class ViewCommit(LatchedCommit):
             raise verdict.error
         raise_unless_landed(verdict, {"table": self.shown, "request_id": self._request_id})
         landed = verdict.nothing_to_swap or verdict.plan
-        assert landed is not None, "a success without a plan is an answer"
+        assert landed is not None, "a success has a plan, or nothing to swap"
         metadata: CommittedView = landed.payload
         return metadata
 

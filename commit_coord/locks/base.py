@@ -4,8 +4,9 @@ Theory of operation
     A *request* (:class:`~commit_coord.model.LockRequest`) enters the queues of all its resources in one
     atomic step, so any two requests have the same order in every queue that they share and waiting in
     place cannot deadlock. It is granted when no conflicting request is before it in any queue.
-    What is granted is a *lease*: it ends by release, by expiry, or by force. If no code refers to a lease any
-    more (for example, to the result of a cancelled future), its owner can't release it, so the manager does.
+    What is granted is a *lease*: it ends by release, by expiry, or by force. If no code refers to a lease any more (for
+    example, because it was the result of a cancelled future), nobody can release it. So the manager releases it, unless
+    it is the lease of a LOCK statement.
 
     A manager is the client of one lock service and lives as long as its catalog.
     All threads of a process share one manager.
@@ -154,14 +155,15 @@ class Lease(ABC):
 
     @abstractmethod
     def ensure_active(self, max_age_ms: int | None = None) -> None:
-        """Return if this client still holds the lease.
+        """Raise an error unless this client still holds the lease.
 
         Args:
             max_age_ms: If the service confirmed the lease less than this time ago, it is not asked again.
                 None takes a third of the lease time; 0 always asks.
 
         Raises:
-            LockLost: This client does not hold the lease any more. The state is LOST and stays LOST.
+            LockLost: This client does not hold the lease any more: its state is LOST or RELEASED, and stays so. Or this
+                process is a forked child, and the lease belongs to its parent.
             LockServiceUnavailable: The service did not answer, and the lease may have expired.
 
         Source: Iceberg Java ``HiveLock.ensureActive``.
@@ -258,7 +260,7 @@ class LockManager(ABC):
         Guarantee: all or nothing.
 
         Args:
-            request: Resources and modes, closed under parents.
+            request: Resources and modes. :meth:`LockRequest.of` has added the parents that are also to be locked.
             deadline: The time of ``Clock.now``, in seconds, at which the whole acquire gives up.
             policy: None means ``WaitPolicy()``.
 
@@ -276,7 +278,7 @@ class LockManager(ABC):
         """
 
     def holds(self, resource: Resource, mode: LockMode) -> bool:
-        """Return whether this thread holds an operation lock on *resource* or a parent of it, at least in *mode*."""
+        """Return whether this thread holds an operation lock on *resource*, at least in *mode*, or X on a parent."""
         return self.lease_on(resource, mode) is not None
 
     def lease_on(self, resource: Resource, mode: LockMode) -> Lease | None:
@@ -357,6 +359,8 @@ class LockManager(ABC):
 
     def refuse_waits(self) -> None:
         """Tell all requests that wait now to leave their queues; each ends with ClientStops.
+
+        If another holder has taken the offer of a request, this request continues to wait for its outcome.
 
         This call does not wait until they have left. Leases stay held, and later requests may wait as usual. The
         default is for managers without waiting requests: it does nothing.

@@ -139,7 +139,7 @@ class KeyedRequests:
         if entry is None:
             return None
         if entry.table_uuid != _digest(request):
-            raise UnprocessableRequest(f"The Idempotency-Key was given to another request: {entry.table}")
+            raise UnprocessableRequest(f"The Idempotency-Key was already sent with another request: {entry.table}")
         kept: dict[str, Any] = orjson.loads(entry.metadata_location)
         return kept
 

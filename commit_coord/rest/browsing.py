@@ -243,7 +243,7 @@ class Browsing:
         if not self._pages.has(visit):
             return HttpAnswer(status=HTTPStatus.NO_CONTENT)  # the browser does not ask again
         if self._watching >= _MOST_WATCHING:
-            raise Overloaded(f"{_MOST_WATCHING} browsers watch; try again")
+            raise Overloaded(f"{_MOST_WATCHING} browsers watch the pages already, the most that may; try again")
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
         return HttpAnswer(content_type="text/event-stream", headers=headers, stream=self._events(visit, receive))
 

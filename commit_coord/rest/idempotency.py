@@ -135,8 +135,8 @@ class Idempotency:
         if kept is not None and kept.status >= 400:
             return error
         return CommitStateUnknown(
-            "the request was begun when its sender was allowed to commit, and now it is not; so the server does not "
-            "say whether the commit has landed",
+            "the request was begun when its sender was allowed to commit; now the sender is not allowed to, so the "
+            "server does not say whether the commit has landed",
             request_id=key,
         )
 

@@ -76,7 +76,9 @@ class Identities:
         proxy = self._settings.proxy
         if proxy is not None and (user := request.headers.get(proxy.header)) is not None:
             if not proxy.has(request.peer):
-                raise NotAuthenticated("this address may not say who sent the request", given=True)
+                raise NotAuthenticated(
+                    "only a configured proxy may say who sent the request, and this address is not one", given=True
+                )
             if not user.strip(", \t"):  # nor is it the proxy itself, whose certificate the connection may have
                 raise NotAuthenticated("the proxy does not say who sent the request", given=True)
             return self._known("proxy_user", user)

@@ -357,7 +357,7 @@ def test_a_setting_of_hives_that_can_not_be_honoured_says_what_to_set_instead(
 )
 def test_settings_that_clash_are_an_error_that_names_both(tmp_path: Path, settings: dict[str, str]) -> None:
     for order in (settings, dict(reversed(settings.items()))):
-        with pytest.raises(ConfigError, match="clash") as error:
+        with pytest.raises(ConfigError, match="contradict each other") as error:
             configure("t", given(tmp_path, **order))
         for key in settings:
             assert key in str(error.value)
@@ -434,7 +434,7 @@ def test_a_catalog_on_a_metastore_takes_its_locks() -> None:
     settings = configure("t", {"uri": "coord+thrift://a:1,thrift://b:2"}).settings
     assert (settings.lock_impl, settings.lock_uri) == ("hms", "thrift://a:1,thrift://b:2")
     for more in ({"type": "sql"}, {"py-catalog-impl": IMPL}):
-        with pytest.raises(ConfigError, match="clash"):
+        with pytest.raises(ConfigError, match="contradict each other"):
             commit_coord.load_catalog("t", uri="coord+thrift://a:1", **more)
     with pytest.raises(ConfigError, match="invalid metastore uri"):
         commit_coord.load_catalog("t", uri="coord+thrift://a:port")

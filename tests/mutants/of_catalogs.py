@@ -65,8 +65,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-plan-is-older-than-the-history",
         "coordinator/planning.py",
-        "        return Refusal(reason=\"the table's history no longer",
-        "        return None and Refusal(reason=\"the table's history no longer",
+        '        return Refusal(\n            reason="the search for lost commits is out of date',
+        '        return None and Refusal(\n            reason="the search for lost commits is out of date',
         "tests/catalog/test_overwritten.py::test_a_plan_that_is_older_than_the_history_is_refused[memory]",
     ),
     Mutant(
@@ -333,8 +333,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-missing-file-is-a-refusal",
         "coordinator/planning.py",
-        "            # Raised, not refused:",
-        "            return str(error)  # Raised, not refused:",
+        "            # Raise, do not refuse:",
+        "            return str(error)  # Raise, do not refuse:",
         "tests/catalog/test_commit_requests.py::test_a_file_that_is_missing_denies_no_other_copy_of_a_commit",
     ),
     Mutant(

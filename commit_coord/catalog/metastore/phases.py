@@ -96,7 +96,8 @@ class PhaseChanges:
         phase = State.of(after).phase
         if phase is not Phase.HMS and not self._servers.compare_and_set():
             raise ConfigError(
-                "the metastore does not compare and set, so only its own lock prevents lost commits",
+                "the phase was not changed: the metastore does not compare and set, so only its own lock prevents lost "
+                "commits",
                 table=table_name(table),
                 server=self._servers.capabilities().server,
                 accepted="a metastore with HIVE-26882 and HIVE-28121",

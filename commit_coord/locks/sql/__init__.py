@@ -1,1 +1,1 @@
-"""Locks in a SQL database: SQLite by default, PostgreSQL for more than one host."""
+"""Locks in a SQL database: SQLite for one host, PostgreSQL for several."""

@@ -1,4 +1,4 @@
-"""Leases in a SQL database: SQLite by default, PostgreSQL for more than one host.
+"""The lock manager ``lease``: locks in a SQL database, SQLite for one host, PostgreSQL for several.
 
 ``statements`` contains the tables and statements, and explains why they are correct. ``store`` is the interface to a
 database; ``sqlite`` and ``postgres`` implement it. ``queue`` gives requests their turns; ``service`` extends and

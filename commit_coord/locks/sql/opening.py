@@ -19,12 +19,12 @@ def open_store(url: str, clock: Clock, patience_ms: int) -> Store:
 
     Args:
         url: A SQLAlchemy URL, as a catalog has it.
-        clock: The host's clocks, which are SQLite's.
+        clock: The clocks of this host; used for SQLite only.
         patience_ms: How long the network may be silent and a statement may run, on PostgreSQL.
 
     Raises:
-        ConfigError: *url* is no database URL, or names another database or an in-memory database; or the driver is not
-            installed.
+        ConfigError: *url* is no URL of a SQLite file or of PostgreSQL; or the driver of PostgreSQL is not installed.
+        LockServiceUnavailable: For SQLite: the boot id or the boot clock of this host can't be read.
     """
     try:
         parsed = make_url(url)

@@ -32,7 +32,7 @@ _PLACEHOLDERS = {
     "{for update}": "FOR UPDATE",
 }
 _CREATION = 0x636F6D6D69745F63
-"""The advisory lock of the client that creates the tables, ``commit_c`` in ASCII."""
+"""The number of the advisory lock of the client that creates the tables: ``commit_c`` in ASCII."""
 
 
 _PERMANENT = ("28", "3D", "54")
@@ -97,8 +97,8 @@ def keepalive_options(patience_ms: int) -> dict[str, int]:
     """Return libpq's options that detect an unreachable server within about *patience_ms*.
 
     Without keepalives: 1. A query arrives, and the server's kernel confirms it; the network is cut.   2. The server
-    answers, hears nothing, and ends the connection; that is lost too.   3. The network is back. Neither side has
-    anything to send, and the client waits for two hours, the system's default.
+    answers, hears nothing, and ends the connection; the message of this end is lost, too.   3. The network is back.
+    Neither side has anything to send, and the client waits for two hours, the system's default.
     """
     third_s = max(1, patience_ms // 3000)
     return {
@@ -154,8 +154,8 @@ class PostgresConnection(Connection):
     A transaction goes to the server as a whole: as one query of several statements, in one round trip, and one packet
     if it fits. That is quick, and it closes a hole: a client that is stopped or cut off between two statements would
     hold the counter row, and with it the queue, until it continues. The server begins only when it has all of the
-    query, COMMIT included. Such a query has no parameters, so each statement is prepared once, and the query executes
-    it.
+    query, COMMIT included. Such a query can't have parameters. So each connection prepares each statement once, and the
+    query contains EXECUTE commands with the values.
     """
 
     def __init__(self, store: PostgresStore) -> None:
@@ -297,8 +297,8 @@ class PostgresConnection(Connection):
 
     def _create(self, db: psycopg.Connection[tuple[Any, ...]]) -> None:
         with db.transaction():
-            # IF NOT EXISTS is no protection: two that create at once both find nothing, and the second fails on
-            # the catalog's unique index.
+            # IF NOT EXISTS is no protection: two clients that create at once both find no table, and the second one
+            # fails on a unique index of PostgreSQL's own system tables.
             db.execute(f"SELECT pg_advisory_xact_lock({_CREATION})".encode())
             for text in lease_sql.CREATE:
                 db.execute(postgres_text(text))
@@ -331,6 +331,6 @@ class PostgresConnection(Connection):
         except psycopg.Error as error:
             cut = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
             cut = cut and (error.sqlstate or "")[:2] not in _PERMANENT
-            # A server that was never reached is a wrong URL more often than a short outage: say so at once.
+            # If the server was never reached, the URL is wrong more often than the server is away: do not try again.
             kind = Interrupted if cut and self._store.reached else LockServiceUnavailable
             raise kind("the lock database failed", url=self._store.shown, reason=str(error).strip()) from error

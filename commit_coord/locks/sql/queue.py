@@ -10,7 +10,8 @@ Theory of operation
 
 A lost reply
     1. The enter transaction commits; the connection is cut before the answer arrives.
-    2. The same transaction is sent again and meets its own request id.
+    2. The same transaction is sent again and meets its own request id. (Not if the request has an offer and the
+       database is remote: then the request is only looked up; see ``_entered``.)
     3. The row names this client: the request has its place already, and is looked up instead.
 """
 
@@ -50,6 +51,7 @@ class SqlQueue:
         table: Finds the holder of a lock.
         settings: Times.
         clock: The clock.
+        host: Tells which processes of this host have ended.
     """
 
     def __init__(
@@ -203,9 +205,9 @@ class SqlQueue:
         return self._enter(request, deadline)
 
     def _gone(self, request: LockRequest) -> Exception:
-        """Return the exception for a request with an offer that is gone: Carried if the journal has the outcome.
+        """Return the exception for a request that had an offer and is gone: Carried if the journal has the outcome.
 
-        Else it is OfferLost. The request is never entered again: that would make a second offer with the same id.
+        Otherwise OfferLost. The request is never entered again: that would make a second offer with the same id.
         """
         self.tickets.pop(request.request_id, None)
         if entry := self._journal.recall(request.request_id):

@@ -23,7 +23,7 @@ _LONGEST = 1_500
 _LONGEST_NAME = 600
 """Maximum length of one level of it."""
 _CUT = 400
-"""The length that is kept of a longer text, before its digest."""
+"""If a text is too long, so many characters of it are stored, followed by its digest."""
 
 MODES = {"S": LockMode.SHARED, "X": LockMode.EXCLUSIVE}
 
@@ -87,7 +87,7 @@ class SqlRequests:
         return self.retries.briefly(lambda: self.store.connection.ask(text, values))
 
     def steps_to_enter(self, request: LockRequest, wake: str) -> list[SqlStep]:
-        """Return the transaction that enters *request* for the thread that listens at *wake*, and looks."""
+        """Return the steps of one transaction: enter *request* for the thread that listens at *wake*, then LOOK."""
         owner, clock, scope = request.owner, self.store.clock_name, self.scope(request.scope)
         if request.scope is LockScope.OPERATION:
             queues = [scope]
@@ -146,9 +146,9 @@ class SqlRequests:
             forced: Delete the request in any state; if False, only if it has expired by the service's clock.
             durable: Whether the deletion must survive a crash of the server. It must, unless the owner itself releases
                 a request that expires:
-                1. A holds. Another client removes A's request, and B is granted by a read only.   2. The server
-                crashes and loses the removal.   3. The heartbeats of A and of B both find their requests: both believe
-                that they hold the lock.
+                1. A holds. Another client removes A's request. B reads that nothing blocks it, and is granted; this
+                writes nothing.   2. The server crashes and loses the removal.   3. The heartbeats of A and of B both
+                find their requests: both believe that they hold the lock.
             named: Its resources and modes; None looks them up.
             waking: Statements that select more waiters to wake.
             note_steps: Statements that store the handover note, executed before the request is deleted.
@@ -190,9 +190,9 @@ class SqlRequests:
 def stored(resource: Resource) -> str:
     """Return *resource* as the tables keep it.
 
-    An index entry of PostgreSQL has at most 2,704 bytes, so a longer name is stored cut, with a digest that keeps it
-    unique; listings show it cut. Each level is cut separately, so the path of the parent remains a prefix (unless the
-    path as a whole is too long).
+    An index entry of PostgreSQL has at most 2,704 bytes. So a level of more than 600 characters, or a path of more than
+    1,500, is stored cut, with a digest that keeps it unique; listings show it cut. Each level is cut separately, so the
+    path of the parent remains a prefix (unless the path as a whole is too long).
     """
     text = str(resource)
     if len(text) <= _LONGEST_NAME:

@@ -74,7 +74,8 @@ class SqlLeases(LeaseService[SqlTicket]):
             request.request_id,
             ticket.place,
             forced=True,
-            durable=request.explicit,  # An explicit request never expires: if it came back, it would stay.
+            # If a crash of the server undid the removal of an explicit request, it would stay: it never expires.
+            durable=request.explicit,
             named=named,
             waking=_waking(done),
             note_steps=self._note_steps(ticket),
@@ -102,7 +103,7 @@ class SqlLeases(LeaseService[SqlTicket]):
         ]
 
     def _outcomes(self, done: Sequence[JournalEntry], request_id: str, place: int) -> list[SqlStep]:
-        """Return the statements that remember the outcomes *done*, and end their requests if the holder's still exists.
+        """Return the statements that remember *done* and end the requests in it, if the holder's request still exists.
 
         The holder's request is *request_id* at *place*.
         """

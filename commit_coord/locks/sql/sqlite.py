@@ -50,9 +50,9 @@ def sqlite_text(text: str) -> str:
 class SqliteStore(Store):
     """A SQLite file. All its clients are on one host: SQLite's own locks do not reach further.
 
-    The time is the host's CLOCK_BOOTTIME, so that nobody gains or loses a lease when the wall clock is set; it
-    starts again with each boot, therefore each row says by which boot it counts. It is the same in every container:
-    the offset of a time namespace is taken off.
+    The time is the host's CLOCK_BOOTTIME, so that nobody gains or loses a lease when the wall clock is set. This clock
+    starts again with each boot, so each row names the boot by whose clock its end time counts. All containers see the
+    same time: the offset of a time namespace is subtracted.
     """
 
     remote = False
@@ -111,9 +111,10 @@ class SqliteConnection(Connection):
     """A connection to a SQLite file, and a datagram socket on which this thread is woken.
 
     SQLite tells nobody of a change, and to poll for it costs processor time that the holder needs. But all clients
-    are on one host, so a client that removes a request sends a datagram to those that it may grant. Names in Linux's
-    abstract namespace leave no file behind. If a datagram does not arrive (containers that share a file and no
-    network namespace), the waiter's next poll notices the change. Without abstract namespaces the waiter polls fast.
+    are on one host, so a client that removes a request sends a datagram to the waiters that are perhaps granted now.
+    Names in Linux's abstract namespace leave no file behind. If a datagram does not arrive (containers that share a
+    file and no network namespace), the waiter's next poll notices the change. Without abstract namespaces the waiter
+    polls fast.
     """
 
     _FAST_POLL_S = 0.003
@@ -246,7 +247,8 @@ class SqliteConnection(Connection):
         return self._socket
 
     def _send(self, address: str) -> None:
-        # The waiter has gone, or does not listen yet (it looks again once it listens), or has many wake-ups already.
+        # An error means: the waiter has gone, or does not listen yet (it looks again once it listens), or has many
+        # wake-ups already.
         with contextlib.suppress(OSError, AttributeError):
             self._channel().sendto(b"", socket.MSG_DONTWAIT, "\0" + address)
 
@@ -273,10 +275,10 @@ _OPENING = threading.Lock()
 
 
 class _Quiet(threading.local):
-    """What a thread that forks has locked.
+    """The mutexes that a thread has locked for a fork.
 
-    1. A and B fork. A locks all.   2. B waits for the first lock.   3. A has forked, and releases the first lock.
-    4. B takes it. With one list for both, A would release what B has.
+    1. The threads A and B fork. A locks all mutexes.   2. B waits for the first one.   3. A has forked, and releases
+    the first one.   4. B locks it. With one list for both threads, A would now release what B has locked.
     """
 
     def __init__(self) -> None:
@@ -289,8 +291,9 @@ _QUIET = _Quiet()
 def _before_fork() -> None:
     """Close all connections to SQLite, as soon as each is between two transactions, and keep them closed.
 
-    SQLite's library notes in memory which file locks its process has. A forked child inherits the notes and not the
-    locks, and would read and write as if it had them, through new connections too. So none may be open.
+    SQLite's library records in memory which file locks its process has. A forked child inherits this record, but not
+    the locks: it would read and write as if it had the locks, also through new connections. So no connection may be
+    open during a fork.
     """
     for lock, connection in [(_OPENING, None), *((c._lock, c) for c in living(_CONNECTIONS))]:
         if not lock.acquire(timeout=2.0):

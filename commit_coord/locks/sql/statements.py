@@ -25,7 +25,7 @@ The tables
     everyone in each.
 
 Granted is not a column
-    A request is granted when no conflicting one with a smaller place exists. No holder has to be notified, and there is
+    A request is granted when no conflicting one with a smaller place exists. Nobody has to record a grant, and there is
     no second record that could disagree. An expired request still counts: it has to be deleted first (``REMOVE``), and
     that deletion is the one moment at which the locks change hands:
 
@@ -110,8 +110,8 @@ CREATE = (
 
 CREATED = "commit_coord_notes"
 
-# A request has expired when its time is over, or when it counted by the clock of an earlier boot of this host: all
-# its processes ended with that boot. One without expiry stays until UNLOCK.
+# A request has expired when its time is over, or when its time counts by the clock of an earlier boot of this host:
+# all processes of that boot have ended. A request without an end time stays until UNLOCK.
 _EXPIRED = "(r.expires_at IS NOT NULL AND (r.clock <> :clock OR r.expires_at <= {now}))"
 
 # The remaining lease time. SQLite's clock is read before the statement begins, so after a heartbeat in between the
@@ -121,7 +121,7 @@ _LEFT = f"""CASE WHEN {_EXPIRED} THEN 0 WHEN r.expires_at > {{now}} + r.lease_ms
 
 
 def _nearest(request: str) -> str:
-    """Return the expression for the id of the nearest request before *request*, a table alias, in conflict with it."""
+    """Return SQL for the id of the nearest conflicting request before a request; *request* is the alias of its row."""
     return f"""(
     SELECT nearest.request_id FROM (
         SELECT o.request_id AS request_id, o.place AS place
@@ -140,15 +140,16 @@ def _nearest(request: str) -> str:
     ) AS nearest ORDER BY nearest.place DESC LIMIT 1)"""
 
 
-# Take the next place of a queue, and with it the counter row's lock until the end of the transaction. This lock is
-# what makes the queue one queue on PostgreSQL, where transactions run side by side under READ COMMITTED:
+# Take the next place of a queue, and with it the database's lock on the queue's row in commit_coord_places (the counter
+# row) until the end of the transaction. This row lock is what makes the queue one queue on PostgreSQL, where
+# transactions run side by side under READ COMMITTED:
 # 1. A takes place 7 from, say, a sequence, and has not committed.
 # 2. B takes place 8, looks, sees nobody before it, and commits.
 # 3. A looks, sees nobody before 7, and commits: both hold.
 # With the row lock B gets its place only after A committed, and its later statements see A. A request for several
 # queues locks them in the order of their names, so that no two requests wait for each other's rows.
 # A new boot skips a million places: without an fsync for each lock, the last ones given before a power failure may be
-# forgotten, and generations must never be given twice.
+# forgotten. A place is also the generation of the lease, and no generation may be given twice.
 TAKE_PLACE = """
     INSERT INTO commit_coord_places (queue, place, clock) VALUES (:queue, 1, :clock)
     ON CONFLICT (queue) DO UPDATE SET
@@ -285,7 +286,8 @@ RETURN_OFFERS = "UPDATE commit_coord_offers SET taken = NULL WHERE request_id IN
 # Wake the owners of these requests.
 WAKE_OWNERS = "SELECT {notify} FROM commit_coord_requests r WHERE r.request_id IN {ids}"
 
-# Lock requests in the order in which a heartbeat locks them: two that lock in different orders wait for each other.
+# Lock the rows of requests in the order in which a heartbeat locks them: two transactions that lock the same rows in
+# different orders may wait for each other.
 LOCK_REQUESTS = """
     SELECT r.request_id FROM commit_coord_requests r WHERE r.request_id IN {ids} ORDER BY r.request_id {for update}"""
 
@@ -300,12 +302,12 @@ END_LOCKS = f"DELETE FROM commit_coord_locks WHERE request_id IN {{ids}} AND {_H
 END_OFFERS = f"DELETE FROM commit_coord_offers WHERE request_id IN {{ids}} AND {_HOLDER}"
 
 # Wake only those whose nearest blocker on :resource was the lock in :mode at :place: the first X behind it if no S
-# is between them, and behind an X every S up to the next X. Runs after the commit of the removal,
-# with a snapshot of its own:
+# is between them, and behind an X every S up to the next X. Runs in a transaction of its own, after the removal was
+# committed. In one transaction with the removal, this could happen:
 # 1. B enters behind A and, in its transaction, sees A.   2. A is removed; the removal does not see B yet, which has not
-#    committed, and wakes nobody.   3. B commits and waits for ever.
-# To remove and to wake in two transactions, and to look once more between entering and waiting, leaves no such order:
-# either B looks after the removal was committed, or the wake-up sees B.
+#    committed, and wakes nobody.   3. B commits, waits, and is not woken.
+# With two transactions, and because B looks once more between entering and waiting, this can't happen: either B looks
+# after the removal was committed, or WAKE sees B.
 WAKE = """
     SELECT {notify} FROM commit_coord_locks x
     JOIN commit_coord_requests r ON r.request_id = x.request_id
@@ -399,7 +401,7 @@ NAME_LEASE = """
     FROM commit_coord_requests r WHERE r.request_id = :request_id AND r.place = :place
     ON CONFLICT (scope, lease_id) DO NOTHING"""
 
-# Forget the leases whose requests are gone, also those that others removed.
+# Forget the leases whose requests are gone, whoever removed these requests.
 FORGET_LEASES = f"""
     DELETE FROM commit_coord_leases AS l WHERE NOT EXISTS (SELECT 1 FROM commit_coord_requests r WHERE {_REQUEST})"""
 
@@ -424,8 +426,8 @@ EXTEND = f"""
       AND r.place = :lease_id AND NOT {_EXPIRED}
     RETURNING expires_at + {{epoch}}"""
 
-# Return a row if a lease is live, and keep it live until this transaction ends: a lease ends when its request is
-# deleted, and a row that this transaction has updated can't be deleted before.
+# Return a row if a lease is live, and keep the row of its request until this transaction ends: a row that this
+# transaction has updated can't be deleted before. So even if the lease expires meanwhile, nobody else gets its locks.
 HOLD = f"""
     UPDATE commit_coord_requests AS r SET lease_ms = r.lease_ms
     WHERE r.request_id = (SELECT l.request_id FROM commit_coord_leases l WHERE {_NAMED})

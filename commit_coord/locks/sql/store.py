@@ -59,11 +59,13 @@ class Connection(ABC):
         *then* and *waking* choose the waiters to wake after the commit. *waking* is run before *steps* in the
         transaction: it finds waiters whose requests *steps* will delete.
 
-        If it is not *durable*, the transaction does not wait for the disk, and a crash of the server right after it may
-        undo it. An owner releases so, unless the request is explicit: it does not extend a request that comes back, and
-        the request expires.
+        Without *durable*, the transaction does not wait for the disk, and a crash of the server right after it may undo
+        it. (SQLite ignores *durable*.) An owner releases its request in this way, unless the request is explicit. If a
+        crash undoes the release, the request is in the table again; its owner does not extend it, so it expires.
 
-        Guarantee: on any exception but :class:`Interrupted` nothing of *steps* has happened.
+        Guarantee: after DuplicateRequest, and after a LockServiceUnavailable that is not Interrupted (on SQLite: nor an
+        error in *then*), nothing of *steps* has happened. After Interrupted, or if an interrupt such as Ctrl-C ends
+        this call, all of *steps* may have happened.
 
         Raises:
             DuplicateRequest: A request id is there already.
@@ -96,7 +98,7 @@ class Store(ABC):
     remote: bool
     """Whether a statement may have been executed although no reply arrived."""
     concurrent: bool
-    """Whether writing transactions run side by side, so that one may not see what the other is about to commit."""
+    """Whether writing transactions run side by side, so that one can miss what another one is about to commit."""
 
     host: Host = SYSTEM_HOST
     """Makes the names under which waiters are woken."""

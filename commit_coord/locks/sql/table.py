@@ -26,6 +26,7 @@ class SqlLockTable:
         requests: The requests in the database.
         keeper: Is notified when a lease of this client is released by force.
         tickets: The requests of this client.
+        host: Tells which processes of this host have ended.
     """
 
     def __init__(
