@@ -215,7 +215,8 @@ class SqliteConnection(Connection):
             try:
                 db.execute("PRAGMA journal_mode = WAL").fetchall()
                 # No fsync for each lock: after a power failure no holder is alive, and TAKE_PLACE skips the places
-                # that may have been forgotten. The database stays whole either way.
+                # that may have been forgotten. The database stays whole either way. Only the effect of the last LOCK
+                # and UNLOCK statements may be undone (docs/guarantees.md).
                 db.execute("PRAGMA synchronous = NORMAL")
                 if not db.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (lease_sql.CREATED,)).fetchall():
                     db.execute("BEGIN IMMEDIATE")
