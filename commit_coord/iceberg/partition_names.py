@@ -44,6 +44,14 @@ def refuse_names(spec: PartitionSpec, schema: Schema) -> None:
 def _of_its_column(real: Any) -> Any:
     def validated(name: str, transform: Any, source_id: int, schema: Schema, taken: set[str]) -> None:
         if schema.find_column_name(source_id) is not None:
-            real(name, IdentityTransform(), source_id, schema, taken)
+            # By PyIceberg's rule, only the values themselves may have the name of their column.
+            real(name, IdentityTransform() if _is_own(name, source_id, schema) else transform, source_id, schema, taken)
 
     return validated
+
+
+def _is_own(name: str, source_id: int, schema: Schema) -> bool:
+    try:
+        return schema.find_field(name).field_id == source_id
+    except ValueError:
+        return False

@@ -99,7 +99,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "table/committing.py",
         "            self._look_again(transaction)\n",
         "            pass\n",
-        f"{_DRAWN}[0]",
+        f"{_DRAWN}[5]",
     ),
     Mutant(
         "a-schema-is-known-by-its-id",
