@@ -106,6 +106,10 @@ figures: ## Print the CPU time of commands, and how long a page with 10,000 lock
 	$(with) python -- python -m tests.proof.figures $(ARGS)
 	$(with) python chromium -- pytest -n 0 -q -s tests/ui/test_browser.py -k large_catalog
 
+.PHONY: dashboard
+dashboard: ## Draw docs/dashboard.png: the Grafana dashboard, as a real Prometheus answers its queries about real writers for a minute
+	$(with) python prometheus -- python -m tests.observing.dashboard --to docs/dashboard.png $(ARGS)
+
 .PHONY: fmt
 fmt: ## Format the code and fix what ruff can fix
 	$(with) python -- ruff check --fix-only --quiet

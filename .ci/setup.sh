@@ -6,8 +6,8 @@
 # Steps: tools (.venv with uv alone), python (.venv with the locked packages and this package, editable),
 # java (17 or later), postgres (server programs), maven, docker (a base image), kerberos (a key distribution
 # centre, and Python's client), cuts (what cuts networks), etcd (a server), go (1.25 or later), chromium,
-# prometheus (promtool), tmux. Each prints one line when it does something and nothing when all is there, so a repeated
-# run costs a fraction of a second and needs no network.
+# prometheus (with promtool), tmux. Each prints one line when it does something and nothing when all is there, so a
+# repeated run costs a fraction of a second and needs no network.
 # What is missing on Debian is installed through apt-get, as root or with passwordless sudo; otherwise the
 # script says what to type. Set PYTHON or JAVA_HOME to choose one; PIP_*, UV_* and pip.conf are honoured.
 set -euo pipefail
@@ -232,19 +232,20 @@ prepare_tmux() {  # For the screens of the command line, which are compared in a
         say "no tmux, so the command line is not tried in a terminal. To have it: sudo apt-get install tmux"
 }
 
-prepare_prometheus() {  # For the alerts. Only promtool is unpacked: to install Debian's package would start a server.
+prepare_prometheus() {  # For alerts and dashboard. Only unpacked: to install Debian's package would start a server.
     local folder
-    PATH="$venv/bin:$PATH" command -v promtool >/dev/null && return
+    (export PATH="$venv/bin:$PATH"; command -v promtool && command -v prometheus) >/dev/null && return
     folder=$(mktemp -d)
-    say "unpacking promtool from Debian's package prometheus"
+    say "unpacking Debian's package prometheus"
     as_root apt-get -qq update >/dev/null 2>&1 || true
     if (cd "$folder" && apt-get -qq download prometheus && dpkg-deb --extract prometheus_*.deb .) >"$folder/log" 2>&1 &&
-        mkdir -p "$venv/bin" && mv "$folder/usr/bin/promtool" "$venv/bin/"
+        mkdir -p "$venv/bin" && mv "$folder"/usr/bin/{prometheus,promtool} "$venv/bin/"
     then
         :
     else
         tail -n 5 "$folder/log" >&2
-        say "no promtool, so the alerts are not tried. To have it: put promtool of a Prometheus 2.40 or later on the PATH"
+        say "no Prometheus, so neither the alerts nor the dashboard are tried." \
+            "To have them: put prometheus and promtool of a Prometheus 2.40 or later on the PATH"
     fi
     rm -rf "$folder"
 }

@@ -97,6 +97,7 @@ LONG = (
     r"catalog/test_pyiceberg_behaviour.py::test_calls_warn_and_leave_snapshots_and_rows",
     r"catalog/test_required_values.py::test_what_is_missing_is_found_at_any_depth",
     r"catalog/test_rows_by_partition.py::test_each_row_is_written_once",
+    r"observing/test_dashboard.py::test_each_query",
     r"rest/test_idempotency.py::test_another_server_knows_what_the_first_one_answered",
     r"rest/test_lost_replies.py::",
     r"rest/test_processes.py::test_two_processes_serve_one_port",

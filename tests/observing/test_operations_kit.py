@@ -260,16 +260,40 @@ def test_every_alert_has_a_test_in_which_it_is_active() -> None:
     assert {rule["alert"] for rule in alerts()} == tested
 
 
+def asked(expression: str) -> str:
+    """Return *expression* as Grafana sends it, when the time range is an hour and everything is chosen."""
+    for variable, value in {"$__rate_interval": "4m", "$__range": "1h", "$catalog": ".*", "$job": ".*"}.items():
+        expression = expression.replace(variable, value)
+    return expression
+
+
 def test_prometheus_takes_the_queries_of_the_dashboard(promtool: str, tmp_path: Path) -> None:
     """As rules, because it checks no other queries."""
-    values = {"$__rate_interval": "1m", "$__range": "1h", "$catalog": ".*", "$job": ".*"}
-    rules = []
-    for panel in panels():
-        for number, target in enumerate(panel["targets"]):
-            expression = target["expr"]
-            for variable, value in values.items():
-                expression = expression.replace(variable, value)
-            rules.append({"record": f"panel_{panel['id']}_{number}", "expr": expression})
+    rules = [
+        {"record": f"panel_{panel['id']}_{number}", "expr": asked(target["expr"])}
+        for panel in panels()
+        for number, target in enumerate(panel["targets"])
+    ]
     file = tmp_path / "queries.yml"
     file.write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": rules}]}))
     run(promtool, "check", "rules", str(file))
+
+
+@pytest.mark.parametrize(
+    "title, label",
+    [("Requests that were not granted", 'outcome="lock-timeout"'), ("Forced releases", 'how="unlock"')],
+)
+def test_a_panel_of_rare_events_shows_the_first_one(promtool: str, tmp_path: Path, title: str, label: str) -> None:
+    """Its series begins with this event, so no rate contains it."""
+    (panel,) = [panel for panel in panels() if panel["title"] == title]
+    expression = asked(panel["targets"][0]["expr"])
+    metric = selectors(expression)[0][0]
+    cases = [
+        {"expr": expression, "eval_time": at, "exp_samples": [{"labels": f"{{{label}}}", "value": value}]}
+        for at, value in (("2m", 1), ("5m", 1), ("9m", 0))
+    ]
+    series = [{"series": f'{metric}{{catalog="shop", {label}}}', "values": "_ _ 1x20"}]
+    file = tmp_path / "first.yml"
+    tests = [{"interval": "1m", "input_series": series, "promql_expr_test": cases}]
+    file.write_text(yaml.safe_dump({"evaluation_interval": "1m", "tests": tests}))
+    run(promtool, "test", "rules", str(file))
