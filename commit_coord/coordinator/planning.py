@@ -187,8 +187,8 @@ class Planner:
         except Exception:
             logger.warning("a history can't be read back to %s", attempt.base_location, exc_info=True)
         return Refusal(
-            reason="the search for lost commits is out of date: the table's history does not contain the metadata file "
-            "any more that the search has read; search again"
+            reason="the search for lost commits is out of date: the table's history no longer contains the metadata "
+            "file that the search has read; search again"
         )
 
     def _spec_in_use(self, head: TableMetadata, changed: TableMetadata) -> str | None:

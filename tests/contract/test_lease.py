@@ -75,6 +75,11 @@ def _plain(url: str) -> str:
     return url.replace("+psycopg", "")
 
 
+def failure(service: Service, zero: str) -> str:
+    """Return an expression with *zero* that fails while it runs: a division on PostgreSQL, an overflow on SQLite."""
+    return f"abs({zero} - 9223372036854775807 - 1)" if "sqlite" in service.uri else f"1 / {zero}"
+
+
 @pytest.mark.parametrize("service", SERVICES, indirect=True)
 def test_no_step_of_an_acquire_reads_the_locks_of_others(service: Service) -> None:
     """Every statement finds its rows by an index, however many there are, and whatever the planner knows of them."""
@@ -272,14 +277,14 @@ def test_of_two_threads_that_fork_each_releases_what_it_has_locked() -> None:
     assert not sqlite._OPENING.locked()
 
 
-@pytest.mark.postgres
-def test_steps_that_landed_are_no_failure_when_nobody_can_be_woken(on_postgres: Service) -> None:
+@pytest.mark.parametrize("service", SERVICES, indirect=True)
+def test_steps_that_landed_are_no_failure_when_nobody_can_be_woken(service: Service) -> None:
     """Each error but one promises that nothing has happened."""
-    manager = on_postgres.open()
+    manager = service.open()
     assert isinstance(manager, LeaseLockManager)
     held = manager.acquire(latch(), deadline=soon())
     connection, number = manager.store.connection, {"number": 0}
-    failing, own = ("SELECT 1 / :number", number), {"request_id": held.request.request_id}
+    failing, own = (f"SELECT {failure(service, ':number')}", number), {"request_id": held.request.request_id}
     remove = "DELETE FROM commit_coord_requests WHERE request_id = :request_id"
     with pytest.raises(LockServiceUnavailable) as before:
         connection.run([(remove, own), failing], then=[(remove, own)])
@@ -290,18 +295,18 @@ def test_steps_that_landed_are_no_failure_when_nobody_can_be_woken(on_postgres: 
     assert not standing(manager)
 
 
-@pytest.mark.postgres
-def test_locks_are_given_back_when_nobody_can_be_woken(on_postgres: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("service", SERVICES, indirect=True)
+def test_locks_are_given_back_when_nobody_can_be_woken(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     """As while PostgreSQL's queue of notifications is full: for hours. A waiter looks again without one."""
-    fails = "SELECT 1 / (length(:mode) - 1) WHERE :scope <> '' AND :resource <> '' AND :place > 0"
-    monkeypatch.setattr(lease_sql, "WAKE", fails)
-    manager, other = on_postgres.open(), Resource.table(("db", "other"))
+    fails = failure(service, "(length(:mode) - 1)")
+    monkeypatch.setattr(lease_sql, "WAKE", f"SELECT {fails} WHERE :scope <> '' AND :resource <> '' AND :place > 0")
+    manager, other = service.open(), Resource.table(("db", "other"))
     held, forced = manager.acquire(latch(), deadline=soon()), manager.acquire(latch(other), deadline=soon())
-    (waiting,) = in_line(on_postgres.open(), "a")
+    (waiting,) = in_line(service.open(), "a")
     held.release()
     waiting.lease().release()
     assert manager.unlock(request_id=forced.request.request_id)
-    assert not any(isinstance(event, LockReleaseFailed) for event in on_postgres.seen)
+    assert not any(isinstance(event, LockReleaseFailed) for event in service.seen)
     assert not standing(manager)
 
 

@@ -345,6 +345,13 @@ _ZOOKEEPER = (
         "::test_a_lock_that_was_freed_by_force_has_one_holder_after_its_server_has_crashed",
     ),
     Mutant(
+        "what-was-removed-without-a-wake-up-failed",
+        "locks/sql/sqlite.py",
+        '                raise Interrupted("the lock database failed", url=',
+        '                raise LockServiceUnavailable("the lock database failed", url=',
+        "tests/contract/test_lease.py::test_steps_that_landed_are_no_failure_when_nobody_can_be_woken[lease-sqlite]",
+    ),
+    Mutant(
         "a-crash-brings-a-lock-of-a-statement-back",
         "locks/sql/service.py",
         "durable=request.explicit,",

@@ -402,6 +402,14 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/rest/test_parts.py::test_a_removed_id_is_not_given_to_a_client_that_asks_for_it",
     ),
     Mutant(
+        "each-name-of-a-partition-field-is-judged-as-that-of-plain-values",
+        "iceberg/partition_names.py",
+        "IdentityTransform() if _is_own(name, source_id, schema) else transform",
+        "IdentityTransform()",
+        "tests/unit/test_partition_names.py"
+        "::test_pyiceberg_s_rule_and_words_hold_but_for_the_name_of_the_own_column[year-1]",
+    ),
+    Mutant(
         "a-client-takes-the-last-id-of-java",
         "iceberg/java_updates.py",
         "following < wanted < _FAR",

@@ -157,9 +157,13 @@ class SqliteConnection(Connection):
                 raise
             for address in awake:
                 self._send(address)
-            for step in then:
-                for (address,) in self._execute(db, *step):
-                    self._send(address)
+            try:
+                for step in then:
+                    for (address,) in self._execute(db, *step):
+                        self._send(address)
+            except sqlite3.Error as error:
+                # Every other error says that nothing has happened, but *steps* are committed.
+                raise Interrupted("the lock database failed", url=self._store.shown, reason=error) from error
             return rows
 
     def ask(self, text: str, values: Mapping[str, Any]) -> FetchedRows:

@@ -63,9 +63,9 @@ class Connection(ABC):
         it. (SQLite ignores *durable*.) An owner releases its request in this way, unless the request is explicit. If a
         crash undoes the release, the request is in the table again; its owner does not extend it, so it expires.
 
-        Guarantee: after DuplicateRequest, and after a LockServiceUnavailable that is not Interrupted (on SQLite: nor an
-        error in *then*), nothing of *steps* has happened. After Interrupted, or if an interrupt such as Ctrl-C ends
-        this call, all of *steps* may have happened.
+        Guarantee: after DuplicateRequest, and after a LockServiceUnavailable that is not Interrupted, nothing of
+        *steps* has happened. After Interrupted, or if an interrupt such as Ctrl-C ends this call, all of *steps* may
+        have happened.
 
         Raises:
             DuplicateRequest: A request id is there already.
