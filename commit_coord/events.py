@@ -147,7 +147,10 @@ class AccessRefused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitBegan:
-    """A commit began. Its locks, its swaps and CommitEnded follow, in the same thread."""
+    """A commit began. Its locks, its swaps and CommitEnded follow, in the same thread.
+
+    A call that is refused for a conflict before it asks for the latch emits this event and CommitEnded too.
+    """
 
     table: str
     request_id: str

@@ -11,9 +11,11 @@ from commit_coord.coordinator.commit import Commit
 from commit_coord.coordinator.multi_table import MultiTableCommit, TableAttempt
 from commit_coord.coordinator.services import Services
 from commit_coord.coordinator.stores import Committed, MultiTableStore, Replanner
-from commit_coord.errors import ConfigError, InternalError
-from commit_coord.iceberg.attempt import Attempt
+from commit_coord.errors import CommitNotApplied, ConfigError, InternalError
+from commit_coord.events import CommitBegan, CommitEnded
+from commit_coord.iceberg.attempt import Attempt, table_name
 from commit_coord.locks.base import Lease
+from commit_coord.model import CommitStatus
 
 
 class Coordinator(Services):
@@ -57,6 +59,22 @@ class Coordinator(Services):
         attempt = replace(attempts[0], repeatable=repeatable)
         commit = Commit(self, attempt, replan, operation_lease, is_repair=is_repair)
         return [commit.run()]
+
+    def emit_refused(self, table: tuple[str, ...], request_id: str, error: CommitNotApplied) -> None:
+        """Emit the events of a commit that *error* refused before :meth:`commit` was called."""
+        self.events.emit(CommitBegan(table=table_name(table), request_id=request_id))
+        self.events.emit(
+            CommitEnded(
+                table=table_name(table),
+                request_id=request_id,
+                status=CommitStatus.FAILURE,
+                waited_ms=0,
+                held_ms=0,
+                tries=0,
+                rebased=False,
+                reason=str(error),
+            )
+        )
 
     def commit_tables(
         self, changes: Sequence[TableAttempt], *, repeatable: bool = False

@@ -26,12 +26,14 @@ class CommitRequest:
         """Must still be held when the commit is published; None asks for nothing."""
         self.sent = False
         """Whether the coordinator was asked to land the changes."""
+        self.refused = False
+        """Whether the commit was refused before the coordinator was asked, and the events say so."""
         self.landed_before = False
         """Whether the id had landed before, so that nothing was done now."""
 
     def renew(self) -> None:
         """Name another commit: this one has landed."""
-        self.id, self.repeatable, self.sent = str(uuid.uuid4()), False, False
+        self.id, self.repeatable, self.sent, self.refused = str(uuid.uuid4()), False, False, False
 
     def conflict(self, reason: str, kind: type[CommitConflict] = CommitConflict) -> CommitConflict:
         """Return the error that refuses the commit for *reason*."""

@@ -67,15 +67,15 @@ class Committing:
             RuntimeError: The transaction has failed before.
             CommitConflict: The base shows that the changes cannot land.
         """
-        draft, basis, calls = self._draft, self._basis, self._calls
+        draft, basis = self._draft, self._basis
         if transaction._failed:
             raise RuntimeError("This transaction failed to commit and cannot be reused; create a new transaction.")
         try:
             with basis.files_may_be_gone():
                 self._refuse_what_has_changed(transaction)
                 attempt = self.attempt() if draft.staged.stages else None
-        except BaseException:
-            calls.abandon(transaction)
+        except BaseException as error:
+            self.abandon(transaction, error)
             raise
         if attempt is None:
             return None
@@ -88,6 +88,16 @@ class Committing:
 
         self._request.sent = True
         return TableAttempt(attempt=attempt, replan=replan, operation_lease=self._request.operation_lease)
+
+    def abandon(self, transaction: StagingTransaction, error: BaseException | None) -> None:
+        """End the transaction after *error*, before the coordinator was asked; emit the commit that *error* refuses."""
+        self._calls.abandon(transaction)
+        request = self._request
+        if not isinstance(error, CommitNotApplied) or request.refused:
+            return
+        if (error.details.get("table"), error.details.get("request_id")) == (table_name(request.table), request.id):
+            request.refused = True
+            self._catalog.coordinator.emit_refused(request.table, request.id, error)
 
     def show(self, transaction: StagingTransaction, committed: Committed | None) -> None:
         """Let the caller's table object show *committed*; None if there was nothing to commit."""

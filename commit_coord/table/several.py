@@ -99,7 +99,7 @@ class CatalogTransaction:
             self.commit_transaction()
             return False
         self._over = True
-        self._abandon()
+        self._abandon(excinst)
         return isinstance(excinst, REFUSALS) and _is_of_a_call(exctb) and self._has_landed(excinst)
 
     def commit_transaction(self) -> None:
@@ -120,7 +120,7 @@ class CatalogTransaction:
         try:
             changes = {name: part.committing.prepare(part) for name, part in parts.items()}
         except BaseException as error:
-            self._abandon()
+            self._abandon(error)
             if isinstance(error, REFUSALS) and self._has_landed(error):
                 return
             raise
@@ -149,9 +149,9 @@ class CatalogTransaction:
         tables = [part._target for part in self._parts.values()]
         return EarlierCommit(tables, self._request_id if self._repeatable else None).has_landed(refused)
 
-    def _abandon(self) -> None:
+    def _abandon(self, error: BaseException | None) -> None:
         for part in self._parts.values():
-            part.calls.abandon(part)
+            part.committing.abandon(part, error)
 
     def _refuse_if_over(self) -> None:
         if self._over:

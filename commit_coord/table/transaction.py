@@ -364,7 +364,7 @@ class CoordinatedTransaction(PlannedTransaction):
         if exctype is None:
             self.commit_transaction()
         elif not self.request.sent:
-            self.calls.abandon(self)
+            self.committing.abandon(self, excinst)
 
     def commit_transaction(self) -> Table:
         """Land the staged changes.

@@ -13,9 +13,33 @@ _REQUESTS = "tests/catalog/test_request_ids.py::test_"
 _DRAWN = "tests/rows/test_rows.py::test_random_programs_find_nothing"
 _KEPT = "tests/rows/test_rows.py::test_a_program_that_once_found_something_finds_nothing"
 _DELETES = "tests/catalog/test_row_deletes.py::test_"
+_COUNTED = (
+    "tests/observing/test_observing.py::test_a_call_that_is_stale_before_its_commit_begins_counts_as_one_failure"
+)
 _STALE = "tests/catalog/test_stale_handles.py::test_what_stale_handles_commit_is_what_a_serial_order_gives"
 
 MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        "a-stale-call-is-no-failed-commit",
+        "table/committing.py",
+        "self._catalog.coordinator.emit_refused(request.table, request.id, error)",
+        "pass",
+        f"{_COUNTED}[one table]",
+    ),
+    Mutant(
+        "a-stale-call-fails-the-commit-of-each-table",
+        "table/committing.py",
+        '(error.details.get("table"), error.details.get("request_id")) == (table_name(request.table), request.id)',
+        'error.details.get("request_id") == request.id',
+        f"{_COUNTED}[several tables]",
+    ),
+    Mutant(
+        "a-stale-call-is-no-failed-commit-the-generator",
+        "table/committing.py",
+        "self._catalog.coordinator.emit_refused(request.table, request.id, error)",
+        "pass",
+        f"{_DRAWN}[1]",
+    ),
     Mutant(
         "a-filter-names-columns-of-the-table-alone",
         "table/dependencies.py",

@@ -25,13 +25,21 @@ from prometheus_client import REGISTRY
 
 import commit_coord
 from commit_coord.catalog.base import CoordinatedCatalog
-from commit_coord.errors import CommitNotApplied, ConfigError, LockServiceUnavailable, LockTimeout, PartlyFreed
+from commit_coord.errors import (
+    CommitNotApplied,
+    ConfigError,
+    LockServiceUnavailable,
+    LockTimeout,
+    PartlyFreed,
+    StaleRead,
+)
 from commit_coord.events import LocksForced
 from commit_coord.locks.hive_lease import LeaseObject
 from commit_coord.locks.none import NoneLockManager
 from commit_coord.locks.sql.table import SqlLockTable
 from commit_coord.model import LockEntry, LockMode, Resource
 from commit_coord.process import process_name, this_owner
+from commit_coord.table.isolation import NO_SNAPSHOT
 from tests.processes import until
 from tests.threads import elsewhere
 
@@ -110,6 +118,23 @@ def test_a_timeout_is_an_outcome_of_a_wait(opened: Open, value: Callable[..., fl
         catalog.lock_operation({SALES: S})
     assert 1 == value("lock_wait_seconds_count", scope="operation", outcome="lock-timeout")
     assert 0 == value("lock_requests_waiting", scope="operation")
+
+
+@pytest.mark.parametrize("several", [False, True], ids=["one table", "several tables"])
+def test_a_call_that_is_stale_before_its_commit_begins_counts_as_one_failure(
+    opened: Open, value: Callable[..., float], *, several: bool
+) -> None:
+    catalog = opened(commit__coord_metrics="prometheus")
+    table, other = catalog.load_table("shop.sales"), catalog.create_table("shop.other", schema=ROWS.schema)
+    table.append(ROWS)
+    with pytest.raises(StaleRead):  # the rows were computed when the table had none
+        if several:
+            with catalog.transaction() as transaction:
+                transaction.table(other).append(ROWS)
+                transaction.table(table).overwrite(ROWS, read_at=NO_SNAPSHOT)
+        else:
+            table.overwrite(ROWS, read_at=NO_SNAPSHOT)
+    assert 1 == value("commits_total", status="FAILURE")
 
 
 def test_lost_leases_and_forced_unlocks_are_counted(opened: Open, value: Callable[..., float]) -> None:

@@ -8,6 +8,7 @@ import os
 import sqlite3
 import tempfile
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ from typing import Any, ClassVar
 from pyiceberg.catalog.sql import SqlCatalog
 
 import commit_coord
+from commit_coord.events import CommitEnded, Event
+from commit_coord.model import CommitStatus
 from commit_coord.testing.rows.doing import NAMESPACE, Doing
 from commit_coord.testing.rows.read.observed import Files
 
@@ -33,6 +36,8 @@ class Clients:
     folder: Path
     locks: str
     catalogs: dict[str, Any] = field(default_factory=dict)
+    refused: Counter[str] = field(default_factory=Counter)
+    """How often the events have said that the commit of a request id was refused."""
     lock_impl: ClassVar[str] = "memory"
 
     def __post_init__(self) -> None:
@@ -50,9 +55,14 @@ class Clients:
                     "lock.acquire-timeout-ms": "150",
                 },
             )
+            self.catalogs[name].events.subscribe(self._hear)
         self.catalogs["s"] = SqlCatalog("rows", uri=uri, warehouse=warehouse)
         self.catalogs["s"].create_namespace(NAMESPACE)
         self._connection = sqlite3.connect(self.database)
+
+    def _hear(self, event: Event) -> None:
+        if isinstance(event, CommitEnded) and event.status == CommitStatus.FAILURE:
+            self.refused[event.request_id] += 1
 
     def pointer(self, table: str) -> str | None:
         """Return where the metadata of *table* is."""

@@ -116,6 +116,7 @@ class Run:
         self.leftovers = Leftovers()
         self.depth = 0
         self.nested: Exception | None = None
+        self.clients.refused.clear()
         self.steps = 0
         self.unread = False
         self.handles: dict[str, Table] = {}
@@ -190,10 +191,13 @@ class Run:
         self.written.begin(one, base)
         start = self.head
         with self._racing(race):
+            heard = Counter(self.clients.refused)
             error = self._do(one)
         if self.nested is not None:
             found, self.nested = self.nested, None
             raise found
+        if isinstance(error, CommitConflict):
+            self._judge_events(one, error, heard)
         self._judge(one, base, before, error)
         if isinstance(one, SqlExpire) and error is None and (wrong := fault_of_expiry(one, start, self.head)):
             raise Finding("SqlExpire took others", f"{one}: {wrong}")
@@ -282,6 +286,13 @@ class Run:
             self.doing.between = before
 
     # Judgement.
+
+    def _judge_events(self, operation: Single, error: CommitConflict, before: Counter[str]) -> None:
+        """Raise if the events do not say once that the commit was refused; metrics and alerts count them."""
+        mine = error.details.get("request_id", "")
+        if (heard := self.clients.refused[mine] - before[mine]) != 1:
+            kind = f"{type(operation).__name__} refused without an event"
+            raise Finding(kind, f"{operation}: {heard} events of its refusal: {error!r}")
 
     def _judge(self, operation: Single, base: State, before: State, error: Exception | None) -> None:
         head, kind = self.state, type(operation).__name__
