@@ -72,7 +72,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "what-was-kept-is-compared-before-the-partitions-are-read",
         "table/written_files.py",
         "        if given and data_files and (reason := written.misfit(now)):\n",
-        "        if False:\n",
+        "        if given and data_files and (reason := ''):\n",
         _WHOEVER,
     ),
     Mutant(

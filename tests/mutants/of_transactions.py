@@ -136,7 +136,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "an-update-reads-with-the-columns-of-the-last-snapshot",
         "table/isolation.py",
         "    return metadata.model_copy(update=",
-        "    return metadata if branch in metadata.refs else metadata.model_copy(update=",
+        "    written = {} if head is None else {'current_schema_id': head.schema_id}\n"
+        "    return metadata.model_copy(update=written | ",
         _ISOLATION + "rows_are_read_with_the_columns_that_the_table_has_now",
     ),
     Mutant(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -34,6 +36,15 @@ def test_the_case_that_a_mutant_names_is_there() -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert [] == sorted(named - set(done.stdout.splitlines()))
+
+
+def test_what_a_mutant_names_is_there(tmp_path: Path) -> None:
+    """A name that was changed since would end the test with a NameError, which proves nothing."""
+    for number, mutant in enumerate(MUTANTS):
+        tmp_path.joinpath(f"m{number}.py").write_text(mutant.applied())
+    command = ["ruff", "check", "--isolated", "--select", "F821", "--output-format", "json", str(tmp_path)]
+    found = json.loads(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout)
+    assert [] == [(MUTANTS[int(Path(one["filename"]).stem[1:])].name, one["message"]) for one in found]
 
 
 def test_names_are_unique() -> None:
