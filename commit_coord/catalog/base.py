@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Mapping
-from typing import Any, Self, cast
+from typing import Any, Self
 
 from pyiceberg.catalog import MetastoreCatalog
 from pyiceberg.exceptions import (
@@ -52,7 +51,6 @@ class CoordinatedCatalog(CreatingCatalog, ReadingCatalog, MaintainedCatalog, Met
         observe(self.events, settings, catalog=self.name)
         self._audit = AuditLog(settings.commit_coord_audit_log, catalog=self.name, lock_manager=settings.lock_impl)
         self._file_ios = FileIOs(self.properties)
-        self._writing = threading.local()
 
     def _coordinate(
         self, store: PointerStore, locks: HandoverLockManager, metadata: MetadataReader | None = None
@@ -115,7 +113,9 @@ class CoordinatedCatalog(CreatingCatalog, ReadingCatalog, MaintainedCatalog, Met
                 raise _changed(table)
             registered = self.coordinator.read(metadata_location)
             if pointer is None:
-                return cast(CoordinatedTable, self._register(identifier, metadata_location))
+                self._refuse_missing_namespace(table)
+                self._add(table, metadata_location, registered)
+                return self._made(table, metadata_location, registered)
             self._refuse_registered(table, pointer, registered)
             _take_note(latch)
             self.coordinator.overwrites.forget(table)
@@ -128,24 +128,15 @@ class CoordinatedCatalog(CreatingCatalog, ReadingCatalog, MaintainedCatalog, Met
                         table=table_name(table),
                         location=metadata_location,
                     )
-            return self._made(table, metadata_location)
+            return self._made(table, metadata_location, registered)
 
-    def _register(self, identifier: str | Identifier, metadata_location: str) -> Any:
-        """Register a table under a name that none has, as PyIceberg does."""
-        return super().register_table(identifier, metadata_location)  # type: ignore[safe-super]
-
-    def _is_seen(self, table: Identifier, location: str) -> bool:
-        """Return whether *table* is seen to have its metadata at *location*."""
+    def _is_seen(self, table: Identifier, location: str | None) -> bool:
+        """Return whether *table* is seen to have its metadata at *location*; None: not to exist."""
         try:
             return self.coordinator.store.pointer(table) == location
         except Exception:
             logger.warning("the pointer of %s could not be read", table_name(table), exc_info=True)
             return False
-
-    def _made(self, table: Identifier, location: str) -> CoordinatedTable:
-        """Return the table that got its metadata at *location*; it may have another name, or more commits, by now."""
-        metadata = self.coordinator.read(location).model_copy(deep=True)
-        return CoordinatedTable(table, metadata, location, self.file_io(location), self)
 
     def drop_table(self, identifier: str | Identifier, *, expected: str | None = None) -> None:
         """Drop the table when nobody works on it: X on the table, then its latch.
@@ -156,6 +147,7 @@ class CoordinatedCatalog(CreatingCatalog, ReadingCatalog, MaintainedCatalog, Met
 
         Raises:
             NoSuchTableError: No table has this name, or another table than *expected* has it by now.
+            CommitStateUnknown: It is not known whether the table was dropped.
         """
         table = self._table_identifier(identifier)
         with (
@@ -163,7 +155,7 @@ class CoordinatedCatalog(CreatingCatalog, ReadingCatalog, MaintainedCatalog, Met
             self._latch(table, statement="drop table") as latch,
         ):
             refuse_another(self.coordinator, table, expected)
-            super().drop_table(identifier)  # type: ignore[safe-super]
+            self._drop(table)
             _take_note(latch)
 
     def rename_table(
@@ -179,6 +171,7 @@ class CoordinatedCatalog(CreatingCatalog, ReadingCatalog, MaintainedCatalog, Met
         Raises:
             NoSuchTableError: As for :meth:`drop_table`.
             TableAlreadyExistsError: A table or a view has the new name.
+            CommitStateUnknown: It is not known whether the table was renamed; or it was, and could not be loaded.
         """
         old, new = self._table_identifier(from_identifier), self._table_identifier(to_identifier)
         if old == new:
@@ -190,7 +183,35 @@ class CoordinatedCatalog(CreatingCatalog, ReadingCatalog, MaintainedCatalog, Met
                 raise TableAlreadyExistsError(
                     f"Cannot rename {table_name(old)} to {table_name(new)}. View already exists"
                 )
-            return cast(CoordinatedTable, super().rename_table(from_identifier, to_identifier))  # type: ignore[safe-super]
+            self._rename(old, new)
+            try:
+                return self.load_table(new)
+            except Exception as error:
+                raise CommitStateUnknown(
+                    "the table was renamed, and an unexpected error came after it; load it under its new name, do not "
+                    "repeat the rename",
+                    table=table_name(old),
+                    to=table_name(new),
+                ) from error
+
+    def _drop(self, table: Identifier) -> None:
+        """Remove the pointer of *table*, whose latch is held.
+
+        Raises:
+            NoSuchTableError: There is none of that name.
+            CommitStateUnknown: It is not known whether the table was dropped.
+        """
+        raise NotImplementedError
+
+    def _rename(self, old: Identifier, new: Identifier) -> None:
+        """Give the table *old* the name *new*; the latches of both are held.
+
+        Raises:
+            NoSuchTableError: There is none of that name.
+            TableAlreadyExistsError: There is a table *new*.
+            CommitStateUnknown: It is not known whether the table was renamed.
+        """
+        raise NotImplementedError
 
     def purge_table(self, identifier: str | Identifier, *, expected: str | None = None) -> None:
         """Drop the table and delete its files, each manifest read once (PyIceberg reads it for every snapshot).
@@ -216,7 +237,7 @@ class CoordinatedCatalog(CreatingCatalog, ReadingCatalog, MaintainedCatalog, Met
             refuse_another(self.coordinator, name, expected)
             table = self.load_table(name)  # under the latch: files of a commit in between would stay behind
             refuse_shared_files(table)
-            super().drop_table(identifier)  # type: ignore[safe-super]
+            self._drop(name)
             _take_note(latch)
         for path in files_of(table):
             delete_quietly(table.io, path)

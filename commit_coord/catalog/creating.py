@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, cast
 
 from pyiceberg.catalog import MetastoreCatalog
 from pyiceberg.exceptions import NoSuchNamespaceError, TableAlreadyExistsError
-from pyiceberg.io import FileIO
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.table import TableProperties
 from pyiceberg.table.metadata import TableMetadata
@@ -21,21 +21,17 @@ from commit_coord.coordinator import delete_quietly
 from commit_coord.errors import CommitStateUnknown
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.iceberg.new_table import new_metadata, refuse_location
-from commit_coord.iceberg.storage import foreign_classes, metadata_places
+from commit_coord.iceberg.storage import metadata_places
 from commit_coord.protocol.hierarchy import Operation
 from commit_coord.table import CoordinatedCreation, CoordinatedStagedTable, CoordinatedTable
 from commit_coord.table.writable import refuse_unwritable
 
 
 class CreatingCatalog(CommittingCatalog, ViewedCatalog, StoringCatalog, MetastoreCatalog):
-    """The catalog's methods that create tables. ``super()`` is PyIceberg's catalog class in them.
+    """The catalog's methods that create tables. ``super()`` is PyIceberg's catalog class in them."""
 
-    A subclass sets the attribute before the first call.
-    """
-
-    # PyIceberg's ``create_table`` chooses the file's path itself, and passes it to ``_write_metadata`` alone, whose
-    # signature is PyIceberg's: only the thread connects that call with ours.
-    _writing: threading.local
+    _default_properties: Mapping[str, str] = MappingProxyType({})
+    """What PyIceberg's class gives each table that :meth:`create_table` makes."""
 
     def create_table(
         self,
@@ -55,25 +51,38 @@ class CreatingCatalog(CommittingCatalog, ViewedCatalog, StoringCatalog, Metastor
         table = self._table_identifier(identifier, NoSuchNamespaceError)
         with self.operating(Operation.CREATE_TABLE, table), self._latch(table, statement="create table"):
             self._refuse_existing_table(table)
-            self._writing.file = None
-            given = self._properties(table, None, properties, changes_phase=False)
-            # PyIceberg would import and call the classes; the table gets these properties when it is written.
-            self._writing.classes = foreign_classes(given, self.properties)
-            heeded = {key: value for key, value in given.items() if key not in self._writing.classes}
+            self._refuse_missing_namespace(table)
+            given = self._properties(table, None, {**self._default_properties, **properties}, changes_phase=False)
+            staged = self.stage_table(identifier, schema, location, partition_spec, sort_order, given)
+            place = staged.metadata_location
             try:
-                made = self._create(identifier, schema, location, partition_spec, sort_order, heeded)
-                return cast(CoordinatedTable, made)
+                self._write_metadata(staged.metadata, staged.io, place)
+                metadata = self.coordinator.read(place)
+                self._add(table, place, metadata)
             except CommitStateUnknown:
                 raise  # The table may have the file.
             except Exception:
-                # Whatever can land is sent by _create alone, which forgets the file unless it is proven not to land.
-                if self._writing.file is not None:
-                    delete_quietly(*self._writing.file)
+                delete_quietly(staged.io, place)
                 raise
+            return self._made(table, place, metadata)
 
-    def _create(self, identifier: str | Identifier, *given: Any) -> Any:
-        """Create a table as PyIceberg does, and forget its metadata file as soon as a table may have it."""
-        return super().create_table(identifier, *given)  # type: ignore[safe-super]
+    def _add(self, table: Identifier, location: str, metadata: TableMetadata) -> None:
+        """Add *table*, whose name is free, with its pointer at *location*.
+
+        On any other error than ``CommitStateUnknown`` the table was not added, and never will be.
+
+        Raises:
+            TableAlreadyExistsError: Another client was faster.
+            CommitStateUnknown: It is not known whether the table was added.
+        """
+        raise NotImplementedError
+
+    def _made(self, table: Identifier, location: str, metadata: TableMetadata) -> CoordinatedTable:
+        """Return the table that got *metadata*, which is at *location*. Nothing is read: an error would be misleading.
+
+        The table may have another name, or more commits, by now.
+        """
+        return CoordinatedTable(table, metadata.model_copy(deep=True), location, self.file_io(location), self)
 
     def create_table_if_not_exists(
         self,
@@ -140,15 +149,9 @@ class CreatingCatalog(CommittingCatalog, ViewedCatalog, StoringCatalog, Metastor
         if self.coordinator.store.pointer(table) is not None:
             raise TableAlreadyExistsError(f"Table {table_name(table)} already exists")
 
-    def _write_metadata(self, metadata: TableMetadata, io: FileIO, metadata_path: str) -> None:  # type: ignore[override]
-        """Write the metadata of a new table, and remember where for the case that the table is proven not to be."""
-        self._writing.file = (io, metadata_path)
-        whole = metadata.model_copy(update={"properties": {**metadata.properties, **self._writing.classes}})
-        super()._write_metadata(whole, io, metadata_path)
-
-    def _keep_metadata(self) -> None:
-        """Forget the metadata file that was written for a new table, since the table has it by now, or may have it."""
-        self._writing.file = None
+    def _refuse_missing_namespace(self, table: Identifier) -> None:
+        if not self.namespace_exists(table[:-1]):
+            raise NoSuchNamespaceError(f"Namespace does not exist: {table_name(table[:-1])}")
 
     def _resolve_table_location(self, location: str | None, database_name: str, table_name: str) -> str:
         """Return where the table goes.

@@ -27,12 +27,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from types import MappingProxyType
 from typing import Any
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.catalog.hive import HIVE2_COMPATIBLE, HiveCatalog
+from pyiceberg.catalog.hive import DEFAULT_PROPERTIES, HIVE2_COMPATIBLE, HiveCatalog
 from pyiceberg.exceptions import NoSuchNamespaceError
-from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Identifier
 from pyiceberg.utils.properties import property_as_bool
@@ -80,6 +80,8 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
     Raises:
         ConfigError: A setting is unknown or malformed.
     """
+
+    _default_properties = MappingProxyType(DEFAULT_PROPERTIES)
 
     def __init__(self, name: str, **properties: Any) -> None:
         configuration = configure(name, properties)
@@ -195,13 +197,28 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
         """Set the pointer from *base* to *location*; with no base, create the table."""
         if base is not None:
             return self._swaps.swap(table, base, location)
-        metadata = self.coordinator.read(location)
-        io = self.file_io(location)
-        new = self._convert_iceberg_into_hive(Table(table, metadata, location, io, self))
+        new = self._convert_iceberg_into_hive(self._made(table, location, self.coordinator.read(location)))
         result = self.pointers.create(new, location, taken=SwapResult.MOVED)
         if result is SwapResult.SWAPPED:
             self.guards.place_for_new(table, location)
         return result
+
+    def _add(self, table: Identifier, location: str, metadata: TableMetadata) -> None:
+        """See :meth:`CoordinatedCatalog._add`."""
+        new = self._convert_iceberg_into_hive(self._made(table, location, metadata))
+        self.administration.create(new, location)
+        self.guards.place_for_new(table, location)
+
+    def _drop(self, table: Identifier) -> None:
+        """See :meth:`CoordinatedCatalog._drop`."""
+        self.administration.drop(table)
+        self._forget(table)
+
+    def _rename(self, old: Identifier, new: Identifier) -> None:
+        """See :meth:`CoordinatedCatalog._rename`."""
+        location = self.administration.rename(old, new)
+        self._forget(old)
+        self.guards.place_for_new(new, location)
 
     def wait_for_lock_only_writers(self, table: tuple[str, ...], location: str, lease: Lease) -> bool:
         """See :class:`~commit_coord.coordinator.PointerStore`: unmodified writers take the common lock alone."""

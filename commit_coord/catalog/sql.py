@@ -15,9 +15,14 @@ from typing import Any, TypeVar
 
 from pyiceberg.catalog import PropertiesUpdateSummary
 from pyiceberg.catalog.sql import IcebergNamespaceProperties, SqlCatalog
-from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchNamespaceError, TableAlreadyExistsError
+from pyiceberg.exceptions import (
+    NamespaceAlreadyExistsError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
-from sqlalchemy import Connection, Engine, event, make_url, text
+from sqlalchemy import Connection, Engine, TextClause, event, make_url, text
 from sqlalchemy.exc import (
     DataError,
     IntegrityError,
@@ -40,7 +45,6 @@ from commit_coord.locks.hive_lease import not_live
 from commit_coord.locks.sql.postgres import keepalive_options
 from commit_coord.protocol.backoff import Backoff, next_wait
 from commit_coord.protocol.commit import SwapResult
-from commit_coord.table import CoordinatedTable
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +65,11 @@ _SWAP = text(
 _CREATE = text(
     "INSERT INTO iceberg_tables (catalog_name, table_namespace, table_name, metadata_location) "
     "VALUES (:catalog, :namespace, :name, :location)"
+)
+_DROP = text(f"DELETE FROM iceberg_tables WHERE {_KEY} AND metadata_location = :base")
+_RENAME = text(
+    "UPDATE iceberg_tables SET table_namespace = :to_namespace, table_name = :to_name "
+    f"WHERE {_KEY} AND metadata_location = :base"
 )
 _TABLES_ONLY = " AND (iceberg_type = 'TABLE' OR iceberg_type IS NULL)"
 
@@ -167,26 +176,8 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlCatalog):
                 super().update_namespace_properties(namespace, updates=_MARK)
         return super().update_namespace_properties(namespace, removed, updates)
 
-    def _create(self, identifier: str | Identifier, *given: Any) -> CoordinatedTable:
-        """See :meth:`CoordinatedCatalog._create`."""
-        table = self._in_namespace(identifier)
-        staged = self.stage_table(identifier, *given)
-        self._write_metadata(staged.metadata, staged.io, staged.metadata_location)
-        return self._inserted(table, staged.metadata_location)
-
-    def _register(self, identifier: str | Identifier, metadata_location: str) -> CoordinatedTable:
-        """See :meth:`CoordinatedCatalog._register`."""
-        return self._inserted(self._in_namespace(identifier), metadata_location)
-
-    def _in_namespace(self, identifier: str | Identifier) -> Identifier:
-        """Return the name of a table whose namespace exists."""
-        table = self._table_identifier(identifier, NoSuchNamespaceError)
-        if not self.namespace_exists(table[:-1]):
-            raise NoSuchNamespaceError(f"Namespace does not exist: {table_name(table[:-1])}")
-        return table
-
-    def _inserted(self, table: Identifier, location: str) -> CoordinatedTable:
-        """Return the new *table*; its row is sent once, as a swap is.
+    def _add(self, table: Identifier, location: str, metadata: TableMetadata) -> None:
+        """See :meth:`CoordinatedCatalog._add`; the row is sent once, as a swap is.
 
         1. We send COMMIT, and the connection breaks.   2. We find no table of the name: PostgreSQL still waits for its
         standby, or the table is there and another client renames it.   3. The table is there.   So what is seen after a
@@ -195,14 +186,62 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlCatalog):
         result = self.swap(table, None, location)
         if result is SwapResult.MOVED:
             raise TableAlreadyExistsError(f"Table {table_name(table)} already exists")
-        self._keep_metadata()
         if result is SwapResult.LOST_REPLY and not self._is_seen(table, location):
             raise CommitStateUnknown(
                 "it is not known whether the table was created; its metadata file is kept; look for the table first",
                 table=table_name(table),
                 location=location,
             )
-        return self._made(table, location)
+
+    def _drop(self, table: Identifier) -> None:
+        """See :meth:`CoordinatedCatalog._drop`."""
+        while True:
+            base = self._there(table)
+            match self._sent(_DROP, table, base):
+                case SwapResult.SWAPPED:
+                    return
+                case SwapResult.LOST_REPLY:
+                    if self._is_seen(table, None):
+                        return
+                    raise CommitStateUnknown(
+                        "it is not known whether the table was dropped; look for it before you repeat the call",
+                        table=table_name(table),
+                    )
+
+    def _rename(self, old: Identifier, new: Identifier) -> None:
+        """See :meth:`CoordinatedCatalog._rename`."""
+        self._refuse_missing_namespace(new)
+        key = self._key(new)
+        while True:
+            base = self._there(old)
+            match self._sent(_RENAME, old, base, to_namespace=key["namespace"], to_name=key["name"]):
+                case SwapResult.SWAPPED:
+                    return
+                case SwapResult.MOVED if self.pointer(old) == base:
+                    raise TableAlreadyExistsError(f"Table {table_name(new)} already exists")
+                case SwapResult.LOST_REPLY:
+                    if self._is_seen(new, base):
+                        return
+                    raise CommitStateUnknown(
+                        "it is not known whether the table was renamed; look which of the two names exists before you "
+                        "repeat the call",
+                        table=table_name(old),
+                        to=table_name(new),
+                    )
+
+    def _there(self, table: Identifier) -> str:
+        """Return where the metadata of *table* is, which must be there."""
+        location = self.pointer(table)
+        if location is None:
+            raise NoSuchTableError(f"Table does not exist: {table_name(table)}")
+        return location
+
+    def _sent(self, statement: TextClause, table: Identifier, base: str, **values: str) -> SwapResult:
+        """Change the row of *table* if its pointer is *base*."""
+        values = {**self._key(table), "base": base, **values}
+        return send_once(
+            self._connected, lambda connection: connection.execute(statement, values).rowcount > 0, table_name(table)
+        )
 
     # The pointer store.
 

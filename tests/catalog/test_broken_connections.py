@@ -139,6 +139,33 @@ def registration_over_a_table(store: Kit) -> Change:
     return lambda: store.catalog.register_table(there.name(), location, overwrite=True), is_there
 
 
+def rename_of_a_table(store: Kit) -> Change:
+    table, new = store.table(ids(1)), store.identifier()
+
+    def is_there() -> bool:
+        assert store.catalog.table_exists(table.name()) is not store.catalog.table_exists(new)
+        return store.catalog.table_exists(new) and row_ids(store.catalog.load_table(new)) == [1]
+
+    return lambda: store.catalog.rename_table(table.name(), new), is_there
+
+
+def drop_of_a_table(store: Kit) -> Change:
+    name = store.table(ids(1)).name()
+    return lambda: store.catalog.drop_table(name), lambda: not store.catalog.table_exists(name)
+
+
+def purge_of_a_table(store: Kit) -> Change:
+    table = store.table(ids(1))
+
+    def is_there() -> bool:
+        if not store.catalog.table_exists(table.name()):
+            return True
+        assert files_of(store.again(table)) <= files_in(table.location())
+        return False
+
+    return lambda: store.catalog.purge_table(table.name()), is_there
+
+
 def creation_of_a_view(store: Kit) -> Change:
     name = store.identifier()
 
@@ -176,6 +203,9 @@ CHANGES = [
     creation_of_a_table,
     registration_of_a_table,
     registration_over_a_table,
+    rename_of_a_table,
+    drop_of_a_table,
+    purge_of_a_table,
     creation_of_a_view,
     replacement_of_a_view,
     rename_of_a_view,

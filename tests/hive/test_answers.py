@@ -46,7 +46,7 @@ from tests.proof.sim.metastore import LockTable
 
 URIS = "thrift://one:9083,thrift://two:9083"
 PURGE = "external.table.purge"
-CHANGES = {"create_table", "alter_table_with_environment_context"}
+CHANGES = {"create_table", "alter_table_with_environment_context", "drop_table"}
 
 
 Change = tuple[Callable[[], object], Callable[[CoordinatedHiveCatalog], bool]]
@@ -155,7 +155,7 @@ class Metastore:
         for work in arriving:
             try:
                 work()
-            except (AlreadyExists, MetaError):  # nobody waits for its answer
+            except (AlreadyExists, MetaError, NoSuchObject):  # nobody waits for its answer
                 continue
 
     def _answer(self, name: str, *arguments: Any) -> Any:
@@ -179,7 +179,14 @@ class Metastore:
                 there = self._table(database, table).parameters.get(asked.get("expected_parameter_key"))
                 if there != asked.get("expected_parameter_value"):
                     raise MetaError("The table has been modified")
-                self._tables[database, table] = new
+                to = (new.dbName, new.tableName)
+                if to != (database, table) and to in self._tables:
+                    raise MetaError(f"new table {new.tableName} already exists")
+                del self._tables[database, table]
+                self._tables[to] = new
+            case "drop_table", (database, table, _):
+                self._table(database, table)
+                del self._tables[database, table]
             case _:
                 return self._locks.answer(name, *arguments)
         return None
@@ -281,7 +288,7 @@ def registration(made: CoordinatedHiveCatalog, name: tuple[str, str]) -> Change:
 
 
 def registration_over_another_table(made: CoordinatedHiveCatalog, name: tuple[str, str]) -> Change:
-    change, _ = registration(made, name)
+    registration(made, name)
     made.create_table(name, SCHEMA).append(ids(1))
     other = made.load_table(("db", f"{name[1]}_other")).metadata_location
 
@@ -289,6 +296,35 @@ def registration_over_another_table(made: CoordinatedHiveCatalog, name: tuple[st
         return not row_ids(catalog.load_table(name))
 
     return lambda: made.register_table(name, other, overwrite=True), is_there
+
+
+def rename(made: CoordinatedHiveCatalog, name: tuple[str, str]) -> Change:
+    made.create_table(name, SCHEMA).append(ids(1))
+    new = ("db", f"{name[1]}_new")
+
+    def is_there(catalog: CoordinatedHiveCatalog) -> bool:
+        assert catalog.table_exists(name) is not catalog.table_exists(new)
+        return catalog.table_exists(new) and row_ids(catalog.load_table(new)) == [1]
+
+    return lambda: made.rename_table(name, new), is_there
+
+
+def drop(made: CoordinatedHiveCatalog, name: tuple[str, str]) -> Change:
+    made.create_table(name, SCHEMA).append(ids(1))
+    return lambda: made.drop_table(name), lambda catalog: not catalog.table_exists(name)
+
+
+def purge(made: CoordinatedHiveCatalog, name: tuple[str, str]) -> Change:
+    made.create_table(name, SCHEMA).append(ids(1))
+
+    def is_there(catalog: CoordinatedHiveCatalog) -> bool:
+        if not catalog.table_exists(name):
+            return True
+        seen = catalog.load_table(name)
+        assert files_of(seen) <= files_in(seen.location())
+        return False
+
+    return lambda: made.purge_table(name), is_there
 
 
 def creation_of_a_view(made: CoordinatedHiveCatalog, name: tuple[str, str]) -> Change:
@@ -353,6 +389,9 @@ def plans(calls: list[str]) -> Iterator[dict[int, Fault]]:
         creation,
         registration,
         registration_over_another_table,
+        rename,
+        drop,
+        purge,
         creation_of_a_view,
         replacement_of_a_view,
     ],

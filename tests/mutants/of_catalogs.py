@@ -9,7 +9,6 @@ _AFTER = "tests/coordinator/test_after_the_swap.py::test_"
 _VIEWS = "tests/catalog/test_views.py::"
 _BROKEN = "tests/catalog/test_broken_connections.py::test_no_broken_connection_misjudges_a_change"
 _ANSWERS = "tests/hive/test_answers.py::test_no_answer_of_a_metastore_misjudges_a_change"
-
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-namespace-that-two-clients-create",
@@ -50,9 +49,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a-registration-is-sent-as-pyiceberg-sends-it",
-        "catalog/sql.py",
-        "        return self._inserted(self._in_namespace(identifier), metadata_location)\n",
-        "        return super()._register(identifier, metadata_location)\n",
+        "catalog/base.py",
+        "                self._add(table, metadata_location, registered)\n",
+        "                super().register_table(identifier, metadata_location)\n",
         "tests/catalog/test_broken_connections.py::test_a_registration_whose_reply_was_lost_is_looked_for",
     ),
     Mutant(
@@ -245,6 +244,50 @@ MUTANTS: tuple[Mutant, ...] = (
         "                except (MetastoreUnavailable, MetaError, MetastoreServerFailed):\n",
         "                except ZeroDivisionError:\n",
         f"{_ANSWERS}[none-honoured-creation_with_rows]",
+    ),
+    Mutant(
+        "what-follows-a-creation-looks-like-its-failure",
+        "catalog/creating.py",
+        "            return self._made(table, place, metadata)\n",
+        "            return self.load_table(table)\n",
+        f"{_ANSWERS}[none-honoured-creation]",
+    ),
+    Mutant(
+        "what-follows-a-registration-looks-like-its-failure",
+        "catalog/base.py",
+        "                return self._made(table, metadata_location, registered)\n",
+        "                return self.load_table(table)\n",
+        f"{_ANSWERS}[none-honoured-registration]",
+    ),
+    Mutant(
+        "what-follows-a-rename-looks-like-its-failure",
+        "catalog/base.py",
+        "            except Exception as error:\n                raise CommitStateUnknown(\n"
+        '                    "the table was renamed,',
+        "            except ZeroDivisionError as error:\n                raise CommitStateUnknown(\n"
+        '                    "the table was renamed,',
+        f"{_ANSWERS}[none-honoured-rename]",
+    ),
+    Mutant(
+        "one-refusal-of-a-rename-proves-that-it-is-none",
+        "catalog/metastore/pointers.py",
+        "                if refusals:  # Perhaps because of that change, if it is a rename.\n",
+        "                if False:\n",
+        f"{_ANSWERS}[none-honoured-rename]",
+    ),
+    Mutant(
+        "a-drop-whose-reply-was-lost-is-a-drop",
+        "catalog/metastore/administration.py",
+        "            if not self._pointers.is_still(table, None):\n",
+        "            if False:\n",
+        f"{_ANSWERS}[none-honoured-drop]",
+    ),
+    Mutant(
+        "a-drop-whose-reply-was-lost-is-a-drop-sql",
+        "catalog/sql.py",
+        "                    if self._is_seen(table, None):\n",
+        "                    if True:\n",
+        f"{_BROKEN}[drop_of_a_table-for good]",
     ),
     Mutant(
         "a-rename-without-a-condition-takes-no-lock",

@@ -447,8 +447,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-rename-that-comes-late-is-refused",
         "catalog/metastore/administration.py",
-        "            if there in sent:\n",
-        "            if False:\n",
+        "if there is not None and there in sent:\n",
+        "if there is not None and False:\n",
         "tests/unit/test_administration.py::test_a_rename_that_comes_late_is_a_rename[2-table]",
     ),
     Mutant(

@@ -13,9 +13,7 @@ _REQUESTS = "tests/catalog/test_request_ids.py::test_"
 _DRAWN = "tests/rows/test_rows.py::test_random_programs_find_nothing"
 _KEPT = "tests/rows/test_rows.py::test_a_program_that_once_found_something_finds_nothing"
 _DELETES = "tests/catalog/test_row_deletes.py::test_"
-_COUNTED = (
-    "tests/observing/test_observing.py::test_a_call_that_is_stale_before_its_commit_begins_counts_as_one_failure"
-)
+_COUNTED = "tests/observing/test_observing.py::test_a_call_that_is_stale_before_its_commit_begins_counts_as_one_failure"
 _STALE = "tests/catalog/test_stale_handles.py::test_what_stale_handles_commit_is_what_a_serial_order_gives"
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -272,9 +270,9 @@ MUTANTS: tuple[Mutant, ...] = (
         "files-stay-when-the-attempt-cant-be-made",
         "table/committing.py",
         "attempt = self.attempt() if draft.staged.stages else None\n"
-        "        except BaseException:\n            calls.abandon(transaction)\n",
+        "        except BaseException as error:\n            self.abandon(transaction, error)\n",
         "attempt = self.attempt() if draft.staged.stages else None\n"
-        "        except BaseException:\n            calls.lock.release()\n",
+        "        except BaseException:\n            self._calls.lock.release()\n",
         _ISOLATION + "files_of_a_call_that_fails_before_its_attempt_are_deleted",
     ),
     Mutant(

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import logging
 from contextlib import ExitStack
-from functools import partial
 from typing import Any
 
-from pyiceberg.exceptions import NoSuchNamespaceError, TableAlreadyExistsError
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.typedef import Identifier
 
 from commit_coord.catalog.metastore.common_lock import CommonLock
 from commit_coord.catalog.metastore.hive_table import METADATA_LOCATION
-from commit_coord.catalog.metastore.pointers import AGAIN, MODIFIED, Pointers
+from commit_coord.catalog.metastore.pointers import AGAIN, Pointers
 from commit_coord.catalog.metastore.properties import WriterProperties
 from commit_coord.catalog.metastore.servers import Servers
 from commit_coord.clock import Clock
@@ -22,7 +21,6 @@ from commit_coord.hms.client import MetastoreClient
 from commit_coord.hms.connection import InvalidOperation, LostReply, MetaError, MetastoreServerFailed, NoSuchObject
 from commit_coord.hms.probe import CompareAndSet
 from commit_coord.iceberg.attempt import table_name
-from commit_coord.interrupts import to_its_end
 from commit_coord.protocol.backoff import next_wait
 from commit_coord.protocol.commit import SwapResult
 
@@ -86,8 +84,11 @@ class Administration:
             location=location,
         )
 
-    def rename(self, old: Identifier, new: Identifier) -> None:
+    def rename(self, old: Identifier, new: Identifier) -> str:
         """Move a table to another name, on the condition that its pointer is the one that goes along.
+
+        Returns:
+            The pointer.
 
         Raises:
             NoSuchTableError: There is none of the old name.
@@ -99,48 +100,48 @@ class Administration:
             CommitStateUnknown: It is not known whether the table was renamed.
         """
         with ExitStack() as held:
-            self._rename(old, new, held)
+            return self._rename(old, new, held)
 
-    def _rename(self, old: Identifier, new: Identifier, held: ExitStack) -> None:
+    def _rename(self, old: Identifier, new: Identifier, held: ExitStack) -> str:
         is_locked = False
         sent: set[str] = set()  # the pointers in the alters whose replies were lost; each may still be carried out
         for check in range(_TRIES):
-            able = self._servers.capabilities()
-            if able.compare_and_set is not CompareAndSet.HONOURED and not is_locked:
-                # 1. We read the pointer.   2. Another client commits, and releases its lock.   3. Our alter sets the
-                # pointer back.   So we hold this lock, until the last try: an alter without a reply may be under way.
-                held.enter_context(self._common_lock.of(old))
-                is_locked = True
-            found = self._pointers.find(old) if sent else self._pointers.found(old)
-            there = self._pointers.location(new)
-            # 1. We send the alter, and its reply is lost.   2. The new name does not exist yet, so we wait.   3. The
-            # metastore carries the alter out, also between the two calls above.   4. We meet our own table.
-            if there in sent:
-                return
-            if found is None or (there is not None and sent and self._pointers.find(old) is None):
-                break  # others have changed or dropped the table since, under the old name or under the new one
-            self._properties.refuse_others(old, found.parameters)
-            if there is not None:
-                raise TableAlreadyExistsError(f"Table {table_name(new)} already exists")
-            location = found.parameters[METADATA_LOCATION]
-            found.dbName, found.tableName = new
-            expected = (METADATA_LOCATION, location) if able.compare_and_set is CompareAndSet.HONOURED else None
             try:
-                database, name = old
-                send = partial(self._client.alter_table, database, name, found, expected=expected, server=able.server)
-                send() if expected is not None else to_its_end(send)
-            except (FailedOver, MetaError, InvalidOperation, NoSuchObject, MetastoreServerFailed, LostReply) as error:
-                if new[0] not in self._client.get_all_databases():
-                    raise NoSuchNamespaceError(f"Namespace does not exist: {new[0]}") from error
-                if self._pointers.location(new) == location:
-                    return
-                if not sent and not isinstance(error, FailedOver | LostReply) and MODIFIED not in str(error):
-                    raise
-                if not isinstance(error, FailedOver):
-                    sent.add(location)
+                able = self._servers.capabilities()
+                if able.compare_and_set is not CompareAndSet.HONOURED and not is_locked:
+                    # 1. We read the pointer.   2. Another client commits, and releases its lock.   3. Our alter sets
+                    # the pointer back.   So we hold this lock, until the last try: an alter without a reply may be
+                    # under way.
+                    held.enter_context(self._common_lock.of(old))
+                    is_locked = True
+                found = self._pointers.find(old) if sent else self._pointers.found(old)
+                there = self._pointers.location(new)
+                # 1. We send the alter, and its reply is lost.   2. The new name does not exist yet, so we wait.
+                # 3. The metastore carries the alter out, also between the two calls above.   4. We meet our own table.
+                if there is not None and there in sent:
+                    return there
+                if found is None or (there is not None and sent and self._pointers.find(old) is None):
+                    break  # others have changed or dropped the table since, under the old name or under the new one
+                self._properties.refuse_others(old, found.parameters)
+                if there is not None:
+                    raise TableAlreadyExistsError(f"Table {table_name(new)} already exists")
+                location: str = found.parameters[METADATA_LOCATION]
+                found.dbName, found.tableName = new
+                expected = (METADATA_LOCATION, location) if able.compare_and_set is CompareAndSet.HONOURED else None
+                sending = self._pointers.alter(old, found, expected=expected, base=location, server=able.server)
+                if sending is SwapResult.SWAPPED:
+                    return location
+                sent.add(location)
+            except FailedOver:
                 logger.warning("the rename of %s is tried again", table_name(old), exc_info=True)
-            else:
-                return
+            except TableAlreadyExistsError:
+                raise
+            except Exception as error:
+                # As in :meth:`create`, any other error is one only before anything is in doubt.
+                if not sent:
+                    self._refuse_missing_database(new, error)
+                    raise
+                logger.warning("it is not known yet whether %s was renamed", table_name(old), exc_info=True)
             self._clock.sleep(next_wait(AGAIN, check, self._clock.random()))
         raise CommitStateUnknown(
             "it is not known whether the table was renamed; look which of the two names exists before you repeat it",
@@ -148,11 +149,34 @@ class Administration:
             to=table_name(new),
         )
 
-    def refuse_drop(self, table: Identifier) -> None:
-        """Check that this catalog may drop *table*.
+    def _refuse_missing_database(self, table: Identifier, refused: Exception) -> None:
+        """Raise if the metastore has *refused* something because the database of *table* does not exist."""
+        is_answer = isinstance(refused, MetaError | InvalidOperation | MetastoreServerFailed)
+        if is_answer and table[0] not in self._client.get_all_databases():
+            raise NoSuchNamespaceError(f"Namespace does not exist: {table[0]}") from refused
+
+    def drop(self, table: Identifier) -> None:
+        """Drop *table*. The call is sent once.
+
+        1. We send it, and its reply is lost: it was carried out.   2. Another client creates a table of this name.
+        3. Sent again, it would drop their table.   So we look for the table: that it is gone is proof, and nothing
+        proves that the call will not be carried out later.
 
         Raises:
             NoSuchTableError: There is none of that name, or none of Iceberg's.
             ConfigError: Its writers use another lock manager than this catalog.
+            CommitStateUnknown: It is not known whether the table was dropped.
         """
         self._properties.refuse_others(table, self._pointers.found(table).parameters)
+        database, name = table
+        try:
+            self._client.drop_table(database, name, deleteData=False)
+        except NoSuchObject as error:
+            raise NoSuchTableError(f"Table does not exist: {table_name(table)}") from error
+        except (LostReply, MetaError, MetastoreServerFailed) as error:
+            if not self._pointers.is_still(table, None):
+                raise CommitStateUnknown(
+                    f"it is not known whether the table was dropped ({error}); look for it before you repeat the call",
+                    table=table_name(table),
+                ) from error
+            logger.warning("the reply to the drop of %s was lost", table_name(table), exc_info=True)

@@ -6,13 +6,12 @@ from typing import Any
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.hive import HiveCatalog
-from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 from pyiceberg.typedef import Identifier
 
 from commit_coord.catalog.metastore.administration import Administration
 from commit_coord.catalog.metastore.guards import Guards
-from commit_coord.catalog.metastore.hive_table import METADATA_LOCATION, TableFormat
+from commit_coord.catalog.metastore.hive_table import TableFormat
 from commit_coord.catalog.metastore.names import folded
 from commit_coord.hms.client import MetastoreClient
 from commit_coord.iceberg.overwrites import Overwrites
@@ -41,39 +40,9 @@ class MetastoreTables(HiveCatalog):
         database, table = folded(*Catalog.identifier_to_database_and_table(identifier, err))
         return database, table
 
-    def _keep_metadata(self) -> None:
-        """See :class:`~commit_coord.catalog.base.CoordinatedCatalog`, which a subclass is."""
-
-    def _convert_hive_into_iceberg(self, table: Any) -> Table:
-        return self.load_table((table.dbName, table.tableName))
-
     def _convert_iceberg_into_hive(self, table: Table) -> Any:
         made = super()._convert_iceberg_into_hive(table)
         return self.table_format.fill(made, table.metadata_location, table.metadata)
-
-    def _create_hive_table(self, open_client: Any, hive_table: Any) -> None:
-        """Create a table that PyIceberg's code made up; see :meth:`Administration.create`."""
-        location = hive_table.parameters[METADATA_LOCATION]
-        self.administration.create(hive_table, location)
-        self._keep_metadata()
-        self.guards.place_for_new((hive_table.dbName, hive_table.tableName), location)
-
-    def rename_table(self, from_identifier: str | Identifier, to_identifier: str | Identifier) -> Table:
-        """Rename the table as it is at this moment: with a commit that nobody latched, too."""
-        old = self.identifier_to_database_and_table(from_identifier, NoSuchTableError)
-        new = self.identifier_to_database_and_table(to_identifier)
-        self.administration.rename(old, new)
-        self._forget(old)
-        table = self.load_table(new)
-        self.guards.place_for_new(new, table.metadata_location)
-        return table
-
-    def drop_table(self, identifier: str | Identifier) -> None:
-        """Drop the table, if it is one of Iceberg's."""
-        table = self.identifier_to_database_and_table(identifier, NoSuchTableError)
-        self.administration.refuse_drop(table)
-        super().drop_table(identifier)
-        self._forget(table)
 
     def _forget(self, table: tuple[str, ...]) -> None:
         """Leave nothing behind of a table that is gone."""
