@@ -9,6 +9,7 @@ _AFTER = "tests/coordinator/test_after_the_swap.py::test_"
 _VIEWS = "tests/catalog/test_views.py::"
 _BROKEN = "tests/catalog/test_broken_connections.py::test_no_broken_connection_misjudges_a_change"
 _ANSWERS = "tests/hive/test_answers.py::test_no_answer_of_a_metastore_misjudges_a_change"
+
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-namespace-that-two-clients-create",
