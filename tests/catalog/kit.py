@@ -24,6 +24,7 @@ from pyiceberg.utils.decimal import decimal_to_bytes
 
 import commit_coord
 from commit_coord.catalog.base import CoordinatedCatalog
+from tests import neighbour
 
 NO_MATCH = "Delete operation did not match any records"
 """What PyIceberg warns of when a filter hits nothing."""
@@ -174,8 +175,9 @@ class Kit:
         return self.catalog.load_table(table.name())
 
     def held(self) -> list[str]:
-        """Return the locks that are held or waited for."""
-        return [str(entry) for entry in self.catalog.locks.locks()] if self.coordinated else []
+        """Return the locks that are held or waited for, without those of :mod:`tests.neighbour`."""
+        found = self.catalog.locks.locks() if self.coordinated else ()
+        return [str(entry) for entry in found if entry.resource.path[0] != neighbour.DATABASE]
 
     def check(self) -> None:
         """Assert that PyIceberg's own catalog reads every table as ours does, and that no lock is left."""
