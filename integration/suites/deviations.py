@@ -12,6 +12,7 @@ _CATALOG = "tests/integration/test_catalog.py::"
 _READS = "tests/integration/test_reads.py::"
 _REST = "tests/integration/test_rest_schema.py::"
 _WRITES = "tests/integration/test_writes/test_writes.py::"
+_CONSOLE = "tests/cli/test_console.py::"
 _RETRY = "tests/table/test_commit_retry.py::"
 
 _SCHEMAS = "two clients that add different columns both land: the second change is made on the schema of the first"
@@ -33,6 +34,7 @@ _MAPPED = "the table has a name mapping, by which a file without field ids would
 _OWN = "a transaction follows what its own table object commits meanwhile, so both columns are added"
 _NAN = "NaN is unequal to every number, as the scan with this filter shows: it is replaced with the rows that match"
 _MARK = "the mark by which a namespace without properties is kept is not shown as one of them, as in Iceberg Java"
+_NAMED = "the message names the table with its namespace"
 _DECLARED = "a new table on a metastore says in a property of its own which lock manager its writers use"
 
 DEVIATIONS: dict[str, dict[str, str]] = {
@@ -43,6 +45,8 @@ DEVIATIONS: dict[str, dict[str, str]] = {
         f"{_BEHAVIOURS}test_merge_manifests_local_file_system": _MERGE,
         f"{_SQL}test_creation_with_no_uri": "our ConfigError says which URIs there are",
         f"{_SQL}test_creation_with_unsupported_uri": "our ConfigError says which URIs there are",
+        f"{_CONSOLE}test_rename_table_does_not_exists": _NAMED,
+        f"{_CONSOLE}test_json_rename_table_does_not_exists": _NAMED,
         f"{_CATALOG}test_update_schema_conflict": _SCHEMAS,
         f"{_CATALOG}test_update_table_spec_conflict": _SPECS,
         f"{_WRITES}test_merge_manifests": _MERGE,
