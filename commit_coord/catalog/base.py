@@ -130,8 +130,8 @@ class CoordinatedCatalog(CreatingCatalog, ReadingCatalog, MaintainedCatalog, Met
                     )
             return self._made(table, metadata_location, registered)
 
-    def _is_seen(self, table: Identifier, location: str | None) -> bool:
-        """Return whether *table* is seen to have its metadata at *location*; None: not to exist."""
+    def _is_seen(self, table: Identifier, location: str) -> bool:
+        """Return whether *table* is seen to have its metadata at *location*."""
         try:
             return self.coordinator.store.pointer(table) == location
         except Exception:
@@ -194,11 +194,15 @@ class CoordinatedCatalog(CreatingCatalog, ReadingCatalog, MaintainedCatalog, Met
                     to=table_name(new),
                 ) from error
 
-    def _drop(self, table: Identifier) -> None:
-        """Remove the pointer of *table*, whose latch is held.
+    def _drop(self, table: Identifier, location: str | None = None) -> None:
+        """Remove the pointer of *table*, whose latch is held, once; only if it is *location*, unless that is None.
+
+        1. We send the drop, and its reply is lost.   2. An unmodified client renames the table.   3. We see no table of
+        the name, take it for dropped, and purge its files.   So after a lost reply nothing is known.
 
         Raises:
             NoSuchTableError: There is none of that name.
+            CommitNotApplied: It has another pointer, or the database refuses.
             CommitStateUnknown: It is not known whether the table was dropped.
         """
         raise NotImplementedError
@@ -227,6 +231,7 @@ class CoordinatedCatalog(CreatingCatalog, ReadingCatalog, MaintainedCatalog, Met
 
         Raises:
             NoSuchTableError: As for :meth:`drop_table`.
+            CommitStateUnknown: It is not known whether the table was dropped; no file was deleted.
             ValidationException: ``gc.enabled`` is false: other tables may need its files. Nothing was dropped.
         """
         name = self._table_identifier(identifier)
@@ -237,7 +242,7 @@ class CoordinatedCatalog(CreatingCatalog, ReadingCatalog, MaintainedCatalog, Met
             refuse_another(self.coordinator, name, expected)
             table = self.load_table(name)  # under the latch: files of a commit in between would stay behind
             refuse_shared_files(table)
-            self._drop(name)
+            self._drop(name, table.metadata_location)
             _take_note(latch)
         for path in files_of(table):
             delete_quietly(table.io, path)

@@ -209,9 +209,9 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
         self.administration.create(new, location)
         self.guards.place_for_new(table, location)
 
-    def _drop(self, table: Identifier) -> None:
-        """See :meth:`CoordinatedCatalog._drop`."""
-        self.administration.drop(table)
+    def _drop(self, table: Identifier, location: str | None = None) -> None:
+        """See :meth:`CoordinatedCatalog._drop`; a metastore has no condition for it, so the pointer is read before."""
+        self.administration.drop(table, location)
         self._forget(table)
 
     def _rename(self, old: Identifier, new: Identifier) -> None:

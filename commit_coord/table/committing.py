@@ -90,10 +90,15 @@ class Committing:
         return TableAttempt(attempt=attempt, replan=replan, operation_lease=self._request.operation_lease)
 
     def abandon(self, transaction: StagingTransaction, error: BaseException | None) -> None:
-        """End the transaction after *error*, before the coordinator was asked; emit the commit that *error* refuses."""
+        """End the transaction after *error*, before the coordinator was asked."""
         self._calls.abandon(transaction)
+        if not self._request.repeatable:  # whether an earlier commit of that id has landed, is not known yet
+            self.emit_refused(error)
+
+    def emit_refused(self, error: BaseException | None) -> None:
+        """Emit the events of the commit that *error* has refused before the coordinator was asked, once."""
         request = self._request
-        if not isinstance(error, CommitNotApplied) or request.refused:
+        if not isinstance(error, CommitNotApplied) or request.refused or request.sent:
             return
         if (error.details.get("table"), error.details.get("request_id")) == (table_name(request.table), request.id):
             request.refused = True

@@ -100,7 +100,10 @@ class CatalogTransaction:
             return False
         self._over = True
         self._abandon(excinst)
-        return isinstance(excinst, REFUSALS) and _is_of_a_call(exctb) and self._has_landed(excinst)
+        has_landed = isinstance(excinst, REFUSALS) and _is_of_a_call(exctb) and self._has_landed(excinst)
+        if not has_landed:
+            self._emit_refused(excinst)
+        return has_landed
 
     def commit_transaction(self) -> None:
         """Land the staged changes of all tables.
@@ -123,6 +126,7 @@ class CatalogTransaction:
             self._abandon(error)
             if isinstance(error, REFUSALS) and self._has_landed(error):
                 return
+            self._emit_refused(error)
             raise
         try:
             committed = self._catalog.coordinator.commit_tables(
@@ -148,6 +152,10 @@ class CatalogTransaction:
         """Return whether an earlier commit with this id has landed; if so, refresh the table objects."""
         tables = [part._target for part in self._parts.values()]
         return EarlierCommit(tables, self._request_id if self._repeatable else None).has_landed(refused)
+
+    def _emit_refused(self, error: BaseException | None) -> None:
+        for part in self._parts.values():
+            part.committing.emit_refused(error)
 
     def _abandon(self, error: BaseException | None) -> None:
         for part in self._parts.values():

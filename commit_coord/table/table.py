@@ -322,6 +322,7 @@ class CoordinatedTable(PlacedTable):
                 return False
             if check_duplicate_files is not False:
                 earlier.refuse_live([data_file.file_path for data_file in data_files], error)
+            tx.committing.emit_refused(error)
             if isinstance(error, CommitCoordError | CommitFailedException | ValidationException):
                 raise
             raise CommitNotApplied(

@@ -61,6 +61,8 @@ class Carried(Enum):
 
     BEFORE = auto()
     """Before the answer."""
+    TWICE = auto()
+    """The server repeats what its database did not answer, and answers what came of the second time."""
     NEVER = auto()
     SOON = auto()
     """Before the next call that is sent."""
@@ -126,6 +128,9 @@ class Metastore:
         self._arrive(is_change=name in CHANGES)
         work: Callable[[], Any] = partial(self._answer, name, *copy.deepcopy(arguments))
         if fault is None or fault.error is FailedOver:
+            return work()
+        if fault.carried is Carried.TWICE:
+            work()
             return work()
         if name not in CHANGES or fault.carried is Carried.BEFORE:
             work()

@@ -272,22 +272,22 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "one-refusal-of-a-rename-proves-that-it-is-none",
         "catalog/metastore/pointers.py",
-        "                if refusals:  # Perhaps because of that change, if it is a rename.\n",
+        "                if refusals or altered.tableName != name or altered.dbName != table[0]:\n",
         "                if False:\n",
         f"{_ANSWERS}[none-honoured-rename]",
     ),
     Mutant(
-        "a-drop-whose-reply-was-lost-is-a-drop",
+        "a-drop-that-a-server-repeats-finds-no-table",
         "catalog/metastore/administration.py",
-        "            if not self._pointers.is_still(table, None):\n",
-        "            if False:\n",
+        "except (LostReply, MetaError, MetastoreServerFailed, NoSuchObject) as error:\n",
+        "except (LostReply, MetaError, MetastoreServerFailed) as error:\n",
         f"{_ANSWERS}[none-honoured-drop]",
     ),
     Mutant(
         "a-drop-whose-reply-was-lost-is-a-drop-sql",
         "catalog/sql.py",
-        "                    if self._is_seen(table, None):\n",
-        "                    if True:\n",
+        "        if result is SwapResult.LOST_REPLY:\n",
+        "        if False:\n",
         f"{_BROKEN}[drop_of_a_table-for good]",
     ),
     Mutant(

@@ -25,6 +25,13 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{_COUNTED}[one table]",
     ),
     Mutant(
+        "a-repeat-that-has-landed-is-a-failed-commit",
+        "table/committing.py",
+        "if not self._request.repeatable:  # whether",
+        "if True:  # whether",
+        "tests/observing/test_observing.py::test_a_repeat_of_a_request_that_has_landed_counts_as_no_failure",
+    ),
+    Mutant(
         "a-stale-call-fails-the-commit-of-each-table",
         "table/committing.py",
         '(error.details.get("table"), error.details.get("request_id")) == (table_name(request.table), request.id)',
@@ -141,8 +148,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-repeat-of-several-tables-is-stale",
         "table/several.py",
-        "return isinstance(excinst, REFUSALS) and _is_of_a_call(exctb) and self._has_landed(excinst)",
-        "return False",
+        "isinstance(excinst, REFUSALS) and _is_of_a_call(exctb) and self._has_landed(excinst)",
+        "False",
         "tests/catalog/test_several_tables.py::test_a_repeat_that_its_own_first_landing_would_refuse_is_a_success",
     ),
     Mutant(

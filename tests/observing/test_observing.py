@@ -137,6 +137,18 @@ def test_a_call_that_is_stale_before_its_commit_begins_counts_as_one_failure(
     assert 1 == value("commits_total", status="FAILURE")
 
 
+def test_a_repeat_of_a_request_that_has_landed_counts_as_no_failure(opened: Open, value: Callable[..., float]) -> None:
+    """To the repeat, what its first try has written makes its rows stale."""
+    catalog = opened(commit__coord_metrics="prometheus")
+    table = catalog.load_table("shop.sales")
+    table.append(ROWS)
+    read_at = table.metadata.current_snapshot_id
+    for _ in range(2):
+        with catalog.transaction(request_id="a job") as transaction:
+            transaction.table(table).overwrite(ROWS, read_at=read_at)
+    assert 0 == value("commits_total", status="FAILURE")
+
+
 def test_lost_leases_and_forced_unlocks_are_counted(opened: Open, value: Callable[..., float]) -> None:
     catalog, operator = (opened(commit__coord_metrics="prometheus") for _ in range(2))
     lease = catalog.lock_operation({SALES: X})

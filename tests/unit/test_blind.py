@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
 from commit_coord.iceberg import became_required
-from commit_coord.iceberg.became_required import required_since, written_for
+from commit_coord.iceberg.became_required import lacks_required, required_since, written_for
 
 
 def _schema(number: int, *, required: bool) -> Schema:
@@ -29,6 +32,13 @@ def test_a_column_is_newly_required_if_one_schema_has_it_otherwise(_again: int) 
 
 def test_where_schemas_were_removed_any_column_may_be_newly_required() -> None:
     assert (1, 2) == required_since(_schema(1, required=True), [_schema(1, required=True)])
+
+
+def test_a_file_that_is_not_there_lacks_nothing(tmp_path: Path) -> None:
+    """It has no rows. Iceberg's compatibility kit commits such files to a table whose old schemas are removed."""
+    now = _schema(1, required=True)
+    file = {"file_path": str(tmp_path / "nowhere.parquet"), "file_format": "PARQUET"}
+    assert lacks_required([{"data_file": file}], now, required_since(now, [now]), PyArrowFileIO()) is None
 
 
 def test_headers_are_read_once_unless_they_are_long() -> None:

@@ -6,7 +6,7 @@ import logging
 from contextlib import ExitStack
 from typing import Any
 
-from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.exceptions import NoSuchNamespaceError, TableAlreadyExistsError
 from pyiceberg.typedef import Identifier
 
 from commit_coord.catalog.metastore.common_lock import CommonLock
@@ -15,7 +15,7 @@ from commit_coord.catalog.metastore.pointers import AGAIN, Pointers
 from commit_coord.catalog.metastore.properties import WriterProperties
 from commit_coord.catalog.metastore.servers import Servers
 from commit_coord.clock import Clock
-from commit_coord.errors import CommitStateUnknown
+from commit_coord.errors import CommitNotApplied, CommitStateUnknown
 from commit_coord.hms.calls import FailedOver
 from commit_coord.hms.client import MetastoreClient
 from commit_coord.hms.connection import InvalidOperation, LostReply, MetaError, MetastoreServerFailed, NoSuchObject
@@ -120,8 +120,8 @@ class Administration:
                 # 3. The metastore carries the alter out, also between the two calls above.   4. We meet our own table.
                 if there is not None and there in sent:
                     return there
-                if found is None or (there is not None and sent and self._pointers.find(old) is None):
-                    break  # others have changed or dropped the table since, under the old name or under the new one
+                if found is None or (there is not None and sent):
+                    break  # others have changed, dropped or created a table since, under one of the two names
                 self._properties.refuse_others(old, found.parameters)
                 if there is not None:
                     raise TableAlreadyExistsError(f"Table {table_name(new)} already exists")
@@ -134,10 +134,8 @@ class Administration:
                 sent.add(location)
             except FailedOver:
                 logger.warning("the rename of %s is tried again", table_name(old), exc_info=True)
-            except TableAlreadyExistsError:
-                raise
             except Exception as error:
-                # As in :meth:`create`, any other error is one only before anything is in doubt.
+                # As in :meth:`create`, an error is one only before anything is in doubt.
                 if not sent:
                     self._refuse_missing_database(new, error)
                     raise
@@ -155,28 +153,28 @@ class Administration:
         if is_answer and table[0] not in self._client.get_all_databases():
             raise NoSuchNamespaceError(f"Namespace does not exist: {table[0]}") from refused
 
-    def drop(self, table: Identifier) -> None:
-        """Drop *table*. The call is sent once.
+    def drop(self, table: Identifier, location: str | None = None) -> None:
+        """Drop *table*, if its pointer is *location* or that is None. The call is sent once.
 
         1. We send it, and its reply is lost: it was carried out.   2. Another client creates a table of this name.
-        3. Sent again, it would drop their table.   So we look for the table: that it is gone is proof, and nothing
-        proves that the call will not be carried out later.
+        3. Sent again, it would drop their table.
 
         Raises:
             NoSuchTableError: There is none of that name, or none of Iceberg's.
             ConfigError: Its writers use another lock manager than this catalog.
+            CommitNotApplied: It has another pointer; nothing was sent.
             CommitStateUnknown: It is not known whether the table was dropped.
         """
-        self._properties.refuse_others(table, self._pointers.found(table).parameters)
+        found = self._pointers.found(table).parameters
+        self._properties.refuse_others(table, found)
+        if location not in (None, found[METADATA_LOCATION]):
+            raise CommitNotApplied("the table was not dropped: another writer has changed it", table=table_name(table))
         database, name = table
         try:
             self._client.drop_table(database, name, deleteData=False)
-        except NoSuchObject as error:
-            raise NoSuchTableError(f"Table does not exist: {table_name(table)}") from error
-        except (LostReply, MetaError, MetastoreServerFailed) as error:
-            if not self._pointers.is_still(table, None):
-                raise CommitStateUnknown(
-                    f"it is not known whether the table was dropped ({error}); look for it before you repeat the call",
-                    table=table_name(table),
-                ) from error
-            logger.warning("the reply to the drop of %s was lost", table_name(table), exc_info=True)
+        except (LostReply, MetaError, MetastoreServerFailed, NoSuchObject) as error:
+            # Also "no such table": a server repeats what its database did not answer, and then finds nothing.
+            raise CommitStateUnknown(
+                f"it is not known whether the table was dropped ({error}); look for it before you repeat the call",
+                table=table_name(table),
+            ) from error

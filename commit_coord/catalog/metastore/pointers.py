@@ -131,7 +131,8 @@ class Pointers:
                     return SwapResult.LOST_REPLY
                 raise
             except NoSuchObject as error:
-                if refusals:  # Perhaps because of that change, if it is a rename.
+                if refusals or altered.tableName != name or altered.dbName != table[0]:
+                    # Perhaps because of our own rename: servers repeat what their database did not answer.
                     return SwapResult.LOST_REPLY
                 raise NoSuchTableError(f"Table does not exist: {table_name(table)}") from error
             except (MetaError, InvalidOperation, MetastoreServerFailed) as error:
@@ -193,6 +194,8 @@ class Pointers:
                     logger.warning("the pointer of %s could not be read", table_name(table), exc_info=True)
                     return SwapResult.LOST_REPLY
             except InvalidObject as error:
+                if refusals:
+                    return SwapResult.LOST_REPLY
                 if table[0] not in self._client.get_all_databases():
                     raise NoSuchNamespaceError(f"Namespace does not exist: {table[0]}") from error
                 raise

@@ -23,6 +23,9 @@ from commit_coord.model import CommitStatus
 from commit_coord.testing.rows.doing import NAMESPACE, Doing
 from commit_coord.testing.rows.read.observed import Files
 
+OURS = ("a", "b")
+"""The clients with catalogs of ours."""
+
 
 @dataclass
 class Clients:
@@ -36,15 +39,15 @@ class Clients:
     folder: Path
     locks: str
     catalogs: dict[str, Any] = field(default_factory=dict)
-    refused: Counter[str] = field(default_factory=Counter)
-    """How often the events have said that the commit of a request id was refused."""
+    refused: Counter[str] | None = None
+    """How often the events of ours have said that the commit of a request id was refused; None: nobody hears them."""
     lock_impl: ClassVar[str] = "memory"
 
     def __post_init__(self) -> None:
         """Open them."""
-        self.database = self.folder / "catalog.db"
+        self.database, self.refused = self.folder / "catalog.db", Counter()
         uri, warehouse = f"sqlite:///{self.database}", f"file://{self.folder}/warehouse"
-        for name in ("a", "b"):
+        for name in OURS:
             self.catalogs[name] = commit_coord.load_catalog(
                 "rows",
                 uri=f"coord+{uri}",
@@ -61,7 +64,7 @@ class Clients:
         self._connection = sqlite3.connect(self.database)
 
     def _hear(self, event: Event) -> None:
-        if isinstance(event, CommitEnded) and event.status == CommitStatus.FAILURE:
+        if self.refused is not None and isinstance(event, CommitEnded) and event.status == CommitStatus.FAILURE:
             self.refused[event.request_id] += 1
 
     def pointer(self, table: str) -> str | None:

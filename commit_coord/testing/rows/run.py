@@ -29,7 +29,7 @@ from pyiceberg.transforms import parse_transform
 from pyiceberg.types import UUIDType
 
 from commit_coord.errors import CommitConflict, CommitCoordError, CommitStateUnknown, LockError
-from commit_coord.testing.rows.clients import Clients, quiet
+from commit_coord.testing.rows.clients import OURS, Clients, quiet
 from commit_coord.testing.rows.differences import difference
 from commit_coord.testing.rows.doing import NAMESPACE, settle
 from commit_coord.testing.rows.draw.evolutions import View
@@ -116,7 +116,6 @@ class Run:
         self.leftovers = Leftovers()
         self.depth = 0
         self.nested: Exception | None = None
-        self.clients.refused.clear()
         self.steps = 0
         self.unread = False
         self.handles: dict[str, Table] = {}
@@ -196,8 +195,8 @@ class Run:
         if self.nested is not None:
             found, self.nested = self.nested, None
             raise found
-        if isinstance(error, CommitConflict):
-            self._judge_events(one, error, heard)
+        if isinstance(error, CommitConflict) and one.client in OURS and self.clients.refused is not None:
+            self._judge_events(one, error, self.clients.refused - heard)
         self._judge(one, base, before, error)
         if isinstance(one, SqlExpire) and error is None and (wrong := fault_of_expiry(one, start, self.head)):
             raise Finding("SqlExpire took others", f"{one}: {wrong}")
@@ -287,12 +286,11 @@ class Run:
 
     # Judgement.
 
-    def _judge_events(self, operation: Single, error: CommitConflict, before: Counter[str]) -> None:
-        """Raise if the events do not say once that the commit was refused; metrics and alerts count them."""
-        mine = error.details.get("request_id", "")
-        if (heard := self.clients.refused[mine] - before[mine]) != 1:
-            kind = f"{type(operation).__name__} refused without an event"
-            raise Finding(kind, f"{operation}: {heard} events of its refusal: {error!r}")
+    def _judge_events(self, operation: Single, error: CommitConflict, refused: Counter[str]) -> None:
+        """Raise unless the events say once that the commit was refused; metrics and alerts count them."""
+        if (heard := refused[error.details.get("request_id", "")]) != 1:
+            kind = f"{type(operation).__name__} refused with {heard} events"
+            raise Finding(kind, f"{operation}: {error}")
 
     def _judge(self, operation: Single, base: State, before: State, error: Exception | None) -> None:
         head, kind = self.state, type(operation).__name__
