@@ -68,7 +68,7 @@ def sql(
 
         for text in typed(found):
             try:
-                _answer(output, session.run(text))
+                _written(output, text, session.run(text))
             except Exception as error:  # noqa: BLE001 - one statement's error does not end the shell
                 output.note(explain(error).shown)
             except KeyboardInterrupt:
@@ -84,7 +84,7 @@ def _run(output: Output, session: Session, texts: Iterator[str]) -> None:
     for text in texts:
         answer = session.run(text)
         try:
-            _answer(output, answer)
+            _written(output, text, answer)
         except BrokenPipeError:
             if (left := next(texts, None)) is None:
                 raise
@@ -94,6 +94,27 @@ def _run(output: Output, session: Session, texts: Iterator[str]) -> None:
                 ExitCode.FAILED,
                 "input-output",
             ) from None
+
+
+def _written(output: Output, text: str, answer: Answer) -> None:
+    """Write the *answer* of the statement *text*.
+
+    Raises:
+        BrokenPipeError: Nobody reads it.
+        CommandFailed: It can't be written. The user must not take that for an error of the statement.
+    """
+    try:
+        _answer(output, answer)
+    except BrokenPipeError:
+        raise
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise CommandFailed(
+            f"{one_line(text)!r} was carried out, and its answer could not be written: {reason.lower()}; no statement "
+            "after it was run",
+            ExitCode.FAILED,
+            "input-output",
+        ) from error
 
 
 def _answer(output: Output, answer: Answer) -> None:

@@ -19,7 +19,7 @@ from pyiceberg.transforms import Transform, parse_transform
 from pyiceberg.types import IcebergType, NestedField
 from pyiceberg.utils.properties import property_as_int
 
-from commit_coord.errors import StatementError
+from commit_coord.errors import CommitCoordError, CommitNotApplied, StatementError
 from commit_coord.protocol.hierarchy import Operation
 from commit_coord.sql.names import Names
 from commit_coord.sql.show import Answer, message
@@ -73,19 +73,33 @@ def create_database(statement: CreateDatabase, names: Names) -> Answer:
 
 def drop_database(statement: DropDatabase, names: Names) -> Answer:
     """Drop a database, with CASCADE its tables first; their files stay, as with DROP TABLE."""
-    catalog, dropped = names.catalog, 0
-    if statement.cascade:
-        for table in names.tables_of(statement.database):
-            catalog.drop_table(table)
-            dropped += 1
-    try:
-        catalog.drop_namespace(statement.database)
-    except NamespaceNotEmptyError as error:
-        inside = ", ".join(table[-1] for table in names.tables_of(statement.database))
+    catalog, database, dropped = names.catalog, statement.database, list[str]()
+    if statement.cascade and (views := catalog.list_views(database)):
         raise StatementError(
-            "the database has tables: drop them first, or write CASCADE", database=statement.database, tables=inside
+            "the database has views: drop them first", database=database, views=", ".join(view[-1] for view in views)
+        )
+    try:
+        for table in names.tables_of(database) if statement.cascade else ():
+            catalog.drop_table(table)
+            dropped.append(table[-1])
+        catalog.drop_namespace(database)
+    except NamespaceNotEmptyError as error:
+        inside = ", ".join(table[-1] for table in names.tables_of(database))
+        if not dropped:
+            raise StatementError(
+                "the database has tables: drop them first, or write CASCADE", database=database, tables=inside
+            ) from error
+        raise CommitNotApplied(
+            "the tables were dropped, and the database was not: it has others by now, or tables that are not Iceberg's",
+            database=database,
+            dropped=", ".join(dropped),
+            tables=inside,
         ) from error
-    return message(f"dropped {statement.database}" + (f" and its {dropped} tables" if dropped else ""))
+    except CommitCoordError as error:
+        if dropped:
+            error.details["dropped_before"] = ", ".join(dropped)
+        raise
+    return message(f"dropped {database}" + (f" and its {len(dropped)} tables" if dropped else ""))
 
 
 # Tables.

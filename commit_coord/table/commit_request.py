@@ -26,6 +26,8 @@ class CommitRequest:
         """Must still be held when the commit is published; None asks for nothing."""
         self.sent = False
         """Whether the coordinator was asked to land the changes."""
+        self.landed = False
+        """Whether a commit before the one that is named now has landed."""
         self.refused = False
         """Whether the commit was refused before the coordinator was asked, and the events say so."""
         self.landed_before = False
@@ -33,6 +35,7 @@ class CommitRequest:
 
     def renew(self) -> None:
         """Name another commit: this one has landed."""
+        self.landed = True  # before `sent` is reset: an interrupt may come between the two
         self.id, self.repeatable, self.sent, self.refused = str(uuid.uuid4()), False, False, False
 
     def conflict(self, reason: str, kind: type[CommitConflict] = CommitConflict) -> CommitConflict:

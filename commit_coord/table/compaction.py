@@ -97,7 +97,8 @@ def compact(
             written = files.written(new, None, Written(read.schema(), read.specs()))
             files.rewrite(old, new, written, sequence_number(read))
     except BaseException as error:
-        if not transaction.request.sent or isinstance(error, CommitNotApplied | StatementError):
+        request = transaction.request
+        if not (request.sent or request.landed) or isinstance(error, CommitNotApplied | StatementError):
             for data_file in new:
                 delete_quietly(table.io, data_file.file_path)
         raise

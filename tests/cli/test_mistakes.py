@@ -736,6 +736,18 @@ def test_a_full_disk_for_the_output_is_said(place: Place) -> None:
     )
 
 
+@pytest.mark.parametrize("given", ["printf '{script}' | {{command}}", "{{command}} '{script}'"])
+def test_a_statement_whose_answer_can_not_be_written_was_carried_out(place: Place, given: str) -> None:
+    """A user who tries it again would double the rows."""
+    script = "INSERT INTO shop.sales VALUES (78); INSERT INTO shop.sales VALUES (79)"
+    ended = run(place, "sql @", f"{given.format(script=script)} >/dev/full")
+    assert (ExitCode.FAILED, 1) == (ended.returncode, ended.stderr.count("\n"))
+    assert ended.stderr.startswith("error: 'INSERT INTO shop.sales VALUES (78);' was carried out, and its answer could")
+    rows = run(place, 'sql @ "SELECT * FROM shop.sales"').stdout
+    assert "78" in rows
+    assert "79" not in rows
+
+
 @pytest.mark.parametrize("line", ["locks @", 'sql @ "SELECT * FROM shop.sales"'])
 def test_a_reader_that_has_seen_enough_is_no_error(place: Place, line: str) -> None:
     ended = run(place, line, "set -o pipefail; {command} | true")

@@ -10,9 +10,10 @@ import itertools
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -21,7 +22,7 @@ from pyiceberg.table import Table
 import commit_coord
 from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.errors import CommitStateUnknown
-from tests.catalog.kit import SCHEMA, ids, row_ids
+from tests.catalog.kit import SCHEMA, files_in, files_of, ids, row_ids
 
 Call = tuple[str, int]
 """The name of a function, and how often it was called before in the same commit."""
@@ -133,6 +134,48 @@ def test_no_failure_after_the_swap_looks_like_a_commit_that_did_not_land(made: C
             wrong.append((failing, said, there))
     assert [] == wrong
     assert landed > 0.8 * len(calls) > 30
+
+
+@contextmanager
+def interrupted(table: Table, at: int) -> Iterator[list[str]]:
+    """Raise KeyboardInterrupt at one line of ``table/``, the *at*-th after the swap; yield the lines so far."""
+    lines: list[str] = []
+    before, folder = table.metadata_location, f"{OURS}/table/"
+    with another(table) as looking:
+
+        def trace(frame: FrameType, event: str, _: object) -> Any:
+            if not frame.f_code.co_filename.startswith(folder):
+                return None
+            if event == "line" and (lines or looking.coordinator.store.pointer(table.name()) != before):
+                lines.append(f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}")
+                if len(lines) == at:
+                    raise KeyboardInterrupt(lines[-1])
+            return trace
+
+        traced = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            yield lines
+        finally:
+            sys.settrace(traced)
+
+
+def test_no_interrupt_after_a_compaction_landed_takes_its_files(made: Callable[[], Table]) -> None:
+    wrong = []
+    for at in itertools.count(1):
+        table = made()
+        table.append(ids(2))
+        compacted: Any = table
+        with interrupted(table, at) as seen, suppress(KeyboardInterrupt):
+            compacted.compact()
+        if len(seen) < at:
+            break
+        with another(table) as looking:
+            head = looking.load_table(table.name())
+        if not files_of(head) <= files_in(head.location()):
+            wrong.append(seen[-1])
+    assert [] == wrong
+    assert len(seen) > 20
 
 
 @pytest.mark.parametrize("asked", ["enabled", " true", "True", "", "1"])

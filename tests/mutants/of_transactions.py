@@ -25,6 +25,14 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{_COUNTED}[one table]",
     ),
     Mutant(
+        "an-interrupt-after-a-compaction-takes-its-files",
+        "table/commit_request.py",
+        "        self.landed = True  # before",
+        "        # before",
+        "tests/coordinator/test_after_the_swap.py::"
+        "test_no_interrupt_after_a_compaction_landed_takes_its_files[sqlite]",
+    ),
+    Mutant(
         "a-repeat-that-has-landed-is-a-failed-commit",
         "table/committing.py",
         "if not self._request.repeatable:  # whether",

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from commit_coord import StatementError
-from commit_coord.errors import LockReentered, LockRefused
+from commit_coord.errors import LockReentered, LockRefused, LockTimeout
 from commit_coord.model import LockMode, LockScope, Resource
 from commit_coord.sql import Session
 from commit_coord.sql.operations import execute
 from commit_coord.testing.contract import Interrupt, interrupted_at, until
-from tests.catalog.kit import EVERY_LOCK_MANAGER, Kit, kit, kit_of
+from tests.catalog.kit import EVERY_LOCK_MANAGER, SCHEMA, Kit, kit, kit_of
+from tests.catalog.test_views import version
 from tests.sql.test_statements import BEGINNING, BY_DAY, BY_P, BY_P_AND_Q, COLUMNS, Shop
 
 
@@ -221,6 +222,31 @@ def test_databases_and_new_tables(shop_anywhere: Shop, monkeypatch: pytest.Monke
     assert [f"{other} -> EXCLUSIVE", f"{other}.one -> EXCLUSIVE"] == explained
     shop.run(f"DROP DATABASE {other} CASCADE")
     assert [f"there is no database {other}"] == shop.run(f"DROP DATABASE IF EXISTS {other}")
+
+
+def test_a_database_with_a_view_keeps_its_tables(shop: Shop) -> None:
+    other = f"{shop.made.namespace}x"
+    shop.run(f"CREATE DATABASE {other}", f"CREATE TABLE {other}.one (a int)")
+    shop.catalog.create_view((other, "seen"), SCHEMA, version("select 1"))
+    with pytest.raises(StatementError, match="the database has views.*seen"):
+        shop.run(f"DROP DATABASE {other} CASCADE")
+    assert shop.catalog.table_exists((other, "one"))
+
+
+def test_a_drop_of_a_database_that_fails_half_way_says_what_was_dropped(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, drop = f"{shop.made.namespace}x", shop.catalog.drop_table
+    shop.run(f"CREATE DATABASE {other}", f"CREATE TABLE {other}.one (a int)", f"CREATE TABLE {other}.two (a int)")
+
+    def second_fails(table: tuple[str, ...]) -> None:
+        if not shop.catalog.table_exists((other, "one")):
+            raise LockTimeout("the table is locked")
+        drop(table)
+
+    monkeypatch.setattr(shop.catalog, "drop_table", second_fails)
+    with pytest.raises(LockTimeout, match="dropped_before='one'"):
+        shop.run(f"DROP DATABASE {other} CASCADE")
 
 
 def test_databases_are_parents_where_they_are_told_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
