@@ -68,8 +68,8 @@ ONE_OF = {
 }
 """Of the cases of each test in these files, a run of CI tries one of so many, and ``make test-all`` tries all.
 
-The seed of the run decides which (``--randomly-seed``). In other files, it tries half of the cases of a test that has
-four or more.
+The seed of the run decides which (``--randomly-seed``). In other files, it tries a third of the cases of a test that
+has four or more.
 """
 
 SLICED_TOGETHER = {
@@ -113,7 +113,7 @@ LONG = (
 )
 """Tests of 20 seconds and more: of them all, a run of CI tries one in ``ONE_OF_LONG``, which the seed decides."""
 
-ONE_OF_LONG = 3
+ONE_OF_LONG = 4
 
 _LONG = "long"
 
@@ -177,7 +177,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
             cases[_LONG if long.search(item.nodeid) else file if item.path in together else test].append(item)
     every = {here / f"{name}.py": number for name, number in ONE_OF.items()}
     for test, alike in cases.items():
-        number = min(ONE_OF_LONG if test == _LONG else every.get(alike[0].path, 2 if len(alike) > 3 else 1), len(alike))
+        number = min(ONE_OF_LONG if test == _LONG else every.get(alike[0].path, 3 if len(alike) > 3 else 1), len(alike))
         tried = crc32(test.encode()) % number  # not of all tests the first: that would be one kind of catalog
         for place, item in enumerate(alike):
             if place % number != tried:
