@@ -30,6 +30,7 @@
     │   └── DatabaseUnavailable           the catalog's database can't be reached, or refuses the login
     ├── StatementError                    also ValueError: says where in the statement, and what was expected
     │   └── FileInTable                   a file to be added is already in the table: keep it
+    ├── PartlyDropped                     some tables of a database were dropped, then its drop failed
     ├── InvalidArguments                  also ValueError: invalid arguments for a Hive lease, or no such lease
     └── InternalError                     an invariant is broken: please report it
 
@@ -80,6 +81,7 @@ class ErrorKind(StrEnum):
     UPDATES_DO_NOT_FIT = "updates-do-not-fit"
     CLIENT_STOPS = "client-stops"
     PARTLY_FREED = "partly-freed"
+    PARTLY_DROPPED = "partly-dropped"
     DATABASE_UNAVAILABLE = "database-unavailable"
 
 
@@ -360,6 +362,16 @@ class FileInTable(StatementError):
     """
 
     kind = ErrorKind.FILE_IN_TABLE
+
+
+class PartlyDropped(CommitCoordError):
+    """A database was to be dropped with its tables. Some tables were dropped, then the drop failed.
+
+    What was done: the tables that the message names were dropped; their files stay. The cause says why it failed.
+    What to do: remove the reason, and repeat the statement for the rest.
+    """
+
+    kind = ErrorKind.PARTLY_DROPPED
 
 
 class InvalidArguments(CommitCoordError, ValueError):

@@ -20,6 +20,7 @@ TREE: dict[str, tuple[type[BaseException], ...]] = {
     "LockDeadlock": (errors.LockRefused,),
     "ClientStops": (errors.LockRefused,),
     "OfferLost": (errors.LockError,),
+    "PartlyDropped": (errors.CommitCoordError,),
     "PartlyFreed": (errors.LockError,),
     "LockLost": (errors.LockError,),
     "LockServiceUnavailable": (errors.LockError,),

@@ -34,6 +34,7 @@ from commit_coord.errors import (
     InvalidArguments,
     LockError,
     MetastoreUnavailable,
+    PartlyDropped,
     PartlyFreed,
     StatementError,
 )
@@ -54,6 +55,7 @@ _ADVICE: dict[ErrorKind, str] = {
     ErrorKind.LEASE_ENDED: "grab another lease, and start the operation again",
     ErrorKind.CLIENT_STOPS: "ask another client, or this one when it is back",
     ErrorKind.OFFER_LOST: "look with `commit-coord commits TABLE` whether it has landed before you repeat it",
+    ErrorKind.PARTLY_DROPPED: "remove the reason, and repeat the statement for the rest",
     ErrorKind.PARTLY_FREED: "remove the reason, look at what is left with `commit-coord locks`, and free that",
     ErrorKind.COMMIT_NOT_APPLIED: "remove the reason, and repeat the command: nothing was changed",
     ErrorKind.COMMIT_LOCK_FAILED: "remove the reason, and repeat the command",
@@ -135,11 +137,13 @@ def _classify(error: BaseException) -> tuple[ExitCode, str, str]:
     match error:
         case CommandFailed():
             return error.code, error.kind, str(error)
+        case CommitStateUnknown() if "request_id" not in error.details:  # of a table's name, which no commit changes
+            return ExitCode.UNKNOWN, ErrorKind.COMMIT_STATE_UNKNOWN, str(error)
         case CommitStateUnknown() | CommitStateUnknownException():
             return ExitCode.UNKNOWN, ErrorKind.COMMIT_STATE_UNKNOWN, _advised(error, ErrorKind.COMMIT_STATE_UNKNOWN)
         case ConfigError() if "pip install" in str(error.details.get("accepted")):
             return ExitCode.MISSING, "missing", str(error)
-        case LockError() | CommitError() | MetastoreUnavailable() | DatabaseUnavailable():
+        case LockError() | CommitError() | MetastoreUnavailable() | DatabaseUnavailable() | PartlyDropped():
             return ExitCode.FAILED, error.kind, _advised(error, error.kind)
         case StatementError() | ConfigError() | InvalidArguments():
             return ExitCode.USAGE, error.kind, _advised(error, error.kind)

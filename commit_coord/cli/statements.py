@@ -110,8 +110,8 @@ def _written(output: Output, text: str, answer: Answer) -> None:
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise CommandFailed(
-            f"{one_line(text)!r} was carried out, and its answer could not be written: {reason.lower()}; no statement "
-            "after it was run",
+            f"{one_line(text)!r} was carried out, and its answer could not be written: {reason.lower()}; do not repeat "
+            "it, and continue a script with the statement after it",
             ExitCode.FAILED,
             "input-output",
         ) from error

@@ -19,7 +19,7 @@ from pyiceberg.transforms import Transform, parse_transform
 from pyiceberg.types import IcebergType, NestedField
 from pyiceberg.utils.properties import property_as_int
 
-from commit_coord.errors import CommitCoordError, CommitNotApplied, StatementError
+from commit_coord.errors import PartlyDropped, StatementError
 from commit_coord.protocol.hierarchy import Operation
 from commit_coord.sql.names import Names
 from commit_coord.sql.show import Answer, message
@@ -83,22 +83,17 @@ def drop_database(statement: DropDatabase, names: Names) -> Answer:
             catalog.drop_table(table)
             dropped.append(table[-1])
         catalog.drop_namespace(database)
-    except NamespaceNotEmptyError as error:
-        inside = ", ".join(table[-1] for table in names.tables_of(database))
-        if not dropped:
-            raise StatementError(
-                "the database has tables: drop them first, or write CASCADE", database=database, tables=inside
-            ) from error
-        raise CommitNotApplied(
-            "the tables were dropped, and the database was not: it has others by now, or tables that are not Iceberg's",
-            database=database,
-            dropped=", ".join(dropped),
-            tables=inside,
-        ) from error
-    except CommitCoordError as error:
+    except Exception as error:
         if dropped:
-            error.details["dropped_before"] = ", ".join(dropped)
-        raise
+            raise PartlyDropped(
+                f"the database was dropped in part ({error})", database=database, dropped=", ".join(dropped)
+            ) from error
+        if not isinstance(error, NamespaceNotEmptyError):
+            raise
+        inside = ", ".join(table[-1] for table in names.tables_of(database))
+        raise StatementError(
+            "the database has tables: drop them first, or write CASCADE", database=database, tables=inside
+        ) from error
     return message(f"dropped {database}" + (f" and its {len(dropped)} tables" if dropped else ""))
 
 

@@ -26,16 +26,20 @@ class CommitRequest:
         """Must still be held when the commit is published; None asks for nothing."""
         self.sent = False
         """Whether the coordinator was asked to land the changes."""
-        self.landed = False
-        """Whether a commit before the one that is named now has landed."""
         self.refused = False
         """Whether the commit was refused before the coordinator was asked, and the events say so."""
         self.landed_before = False
         """Whether the id had landed before, so that nothing was done now."""
+        self._renewed = False
+
+    @property
+    def may_have_landed(self) -> bool:
+        """Whether the changes may be in the table: they were sent, or have landed and another commit is named now."""
+        return self.sent or self._renewed
 
     def renew(self) -> None:
         """Name another commit: this one has landed."""
-        self.landed = True  # before `sent` is reset: an interrupt may come between the two
+        self._renewed = True  # before `sent` is reset: an interrupt may come between the two
         self.id, self.repeatable, self.sent, self.refused = str(uuid.uuid4()), False, False, False
 
     def conflict(self, reason: str, kind: type[CommitConflict] = CommitConflict) -> CommitConflict:

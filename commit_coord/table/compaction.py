@@ -97,8 +97,7 @@ def compact(
             written = files.written(new, None, Written(read.schema(), read.specs()))
             files.rewrite(old, new, written, sequence_number(read))
     except BaseException as error:
-        request = transaction.request
-        if not (request.sent or request.landed) or isinstance(error, CommitNotApplied | StatementError):
+        if not transaction.request.may_have_landed or isinstance(error, CommitNotApplied | StatementError):
             for data_file in new:
                 delete_quietly(table.io, data_file.file_path)
         raise

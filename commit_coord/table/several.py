@@ -99,7 +99,7 @@ class CatalogTransaction:
             self.commit_transaction()
             return False
         self._over = True
-        self._abandon(excinst)
+        self._abandon()
         has_landed = isinstance(excinst, REFUSALS) and _is_of_a_call(exctb) and self._has_landed(excinst)
         if not has_landed:
             self._emit_refused(excinst)
@@ -123,7 +123,7 @@ class CatalogTransaction:
         try:
             changes = {name: part.committing.prepare(part) for name, part in parts.items()}
         except BaseException as error:
-            self._abandon(error)
+            self._abandon()
             if isinstance(error, REFUSALS) and self._has_landed(error):
                 return
             self._emit_refused(error)
@@ -157,9 +157,9 @@ class CatalogTransaction:
         for part in self._parts.values():
             part.committing.emit_refused(error)
 
-    def _abandon(self, error: BaseException | None) -> None:
+    def _abandon(self) -> None:
         for part in self._parts.values():
-            part.committing.abandon(part, error)
+            part.calls.abandon(part)
 
     def _refuse_if_over(self) -> None:
         if self._over:

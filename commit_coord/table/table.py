@@ -315,7 +315,7 @@ class CoordinatedTable(PlacedTable):
                     check_duplicate_files=checked,
                 )
         except Exception as error:
-            if (tx.request.sent or tx.request.landed) and not isinstance(error, CommitNotApplied):
+            if tx.request.may_have_landed and not isinstance(error, CommitNotApplied):
                 raise
             # What was refused may be what this request, or an earlier commit of the files, has itself brought about.
             if earlier.has_landed(refused=error):

@@ -367,7 +367,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-compaction-keeps-its-files-after-an-error",
         "table/compaction.py",
-        "        if not (request.sent or request.landed) or isinstance(",
+        "        if not transaction.request.may_have_landed or isinstance(",
         "        if isinstance(",
         "tests/catalog/test_created_files.py::test_a_compaction_that_fails_before_its_commit_leaves_no_file",
     ),

@@ -160,7 +160,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "spark-files-of-an-error-before-the-commit",
         "table/table.py",
-        "            if (tx.request.sent or tx.request.landed) and not isinstance(error, CommitNotApplied):\n",
+        "            if tx.request.may_have_landed and not isinstance(error, CommitNotApplied):\n",
         "            if error:\n",
         f"{_ROWS}test_an_error_before_the_commit_is_sent_leaves_no_file",
     ),

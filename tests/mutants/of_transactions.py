@@ -27,7 +27,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "an-interrupt-after-a-compaction-takes-its-files",
         "table/commit_request.py",
-        "        self.landed = True  # before",
+        "        self._renewed = True  # before",
         "        # before",
         "tests/coordinator/test_after_the_swap.py::test_no_interrupt_after_a_compaction_landed_takes_its_files[sqlite]",
     ),

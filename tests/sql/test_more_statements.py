@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from commit_coord import StatementError
-from commit_coord.errors import LockReentered, LockRefused, LockTimeout
+from commit_coord.errors import LockReentered, LockRefused, LockTimeout, PartlyDropped
 from commit_coord.model import LockMode, LockScope, Resource
 from commit_coord.sql import Session
 from commit_coord.sql.operations import execute
@@ -245,7 +245,7 @@ def test_a_drop_of_a_database_that_fails_half_way_says_what_was_dropped(
         drop(table)
 
     monkeypatch.setattr(shop.catalog, "drop_table", second_fails)
-    with pytest.raises(LockTimeout, match="dropped_before='one'"):
+    with pytest.raises(PartlyDropped, match="the table is locked.*dropped='one'"):
         shop.run(f"DROP DATABASE {other} CASCADE")
 
 

@@ -136,7 +136,7 @@ class Pointers:
                     return SwapResult.LOST_REPLY
                 raise NoSuchTableError(f"Table does not exist: {table_name(table)}") from error
             except (MetaError, InvalidOperation, MetastoreServerFailed) as error:
-                if MODIFIED in str(error) or not self.is_still(table, base):
+                if MODIFIED in str(error) or not self._is_still(table, base):
                     return SwapResult.LOST_REPLY
                 if _INCOMPATIBLE in str(error):
                     raise _column_change_refused(error) from error
@@ -151,7 +151,7 @@ class Pointers:
             else:
                 return SwapResult.SWAPPED
 
-    def is_still(self, table: Identifier, base: str | None) -> bool:
+    def _is_still(self, table: Identifier, base: str | None) -> bool:
         """Return whether the pointer is seen to be *base*; None: whether there is seen to be no table."""
         try:
             return self.location(table) == base
@@ -200,7 +200,7 @@ class Pointers:
                     raise NoSuchNamespaceError(f"Namespace does not exist: {table[0]}") from error
                 raise
             except (MetaError, MetastoreServerFailed) as error:
-                if not self.is_still(table, None):
+                if not self._is_still(table, None):
                     return SwapResult.LOST_REPLY
                 refusals.append(str(error))
                 if len(refusals) > 1:  # as in :meth:`alter`
