@@ -14,10 +14,8 @@ from commit_coord.events import AccessRefused, Events, LocksForced
 from commit_coord.locks.base import DenyPolicy, Lease, LockManager, Policy, WaitPolicy
 from commit_coord.locks.forcing import telling_what_was_freed
 from commit_coord.locks.handover import (
-    FORCED_RELEASE_LIFETIME_MS,
     HandoverLease,
     HandoverLockManager,
-    forced_release_entry,
 )
 from commit_coord.locks.hive_lease import Leases
 from commit_coord.model import LockEntry, LockMode, LockRequest, LockScope, LockState, Resource, entries_by_request
@@ -204,9 +202,8 @@ class LockingCatalog:
         with self._forcing("unlock", why, by) as freed:
             by_manager = [manager.unlock_each(ids) for manager in self._lock_managers()]
             for one in ids:
-                if one in waiting and self.locks.guarantees.journal:
-                    record = forced_release_entry(one, on_behalf_of(by, self.host).owner(), why)
-                    self.locks.remember(record, lifetime_ms=FORCED_RELEASE_LIFETIME_MS)
+                if one in waiting:
+                    self.locks.note_forced_release(one, on_behalf_of(by, self.host).owner(), why)
                 for each in by_manager:
                     freed.extend(next(each))
         return freed

@@ -229,8 +229,7 @@ def unlock(
     """Release locks by force: one request, or every request that holds a lock on exactly this resource.
 
     The requests of live owners that wait for the resource stay, unless you give --waiters. A request that is released
-    while it waits ends with an error that names you. With `lock-impl=hms` the error names nobody: a metastore keeps no
-    note of who released a lock. The audit log has it.
+    while it waits ends with an error that names you.
 
     A holder loses its lock lease. If it is in the middle of a commit, the commit is still safe, because its swap is
     conditional. An operation that relies on its lock is not safe, so first check that the owner has ended.

@@ -113,6 +113,20 @@ class HandoverLockManager(LockManager):
         """Return the journal entry of *request_id*, None if there is no entry or no journal."""
         return None
 
+    def note_forced_release(self, request_id: str, by: Owner, why: str) -> None:
+        """Leave a note of who is about to release *request_id* by force, for the error that its waiter gets.
+
+        Raises:
+            LockServiceUnavailable: The note may be missing.
+        """
+        if self.guarantees.journal:
+            self.remember(_forced_release_entry(request_id, by, why), lifetime_ms=FORCED_RELEASE_LIFETIME_MS)
+
+    def forced_release_note(self, request_id: str) -> dict[str, str]:
+        """Return what the note about *request_id* says, as facts for an error; nothing if there is no note."""
+        entry = self.recall(_released(request_id))
+        return facts_of_forced_release(entry.table, entry.table_uuid) if entry is not None else {}
+
 
 OFFER_IS_GONE = (
     "the lock request is gone from the queue, and it is not known whether another writer has published its append; "
@@ -121,25 +135,23 @@ OFFER_IS_GONE = (
 """The message of :class:`OfferLost` when a request with an offer left the queue without an outcome in the journal."""
 
 FORCED_RELEASE_LIFETIME_MS = 3_600_000
-"""How long the journal keeps who released a request by force. Its waiter asks at once, unless it is stopped."""
+"""How long a note is kept of who released a request by force. Its waiter asks at once, unless it is stopped."""
 
 
-def forced_release_entry(request_id: str, by: Owner, why: str) -> JournalEntry:
-    """Return the journal entry from which a waiter learns who released its request by force."""
+def name_of_operator(by: Owner) -> str:
+    """Return how the error of a waiter names who released its request by force."""
+    return f"{by.user}@{by.host} pid {by.pid}"
+
+
+def facts_of_forced_release(operator: str, why: str) -> dict[str, str]:
+    """Return the facts for the error of a waiter whose request was released by force."""
+    return {"released_by": operator} | ({"why": why} if why else {})
+
+
+def _forced_release_entry(request_id: str, by: Owner, why: str) -> JournalEntry:
     return JournalEntry(
-        request_id=_released(request_id),
-        table=f"{by.user}@{by.host} pid {by.pid}",
-        table_uuid=why,
-        metadata_location="",
+        request_id=_released(request_id), table=name_of_operator(by), table_uuid=why, metadata_location=""
     )
-
-
-def released_by(locks: HandoverLockManager, request_id: str) -> dict[str, str]:
-    """Return what the journal knows of the forced release of a request, as facts for an error."""
-    entry = locks.recall(_released(request_id))
-    if entry is None:
-        return {}
-    return {"released_by": entry.table} | ({"why": entry.table_uuid} if entry.table_uuid else {})
 
 
 def _released(request_id: str) -> str:

@@ -11,7 +11,7 @@ from typing import Generic, Protocol, TypeVar
 from commit_coord.errors import LockError, LockRefused, OfferLost
 from commit_coord.locks.acquiring import Acquire, Carried, Queue, RemovedByForce
 from commit_coord.locks.base import HeartbeatSender, Lease, LockSettings, Policy, WaitPolicy
-from commit_coord.locks.handover import HandoverLease, HandoverLockManager, released_by
+from commit_coord.locks.handover import HandoverLease, HandoverLockManager
 from commit_coord.locks.held import Held
 from commit_coord.model import (
     Guarantees,
@@ -187,7 +187,7 @@ class QueueLockManager(HandoverLockManager, Generic[QueueT]):
             yield
         except (RemovedByForce, OfferLost) as error:
             with suppress(LockError):
-                error.details |= released_by(self, request.request_id)
+                error.details |= self.forced_release_note(request.request_id)
             raise
 
     def give_up(self, request: LockRequest) -> None:

@@ -83,8 +83,9 @@ def test_a_waiter_that_is_released_learns_by_whom(made: Kit, operator: Coordinat
         error, me = waiter.ended().error, this_owner()
         held.ensure_active(0)
     assert isinstance(error, LockRefused)
-    told = {"released_by": f"{me.user}@{me.host} pid {me.pid}", "why": "late"} if made.impl != "hms" else {}
+    told = {"released_by": f"{me.user}@{me.host} pid {me.pid}", "why": "late"}
     assert told == {key: error.details[key] for key in ("released_by", "why") if key in error.details}
+    assert not made.catalog.show_locks(Resource((made.namespace,)))
 
 
 def test_what_has_changed_since_it_was_shown_is_left(made: Kit, operator: CoordinatedCatalog) -> None:

@@ -20,8 +20,10 @@ from commit_coord.hms.locks import LockPart, LockType
 from commit_coord.local import HiveMetastore
 from commit_coord.local.server import by_load
 from commit_coord.locks.base import Lease, LockManager, LockSettings
+from commit_coord.locks.handover import FORCED_RELEASE_LIFETIME_MS
 from commit_coord.locks.hms import names as hms_names
 from commit_coord.locks.hms.manager import HmsLockManager
+from commit_coord.locks.hms.release_notes import ReleaseNotes
 from commit_coord.model import LeaseState, LockMode, LockScope, LockState, Owner, Resource
 from commit_coord.testing.carrying import Submitter, offering
 from commit_coord.testing.contract import (
@@ -594,3 +596,24 @@ def test_a_client_that_is_closed_gives_back_what_it_could_not_release_before(ser
     proxy.refuse = []
     manager.close()
     assert not service.open().locks(TABLE)
+
+
+class _HourLater(SystemClock):
+    def wall_ms(self) -> int:
+        return super().wall_ms() + FORCED_RELEASE_LIFETIME_MS
+
+
+def test_a_note_of_a_forced_release_goes_when_its_waiter_has_read_it_or_after_an_hour(plain: MetastoreClient) -> None:
+    def noted() -> set[str]:
+        return {one.part.partition or "" for one in plain.show_locks(hms_names.OPERATIONS, hms_names.RELEASES)}
+
+    notes, operator = ReleaseNotes(plain, SYSTEM_CLOCK), Owner(user="it's me", host="night", pid=7, application="")
+    for waiter in ("of-a-waiter-that-died", "of-one-that-lives"):
+        notes.leave(waiter, operator, why="")
+    assert notes.take("of-one-that-lives") == {"released_by": 'it"s me@night pid 7'}
+    assert not notes.take("of-one-that-lives")
+    assert noted() == {"r=of-a-waiter-that-died"}
+    ReleaseNotes(plain, _HourLater()).leave("an-hour-later", operator, why="it hangs")
+    assert noted() == {"r=an-hour-later"}
+    assert notes.take("an-hour-later")["why"] == "it hangs"
+    assert not noted()

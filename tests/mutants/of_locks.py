@@ -278,6 +278,21 @@ _LOCKS = (
         "test_what_was_freed_before_the_lock_service_failed_is_written_down_and_told[unlock]",
     ),
     Mutant(
+        "a-note-of-a-forced-release-is-left",
+        "locks/hms/release_notes.py",
+        "                    facts = facts_of_forced_release(note.host, note.agent)\n"
+        "                    self._metastore.unlock(note.lock_id)\n",
+        "                    facts = facts_of_forced_release(note.host, note.agent)\n",
+        "tests/hive/test_locks.py::test_a_note_of_a_forced_release_goes_when_its_waiter_has_read_it_or_after_an_hour",
+    ),
+    Mutant(
+        "notes-of-dead-waiters-stay-for-ever",
+        "locks/hms/release_notes.py",
+        "                if note.heartbeat_ms < oldest_ms:\n                    self._metastore.unlock(note.lock_id)\n",
+        "                if note.heartbeat_ms < oldest_ms:\n                    continue\n",
+        "tests/hive/test_locks.py::test_a_note_of_a_forced_release_goes_when_its_waiter_has_read_it_or_after_an_hour",
+    ),
+    Mutant(
         "two-clocks-say-that-a-lease-is-over",
         "locks/hms/table.py",
         "            left = left if left > 0 else None\n",

@@ -20,6 +20,7 @@ from commit_coord.locks.hms import names as hms_names
 from commit_coord.locks.hms.calls import LockCalls
 from commit_coord.locks.hms.offers import OfferFiles, OthersOffers, OwnOffers
 from commit_coord.locks.hms.queue import HmsQueue
+from commit_coord.locks.hms.release_notes import ReleaseNotes
 from commit_coord.locks.hms.requests import HmsTicket
 from commit_coord.locks.hms.service import HmsLeases
 from commit_coord.locks.hms.table import HmsLockTable
@@ -29,7 +30,7 @@ from commit_coord.locks.keeping import Keeper, Retries, Tickets
 from commit_coord.locks.memory import MemoryLockManager
 from commit_coord.locks.queue_manager import Parts, QueueLockManager
 from commit_coord.locks.threads import THREADS, Threads
-from commit_coord.model import ExpiryClock, Guarantees, LeaseState, LockRequest, LockScope, Reach, Resource
+from commit_coord.model import ExpiryClock, Guarantees, LeaseState, LockRequest, LockScope, Owner, Reach, Resource
 from commit_coord.process import SYSTEM_HOST, Host
 
 _SHOWN = 200
@@ -147,6 +148,7 @@ class HmsLockManager(QueueLockManager[HmsQueue]):
     ) -> None:
         settings, events = settings or LockSettings(), events or Events()
         client = self.metastore = metastore or MetastoreClient.of(uri)
+        self._notes = ReleaseNotes(client, clock)
 
         def made() -> Parts[HmsQueue]:
             def holder(request: LockRequest, blocker: Blocker) -> Holder:
@@ -187,6 +189,14 @@ class HmsLockManager(QueueLockManager[HmsQueue]):
     def client(self) -> str:
         """The name that distinguishes this client's requests from others'."""
         return self.parts.queue.tickets.client
+
+    def note_forced_release(self, request_id: str, by: Owner, why: str) -> None:
+        """See :meth:`HandoverLockManager.note_forced_release`."""
+        self._notes.leave(request_id, by, why)
+
+    def forced_release_note(self, request_id: str) -> dict[str, str]:
+        """See :meth:`HandoverLockManager.forced_release_note`."""
+        return self._notes.take(request_id)
 
     def latch_of(self, table: Resource) -> Lease | None:
         """Return the lease by which this client holds the commit latch of *table*."""

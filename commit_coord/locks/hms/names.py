@@ -30,6 +30,9 @@ OPERATIONS = "commit-coord"
 REQUESTS = "requests"
 """Its table in which each request locks its own id."""
 
+RELEASES = "releases"
+"""Its table with the notes of who released a request by force: locks that block nobody."""
+
 _MARK = "commit-coord"
 _COLUMN = 128
 _THREAD = 12
@@ -64,7 +67,7 @@ class Agent:
         lease = "guard" if self.guard else "explicit" if self.lease_ms is None else f"{self.lease_ms}"
         head = f"{_MARK} {self.request_id} {self.client} {self.requested_ms:x} {lease}"
         application = quote(self.application, safe="/:@+=,()[]")[:24] or "-"
-        return _fitting(f"{head} {application} {self.statement}")
+        return fitting(f"{head} {application} {self.statement}")
 
     @classmethod
     def parse(cls, text: str) -> Agent | None:
@@ -104,7 +107,7 @@ def agent(request: LockRequest, *, client: str, requested_ms: int, lease_ms: int
 def host(owner: Owner, thread: str = "") -> str:
     """Return the owner's host, process and *thread*, a word without colons, as one column."""
     process = f"{owner.process or f'::{owner.pid}:'} {thread[:_THREAD]}".rstrip()
-    return _fitting(f"{owner.host[: _COLUMN - 1 - len(process)]} {process}")
+    return fitting(f"{owner.host[: _COLUMN - 1 - len(process)]} {process}")
 
 
 def thread_of(listed: ListedLock) -> str:
@@ -115,7 +118,7 @@ def thread_of(listed: ListedLock) -> str:
 
 def user(owner: Owner) -> str:
     """Return the owner's user as a column."""
-    return _fitting(owner.user)
+    return fitting(owner.user)
 
 
 def owner_of(listed: ListedLock, agent: Agent | None) -> Owner:
@@ -143,6 +146,20 @@ def parts(request: LockRequest) -> list[LockPart]:
         type=LockType.EXCLUSIVE, db=OPERATIONS, table=REQUESTS, partition=f"r={_encoded(request.request_id)}"
     )
     return [named, *(_operation(resource, mode) for resource, mode in request.locks)]
+
+
+def release_note(request_id: str) -> LockPart:
+    """Return the lock that is a note about the forced release of a request; its owner is the operator."""
+    return LockPart(type=LockType.SHARED_READ, db=OPERATIONS, table=RELEASES, partition=f"r={_encoded(request_id)}")
+
+
+def fitting(text: str) -> str:
+    """Return *text* as a column takes it: some servers store Latin-1, and all of them fail if it is too long.
+
+    Servers put the text unescaped between quotes into an SQL statement: ``it's`` would end the text, and the rest would
+    be executed.
+    """
+    return text.translate(_UNQUOTED).encode("ascii", "replace").decode()[:_COLUMN]
 
 
 def places(request: LockRequest) -> list[tuple[str, str | None]]:
@@ -218,12 +235,3 @@ def _encoded(text: str) -> str:
 
 
 _UNQUOTED = str.maketrans("'\\\0", '"/?')
-
-
-def _fitting(text: str) -> str:
-    """Return *text* as the column takes it: some servers store Latin-1, and all of them fail if it is too long.
-
-    Servers put the text unescaped between quotes into an SQL statement: ``it's`` would end the text, and the rest would
-    be executed.
-    """
-    return text.translate(_UNQUOTED).encode("ascii", "replace").decode()[:_COLUMN]

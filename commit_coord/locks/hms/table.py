@@ -133,7 +133,8 @@ class HmsLockTable:
                 one
                 for place in places
                 for one in self._metastore.show_locks(*place)
-                if one.part.table != hms_names.REQUESTS and not one.part.db.startswith(_INTERNAL)
+                if one.part.table not in (hms_names.REQUESTS, hms_names.RELEASES)
+                and not one.part.db.startswith(_INTERNAL)
             )
         # A request that this client is still sending has no known place: if it were released, it would be sent again.
         locks = [one for one in locks if one.request_id not in self._calls.sending]

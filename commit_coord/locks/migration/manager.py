@@ -48,6 +48,7 @@ from commit_coord.model import (
     LockMode,
     LockRequest,
     LockScope,
+    Owner,
     Reach,
     Resource,
 )
@@ -201,6 +202,11 @@ class MigratingLockManager(HandoverLockManager):
     def recall(self, request_id: str) -> JournalEntry | None:
         """See :meth:`HandoverLockManager.recall`."""
         return self.zookeeper.recall(request_id)
+
+    def note_forced_release(self, request_id: str, by: Owner, why: str) -> None:
+        """See :meth:`HandoverLockManager.note_forced_release`. It may wait in either service, and looks there."""
+        self.zookeeper.note_forced_release(request_id, by, why)
+        self.hms.note_forced_release(request_id, by, why)
 
     def refuse_waits(self) -> None:
         """See :meth:`LockManager.refuse_waits`."""
