@@ -46,6 +46,7 @@ ONE_OF = {
     **dict.fromkeys(("contract/test_hive_lock_table",), 12),
     **dict.fromkeys(("cli/test_mistakes",), 9),
     **dict.fromkeys(("catalog/test_calls_between", "catalog/test_pickling", "rest/test_rebase", "sim/test_rest"), 8),
+    **dict.fromkeys(("rest/test_after_the_change",), 8),
     **dict.fromkeys(("catalog/test_transactions", "catalog/test_several_tables", "ui/test_browser"), 6),
     **dict.fromkeys(("unit/test_smaller_installs", "sim/test_simulation", "hive/test_guard"), 6),
     **dict.fromkeys(("hive/test_migration",), 6),

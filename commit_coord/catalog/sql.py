@@ -11,7 +11,6 @@ import os
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any, TypeVar
 
 from pyiceberg.catalog import PropertiesUpdateSummary
@@ -23,7 +22,7 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
-from sqlalchemy import Connection, Engine, TextClause, event, make_url, text
+from sqlalchemy import Connection, Engine, event, make_url, text
 from sqlalchemy.exc import (
     DataError,
     IntegrityError,
@@ -35,11 +34,11 @@ from sqlalchemy.exc import (
 
 from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.catalog.opening import open_locks
-from commit_coord.catalog.sql_changes import send_once
+from commit_coord.catalog.sql_changes import NamedRows, send_once
 from commit_coord.catalog.sql_views import SqlViews
 from commit_coord.config import Configuration, Settings, configure
 from commit_coord.coordinator import PointerSwap
-from commit_coord.errors import CommitNotApplied, CommitStateUnknown, ConfigError, DatabaseUnavailable
+from commit_coord.errors import CommitStateUnknown, ConfigError, DatabaseUnavailable
 from commit_coord.extras import install
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.locks.hive_lease import not_live
@@ -67,13 +66,6 @@ _CREATE = text(
     "INSERT INTO iceberg_tables (catalog_name, table_namespace, table_name, metadata_location) "
     "VALUES (:catalog, :namespace, :name, :location)"
 )
-_DROP = text(f"DELETE FROM iceberg_tables WHERE {_KEY} AND metadata_location = :base")
-_RENAME = text(
-    "UPDATE iceberg_tables SET table_namespace = :to_namespace, table_name = :to_name "
-    f"WHERE {_KEY} AND metadata_location = :base"
-)
-_TRIES = 10
-"""Of a drop or rename of a table whose pointer moves meanwhile."""
 _TABLES_ONLY = " AND (iceberg_type = 'TABLE' OR iceberg_type IS NULL)"
 
 _MARK = IcebergNamespaceProperties.NAMESPACE_MINIMAL_PROPERTIES
@@ -122,6 +114,14 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlCatalog):
             self._type_filter = _TABLES_ONLY
             self.view_store = SqlViews(name, self._connected)
         self._pointer_statement = text(_POINTER + self._type_filter)
+        self._rows = NamedRows(
+            self._connected,
+            self._key,
+            self.pointer,
+            kind="Table",
+            missing=NoSuchTableError,
+            taken=TableAlreadyExistsError,
+        )
         _close_connections_before_fork(self.engine)
         # Also of a catalog that nobody closed: a connection that is collected while it is open warns.
         weakref.finalize(self, self.engine.dispose).atexit = False
@@ -198,52 +198,12 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlCatalog):
 
     def _drop(self, table: Identifier, location: str | None = None) -> None:
         """See :meth:`CoordinatedCatalog._drop`."""
-        result, _ = self._change(table, location, _DROP)
-        if result is SwapResult.MOVED:
-            self._there(table)
-            raise _not_applied("dropped", table)
-        if result is SwapResult.LOST_REPLY:
-            raise CommitStateUnknown(
-                "it is not known whether the table was dropped; look for it before you repeat the call",
-                table=table_name(table),
-            )
+        self._rows.drop(table, location)
 
     def _rename(self, old: Identifier, new: Identifier) -> None:
         """See :meth:`CoordinatedCatalog._rename`."""
         self._refuse_missing_namespace(new)
-        key = self._key(new)
-        result, base = self._change(old, None, _RENAME, to_namespace=key["namespace"], to_name=key["name"])
-        if result is SwapResult.MOVED:
-            self._there(old)
-            if self.pointer(new) is not None or self.view_exists(new):
-                raise TableAlreadyExistsError(f"Table {table_name(new)} already exists")
-            raise _not_applied("renamed", old)
-        if result is SwapResult.LOST_REPLY and not self._is_seen(new, base):
-            raise CommitStateUnknown(
-                "it is not known whether the table was renamed; look which of the two names exists before you repeat "
-                "the call",
-                table=table_name(old),
-                to=table_name(new),
-            )
-
-    def _change(
-        self, table: Identifier, location: str | None, statement: TextClause, **values: str
-    ) -> tuple[SwapResult, str]:
-        """Change the row of *table* if its pointer is *location* (None: whatever it is), and return the pointer."""
-        for _ in range(_TRIES):
-            base = location or self._there(table)
-            changed = partial(_has_changed, statement, {**self._key(table), "base": base, **values})
-            result = send_once(self._connected, changed, table_name(table))
-            if result is not SwapResult.MOVED or location is not None or self.pointer(table) == base:
-                break
-        return result, base
-
-    def _there(self, table: Identifier) -> str:
-        """Return where the metadata of *table* is, which must be there."""
-        location = self.pointer(table)
-        if location is None:
-            raise NoSuchTableError(f"Table does not exist: {table_name(table)}")
-        return location
+        self._rows.rename(old, new)
 
     # The pointer store.
 
@@ -515,15 +475,3 @@ def _close_connections_before_fork(engine: Engine) -> None:
             found.dispose()
 
     os.register_at_fork(before=close)
-
-
-def _has_changed(statement: TextClause, values: dict[str, Any], connection: Connection) -> bool:
-    return connection.execute(statement, values).rowcount > 0
-
-
-def _not_applied(done: str, table: Identifier) -> CommitNotApplied:
-    return CommitNotApplied(
-        f"the table was not {done}: another writer changes it all the time, or a trigger or policy of the database "
-        "forbids it",
-        table=table_name(table),
-    )

@@ -1,19 +1,33 @@
-"""A change in the database of a SQL catalog, in one transaction that is sent once."""
+"""Changes in the database of a SQL catalog, each in one transaction that is sent once."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
-from sqlalchemy import Connection
+from pyiceberg.typedef import Identifier
+from sqlalchemy import Connection, TextClause, text
 from sqlalchemy.exc import IntegrityError
 
+from commit_coord.errors import CommitNotApplied, CommitStateUnknown
+from commit_coord.iceberg.attempt import table_name
 from commit_coord.protocol.commit import SwapResult
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+_KEY = "catalog_name = :catalog AND table_namespace = :namespace AND table_name = :name"
+_NAMED = text(f"SELECT 1 FROM iceberg_tables WHERE {_KEY}")
+_DROP = text(f"DELETE FROM iceberg_tables WHERE {_KEY} AND metadata_location = :base")
+_RENAME = text(
+    "UPDATE iceberg_tables SET table_namespace = :to_namespace, table_name = :to_name "
+    f"WHERE {_KEY} AND metadata_location = :base"
+)
+_TRIES = 10
+"""Of a drop or rename of what has another pointer each time."""
 
 
 class Connected(Protocol):
@@ -64,3 +78,109 @@ def send_once(connected: Connected, change: Callable[[Connection], bool], what: 
             raise
         logger.warning("the connection of a change of %s broke after its COMMIT", what, exc_info=True)
         return SwapResult.LOST_REPLY
+
+
+class NamedRows:
+    """Drops and renames the tables, or the views, of one catalog; the latches of their names are held.
+
+    1. A drop is sent, and its reply is lost: it was carried out.   2. Another client gives the name to a table of its
+    own.   3. Sent again, the drop would hit that table.   So each change is sent once, for one pointer.
+
+    Args:
+        connected: Runs work in the database.
+        key: Returns what a name is in the database.
+        pointer: Returns where the metadata of a name is; None if there is none of that name.
+        kind: What they are: "Table" or "View".
+        missing: The error if there is none of that name.
+        taken: The error if a name is used.
+    """
+
+    def __init__(
+        self,
+        connected: Connected,
+        key: Callable[[Identifier], dict[str, Any]],
+        pointer: Callable[[Identifier], str | None],
+        *,
+        kind: str,
+        missing: type[Exception],
+        taken: type[Exception],
+    ) -> None:
+        self._connected, self._key, self._pointer = connected, key, pointer
+        self._kind, self._missing, self._taken = kind, missing, taken
+
+    def drop(self, name: Identifier, location: str | None = None) -> None:
+        """Remove *name*, if its pointer is *location* or that is None.
+
+        Raises:
+            Exception: The one given as *missing*: there is none of that name.
+            CommitNotApplied: It has another pointer, or the database refuses.
+            CommitStateUnknown: It is not known whether it was dropped.
+        """
+        result, _ = self._change(name, location, _DROP)
+        if result is SwapResult.MOVED:
+            self._there(name)
+            raise self._not_applied("dropped", name)
+        if result is SwapResult.LOST_REPLY:
+            raise CommitStateUnknown(
+                f"it is not known whether the {self._kind.lower()} was dropped; look for it before you repeat the call",
+                table=table_name(name),
+            )
+
+    def rename(self, old: Identifier, new: Identifier) -> None:
+        """Give *old* the name *new*.
+
+        Raises:
+            Exception: The one given as *missing*: there is none of the old name. Or the one given as *taken*.
+            CommitNotApplied: It has another pointer each time, or the database refuses.
+            CommitStateUnknown: It is not known whether it was renamed.
+        """
+        key = self._key(new)
+        result, base = self._change(old, None, _RENAME, to_namespace=key["namespace"], to_name=key["name"])
+        if result is SwapResult.MOVED:
+            self._there(old)
+            if self._connected(lambda connection: connection.execute(_NAMED, key).all()):
+                raise self._taken(f"{self._kind} {table_name(new)} already exists")
+            raise self._not_applied("renamed", old)
+        if result is SwapResult.LOST_REPLY and not self._is_seen(new, base):
+            raise CommitStateUnknown(
+                f"it is not known whether the {self._kind.lower()} was renamed; look which of the two names exists "
+                "before you repeat the call",
+                table=table_name(old),
+                to=table_name(new),
+            )
+
+    def _change(
+        self, name: Identifier, location: str | None, statement: TextClause, **values: str
+    ) -> tuple[SwapResult, str]:
+        """Change the row of *name* if its pointer is *location* (None: whatever it is), and return the pointer."""
+        for _ in range(_TRIES):
+            base = location or self._there(name)
+            changed = partial(_has_changed, statement, {**self._key(name), "base": base, **values})
+            result = send_once(self._connected, changed, table_name(name))
+            if result is not SwapResult.MOVED or location is not None or self._pointer(name) == base:
+                break
+        return result, base
+
+    def _there(self, name: Identifier) -> str:
+        location = self._pointer(name)
+        if location is None:
+            raise self._missing(f"{self._kind} does not exist: {table_name(name)}")
+        return location
+
+    def _is_seen(self, name: Identifier, location: str) -> bool:
+        try:
+            return self._pointer(name) == location
+        except Exception:
+            logger.warning("the pointer of %s could not be read", table_name(name), exc_info=True)
+            return False
+
+    def _not_applied(self, done: str, name: Identifier) -> CommitNotApplied:
+        return CommitNotApplied(
+            f"the {self._kind.lower()} was not {done}: another writer changes it all the time, or a trigger or policy "
+            "of the database forbids it",
+            table=table_name(name),
+        )
+
+
+def _has_changed(statement: TextClause, values: dict[str, Any], connection: Connection) -> bool:
+    return connection.execute(statement, values).rowcount > 0

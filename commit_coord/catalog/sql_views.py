@@ -5,23 +5,17 @@ Source: Iceberg Java ``JdbcUtil``, ``JdbcViewOperations``.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
 from typing import Any
 
 from pyiceberg.exceptions import NoSuchViewError, ViewAlreadyExistsError
 from pyiceberg.typedef import Identifier
 from pyiceberg.view.metadata import ViewMetadata
 from sqlalchemy import Connection, TextClause, text
-from sqlalchemy.exc import SQLAlchemyError
 
-from commit_coord.catalog.sql_changes import Connected, send_once
-from commit_coord.errors import CommitStateUnknown
+from commit_coord.catalog.sql_changes import Connected, NamedRows, send_once
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.iceberg.view_metadata import ViewPointer
 from commit_coord.protocol.commit import SwapResult
-
-logger = logging.getLogger(__name__)
 
 _IN_NAMESPACE = "catalog_name = :catalog AND table_namespace = :namespace"
 _NAMED = f"{_IN_NAMESPACE} AND table_name = :name"
@@ -37,11 +31,6 @@ _CREATE = text(
     "INSERT INTO iceberg_tables (catalog_name, table_namespace, table_name, metadata_location, iceberg_type) "
     "VALUES (:catalog, :namespace, :name, :location, 'VIEW')"
 )
-_DROP = text(f"DELETE FROM iceberg_tables WHERE {_KEY}")
-_RENAME = text(f"UPDATE iceberg_tables SET table_namespace = :to_namespace, table_name = :to_name WHERE {_KEY}")
-
-_TRIES = 10
-"""How often a change is sent if its reply is lost."""
 
 
 class SqlViews:
@@ -54,6 +43,14 @@ class SqlViews:
 
     def __init__(self, catalog: str, connected: Connected) -> None:
         self._catalog, self._connected = catalog, connected
+        self._rows = NamedRows(
+            connected,
+            self._key,
+            self._location,
+            kind="View",
+            missing=NoSuchViewError,
+            taken=ViewAlreadyExistsError,
+        )
 
     def find(self, view: Identifier) -> ViewPointer | None:
         """Return the pointer of *view* now, None if the view does not exist."""
@@ -84,9 +81,10 @@ class SqlViews:
 
         Raises:
             NoSuchViewError: The view does not exist.
-            CommitStateUnknown: It could not be found out whether the view still exists.
+            CommitNotApplied: Other writers change the view all the time, or the database refuses.
+            CommitStateUnknown: It is not known whether the view was dropped.
         """
-        self._again(view, _DROP, {}, lambda: self.find(view) is None)
+        self._rows.drop(view)
 
     def rename(self, view: Identifier, to: Identifier) -> None:
         """Give *view* the name *to*.
@@ -94,39 +92,14 @@ class SqlViews:
         Raises:
             NoSuchViewError: The view does not exist.
             ViewAlreadyExistsError: A table or a view has the name *to*.
-            CommitStateUnknown: It could not be found out which name the view has.
+            CommitNotApplied: Other writers change the view all the time, or the database refuses.
+            CommitStateUnknown: It is not known whether the view was renamed.
         """
-        found = self.find(view)
-        key = self._key(to)
-        self._again(
-            view,
-            _RENAME,
-            {"to_namespace": key["namespace"], "to_name": key["name"]},
-            lambda: self.find(to) == found,
-        )
+        self._rows.rename(view, to)
 
-    def _again(
-        self, view: Identifier, statement: TextClause, values: dict[str, Any], is_done: Callable[[], bool]
-    ) -> None:
-        """Execute *statement* until it is certain whether it has changed the view, whose latch is held."""
-        lost = False
-        try:
-            for _ in range(_TRIES):
-                result = self._change(statement, {**self._key(view), **values})
-                if result is SwapResult.SWAPPED or (lost and is_done()):
-                    return
-                if result is SwapResult.MOVED:
-                    if self.find(view) is None:
-                        raise NoSuchViewError(f"View does not exist: {table_name(view)}")
-                    raise ViewAlreadyExistsError(f"the new name of {table_name(view)} is used")
-                lost = True
-        except SQLAlchemyError:
-            if not lost:
-                raise
-            logger.warning("the database went away during a change of the view %s", table_name(view), exc_info=True)
-        raise CommitStateUnknown(
-            "it is not known whether the view was changed; load it before you repeat the call", table=table_name(view)
-        )
+    def _location(self, view: Identifier) -> str | None:
+        found = self.find(view)
+        return None if found is None else found.location
 
     def _change(self, statement: TextClause, values: dict[str, Any]) -> SwapResult:
         def changed(connection: Connection) -> bool:

@@ -53,6 +53,9 @@ class ViewStore(Protocol):
 
         Raises:
             NoSuchViewError: There is no such view.
+            CommitNotApplied: The store refuses.
+            CommitStateUnknown: It is not known whether the view was dropped. The change is sent once: sent again, it
+                could drop a view that another client has made meanwhile.
         """
         ...
 
@@ -62,6 +65,8 @@ class ViewStore(Protocol):
         Raises:
             NoSuchViewError: There is no such view.
             ViewAlreadyExistsError: The name is used.
+            CommitNotApplied: The store refuses.
+            CommitStateUnknown: It is not known whether the view was renamed.
         """
         ...
 

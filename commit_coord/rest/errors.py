@@ -87,9 +87,10 @@ class StillRunning(Exception):
 
 
 class AnswerGone(Exception):
-    """The request was executed, but what its answer would contain does not exist any more.
+    """The request was executed, but what its answer would contain can't be read, or does not exist any more.
 
-    A 4xx would say that it was not executed: a client then deletes the files of its commit.
+    A 4xx would say that it was not executed: a client then deletes the files of its commit. After a 503 it would send
+    the request again, and take the table that it has created for another client's.
     """
 
 
@@ -98,14 +99,14 @@ def executed(name: Identifier) -> Iterator[None]:
     """Let the block answer a request that was executed and that has changed the table or view *name*.
 
     Raises:
-        AnswerGone: *name* or its metadata file does not exist any more.
+        AnswerGone: Whatever the block raises.
     """
     try:
         yield
-    except (FileNotFoundError, NoSuchTableError, NoSuchViewError) as error:
+    except Exception as error:
         raise AnswerGone(
-            f"the request was executed, but {'.'.join(name)} was changed or dropped since, so the original answer "
-            "can't be repeated; load it to see its state"
+            f"the request was executed, but {'.'.join(name)} can't be read, or was changed or dropped since, so the "
+            "original answer can't be given; load it to see its state, and do not repeat the request"
         ) from error
 
 

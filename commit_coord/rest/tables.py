@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Identifier
 
-from commit_coord.coordinator import Committed
 from commit_coord.errors import CommitConflict
 from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.rest.classes import refuse_classes
@@ -66,8 +66,7 @@ def create_table(warehouse: Warehouse, request: Request) -> HttpAnswer:
     except CommitConflict:
         refuse_existing(warehouse, table)
         raise
-    with executed(table):
-        return warehouse.answers.load(made.metadata_location, request).of(table, made.metadata.table_uuid)
+    return _answer(warehouse, table, made.metadata_location, made.metadata, request)
 
 
 def load_table(warehouse: Warehouse, request: Request) -> HttpAnswer:
@@ -100,7 +99,7 @@ def commit_table(warehouse: Warehouse, request: Request) -> HttpAnswer:
         if wanted.creates and warehouse.catalog.table_exists(table):
             raise CommitFailedException("Requirement failed: table already exists") from error
         raise
-    return _answer(warehouse, committed, request).of(table, committed.metadata.table_uuid)
+    return _answer(warehouse, table, committed.location, committed.metadata, request)
 
 
 def drop_table(warehouse: Warehouse, request: Request) -> HttpAnswer:
@@ -141,7 +140,7 @@ def register_table(warehouse: Warehouse, request: Request) -> HttpAnswer:
         refuse_existing(warehouse, table)
     refuse_classes(warehouse, warehouse.catalog.coordinator.read(wanted.metadata_location).properties)
     made = warehouse.catalog.register_table(table, wanted.metadata_location, overwrite, expected=expected)
-    with executed(table):
+    with executed(table):  # of the file itself: it may have fields that this version does not know
         return warehouse.answers.load(made.metadata_location, request).of(table, made.metadata.table_uuid)
 
 
@@ -184,18 +183,26 @@ def _seen(warehouse: Warehouse, table: Identifier, found: Mapping[str, Any]) -> 
         return location
 
 
-def _answer(warehouse: Warehouse, committed: Committed, request: Request) -> HttpAnswer:
-    """Return the answer with the metadata file that *committed* published; it may contain later commits, too.
+def _answer(
+    warehouse: Warehouse, table: Identifier, location: str, metadata: TableMetadata, request: Request
+) -> HttpAnswer:
+    """Return the answer to a request that has changed *table*: the metadata file at *location*, which it published.
 
-    Usually this process has written it, and has its text in memory. The commit has landed, so a failure here must not
-    become an error.
+    The file may contain later commits, too. Usually this process has written it, and has its text in memory. If it
+    can't be read, the answer is *metadata*: the change is there, so a failure here must not become an error.
+
+    Raises:
+        AnswerGone: As :func:`executed`.
     """
-    if (kept := warehouse.answers.kept(committed.location, request)) is not None:
-        return kept
-    try:
-        written = warehouse.catalog.coordinator.json(committed.location)
-    except Exception:  # the file may already be deleted, for example
-        # What the commit knows may lack commits that the file contains, so nobody else gets it.
-        logger.info("the metadata file of a commit cannot be read: %s", committed.location, exc_info=True)
-        return warehouse.answers.unkept(committed.location, fast_metadata.dump(committed.metadata, ""), request)
-    return warehouse.answers.written(committed.location, written, request)
+    with executed(table):
+        answer = warehouse.answers.kept(location, request)
+        if answer is None:
+            try:
+                written = warehouse.catalog.coordinator.json(location)
+            except Exception:  # the file may already be deleted, for example
+                # What the change knows may lack commits that the file contains, so nobody else gets it.
+                logger.info("the metadata file of a change cannot be read: %s", location, exc_info=True)
+                answer = warehouse.answers.unkept(location, fast_metadata.dump(metadata, ""), request)
+            else:
+                answer = warehouse.answers.written(location, written, request)
+        return answer.of(table, metadata.table_uuid)

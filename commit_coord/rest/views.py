@@ -72,8 +72,9 @@ def commit_view(warehouse: Warehouse, request: Request) -> HttpAnswer:
     """Commit to a view."""
     wanted = read_view_commit(request)
     committed = warehouse.catalog.commit_view(request.view, wanted.requirements, wanted.updates)
-    written = warehouse.answers.written(committed.location, [view_metadata.dump(committed.metadata, "")], request)
-    return written.of(request.view, committed.metadata.view_uuid, is_view=True)
+    with executed(request.view):
+        written = warehouse.answers.written(committed.location, [view_metadata.dump(committed.metadata, "")], request)
+        return written.of(request.view, committed.metadata.view_uuid, is_view=True)
 
 
 def drop_view(warehouse: Warehouse, request: Request) -> HttpAnswer:

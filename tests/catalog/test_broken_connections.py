@@ -4,13 +4,15 @@ Each change is made again and again. Each time its connections break at another 
 it if it is a COMMIT, or when the connection is given back; once, or from then on. Then work is tried again, as it is on
 PostgreSQL.
 
-Afterwards: what was acknowledged is there, with every file; what was refused is not there.
+Afterwards: what was acknowledged is there, with every file; what was refused is not there. And what another client
+made meanwhile, under a name that the change was about, is as that client made it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import contextmanager
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -35,6 +37,8 @@ class Breaking:
         self.seen: list[str] = []
         self.breaks_at: int | None = None
         self.lasts = False
+        self.meanwhile: Callable[[], object] = lambda: None
+        """What other clients do when the first connection breaks after a COMMIT."""
 
     @contextmanager
     def connect(self) -> Iterator[Any]:
@@ -48,6 +52,9 @@ class Breaking:
         number = len(self.seen)
         self.seen.append(name)
         if self.breaks_at is not None and (number == self.breaks_at or (self.lasts and number > self.breaks_at)):
+            if "committed" in self.seen:
+                meanwhile, self.meanwhile = self.meanwhile, lambda: None
+                meanwhile()
             raise OperationalError(name, None, ConnectionError("server closed the connection unexpectedly"))
 
 
@@ -185,10 +192,26 @@ def replacement_of_a_view(store: Kit) -> Change:
     return lambda: store.catalog.commit_view(name, [], replacing("select 2")), is_there
 
 
+def registration_of_a_view(store: Kit) -> Change:
+    first, name = store.identifier(), store.identifier()
+    store.catalog.create_view(first, SCHEMA, version("select 1"))
+    location = store.catalog.view_location(first)
+
+    def is_there() -> bool:
+        return store.catalog.view_exists(name) and queries(store.catalog.load_view(name)) == ["select 1"]
+
+    return lambda: store.catalog.register_view(name, location), is_there
+
+
 def rename_of_a_view(store: Kit) -> Change:
     old, new = store.identifier(), store.identifier()
     store.catalog.create_view(old, SCHEMA, version("select 1"))
-    return lambda: store.catalog.rename_view(old, new), lambda: store.catalog.view_exists(new)
+
+    def is_there() -> bool:
+        assert store.catalog.view_exists(old) is not store.catalog.view_exists(new)
+        return store.catalog.view_exists(new) and queries(store.catalog.load_view(new)) == ["select 1"]
+
+    return lambda: store.catalog.rename_view(old, new), is_there
 
 
 def drop_of_a_view(store: Kit) -> Change:
@@ -208,55 +231,108 @@ CHANGES = [
     purge_of_a_table,
     creation_of_a_view,
     replacement_of_a_view,
+    registration_of_a_view,
     rename_of_a_view,
     drop_of_a_view,
 ]
 
 
-@pytest.mark.parametrize("lasts", [False, True], ids=["once", "for good"])
-@pytest.mark.parametrize("make", CHANGES)
-def test_no_broken_connection_misjudges_a_change(
-    make: Callable[[Kit], Change], lasts: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    wrong = []
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> Breaking:
+    """What catalogs use from now on, whose connections break."""
     connected: Any = CoordinatedSqlCatalog._connected
 
     def breaking(catalog: Any, work: Callable[[Connection], object]) -> object:
-        engine.real = catalog.engine
-        return connected(
-            SimpleNamespace(engine=engine, settings=catalog.settings, coordinator=catalog.coordinator), work
-        )
+        made.real = catalog.engine
+        return connected(SimpleNamespace(engine=made, settings=catalog.settings, coordinator=catalog.coordinator), work)
 
-    engine = Breaking()
+    made = Breaking()
     monkeypatch.setattr(CoordinatedSqlCatalog, "_connected", breaking)
-    with kit("memory") as store:
-        store.catalog.coordinator.clock = Ticking(store.catalog.coordinator.clock)
-        store.catalog.coordinator.limits = TryLimits(status_checks=3)
+    return made
 
-        def outcome(breaks_at: int | None) -> tuple[Exception | None, bool | str]:
-            change, is_there = make(store)
-            engine.seen.clear()
-            engine.breaks_at, engine.lasts = breaks_at, lasts
-            said: Exception | None = None
-            try:
-                change()
-            except Exception as error:  # noqa: BLE001
-                said = error
-            engine.breaks_at, seen[:] = None, engine.seen
-            try:
-                return said, is_there()
-            except FileNotFoundError as error:
-                return said, str(error)
 
-        seen: list[str] = []
-        assert outcome(None) == (None, True)
-        steps = len(seen)
-        for number in range(steps):
-            said, there = outcome(number)
-            if not isinstance(said, CommitStateUnknown) and there is not (said is None):
-                wrong.append(f"{number}: {seen}: {said!r}: {there}")
+@pytest.fixture
+def store(engine: Breaking) -> Iterator[Kit]:
+    """A catalog whose connections break."""
+    with kit("memory") as made:
+        made.catalog.coordinator.clock = Ticking(made.catalog.coordinator.clock)
+        made.catalog.coordinator.limits = TryLimits(status_checks=3)
+        yield made
+
+
+def outcome(engine: Breaking, change: Callable[[], object], breaks_at: int | None) -> Exception | None:
+    """Return what a change says whose connections break at that step."""
+    engine.seen.clear()
+    engine.breaks_at = breaks_at
+    try:
+        change()
+    except Exception as error:  # noqa: BLE001
+        return error
+    finally:
+        engine.breaks_at = None
+    return None
+
+
+@pytest.mark.parametrize("lasts", [False, True], ids=["once", "for good"])
+@pytest.mark.parametrize("make", CHANGES)
+def test_no_broken_connection_misjudges_a_change(
+    make: Callable[[Kit], Change], lasts: bool, engine: Breaking, store: Kit
+) -> None:
+    wrong = []
+    engine.lasts = lasts
+    change, is_there = make(store)
+    assert (outcome(engine, change, None), is_there()) == (None, True)
+    steps = len(engine.seen)
+    for number in range(steps):
+        change, is_there = make(store)
+        said, seen = outcome(engine, change, number), [*engine.seen]
+        try:
+            there: bool | str = is_there()
+        except FileNotFoundError as error:
+            there = str(error)
+        if not isinstance(said, CommitStateUnknown) and there is not (said is None):
+            wrong.append(f"{number}: {seen}: {said!r}: {there}")
     assert steps > 5
     assert not wrong, "\n".join(wrong)
+
+
+_INSERT = text(
+    "INSERT INTO iceberg_tables (catalog_name, table_namespace, table_name, metadata_location, iceberg_type) "
+    "VALUES (:catalog, :db, :name, :location, :kind)"
+)
+_MOVE = text("UPDATE iceberg_tables SET table_name = :to WHERE table_name = :name")
+
+
+def rows(store: Kit) -> dict[str, tuple[str, str | None]]:
+    """Return the pointer and the kind of each table and view, by its name."""
+    with store.catalog.engine.connect() as connection:
+        found = connection.execute(text("SELECT table_name, metadata_location, iceberg_type FROM iceberg_tables"))
+        return {name: (location, kind) for name, location, kind in found}
+
+
+def take_over(store: Kit, before: Set[str], theirs: Mapping[str, tuple[str, str | None]]) -> None:
+    """As another client, move all but *before* to other names, and make *theirs*."""
+    with store.catalog.engine.begin() as connection:
+        for name in rows(store).keys() - before:
+            connection.execute(_MOVE, {"name": name, "to": f"{name}_moved"})
+        where = {"catalog": store.name, "db": store.namespace}
+        for name, (location, kind) in theirs.items():
+            connection.execute(_INSERT, {**where, "name": name, "location": location, "kind": kind})
+
+
+@pytest.mark.parametrize("make", CHANGES)
+def test_no_change_hits_what_another_client_made_while_its_reply_was_lost(
+    make: Callable[[Kit], Change], engine: Breaking, store: Kit
+) -> None:
+    """The other client moves what is there to other names, and gives the old names to tables and views of its own."""
+    outcome(engine, make(store)[0], None)
+    for number in range(engine.seen.index("committed"), len(engine.seen)):
+        before = rows(store)
+        change, _ = make(store)
+        theirs = {name: ("theirs", kind) for name, (_, kind) in rows(store).items() if name not in before}
+        engine.meanwhile = partial(take_over, store, before.keys(), theirs)
+        outcome(engine, change, number)
+        assert theirs == {name: found for name, found in rows(store).items() if name in theirs}, engine.seen
 
 
 @pytest.mark.parametrize("then", ["it lands later", "another client renames the table", "another client has the name"])
@@ -282,10 +358,9 @@ def test_a_creation_whose_reply_was_lost_keeps_the_metadata_file(memory: Kit, th
         memory.catalog.create_table(name, SCHEMA)
     if then == "it lands later":
         (left,) = (path for path in files_in(memory.folder) - before if path.endswith(".metadata.json"))
-        insert = "INSERT INTO iceberg_tables (catalog_name, table_namespace, table_name, metadata_location)"
         with engine.begin() as connection:
-            values = {"catalog": memory.name, "db": name[0], "table": renamed[1], "location": f"file://{left}"}
-            connection.execute(text(f"{insert} VALUES (:catalog, :db, :table, :location)"), values)
+            values = {"catalog": memory.name, "db": name[0], "name": renamed[1], "location": f"file://{left}"}
+            connection.execute(_INSERT, {**values, "kind": None})
     assert row_ids(memory.catalog.load_table(renamed)) == []
 
 

@@ -5,7 +5,8 @@ other calls fail: nothing is sent, because the servers are away or the client is
 is an error or gets lost, and the call was carried out before, is carried out later, or never.
 
 Afterwards: what was acknowledged is there, with every file; what was refused is not there and never comes; of what is
-unknown every file is kept.
+unknown every file is kept. And what another client made meanwhile, under a name that the change was about, is as that
+client made it.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ import copy
 import itertools
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import partial
@@ -27,6 +28,7 @@ from hive_metastore.ttypes import Database
 
 import commit_coord
 from commit_coord.catalog.hive import CoordinatedHiveCatalog
+from commit_coord.catalog.metastore.hive_table import METADATA_LOCATION
 from commit_coord.errors import CommitConflict, CommitStateUnknown
 from commit_coord.hms.calls import FailedOver, MetastoreCaller
 from commit_coord.hms.connection import (
@@ -107,6 +109,8 @@ class Metastore:
 
     faults: dict[int, Fault] = field(default_factory=dict)
     seen: list[str] = field(default_factory=list)
+    meanwhile: Callable[[], object] = lambda: None
+    """What other clients do once a change is sent whose answer is an error."""
     _databases: list[str] = field(default_factory=lambda: ["db"])
     _tables: dict[tuple[str, str], Any] = field(default_factory=dict)
     _locks: LockTable = field(default_factory=lambda: LockTable(lambda: 0.0))
@@ -129,6 +133,14 @@ class Metastore:
         work: Callable[[], Any] = partial(self._answer, name, *copy.deepcopy(arguments))
         if fault is None or fault.error is FailedOver:
             return work()
+        try:
+            return self._failing(caller, name, fault, work)
+        finally:
+            if name in CHANGES:
+                meanwhile, self.meanwhile = self.meanwhile, lambda: None
+                meanwhile()
+
+    def _failing(self, caller: MetastoreCaller, name: str, fault: Fault, work: Callable[[], Any]) -> Any:
         if fault.carried is Carried.TWICE:
             work()
             return work()
@@ -139,6 +151,12 @@ class Metastore:
         if fault.error is LostReply:
             caller.pool._leave(caller.pool.address)
         raise fault.error(f"{name} fails")
+
+    def take_over(self, before: Set[tuple[str, str]], theirs: Mapping[tuple[str, str], Any]) -> None:
+        """As another client, move all but *before* to other names, and make *theirs*."""
+        for database, name in self._tables.keys() - before:
+            self._tables[database, f"{name}_moved"] = self._tables.pop((database, name))
+        self._tables.update(copy.deepcopy(dict(theirs)))
 
     def heal(self) -> None:
         """Carry out what is still under way. From now on nothing fails."""
@@ -349,6 +367,50 @@ def replacement_of_a_view(made: CoordinatedHiveCatalog, name: tuple[str, str]) -
     return lambda: made.commit_view(name, [], replacing("select 2")), is_there
 
 
+def registration_of_a_view(made: CoordinatedHiveCatalog, name: tuple[str, str]) -> Change:
+    other = ("db", f"{name[1]}_other")
+    made.create_view(other, SCHEMA, version("select 1"))
+    location = made.view_location(other)
+
+    def is_there(catalog: CoordinatedHiveCatalog) -> bool:
+        return catalog.view_exists(name) and queries(catalog.load_view(name)) == ["select 1"]
+
+    return lambda: made.register_view(name, location), is_there
+
+
+def rename_of_a_view(made: CoordinatedHiveCatalog, name: tuple[str, str]) -> Change:
+    made.create_view(name, SCHEMA, version("select 1"))
+    new = ("db", f"{name[1]}_new")
+
+    def is_there(catalog: CoordinatedHiveCatalog) -> bool:
+        assert catalog.view_exists(name) is not catalog.view_exists(new)
+        return catalog.view_exists(new) and queries(catalog.load_view(new)) == ["select 1"]
+
+    return lambda: made.rename_view(name, new), is_there
+
+
+def drop_of_a_view(made: CoordinatedHiveCatalog, name: tuple[str, str]) -> Change:
+    made.create_view(name, SCHEMA, version("select 1"))
+    return lambda: made.drop_view(name), lambda catalog: not catalog.view_exists(name)
+
+
+MAKES: list[Making] = [
+    append,
+    creation_with_rows,
+    creation,
+    registration,
+    registration_over_another_table,
+    rename,
+    drop,
+    purge,
+    creation_of_a_view,
+    replacement_of_a_view,
+    registration_of_a_view,
+    rename_of_a_view,
+    drop_of_a_view,
+]
+
+
 def misjudged(world: World, make: Making, faults: dict[int, Fault]) -> str | None:
     """Return what is wrong with the outcome of a change whose calls fail like this, None if it is right."""
     said: Exception | None = None
@@ -386,21 +448,7 @@ def plans(calls: list[str]) -> Iterator[dict[int, Fault]]:
             yield {sent: first, sent + later: second}
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        append,
-        creation_with_rows,
-        creation,
-        registration,
-        registration_over_another_table,
-        rename,
-        drop,
-        purge,
-        creation_of_a_view,
-        replacement_of_a_view,
-    ],
-)
+@pytest.mark.parametrize("make", MAKES)
 def test_no_answer_of_a_metastore_misjudges_a_change(world: World, make: Making) -> None:
     with closing(world.open()) as catalog:
         change, is_there = world.prepared(make, catalog)
@@ -409,6 +457,28 @@ def test_no_answer_of_a_metastore_misjudges_a_change(world: World, make: Making)
     assert is_there(world.reader)
     found = [wrong for faults in plans(calls) if (wrong := misjudged(world, make, faults)) is not None]
     assert not found, f"{len(found)} wrong, such as\n" + "\n\n".join(found[:3])
+
+
+@pytest.mark.parametrize("make", MAKES)
+def test_no_change_hits_what_another_client_made_while_its_reply_was_lost(world: World, make: Making) -> None:
+    """The other client moves what is there to other names, and gives the old names to tables and views of its own."""
+    metastore = world.metastore
+    with closing(world.open()) as catalog:
+        world.prepared(make, catalog)[0]()
+        sent = next(number for number, name in enumerate(metastore.seen) if name in CHANGES)
+    for fault in (fault for fault in ANSWERS if fault.carried not in (Carried.SOON, Carried.LATE)):
+        before = set(metastore._tables)
+        with closing(world.open()) as catalog:
+            change, _ = world.prepared(make, catalog)
+            theirs = {name: copy.deepcopy(metastore._tables[name]) for name in metastore._tables.keys() - before}
+            for table in theirs.values():
+                table.parameters[METADATA_LOCATION] = "theirs"
+            metastore.meanwhile = partial(metastore.take_over, before, theirs)
+            metastore.faults[sent] = fault
+            with suppress(Exception):
+                change()
+        metastore.heal()
+        assert theirs == {name: found for name, found in metastore._tables.items() if name in theirs}, fault
 
 
 def test_a_creation_that_another_client_overtakes_is_a_conflict(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,10 @@ _SEVERAL = "tests/catalog/test_several_tables.py::"
 _AFTER = "tests/coordinator/test_after_the_swap.py::test_"
 _VIEWS = "tests/catalog/test_views.py::"
 _BROKEN = "tests/catalog/test_broken_connections.py::test_no_broken_connection_misjudges_a_change"
+_LOST = "test_no_change_hits_what_another_client_made_while_its_reply_was_lost"
+_HITS_SQL, _HITS_HIVE = (
+    f"tests/{file}.py::{_LOST}" for file in ("catalog/test_broken_connections", "hive/test_answers")
+)
 _ANSWERS = "tests/hive/test_answers.py::test_no_answer_of_a_metastore_misjudges_a_change"
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -285,7 +289,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a-drop-whose-reply-was-lost-is-a-drop-sql",
-        "catalog/sql.py",
+        "catalog/sql_changes.py",
         "        if result is SwapResult.LOST_REPLY:\n",
         "        if False:\n",
         f"{_BROKEN}[drop_of_a_table-for good]",
@@ -354,11 +358,35 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{_BROKEN}[append-for good]",
     ),
     Mutant(
-        "a-drop-in-doubt-has-failed",
-        "catalog/sql_views.py",
-        "            if not lost:\n                raise\n",
-        "            raise\n",
-        f"{_BROKEN}[drop_of_a_view-for good]",
+        "a-drop-whose-reply-was-lost-is-sent-again-sql",
+        "catalog/sql_changes.py",
+        "            if result is not SwapResult.MOVED or location is not None or self._pointer(name) == base:\n",
+        "            if result is SwapResult.SWAPPED:\n",
+        f"{_HITS_SQL}[drop_of_a_view]",
+    ),
+    Mutant(
+        "a-drop-whose-reply-was-lost-is-sent-again-hive",
+        "catalog/metastore/administration.py",
+        "            self._client.drop_table(database, name, deleteData=False)\n        except (",
+        "            try:\n                self._client.drop_table(database, name, deleteData=False)\n"
+        "            except LostReply:\n                self._client.drop_table(database, name, deleteData=False)\n"
+        "        except (",
+        f"{_HITS_HIVE}[none-honoured-drop_of_a_view]",
+    ),
+    Mutant(
+        "a-rename-is-sent-again-for-another-table",
+        "catalog/metastore/administration.py",
+        "                if sent and (there is not None or sent.isdisjoint(pointers)):\n",
+        "                if sent and (there is not None or found is None):\n",
+        f"{_HITS_HIVE}[none-honoured-rename]",
+    ),
+    Mutant(
+        "a-rename-in-doubt-is-not-sent-again",
+        "catalog/metastore/administration.py",
+        "                if sent and (there is not None or sent.isdisjoint(pointers)):\n",
+        "                if sent:\n",
+        "tests/unit/test_administration.py::"
+        "test_a_rename_is_sent_again_for_the_table_that_others_have_changed_meanwhile[view]",
     ),
     Mutant(
         "what-landed-in-one-table-is-planned-again-in-another",

@@ -14,8 +14,31 @@ _DELIVERY = "tests/rest/test_delivery.py::test_"
 _ANSWERS = "tests/rest/test_answers.py::test_"
 _PROTOCOL = "tests/rest/test_protocol.py::test_"
 _WIRE = "tests/rest/test_wire.py::test_"
+_AFTER = "tests/rest/test_after_the_change.py::"
 
 MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        "an-answer-that-cant-be-made-is-a-refusal",
+        "rest/errors.py",
+        "    except Exception as error:\n        raise AnswerGone(\n",
+        "    except (FileNotFoundError, NoSuchTableError, NoSuchViewError) as error:\n        raise AnswerGone(\n",
+        f"{_AFTER}test_no_failure_after_a_change_looks_like_its_failure[create_view-OSError]",
+    ),
+    Mutant(
+        "a-view-whose-answer-cant-be-made-was-not-changed",
+        "rest/views.py",
+        "    with executed(request.view):\n        written",
+        "    if True:\n        written",
+        f"{_AFTER}test_no_failure_after_a_change_looks_like_its_failure[commit_view-OSError]",
+    ),
+    Mutant(
+        "a-file-that-cant-be-read-refuses-a-repeat",
+        "rest/idempotency.py",
+        "    except Exception as error:\n        # Later",
+        "    except FileNotFoundError as error:\n        # Later",
+        f"{_AFTER}test_no_failure_under_a_repeat_looks_like_the_failure_of_what_was_executed"
+        "[create_table-ValueError-answer kept]",
+    ),
     Mutant(
         "a-commit-is-not-known-by-its-snapshot",
         "catalog/sent_before.py",

@@ -14,8 +14,14 @@ from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
 
 from commit_coord import CommitStateUnknown
 from commit_coord.catalog.metastore.administration import Administration
-from commit_coord.catalog.metastore.hive_table import ICEBERG_VIEW, METADATA_LOCATION, TABLE_TYPE, VIRTUAL_VIEW
-from commit_coord.catalog.metastore.pointers import Pointers
+from commit_coord.catalog.metastore.hive_table import (
+    ICEBERG_VIEW,
+    METADATA_LOCATION,
+    PREVIOUS_METADATA_LOCATION,
+    TABLE_TYPE,
+    VIRTUAL_VIEW,
+)
+from commit_coord.catalog.metastore.pointers import MODIFIED, Pointers
 from commit_coord.catalog.metastore.views import ViewPointers
 from commit_coord.hms.connection import (
     AlreadyExists,
@@ -160,6 +166,22 @@ def test_a_rename_whose_reply_was_lost_is_unknown_if_others_touched_the_table(ki
     metastore.alter_table = alter  # type: ignore[method-assign]
     with pytest.raises(CommitStateUnknown):
         rename(metastore, kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_rename_is_sent_again_for_the_table_that_others_have_changed_meanwhile(kind: str) -> None:
+    metastore = Metastore(0)
+    metastore.tables[OLD] = named(OLD, kind, "mine")
+    metastore.altered, before = 1, metastore.alter_table
+
+    def alter(*arguments: Any, **more: Any) -> None:
+        metastore.alter_table = before  # type: ignore[method-assign]
+        metastore.tables[OLD].parameters |= {METADATA_LOCATION: "changed", PREVIOUS_METADATA_LOCATION: "mine"}
+        raise MetaError(message=MODIFIED)
+
+    metastore.alter_table = alter  # type: ignore[method-assign]
+    rename(metastore, kind)
+    assert {NEW: "changed"} == {name: table.parameters[METADATA_LOCATION] for name, table in metastore.tables.items()}
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,4 +1,4 @@
-"""Creates, renames and drops tables of a metastore."""
+"""Creates, renames and drops tables and views of a metastore."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import logging
 from contextlib import ExitStack
 from typing import Any
 
-from pyiceberg.exceptions import NoSuchNamespaceError, TableAlreadyExistsError
+from pyiceberg.exceptions import NoSuchNamespaceError
 from pyiceberg.typedef import Identifier
 
 from commit_coord.catalog.metastore.common_lock import CommonLock
-from commit_coord.catalog.metastore.hive_table import METADATA_LOCATION
+from commit_coord.catalog.metastore.hive_table import METADATA_LOCATION, PREVIOUS_METADATA_LOCATION
 from commit_coord.catalog.metastore.pointers import AGAIN, Pointers
 from commit_coord.catalog.metastore.properties import WriterProperties
 from commit_coord.catalog.metastore.servers import Servers
@@ -31,11 +31,13 @@ _TRIES = 10
 
 
 class Administration:
-    """Creates and renames tables of one metastore, each again until it is known to be done or not.
+    """Creates, renames and drops the tables, or the views, of one metastore.
+
+    The errors that say that there is none of a name, or one already, are those of the *pointers*.
 
     Args:
         client: Of the metastore.
-        pointers: How tables are found and created.
+        pointers: How tables, or views, are found and created.
         servers: What its servers can do.
         properties: What tables declare of their writers.
         common_lock: Under which a table is renamed on a server that ignores the condition of an alter.
@@ -66,7 +68,7 @@ class Administration:
             try:
                 result = self._pointers.create(new, location, taken=SwapResult.MOVED)
                 if result is SwapResult.MOVED and not in_doubt:
-                    raise TableAlreadyExistsError(f"Table {table_name(table)} already exists")
+                    raise self._pointers.taken(f"{self._pointers.kind} {table_name(table)} already exists")
                 in_doubt = True
                 if result is SwapResult.SWAPPED or self._pointers.location(table) == location:
                     return
@@ -120,12 +122,15 @@ class Administration:
                 # 3. The metastore carries the alter out, also between the two calls above.   4. We meet our own table.
                 if there is not None and there in sent:
                     return there
-                if found is None or (there is not None and sent):
+                parameters = {} if found is None else found.parameters
+                # By now, the old name may be that of another table, whose pointer never was the one that we sent.
+                pointers = {parameters.get(METADATA_LOCATION), parameters.get(PREVIOUS_METADATA_LOCATION)}
+                if sent and (there is not None or sent.isdisjoint(pointers)):
                     break  # others have changed, dropped or created a table since, under one of the two names
-                self._properties.refuse_others(old, found.parameters)
+                self._properties.refuse_others(old, parameters)
                 if there is not None:
-                    raise TableAlreadyExistsError(f"Table {table_name(new)} already exists")
-                location: str = found.parameters[METADATA_LOCATION]
+                    raise self._pointers.taken(f"{self._pointers.kind} {table_name(new)} already exists")
+                location: str = parameters[METADATA_LOCATION]
                 found.dbName, found.tableName = new
                 expected = (METADATA_LOCATION, location) if able.compare_and_set is CompareAndSet.HONOURED else None
                 sending = self._pointers.alter(old, found, expected=expected, base=location, server=able.server)
@@ -142,7 +147,8 @@ class Administration:
                 logger.warning("it is not known yet whether %s was renamed", table_name(old), exc_info=True)
             self._clock.sleep(next_wait(AGAIN, check, self._clock.random()))
         raise CommitStateUnknown(
-            "it is not known whether the table was renamed; look which of the two names exists before you repeat it",
+            f"it is not known whether the {self._pointers.kind.lower()} was renamed; look which of the two names "
+            "exists before you repeat it",
             table=table_name(old),
             to=table_name(new),
         )
@@ -175,6 +181,7 @@ class Administration:
         except (LostReply, MetaError, MetastoreServerFailed, NoSuchObject) as error:
             # Also "no such table": a server repeats what its database did not answer, and then finds nothing.
             raise CommitStateUnknown(
-                f"it is not known whether the table was dropped ({error}); look for it before you repeat the call",
+                f"it is not known whether the {self._pointers.kind.lower()} was dropped ({error}); look for it before "
+                "you repeat the call",
                 table=table_name(table),
             ) from error

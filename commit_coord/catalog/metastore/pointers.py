@@ -6,7 +6,12 @@ import logging
 from functools import partial
 from typing import Any
 
-from pyiceberg.exceptions import NoSuchIcebergTableError, NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.exceptions import (
+    NoSuchIcebergTableError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
 from pyiceberg.typedef import Identifier
 
 from commit_coord.catalog.metastore import hive_table
@@ -48,6 +53,11 @@ class Pointers:
         clock: Time and random numbers.
     """
 
+    kind = "Table"
+    """What has these pointers, for messages."""
+    missing: type[Exception] = NoSuchTableError
+    taken: type[Exception] = TableAlreadyExistsError
+
     def __init__(self, client: MetastoreClient, clock: Clock) -> None:
         self._client, self._clock = client, clock
 
@@ -80,7 +90,7 @@ class Pointers:
         """
         found = self.find(table)
         if found is None:
-            raise NoSuchTableError(f"Table does not exist: {table_name(table)}")
+            raise self.missing(f"{self.kind} does not exist: {table_name(table)}")
         return found
 
     def location(self, table: Identifier) -> str | None:
@@ -134,7 +144,7 @@ class Pointers:
                 if refusals or altered.tableName != name or altered.dbName != table[0]:
                     # Perhaps because of our own rename: servers repeat what their database did not answer.
                     return SwapResult.LOST_REPLY
-                raise NoSuchTableError(f"Table does not exist: {table_name(table)}") from error
+                raise self.missing(f"{self.kind} does not exist: {table_name(table)}") from error
             except (MetaError, InvalidOperation, MetastoreServerFailed) as error:
                 if MODIFIED in str(error) or not self._is_still(table, base):
                     return SwapResult.LOST_REPLY

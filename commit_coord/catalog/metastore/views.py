@@ -15,7 +15,7 @@ from typing import Any
 
 from hive_metastore.ttypes import Table as HiveTable
 from pyiceberg.catalog.hive import _construct_hive_storage_descriptor
-from pyiceberg.exceptions import NoSuchViewError, TableAlreadyExistsError, ViewAlreadyExistsError
+from pyiceberg.exceptions import NoSuchViewError, ViewAlreadyExistsError
 from pyiceberg.view.metadata import ViewMetadata
 
 from commit_coord.catalog.metastore.administration import Administration
@@ -32,10 +32,9 @@ from commit_coord.catalog.metastore.hive_table import (
 from commit_coord.catalog.metastore.pointers import Pointers
 from commit_coord.catalog.metastore.servers import Servers
 from commit_coord.clock import Clock
-from commit_coord.errors import CommitStateUnknown
 from commit_coord.hms.calls import FailedOver
 from commit_coord.hms.client import MetastoreClient
-from commit_coord.hms.connection import LostReply, NoSuchObject
+from commit_coord.hms.connection import NoSuchObject
 from commit_coord.hms.probe import CompareAndSet
 from commit_coord.iceberg import view_metadata
 from commit_coord.iceberg.attempt import table_name
@@ -47,11 +46,13 @@ logger = logging.getLogger(__name__)
 ViewName = tuple[str, ...]
 
 _TRIES = 10
-"""How often a change is sent if the client fails over to another server, or if the reply is lost."""
+"""How often a swap is tried if the client fails over to another server."""
 
 
 class ViewPointers(Pointers):
     """The pointers of views. Only Iceberg's views have one."""
+
+    kind, missing, taken = "View", NoSuchViewError, ViewAlreadyExistsError
 
     def find(self, table: ViewName) -> Any:
         """Return the metastore's view, None if it does not exist."""
@@ -77,7 +78,7 @@ class MetastoreViews:
         client: The metastore's client.
         servers: Tells what the metastore's servers can do.
         pointers: Reads and writes the pointers of views.
-        administration: Renames views.
+        administration: Renames and drops views.
         common_lock: The lock of lock-only writers.
         table_format: Describes columns for the metastore.
         read: Returns the metadata in a file.
@@ -194,26 +195,9 @@ class MetastoreViews:
 
         Raises:
             NoSuchViewError: The view does not exist.
-            CommitStateUnknown: It could not be found out whether the view still exists.
+            CommitStateUnknown: It is not known whether the view was dropped.
         """
-        (database, name), lost = view, False
-        for _ in range(_TRIES):
-            try:
-                if self._pointers.find(view) is None:
-                    if lost:
-                        return
-                    raise NoSuchViewError(f"View does not exist: {table_name(view)}")
-                self._client.drop_table(database, name, deleteData=False)
-            except NoSuchObject:
-                lost = True
-            except LostReply:
-                logger.warning("the reply to the drop of %s was lost", table_name(view), exc_info=True)
-                lost = True
-            else:
-                return
-        raise CommitStateUnknown(
-            "it is not known whether the view was dropped; check whether it still exists", table=table_name(view)
-        )
+        self._administration.drop(view)
 
     def rename(self, view: ViewName, to: ViewName) -> None:
         """Give *view* the name *to*.
@@ -222,14 +206,9 @@ class MetastoreViews:
             NoSuchViewError: The view does not exist.
             ViewAlreadyExistsError: A table or a view has the name *to*.
             NoSuchNamespaceError: The database of the new name does not exist.
-            CommitStateUnknown: It could not be found out whether the view was renamed.
+            CommitStateUnknown: It is not known whether the view was renamed.
         """
-        if self._pointers.find(view) is None:
-            raise NoSuchViewError(f"View does not exist: {table_name(view)}")
-        try:
-            self._administration.rename(view, to)
-        except TableAlreadyExistsError as error:
-            raise ViewAlreadyExistsError(str(error)) from error
+        self._administration.rename(view, to)
 
 
 def _query_for_hive(made: ViewMetadata) -> str:
