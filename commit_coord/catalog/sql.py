@@ -10,19 +10,16 @@ import logging
 import os
 import weakref
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from pyiceberg.catalog import PropertiesUpdateSummary
-from pyiceberg.catalog.sql import IcebergNamespaceProperties, SqlCatalog
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import (
-    NamespaceAlreadyExistsError,
     NoSuchTableError,
     TableAlreadyExistsError,
 )
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
+from pyiceberg.typedef import Identifier
 from sqlalchemy import Connection, Engine, TextClause, event, make_url, text
 from sqlalchemy.exc import (
     DataError,
@@ -36,6 +33,7 @@ from sqlalchemy.exc import (
 from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.catalog.opening import open_locks
 from commit_coord.catalog.sql_changes import send_once
+from commit_coord.catalog.sql_namespaces import SqlNamespaces
 from commit_coord.catalog.sql_views import SqlViews
 from commit_coord.config import Configuration, Settings, configure
 from commit_coord.coordinator import PointerSwap
@@ -67,7 +65,7 @@ _CREATE = text(
     "INSERT INTO iceberg_tables (catalog_name, table_namespace, table_name, metadata_location) "
     "VALUES (:catalog, :namespace, :name, :location)"
 )
-_DROP = text(f"DELETE FROM iceberg_tables WHERE {_KEY} AND metadata_location = :base")
+_DROP = f"DELETE FROM iceberg_tables WHERE {_KEY} AND COALESCE(metadata_location, '') = :base"
 _RENAME = text(
     "UPDATE iceberg_tables SET table_namespace = :to_namespace, table_name = :to_name "
     f"WHERE {_KEY} AND metadata_location = :base"
@@ -75,9 +73,6 @@ _RENAME = text(
 _TRIES = 10
 """Of a drop or rename of a table whose pointer moves meanwhile."""
 _TABLES_ONLY = " AND (iceberg_type = 'TABLE' OR iceberg_type IS NULL)"
-
-_MARK = IcebergNamespaceProperties.NAMESPACE_MINIMAL_PROPERTIES
-"""A namespace is stored as its properties alone. With none it has this one, by which PyIceberg and Java find it."""
 
 _DECLARATIONS = text(
     "CREATE TABLE IF NOT EXISTS commit_coord_catalogs "
@@ -90,7 +85,7 @@ _DECLARE = text("INSERT INTO commit_coord_catalogs VALUES (:catalog, :impl, :ser
 _UNDECLARE = text("DELETE FROM commit_coord_catalogs WHERE catalog_name = :catalog")
 
 
-class CoordinatedSqlCatalog(CoordinatedCatalog, SqlCatalog):
+class CoordinatedSqlCatalog(CoordinatedCatalog, SqlNamespaces):
     """PyIceberg's ``SqlCatalog`` with coordinated commits.
 
     Args:
@@ -143,42 +138,6 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlCatalog):
                 raise
             super()._init_catalog()
 
-    def create_namespace(self, namespace: str | Identifier, properties: dict[str, str] = EMPTY_DICT) -> None:
-        """See :meth:`CoordinatedCatalog.create_namespace`, also when several clients create it at once."""
-        try:
-            super().create_namespace(namespace, properties)
-        except IntegrityError as error:
-            # 1. Two clients find no namespace.   2. The first creates it.   3. The second gets a duplicate key.
-            if not self.namespace_exists(namespace):
-                raise
-            raise NamespaceAlreadyExistsError(f"Namespace {namespace} already exists") from error
-
-    def load_namespace_properties(self, namespace: str | Identifier) -> Properties:
-        """Return the properties of a namespace, without the mark that keeps it when it has none.
-
-        Raises:
-            NoSuchNamespaceError: There is no such namespace.
-        """
-        found = super().load_namespace_properties(namespace)
-        return {key: value for key, value in found.items() if _MARK.get(key) != value}
-
-    def update_namespace_properties(
-        self, namespace: str | Identifier, removals: set[str] | None = None, updates: Properties = EMPTY_DICT
-    ) -> PropertiesUpdateSummary:
-        """Remove and set properties of a namespace, which stays when its last one is removed.
-
-        Its mark is set before anything is removed: two clients may remove the last two properties at once.
-
-        Raises:
-            NoSuchNamespaceError: There is no such namespace.
-            ValueError: A property is to be removed and set.
-        """
-        removed = set(removals or ()) - _MARK.keys()
-        if removed:
-            with suppress(IntegrityError):  # another client was faster
-                super().update_namespace_properties(namespace, updates=_MARK)
-        return super().update_namespace_properties(namespace, removed, updates)
-
     def _add(self, table: Identifier, location: str, metadata: TableMetadata) -> None:
         """See :meth:`CoordinatedCatalog._add`; the row is sent once, as a swap is.
 
@@ -197,8 +156,10 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlCatalog):
             )
 
     def _drop(self, table: Identifier, location: str | None = None) -> None:
-        """See :meth:`CoordinatedCatalog._drop`."""
-        result, _ = self._change(table, location, _DROP)
+        """See :meth:`CoordinatedCatalog._drop`; also of a row without a pointer, which PyIceberg lists and drops."""
+        if location is None and self.pointer(table) is None:
+            location = ""
+        result, _ = self._change(table, location, text(_DROP + self._type_filter))
         if result is SwapResult.MOVED:
             self._there(table)
             raise _not_applied("dropped", table)
@@ -231,7 +192,7 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlCatalog):
     ) -> tuple[SwapResult, str]:
         """Change the row of *table* if its pointer is *location* (None: whatever it is), and return the pointer."""
         for _ in range(_TRIES):
-            base = location or self._there(table)
+            base = self._there(table) if location is None else location
             changed = partial(_has_changed, statement, {**self._key(table), "base": base, **values})
             result = send_once(self._connected, changed, table_name(table))
             if result is not SwapResult.MOVED or location is not None or self.pointer(table) == base:
