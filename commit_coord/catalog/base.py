@@ -253,6 +253,8 @@ class CoordinatedCatalog(CreatingCatalog, ReadingCatalog, MaintainedCatalog, Met
         Raises:
             NamespaceAlreadyExistsError: There is one of that name.
             NoSuchNamespaceError: No namespace can have this name: a level of it is empty.
+            CommitNotApplied: The database refuses it; there is no such namespace.
+            CommitStateUnknown: It is not known whether the namespace was created.
         """
         with self.operating(Operation.CREATE_DATABASE, self._namespace_identifier(namespace)):
             super().create_namespace(namespace, properties)  # type: ignore[safe-super]
@@ -263,6 +265,8 @@ class CoordinatedCatalog(CreatingCatalog, ReadingCatalog, MaintainedCatalog, Met
         Raises:
             NoSuchNamespaceError: There is none of that name.
             NamespaceNotEmptyError: It has tables or views.
+            CommitNotApplied: The database or the metastore refuses that; nothing was dropped.
+            CommitStateUnknown: It is not known whether the namespace was dropped.
         """
         with self.operating(Operation.DROP_DATABASE, self._namespace_identifier(namespace)):
             if views := self.list_views(namespace):

@@ -10,18 +10,15 @@ import logging
 import os
 import weakref
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any, TypeVar
 
-from pyiceberg.catalog import PropertiesUpdateSummary
-from pyiceberg.catalog.sql import IcebergNamespaceProperties, SqlCatalog
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import (
-    NamespaceAlreadyExistsError,
     NoSuchTableError,
     TableAlreadyExistsError,
 )
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
+from pyiceberg.typedef import Identifier
 from sqlalchemy import Connection, Engine, event, make_url, text
 from sqlalchemy.exc import (
     DataError,
@@ -35,6 +32,7 @@ from sqlalchemy.exc import (
 from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.catalog.opening import open_locks
 from commit_coord.catalog.sql_changes import NamedRows, send_once
+from commit_coord.catalog.sql_namespaces import SqlNamespaces
 from commit_coord.catalog.sql_views import SqlViews
 from commit_coord.config import Configuration, Settings, configure
 from commit_coord.coordinator import PointerSwap
@@ -68,9 +66,6 @@ _CREATE = text(
 )
 _TABLES_ONLY = " AND (iceberg_type = 'TABLE' OR iceberg_type IS NULL)"
 
-_MARK = IcebergNamespaceProperties.NAMESPACE_MINIMAL_PROPERTIES
-"""A namespace is stored as its properties alone. With none it has this one, by which PyIceberg and Java find it."""
-
 _DECLARATIONS = text(
     "CREATE TABLE IF NOT EXISTS commit_coord_catalogs "
     "(catalog_name VARCHAR(255) PRIMARY KEY, lock_impl TEXT, lock_service VARCHAR(1000), process VARCHAR(255))"
@@ -82,7 +77,7 @@ _DECLARE = text("INSERT INTO commit_coord_catalogs VALUES (:catalog, :impl, :ser
 _UNDECLARE = text("DELETE FROM commit_coord_catalogs WHERE catalog_name = :catalog")
 
 
-class CoordinatedSqlCatalog(CoordinatedCatalog, SqlCatalog):
+class CoordinatedSqlCatalog(CoordinatedCatalog, SqlNamespaces):
     """PyIceberg's ``SqlCatalog`` with coordinated commits.
 
     Args:
@@ -121,6 +116,7 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlCatalog):
             kind="Table",
             missing=NoSuchTableError,
             taken=TableAlreadyExistsError,
+            only=self._type_filter,
         )
         _close_connections_before_fork(self.engine)
         # Also of a catalog that nobody closed: a connection that is collected while it is open warns.
@@ -143,42 +139,6 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlCatalog):
                 raise
             super()._init_catalog()
 
-    def create_namespace(self, namespace: str | Identifier, properties: dict[str, str] = EMPTY_DICT) -> None:
-        """See :meth:`CoordinatedCatalog.create_namespace`, also when several clients create it at once."""
-        try:
-            super().create_namespace(namespace, properties)
-        except IntegrityError as error:
-            # 1. Two clients find no namespace.   2. The first creates it.   3. The second gets a duplicate key.
-            if not self.namespace_exists(namespace):
-                raise
-            raise NamespaceAlreadyExistsError(f"Namespace {namespace} already exists") from error
-
-    def load_namespace_properties(self, namespace: str | Identifier) -> Properties:
-        """Return the properties of a namespace, without the mark that keeps it when it has none.
-
-        Raises:
-            NoSuchNamespaceError: There is no such namespace.
-        """
-        found = super().load_namespace_properties(namespace)
-        return {key: value for key, value in found.items() if _MARK.get(key) != value}
-
-    def update_namespace_properties(
-        self, namespace: str | Identifier, removals: set[str] | None = None, updates: Properties = EMPTY_DICT
-    ) -> PropertiesUpdateSummary:
-        """Remove and set properties of a namespace, which stays when its last one is removed.
-
-        Its mark is set before anything is removed: two clients may remove the last two properties at once.
-
-        Raises:
-            NoSuchNamespaceError: There is no such namespace.
-            ValueError: A property is to be removed and set.
-        """
-        removed = set(removals or ()) - _MARK.keys()
-        if removed:
-            with suppress(IntegrityError):  # another client was faster
-                super().update_namespace_properties(namespace, updates=_MARK)
-        return super().update_namespace_properties(namespace, removed, updates)
-
     def _add(self, table: Identifier, location: str, metadata: TableMetadata) -> None:
         """See :meth:`CoordinatedCatalog._add`; the row is sent once, as a swap is.
 
@@ -197,8 +157,8 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlCatalog):
             )
 
     def _drop(self, table: Identifier, location: str | None = None) -> None:
-        """See :meth:`CoordinatedCatalog._drop`."""
-        self._rows.drop(table, location)
+        """See :meth:`CoordinatedCatalog._drop`; also of a row without a pointer, which PyIceberg lists and drops."""
+        self._rows.drop(table, "" if location is None and self.pointer(table) is None else location)
 
     def _rename(self, old: Identifier, new: Identifier) -> None:
         """See :meth:`CoordinatedCatalog._rename`."""

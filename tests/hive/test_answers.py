@@ -25,15 +25,17 @@ from typing import Any
 
 import pytest
 from hive_metastore.ttypes import Database
+from pyiceberg.exceptions import NamespaceAlreadyExistsError, NamespaceNotEmptyError
 
 import commit_coord
 from commit_coord.catalog.hive import CoordinatedHiveCatalog
 from commit_coord.catalog.metastore.hive_table import METADATA_LOCATION
-from commit_coord.errors import CommitConflict, CommitStateUnknown
+from commit_coord.errors import CommitConflict, CommitNotApplied, CommitStateUnknown
 from commit_coord.hms.calls import FailedOver, MetastoreCaller
 from commit_coord.hms.connection import (
     AlreadyExists,
     InvalidObject,
+    InvalidOperation,
     LostReply,
     MetaError,
     MetastoreServerFailed,
@@ -48,7 +50,14 @@ from tests.proof.sim.metastore import LockTable
 
 URIS = "thrift://one:9083,thrift://two:9083"
 PURGE = "external.table.purge"
-CHANGES = {"create_table", "alter_table_with_environment_context", "drop_table"}
+CHANGES = {
+    "create_table",
+    "alter_table_with_environment_context",
+    "drop_table",
+    "create_database",
+    "alter_database",
+    "drop_database",
+}
 
 
 Change = tuple[Callable[[], object], Callable[[CoordinatedHiveCatalog], bool]]
@@ -111,7 +120,7 @@ class Metastore:
     seen: list[str] = field(default_factory=list)
     meanwhile: Callable[[], object] = lambda: None
     """What other clients do once a change is sent whose answer is an error."""
-    _databases: list[str] = field(default_factory=lambda: ["db"])
+    _databases: dict[str, Any] = field(default_factory=lambda: {"db": Database(name="db", parameters={})})
     _tables: dict[tuple[str, str], Any] = field(default_factory=dict)
     _locks: LockTable = field(default_factory=lambda: LockTable(lambda: 0.0))
     _soon: list[Callable[[], object]] = field(default_factory=list)
@@ -186,9 +195,23 @@ class Metastore:
             case "getVersion", ():
                 return "2.3.10"
             case "get_all_databases", ():
-                return self._databases
-            case "get_database", (database,):
-                return Database(name=database, parameters={})
+                return [*self._databases]
+            case "get_database", (name,):
+                return copy.deepcopy(self._database(name))
+            case "create_database", (database,):
+                if database.name in self._databases:
+                    raise AlreadyExists(database.name)
+                self._databases[database.name] = database
+            case "alter_database", (name, database):
+                self._database(name)
+                self._databases[name] = database
+            case "drop_database", (name, _, _):
+                self._database(name)
+                del self._databases[name]
+            case "get_all_tables", (database,):
+                return [name for of, name in self._tables if of == database]
+            case "get_table_objects_by_name_req", (request,):
+                return _Listed([copy.deepcopy(self._tables[request.dbName, name]) for name in request.tblNames])
             case "get_table_req", (request,):
                 return _Found(copy.deepcopy(self._table(request.dbName, request.tblName)))
             case "create_table", (new,):
@@ -214,6 +237,11 @@ class Metastore:
                 return self._locks.answer(name, *arguments)
         return None
 
+    def _database(self, name: str) -> Any:
+        if name not in self._databases:
+            raise NoSuchObject(name)
+        return self._databases[name]
+
     def _table(self, database: str, table: str) -> Any:
         if (database, table) not in self._tables:
             raise NoSuchObject(f"{database}.{table}")
@@ -223,6 +251,11 @@ class Metastore:
 @dataclass(frozen=True, slots=True)
 class _Found:
     table: Any
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    tables: list[Any]
 
 
 @dataclass(slots=True)
@@ -394,7 +427,34 @@ def drop_of_a_view(made: CoordinatedHiveCatalog, name: tuple[str, str]) -> Chang
     return lambda: made.drop_view(name), lambda catalog: not catalog.view_exists(name)
 
 
-MAKES: list[Making] = [
+def creation_of_a_namespace(made: CoordinatedHiveCatalog, name: tuple[str, str]) -> Change:
+
+    def is_there(catalog: CoordinatedHiveCatalog) -> bool:
+        return catalog.namespace_exists(name[1]) and properties_of(catalog, name[1]) == {"a": "1"}
+
+    return lambda: made.create_namespace(name[1], {"a": "1"}), is_there
+
+
+def change_of_a_namespace(made: CoordinatedHiveCatalog, name: tuple[str, str]) -> Change:
+    made.create_namespace(name[1], {"a": "1", "b": "2"})
+
+    def is_there(catalog: CoordinatedHiveCatalog) -> bool:
+        return properties_of(catalog, name[1]) == {"b": "3"}
+
+    return lambda: made.update_namespace_properties(name[1], {"a"}, {"b": "3"}), is_there
+
+
+def drop_of_a_namespace(made: CoordinatedHiveCatalog, name: tuple[str, str]) -> Change:
+    made.create_namespace(name[1])
+    return lambda: made.drop_namespace(name[1]), lambda catalog: not catalog.namespace_exists(name[1])
+
+
+def properties_of(catalog: CoordinatedHiveCatalog, namespace: str) -> dict[str, str]:
+    found = catalog.load_namespace_properties(namespace)
+    return {key: value for key, value in found.items() if key != "location"}
+
+
+OF_TABLES_AND_VIEWS: list[Making] = [
     append,
     creation_with_rows,
     creation,
@@ -409,6 +469,7 @@ MAKES: list[Making] = [
     rename_of_a_view,
     drop_of_a_view,
 ]
+OF_NAMESPACES: list[Making] = [creation_of_a_namespace, change_of_a_namespace, drop_of_a_namespace]
 
 
 def misjudged(world: World, make: Making, faults: dict[int, Fault]) -> str | None:
@@ -448,7 +509,7 @@ def plans(calls: list[str]) -> Iterator[dict[int, Fault]]:
             yield {sent: first, sent + later: second}
 
 
-@pytest.mark.parametrize("make", MAKES)
+@pytest.mark.parametrize("make", [*OF_TABLES_AND_VIEWS, *OF_NAMESPACES])
 def test_no_answer_of_a_metastore_misjudges_a_change(world: World, make: Making) -> None:
     with closing(world.open()) as catalog:
         change, is_there = world.prepared(make, catalog)
@@ -459,7 +520,7 @@ def test_no_answer_of_a_metastore_misjudges_a_change(world: World, make: Making)
     assert not found, f"{len(found)} wrong, such as\n" + "\n\n".join(found[:3])
 
 
-@pytest.mark.parametrize("make", MAKES)
+@pytest.mark.parametrize("make", OF_TABLES_AND_VIEWS)
 def test_no_change_hits_what_another_client_made_while_its_reply_was_lost(world: World, make: Making) -> None:
     """The other client moves what is there to other names, and gives the old names to tables and views of its own."""
     metastore = world.metastore
@@ -496,6 +557,44 @@ def test_a_creation_that_another_client_overtakes_is_a_conflict(world: World, mo
         creating.append(ids(1))
         with pytest.raises(CommitConflict):
             creating.commit_transaction()
+
+
+def test_a_namespace_that_another_client_has_created_is_refused(world: World) -> None:
+    world.reader.create_namespace("theirs")
+    with closing(world.open()) as catalog, pytest.raises(NamespaceAlreadyExistsError):
+        catalog.create_namespace("theirs")
+
+
+@pytest.mark.parametrize(
+    "answer, error",
+    [
+        (MetaError("Table metadata not deleted since /w is not writable by anna"), CommitNotApplied),
+        (MetaError("Database not dropped since /w is not writable by anna"), CommitNotApplied),
+        (InvalidOperation("anna has no privilege"), CommitNotApplied),
+        (InvalidOperation("Database db is not empty. One or more functions exist."), NamespaceNotEmptyError),
+        (MetaError("a listener failed"), CommitStateUnknown),
+    ],
+)
+def test_a_drop_is_refused_if_the_answer_proves_it(
+    world: World, monkeypatch: pytest.MonkeyPatch, answer: Exception, error: type[Exception]
+) -> None:
+    """A listener is told of a drop after it was carried out, and may fail then."""
+    answers = Metastore._answer
+
+    def answered(self: Metastore, name: str, *arguments: Any) -> Any:
+        if name in ("drop_table", "drop_database"):
+            raise answer
+        return answers(self, name, *arguments)
+
+    with closing(world.open()) as catalog:
+        catalog.create_table(("db", "t"), SCHEMA)
+        catalog.create_namespace("empty")
+        monkeypatch.setattr(Metastore, "_answer", answered)
+        if not isinstance(answer, InvalidOperation):  # which is no answer to the drop of a table
+            with pytest.raises(error, match=str(answer)):
+                catalog.drop_table(("db", "t"))
+        with pytest.raises(error, match="not empty" if error is NamespaceNotEmptyError else str(answer)):
+            catalog.drop_namespace("empty")
 
 
 @pytest.mark.parametrize("names", [("gc.enabled", PURGE), (PURGE, "gc.enabled")], ids=" then ".join)

@@ -17,9 +17,9 @@ _ANSWERS = "tests/hive/test_answers.py::test_no_answer_of_a_metastore_misjudges_
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-namespace-that-two-clients-create",
-        "catalog/sql.py",
-        '            raise NamespaceAlreadyExistsError(f"Namespace {namespace} already exists") from error\n',
-        "            raise\n",
+        "catalog/sql_changes.py",
+        "        except IntegrityError:\n            return SwapResult.MOVED\n",
+        "        except IntegrityError:\n            raise\n",
         "tests/catalog/test_calls_between.py::test_a_call_between_two_statements_of_another_ends_in_words"
         "[create_namespace-create_namespace-False-nothing there]",
     ),
@@ -286,6 +286,48 @@ MUTANTS: tuple[Mutant, ...] = (
         "except (LostReply, MetaError, MetastoreServerFailed, NoSuchObject) as error:\n",
         "except (LostReply, MetaError, MetastoreServerFailed) as error:\n",
         f"{_ANSWERS}[none-honoured-drop]",
+    ),
+    Mutant(
+        "a-drop-of-a-namespace-that-a-server-repeats-finds-none",
+        "hms/client.py",
+        "(LostReply, MetaError, MetastoreServerFailed, NoSuchObject) as error:\n            if is_refused",
+        "(LostReply, MetaError, MetastoreServerFailed) as error:\n            if is_refused",
+        f"{_ANSWERS}[none-honoured-drop_of_a_namespace]",
+    ),
+    Mutant(
+        "one-refusal-of-a-namespace-proves-that-there-is-none",
+        "hms/client.py",
+        "                self._create(database)\n            except",
+        "                raise\n            except",
+        f"{_ANSWERS}[none-honoured-creation_of_a_namespace]",
+    ),
+    Mutant(
+        "a-namespace-that-another-client-has-created-is-ours",
+        "hms/client.py",
+        "                if found.get(CREATION) == database.parameters[CREATION]:\n",
+        "                if CREATION in found:\n",
+        "tests/hive/test_answers.py::test_a_namespace_that_another_client_has_created_is_refused[none-honoured]",
+    ),
+    Mutant(
+        "every-answer-to-a-drop-refuses-it",
+        "hms/client.py",
+        "isinstance(error, MetaError) and str(error).startswith(_REFUSED_DROPS)",
+        "isinstance(error, MetaError)",
+        f"{_ANSWERS}[none-honoured-drop]",
+    ),
+    Mutant(
+        "a-namespace-whose-reply-was-lost-is-refused",
+        "catalog/sql_namespaces.py",
+        "        if result is SwapResult.LOST_REPLY:\n",
+        "        if False:\n",
+        f"{_BROKEN}[drop_of_a_namespace-once]",
+    ),
+    Mutant(
+        "a-row-without-a-pointer-stays",
+        "catalog/sql_changes.py",
+        "COALESCE(metadata_location, '') = :base",
+        "metadata_location = :base",
+        "tests/catalog/test_broken_connections.py::test_a_row_without_a_pointer_is_dropped_as_pyiceberg_drops_it",
     ),
     Mutant(
         "a-drop-whose-reply-was-lost-is-a-drop-sql",

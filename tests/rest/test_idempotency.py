@@ -13,7 +13,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
@@ -27,8 +27,11 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.table import Transaction
 from pyiceberg.table.update import SetPropertiesUpdate
+from sqlalchemy import Connection, event
+from sqlalchemy.exc import OperationalError
 
 import commit_coord
+from commit_coord.catalog.sql import CoordinatedSqlCatalog
 from commit_coord.clock import SYSTEM_CLOCK, SystemClock
 from commit_coord.errors import CommitConflict, CommitLockFailed, CommitStateUnknown, LockTimeout
 from commit_coord.locks.none import NoneLockManager
@@ -1195,6 +1198,31 @@ def test_a_namespace_that_another_client_created_meanwhile_is_refused(
     monkeypatch.setattr(KeyedRequests, "begin", take)
     with pytest.raises(NamespaceAlreadyExistsError):
         Idempotency().answer(namespaces.create_namespace, warehouse, request)
+
+
+@pytest.mark.parametrize(
+    "handler, request_",
+    [
+        (namespaces.create_namespace, lambda: asks("POST", {"namespace": ["new"]})),
+        (namespaces.update_namespace, lambda: asks("POST", {"updates": {"a": "1"}}, namespace="db")),
+        (namespaces.drop_namespace, lambda: asks("DELETE", None, namespace="db")),
+    ],
+)
+def test_a_change_of_a_namespace_whose_reply_was_lost_is_no_failure(
+    warehouse: Warehouse, handler: Handler, request_: Callable[[], Request]
+) -> None:
+    """Its outcome is unknown; a repeat with the key finds it."""
+
+    def lose(connection: Connection) -> None:
+        connection.connection.dbapi_connection.commit()  # type: ignore[union-attr]
+        raise OperationalError("COMMIT", None, ConnectionError("server closed the connection unexpectedly"))
+
+    request, keys = request_(), Idempotency()
+    event.listen(cast("CoordinatedSqlCatalog", warehouse.catalog).engine, "commit", lose, once=True)
+    with pytest.raises(CommitStateUnknown) as unknown:
+        keys.answer(handler, warehouse, request)
+    assert error_answer(unknown.value).status == 500
+    assert keys.answer(handler, warehouse, request).status in (200, 204)
 
 
 def test_metadata_that_is_not_that_of_the_file_is_given_to_nobody_else(

@@ -17,7 +17,7 @@ from commit_coord.catalog.metastore.servers import Servers
 from commit_coord.clock import Clock
 from commit_coord.errors import CommitNotApplied, CommitStateUnknown
 from commit_coord.hms.calls import FailedOver
-from commit_coord.hms.client import MetastoreClient
+from commit_coord.hms.client import MetastoreClient, is_refused_drop
 from commit_coord.hms.connection import InvalidOperation, LostReply, MetaError, MetastoreServerFailed, NoSuchObject
 from commit_coord.hms.probe import CompareAndSet
 from commit_coord.iceberg.attempt import table_name
@@ -168,7 +168,7 @@ class Administration:
         Raises:
             NoSuchTableError: There is none of that name, or none of Iceberg's.
             ConfigError: Its writers use another lock manager than this catalog.
-            CommitNotApplied: It has another pointer; nothing was sent.
+            CommitNotApplied: It has another pointer, so nothing was sent; or the server refuses the drop.
             CommitStateUnknown: It is not known whether the table was dropped.
         """
         found = self._pointers.found(table).parameters
@@ -179,6 +179,8 @@ class Administration:
         try:
             self._client.drop_table(database, name, deleteData=False)
         except (LostReply, MetaError, MetastoreServerFailed, NoSuchObject) as error:
+            if is_refused_drop(error):
+                raise CommitNotApplied(f"the table was not dropped: {error}", table=table_name(table)) from error
             # Also "no such table": a server repeats what its database did not answer, and then finds nothing.
             raise CommitStateUnknown(
                 f"it is not known whether the {self._pointers.kind.lower()} was dropped ({error}); look for it before "

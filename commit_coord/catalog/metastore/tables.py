@@ -7,13 +7,13 @@ from typing import Any
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.hive import HiveCatalog
 from pyiceberg.table import Table
-from pyiceberg.typedef import Identifier
+from pyiceberg.typedef import Identifier, Properties
 
 from commit_coord.catalog.metastore.administration import Administration
 from commit_coord.catalog.metastore.guards import Guards
 from commit_coord.catalog.metastore.hive_table import TableFormat
 from commit_coord.catalog.metastore.names import folded
-from commit_coord.hms.client import MetastoreClient
+from commit_coord.hms.client import CREATION, MetastoreClient
 from commit_coord.iceberg.overwrites import Overwrites
 
 
@@ -59,6 +59,15 @@ class MetastoreTables(HiveCatalog):
         if not found:
             self.load_namespace_properties(namespace)
         return found
+
+    def load_namespace_properties(self, namespace: str | Identifier) -> Properties:
+        """Return the properties of a namespace.
+
+        Raises:
+            NoSuchNamespaceError: There is none of that name.
+        """
+        found = super().load_namespace_properties(namespace)
+        return {key: value for key, value in found.items() if key != CREATION}
 
     def list_namespaces(self, namespace: str | Identifier = ()) -> list[Identifier]:
         """Return all namespaces; none below another: the metastore has one level.
