@@ -13,7 +13,7 @@
     │   │   ├── ExceedsMaxLeaseTime       the Hive lease would last longer than the configured maximum
     │   │   └── LeaseEnded                the commit depends on a Hive lease that has ended
     │   ├── OfferLost                     not granted, but another lock holder may have published the offer
-    │   ├── PartlyFreed               some locks were released by force, then the lock service failed
+    │   ├── PartlyFreed               some locks were, or may have been, released by force; the lock service failed
     │   ├── LockLost                      the lock was held, then it expired or was released by force
     │   └── LockServiceUnavailable        the lock service can't be reached
     ├── CommitError                       a commit did not land, or it is not known whether it did
@@ -217,22 +217,26 @@ class LockLost(LockError):
 
 
 class PartlyFreed(LockError):
-    """Some locks were released by force, and then the lock service failed: the others may still be there.
+    """Some locks were released by force, or may have been, and the lock service failed: the others are still there.
 
-    What was done: the locks of ``freed`` were released; the audit log names them.
+    What was done: the locks of ``freed`` were released; those of ``maybe_freed`` are free, or will be soon, or stay,
+    because no answer came. The audit log names both.
     What to do: remove the reason that the message gives, list the locks that are left, and release those.
 
     Args:
         message: As for every error.
         freed: The released locks. Not sent to other processes with the error.
+        maybe_freed: The locks of which that is not known; as *freed*.
         details: As for every error.
     """
 
     kind = ErrorKind.PARTLY_FREED
 
-    def __init__(self, message: str, *, freed: Sequence[Any] = (), **details: Any) -> None:
+    def __init__(
+        self, message: str, *, freed: Sequence[Any] = (), maybe_freed: Sequence[Any] = (), **details: Any
+    ) -> None:
         super().__init__(message, **details)
-        self.freed = tuple(freed)
+        self.freed, self.maybe_freed = tuple(freed), tuple(maybe_freed)
 
 
 class LockServiceUnavailable(LockError):

@@ -88,6 +88,7 @@ class LocksForced:
         at_ms: When, by this host's wall clock.
         why: The operator's reason, in words; "" for none.
         freed: The locks, with their owners.
+        maybe_freed: Locks that may be free, too: the lock service did not answer.
     """
 
     how: str
@@ -95,6 +96,7 @@ class LocksForced:
     at_ms: int
     why: str
     freed: tuple[LockEntry, ...]
+    maybe_freed: tuple[LockEntry, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -57,6 +57,7 @@ ONE_OF = {
     **dict.fromkeys(("spark/test_transforms", "spark/test_any_table", "test_model", "rest/test_programs"), 3),
     **dict.fromkeys(("catalog/test_request_ids", "catalog/test_lowest_partitions", "catalog/test_column_names"), 3),
     **dict.fromkeys(("rest/test_required_columns", "contract/test_zookeeper"), 3),
+    **dict.fromkeys(("contract/test_partly_freed",), 4),
     **dict.fromkeys(("catalog/test_left_open", "catalog/test_overwritten", "catalog/test_several_drawn"), 2),
     **dict.fromkeys(("catalog/test_pyiceberg_seam", "catalog/test_operation_locks", "rest/test_delivery"), 2),
     **dict.fromkeys(("contract/test_hive_lease", "rest/test_wire", "rows/test_constants"), 2),

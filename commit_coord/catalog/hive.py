@@ -302,21 +302,24 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
     def adopt_locks(self, identifier: str | Identifier) -> str | None:
         """Declare this catalog's lock manager as the one that a table's writers use; return what it was before.
 
-        Call it when every process that writes to the table with the other one has been stopped.
+        Call it when every process that writes to the table with the other one has been stopped. If it fails after it
+        has taken the table's locks, the guard may be gone: the next commit with the other lock manager sets it again.
 
         Raises:
             NoSuchTableError: There is none of that name.
             CommitError: As any commit.
+            PartlyFreed: It is not known whether the guard was freed. The declaration has not changed.
         """
         table = self._table_identifier(identifier)
         chosen = self._writer_properties.lock_impl(self.coordinator.load(table)[0].properties)
-        if chosen in COMMON_LOCK:
-            # Our own latch would wait for it.
-            self._guard_locks.free(self._guard_locks.of(table))
         loaded = self.load_table(table)
         before = loaded.properties.get(LOCK_IMPL)
         with loaded.transaction() as tx:
             tx.set_properties({LOCK_IMPL: chosen})
+            if chosen in COMMON_LOCK:
+                # Our own latch would wait for the guard. Whatever refuses the table or its locks has done so by now.
+                with self._forcing("unlock", f"the table's writers change from {before} to {chosen}") as freed:
+                    freed.extend(self._guard_locks.free(self._guard_locks.of(table)))
         return before
 
     def tell_phase_change(self, event: PhaseChange) -> None:

@@ -12,7 +12,7 @@ from commit_coord.coordinator import Coordinator
 from commit_coord.errors import CommitLockFailed, LockServiceUnavailable
 from commit_coord.events import AccessRefused, Events, LocksForced
 from commit_coord.locks.base import DenyPolicy, Lease, LockManager, Policy, WaitPolicy
-from commit_coord.locks.forcing import telling_what_was_freed
+from commit_coord.locks.forcing import FreedLocks, telling_what_was_freed
 from commit_coord.locks.handover import (
     HandoverLease,
     HandoverLockManager,
@@ -180,8 +180,8 @@ class LockingCatalog:
             The locks of the released requests.
 
         Raises:
-            PartlyFreed: Some were released, and then the lock service failed.
-            LockServiceUnavailable: It could not be reached, and nothing was released.
+            PartlyFreed: Some were released, or may have been, and then the lock service failed.
+            LockServiceUnavailable: It failed, and nothing was released.
         """
         present = self.show_locks()
         waiting, had_waited = _waiting(present), _waiting(shown)
@@ -244,26 +244,28 @@ class LockingCatalog:
         return [self.locks]
 
     @contextmanager
-    def _forcing(self, how: str, why: str, by: str) -> Iterator[list[LockEntry]]:
+    def _forcing(self, how: str, why: str, by: str = "") -> Iterator[FreedLocks]:
         """Give a list, to which the block adds what it frees by force; however it ends, that is written down and told.
 
         Raises:
-            PartlyFreed: The block failed after something had been freed.
+            PartlyFreed: The block failed after something had been freed, or may have been.
         """
-        freed: list[LockEntry] = []
+        freed = FreedLocks()
         try:
             with telling_what_was_freed() as freed:
                 yield freed
         finally:
-            self._forced(how, freed, why, by)
-
-    def _forced(self, how: str, freed: Sequence[LockEntry], why: str, by: str = "") -> None:
-        if freed:
-            at_ms = self.coordinator.clock.wall_ms()
-            owner = on_behalf_of(by, self.host).owner()
-            event = LocksForced(how=how, by=owner, at_ms=at_ms, why=why, freed=tuple(freed))
-            self._audit.record(event)
-            self.events.emit(event)
+            if freed or freed.maybe:
+                event = LocksForced(
+                    how=how,
+                    by=on_behalf_of(by, self.host).owner(),
+                    at_ms=self.coordinator.clock.wall_ms(),
+                    why=why,
+                    freed=tuple(freed),
+                    maybe_freed=tuple(freed.maybe),
+                )
+                self._audit.record(event)
+                self.events.emit(event)
 
     def tell_access_refused(self, event: AccessRefused) -> None:
         """Write *event* down, and tell who listens."""
@@ -284,7 +286,7 @@ class LockingCatalog:
             max_duration_ms=self.settings.lease_max_duration_ms,
             database_parents=self.settings.lock_database_parents,
             spelled=self.spelled,
-            forced=lambda freed: self._forced("drop lease", freed, ""),
+            forcing=lambda: self._forcing("drop lease", ""),
         )
 
     @contextmanager

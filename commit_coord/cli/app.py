@@ -209,10 +209,11 @@ def _report(error: BaseException, given: Sequence[str]) -> ExitCode:
 
         failure = explain(error)
         code, kind, message, shown = failure.code, failure.kind, failure.message, failure.shown
-        if failure.freed:
+        if failure.freed or failure.maybe_freed:
             from commit_coord.cli.views import lock_record
 
             done["freed"] = [lock_record(entry) for entry in failure.freed]
+            done["maybe_freed"] = [lock_record(entry) for entry in failure.maybe_freed]
     if sys.stdout is not None and _is_broken(sys.stdout):
         _lose_output()
         if isinstance(error, BrokenPipeError):

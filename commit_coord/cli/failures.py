@@ -105,6 +105,8 @@ class Failure:
     """Of an error in a statement: the line, and a caret under the place."""
     freed: Sequence[LockEntry] = ()
     """Locks that were released by force before the error."""
+    maybe_freed: Sequence[LockEntry] = ()
+    """Locks of which that is not known."""
 
     @property
     def shown(self) -> str:
@@ -117,8 +119,10 @@ def explain(error: BaseException) -> Failure:
     code, kind, message = _classify(error)
     excerpt = _excerpt(error) if isinstance(error, StatementError) else ""
     line = one_line(message) or type(error).__name__
-    freed = error.freed if isinstance(error, PartlyFreed) else ()
-    return Failure(code=code, kind=kind, message=line, excerpt=without_passwords(excerpt), freed=freed)
+    freed, maybe = (error.freed, error.maybe_freed) if isinstance(error, PartlyFreed) else ((), ())
+    return Failure(
+        code=code, kind=kind, message=line, excerpt=without_passwords(excerpt), freed=freed, maybe_freed=maybe
+    )
 
 
 def _excerpt(error: StatementError) -> str:

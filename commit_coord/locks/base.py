@@ -327,6 +327,10 @@ class LockManager(ABC):
 
         Returns:
             The released locks; empty if there were none. The leases of their owners become LOST.
+
+        Raises:
+            PartlyFreed: Some were released, or may have been, and then the service failed.
+            LockServiceUnavailable: The service failed, and none was released.
         """
 
     def unlock_each(self, request_ids: Sequence[str]) -> Iterator[Sequence[LockEntry]]:

@@ -1,39 +1,100 @@
-"""Tells what was released by force when that ends halfway."""
+"""Tells what was released by force, and what may have been, when that ends halfway."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from commit_coord.errors import PartlyFreed
+from commit_coord.locks.base import Interrupted
 from commit_coord.model import LockEntry
 
 _NAMED = 3
 """Requests that the error names; it has the locks of all."""
 
 
+class FreedLocks(list[LockEntry]):
+    """The locks that a block has freed by force."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maybe: list[LockEntry] = []
+        """Locks of which it is not known whether they are free, or will be soon."""
+
+    def free(
+        self,
+        entries: Sequence[LockEntry],
+        remove: Callable[[], bool],
+        *,
+        repeat: Callable[[Callable[[], bool]], bool] | None = None,
+        unknown: tuple[type[Exception], ...] = (Interrupted,),
+    ) -> bool:
+        """Remove one request, and add its *entries* if it is gone; return whether it is.
+
+        A request that is gone after a lost reply counts as freed. Perhaps its owner has released it at that moment; but
+        else nobody would learn of a release by force that took place.
+
+        Args:
+            entries: The locks of the request.
+            remove: Removes it; returns False if it was not there, or was not to be removed.
+            repeat: Repeats *remove* while it is interrupted, where its False says that the request is gone; None for
+                one call.
+            unknown: Errors after which the request may be gone. After another one it is there.
+        """
+        in_doubt = False
+
+        def attempt() -> bool:
+            nonlocal in_doubt
+            try:
+                return remove()
+            except unknown:
+                in_doubt = True
+                raise
+
+        try:
+            is_gone = (attempt() if repeat is None else repeat(attempt)) or in_doubt
+        except BaseException as error:
+            if in_doubt or not isinstance(error, Exception):
+                self.maybe.extend(entries)
+            raise
+        if is_gone:
+            self.extend(entries)
+        return is_gone
+
+
 @contextmanager
-def telling_what_was_freed() -> Iterator[list[LockEntry]]:
+def telling_what_was_freed() -> Iterator[FreedLocks]:
     """Give a list, to which the block adds what it has freed.
 
     Raises:
-        PartlyFreed: The block failed after something had been freed; then the list is complete.
+        PartlyFreed: The block failed after something had been freed, or may have been; then the list is complete.
     """
-    freed: list[LockEntry] = []
+    freed = FreedLocks()
     try:
         yield freed
-    except Exception as error:
-        cause: BaseException = error
-        if isinstance(error, PartlyFreed):
-            freed += error.freed
-            cause = error.__cause__ or error
-        if not freed:
+    except BaseException as error:
+        freed.extend(getattr(error, "freed", ()))
+        freed.maybe.extend(getattr(error, "maybe_freed", ()))
+        if not isinstance(error, Exception):
+            # An interrupt stays what it is, and has what it met, for the block around this one.
+            vars(error).update(freed=tuple(freed), maybe_freed=tuple(freed.maybe))
             raise
-        ids = list(dict.fromkeys(entry.request_id for entry in freed))
-        more = [f"{len(ids) - _NAMED:,} more"] if len(ids) > _NAMED else []
+        cause = (error.__cause__ or error) if isinstance(error, PartlyFreed) else error
+        if not freed and not freed.maybe:
+            raise
         raise PartlyFreed(
-            "the lock service failed after a part of the locks had been freed",
+            "the lock service failed, and it is not known whether some locks were freed"
+            if freed.maybe
+            else "the lock service failed after a part of the locks had been freed",
             freed=freed,
-            requests=", ".join([*ids[:_NAMED], *more]),
+            maybe_freed=freed.maybe,
+            requests=_ids(freed),
+            unknown=_ids(freed.maybe),
             cause=str(cause) or type(cause).__name__,
         ) from cause
+
+
+def _ids(entries: Iterable[LockEntry]) -> str | None:
+    ids = list(dict.fromkeys(entry.request_id for entry in entries))
+    more = [f"{len(ids) - _NAMED:,} more"] if len(ids) > _NAMED else []
+    return ", ".join([*ids[:_NAMED], *more]) or None

@@ -30,8 +30,8 @@ import math
 import threading
 import uuid
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -51,11 +51,12 @@ from commit_coord.errors import (
     LockTimeout,
 )
 from commit_coord.locks.base import Lease, LockManager
+from commit_coord.locks.forcing import FreedLocks, telling_what_was_freed
 from commit_coord.locks.sql import statements as lease_sql
 from commit_coord.locks.sql.manager import LeaseLockManager
 from commit_coord.locks.sql.requests import stored
 from commit_coord.locks.sql.store import SqlStep, id_list
-from commit_coord.model import Generation, LeaseState, LockEntry, LockMode, LockRequest, LockScope, Resource
+from commit_coord.model import Generation, LeaseState, LockMode, LockRequest, LockScope, Resource
 from commit_coord.process import this_owner
 
 _MODES = {"s": LockMode.SHARED, "x": LockMode.EXCLUSIVE}
@@ -184,7 +185,7 @@ class Leases:
         max_duration_ms: ``lease.max-duration-ms``.
         database_parents: ``lock.database-parents``.
         spelled: Returns an object under the names by which the catalog locks it.
-        forced: Told of the locks of leases that were dropped by force.
+        forcing: Writes down the locks of leases that its block drops by force, however the block ends.
 
     Raises:
         ConfigError: The lock manager has no database.
@@ -197,7 +198,7 @@ class Leases:
         max_duration_ms: int = 86_400_000,
         database_parents: bool = False,
         spelled: Callable[[Resource], Resource] = lambda resource: resource,
-        forced: Callable[[Sequence[LockEntry]], object] = lambda _: None,
+        forcing: Callable[[], AbstractContextManager[FreedLocks]] = telling_what_was_freed,
     ) -> None:
         if not isinstance(manager, LeaseLockManager):
             raise ConfigError(
@@ -210,7 +211,7 @@ class Leases:
         self._max_ms = max_duration_ms
         self._database_parents = database_parents
         self._spelled = spelled
-        self._forced = forced
+        self._forcing = forcing
 
     # Hive's interface.
 
@@ -290,32 +291,41 @@ class Leases:
 
         Raises:
             InvalidArguments: There is no such lease, it has ended, or an object is not one of its. Nothing was dropped.
+            LockServiceUnavailable: The database failed. It is not known whether they were dropped; the call may be
+                repeated.
         """
         dropped = self._resources(objects)
-        while True:
-            lease = self._one(lease_id)
-            _refuse_strangers(lease, dropped)
+        found = self._one(lease_id)
+        _refuse_strangers(found, dropped)
+        lease: _Live | None = found
+        while lease is not None:
             kept = {resource: mode for resource, mode in lease.objects.items() if resource not in dropped}
             if not kept or not dropped:
                 self._end(lease.request_id, lease_id)
                 return
             if self._reduce(lease, kept):
                 return
+            # Others have changed or ended it, perhaps after our own change, whose reply was lost.
+            lease = next(iter(self._live(lease_id)), None)
 
     def force_drop_lease(self, objects: Iterable[LeaseObject] = ()) -> list[HiveLease]:
         """End the leases on exactly *objects*, of any client; without objects all leases. Return what was ended.
 
         A lease ends as a whole: its holder was granted all of its objects or none, and could not notice that it holds
         only some of them.
+
+        Raises:
+            PartlyFreed: Some were ended, or may have been, and then the database failed; ``freed`` has their locks.
         """
         wanted = self._resources(objects)
         self._delete_expired()
         doomed = [lease for lease in self._live() if not wanted or not wanted.isdisjoint(lease.objects)]
+        requests = {lease.request_id for lease in doomed}
         present = self.manager.locks(scope=_SCOPE) if doomed else ()
-        ended = [lease for lease in doomed if self._end(lease.request_id, lease.lease_id)]
-        requests = {lease.request_id for lease in ended}
-        self._forced([entry for entry in present if entry.request_id in requests])
-        return [listed for lease in ended for listed in lease.listed(lambda _: True)]
+        with self._forcing() as freed:
+            freed.extend(self.manager.free_listed(entry for entry in present if entry.request_id in requests))
+        ended = {entry.request_id for entry in freed}
+        return [listed for lease in doomed if lease.request_id in ended for listed in lease.listed(lambda _: True)]
 
     # For a block of code.
 

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from commit_coord.events import AccessRefused, LocksForced, PhaseChange
-from commit_coord.model import LockEntry, Owner
+from commit_coord.model import Owner, entries_by_request
 
 logger = logging.getLogger("commit_coord.audit")
 
@@ -43,9 +43,10 @@ class AuditLog:
         lines = [self._common | record for record in _records(event)]
         for line in lines:
             logger.warning(
-                "%s by %s freed %s of %s, request %s: %s",
+                "%s by %s %s %s of %s, request %s: %s",
                 event.how,
                 _name(line["by"]),
+                "freed" if line["outcome"] == "freed" else "may have freed",
                 ", ".join(line["locks"][:_SHOWN]) + (", …" if len(line["locks"]) > _SHOWN else ""),
                 _name(line["owner"]),
                 line["request_id"],
@@ -119,15 +120,13 @@ class AuditLog:
 
 
 def _records(event: LocksForced) -> list[dict[str, Any]]:
-    by_request: dict[str, list[LockEntry]] = {}
-    for entry in event.freed:
-        by_request.setdefault(entry.request_id, []).append(entry)
     return [
         {
             "at": _moment(event.at_ms),
             "how": event.how,
             "by": _owner(event.by),
             "why": event.why,
+            "outcome": outcome,
             "request_id": request_id,
             "owner": _owner(entries[0].owner),
             "scope": entries[0].scope.value,
@@ -137,7 +136,8 @@ def _records(event: LocksForced) -> list[dict[str, Any]]:
             "since": _moment(entries[0].requested_at_ms),
             "locks": [f"{entry.mode.letter} {entry.resource}" for entry in entries],
         }
-        for request_id, entries in by_request.items()
+        for outcome, locks in (("freed", event.freed), ("unknown", event.maybe_freed))
+        for request_id, entries in entries_by_request(locks).items()
     ]
 
 

@@ -65,7 +65,7 @@ class _Instruments:
             "commit_coord_release_failures", "Releases that were not confirmed at once and are tried again", _CATALOG
         )
         self.forced = Counter(
-            "commit_coord_locks_forced", "Lock requests that were freed by an unlock or a reap", (*_CATALOG, "how")
+            "commit_coord_locks_forced", "Lock requests that were, or may have been, freed by force", (*_CATALOG, "how")
         )
         self.commits = Counter("commit_coord_commits", "Commits by outcome", (*_CATALOG, "status"))
         self.rebases = Counter("commit_coord_rebases", "Commits whose table had moved on since it was read", _CATALOG)
@@ -133,8 +133,8 @@ class Metrics:
                 on.lost.labels(*labels).inc()
             case LockReleaseFailed():
                 on.unreleased.labels(*labels).inc()
-            case LocksForced(how=how, freed=freed):
-                on.forced.labels(*labels, how).inc(len({entry.request_id for entry in freed}))
+            case LocksForced(how=how, freed=freed, maybe_freed=maybe):
+                on.forced.labels(*labels, how).inc(len({entry.request_id for entry in (*freed, *maybe)}))
             case AccessRefused(known=known):
                 on.refused.labels(*labels, str(known).lower()).inc()
             case SwapEnded(result=result, took_ms=took_ms):

@@ -9,6 +9,7 @@ from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.config import OperationLocks
 from commit_coord.errors import LockError, StatementError
 from commit_coord.iceberg.named_partitions import OPEN, partition_levels
+from commit_coord.locks.forcing import telling_what_was_freed
 from commit_coord.locks.hive_lease import HiveLease, LeaseObject, Leases
 from commit_coord.model import LockEntry, LockMode, LockScope, LockState, Reach, Resource
 from commit_coord.protocol.hierarchy import lock_target
@@ -165,16 +166,16 @@ class Session:
     def _unlock(self, statement: Unlock) -> Answer:
         resource = self._resource(statement)
         is_on = self.catalog.locks.is_on
-        freed: list[LockEntry] = []
         by_request: dict[str, list[LockEntry]] = {}
         present = self.catalog.locks.locks(resource, scope=LockScope.OPERATION)
         for entry in present:
             if entry.explicit:
                 by_request.setdefault(entry.request_id, []).append(entry)
-        for request_id, entries in by_request.items():
-            # A lock of a partition holds its table too, and is not what UNLOCK of the table is about.
-            if all(is_on(entry, resource) for entry in entries):
-                freed += self.catalog.unlock(request_id=request_id, why="UNLOCK statement")
+        with telling_what_was_freed() as freed:
+            for request_id, entries in by_request.items():
+                # A lock of a partition holds its table too, and is not what UNLOCK of the table is about.
+                if all(is_on(entry, resource) for entry in entries):
+                    freed.extend(self.catalog.unlock(request_id=request_id, why="UNLOCK statement"))
         if freed:
             return show.message(f"freed {len(freed)} locks on {resource}")
         held = next((one for one in present if is_on(one, resource) and one.state is LockState.ACQUIRED), None)

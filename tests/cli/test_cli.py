@@ -39,7 +39,7 @@ from commit_coord.clock import SYSTEM_CLOCK
 from commit_coord.demo import DemoFailed
 from commit_coord.errors import CommitStateUnknown, LockRefused, LockServiceUnavailable, LockTimeout
 from commit_coord.local import HiveMetastore
-from commit_coord.locks.sql.table import SqlLockTable
+from commit_coord.locks.sql.requests import SqlRequests
 from commit_coord.model import LockMode, LockRequest, LockScope, Resource
 from commit_coord.process import this_owner
 from commit_coord.protocol.migration import Phase, State
@@ -358,16 +358,17 @@ def test_unlock_names_what_it_has_freed_when_the_rest_fails(
 ) -> None:
     leases = [elsewhere(lambda: catalog.lock_operation({SALES: LockMode.SHARED})) for _ in range(2)]
     requests = [lease.request.request_id for lease in leases]
-    end = SqlLockTable.end
+    remove = SqlRequests.remove
 
-    def ends_one(table: SqlLockTable, *given: Any, **options: Any) -> bool:
+    def removes_one(there: SqlRequests, *given: Any, **options: Any) -> bool:
         if len(catalog.locks.locks()) < 2:
             raise LockServiceUnavailable("the database does not answer")
-        return end(table, *given, **options)
+        return remove(there, *given, **options)
 
-    monkeypatch.setattr(SqlLockTable, "end", ends_one)
+    monkeypatch.setattr(SqlRequests, "remove", removes_one)
     document = shell.json("unlock", "shop.sales", "--yes", exits=ExitCode.FAILED)
     (freed,) = {entry["request_id"] for entry in document["freed"]}
+    assert [] == document["maybe_freed"]
     assert [freed] == [one for one in requests if one not in {e.request_id for e in catalog.locks.locks()}]
     error = document["error"]
     assert "partly-freed" == error["kind"]

@@ -478,6 +478,24 @@ def test_two_that_drop_parts_of_one_lease_drop_both(leases: Leases, monkeypatch:
     assert 1 == len(leases.manager.locks())
 
 
+@pytest.mark.parametrize("others", [[A], []], ids=["a part", "the lease"])
+def test_what_was_dropped_before_its_reply_was_lost_is_no_stranger(
+    service: Service, leases: Leases, monkeypatch: pytest.MonkeyPatch, others: list[LeaseObject]
+) -> None:
+    """Although somebody else drops *others* before the change is sent again."""
+    lease_id, real, done = leases.grab_lease([A, B, OTHER], LONG), leases._reduce, list[bool]()
+
+    def reduce(*arguments: Any) -> bool:
+        if not done:
+            done.append(real(*arguments))
+            another(service).drop_lease(lease_id, others)
+        return real(*arguments)
+
+    monkeypatch.setattr(leases, "_reduce", reduce)
+    leases.drop_lease(lease_id, [B])
+    assert ([(lease_id, "db.other", "x")] if others else []) == listed(leases)
+
+
 def test_by_force_a_lease_ends_as_a_whole(service: Service, leases: Leases) -> None:
     first, second = leases.grab_lease([A, OTHER], LONG), leases.grab_lease([B], LONG)
     assert [] == leases.force_drop_lease([T]), "on exactly this object there is none"

@@ -23,7 +23,7 @@ from commit_coord import CommitLockFailed, CommitNotApplied, ConfigError
 from commit_coord.catalog.hive import CoordinatedHiveCatalog
 from commit_coord.cli import app
 from commit_coord.clock import SystemClock
-from commit_coord.errors import LockServiceUnavailable
+from commit_coord.errors import LockServiceUnavailable, LockTimeout
 from commit_coord.hms.client import MetastoreClient
 from commit_coord.hms.locks import LockPart, LockType
 from commit_coord.hms.probe import CompareAndSet
@@ -36,6 +36,7 @@ from commit_coord.testing.contract import soon, until
 from tests import limits
 from tests.catalog.kit import SCHEMA, ids, local, orphans, row_ids
 from tests.hive.proxy import Proxy
+from tests.threads import elsewhere
 
 LOCK_IMPL, LOCK_ENABLED = "commit-coord.lock-impl", "engine.hive.lock-enabled"
 QUICK = {"lock.heartbeat-timeout-ms": "1500", "lock.heartbeat-interval-ms": "500"}
@@ -291,6 +292,28 @@ def test_a_guard_is_neither_reaped_nor_given_back_and_can_be_freed_by_hand(world
     assert [e.request_id for e in manager.unlock(request_id=guard.request_id)] == [guard.request_id]
     assert world.present() == []
     manager.close()
+
+
+def test_an_adoption_writes_down_that_it_frees_the_guard_and_one_that_is_refused_leaves_it(
+    world: World, tmp_path: Path
+) -> None:
+    world.catalog.create_table((world.db, "t"), SCHEMA)
+    audit = tmp_path / "audit.jsonl"
+    properties = {"lock-impl": "hms", "operation-locks": "hive", "lock.acquire-timeout-ms": "300"}
+    properties |= {"commit-coord.audit-log": str(audit)}
+    other, holder = (world.open(**properties) for _ in range(2))
+    (guard,) = world.present()
+    world.catalog.guards.close()  # its writers have been stopped
+    table = Resource((world.db, "t"))
+    with elsewhere(holder.lock_operation, {table: LockMode.EXCLUSIVE}), pytest.raises(LockTimeout):
+        other.adopt_locks(table.path)
+    assert [guard.request_id] == [entry.request_id for entry in world.present()]
+    assert not audit.exists()
+    assert "lease" == other.adopt_locks(table.path)
+    (line,) = map(json.loads, audit.read_text().splitlines())
+    assert ("unlock", guard.request_id, "freed", True) == tuple(
+        line[key] for key in ("how", "request_id", "outcome", "guard")
+    )
 
 
 def test_a_guard_goes_with_its_table_and_follows_its_name(world: World) -> None:

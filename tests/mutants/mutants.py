@@ -318,9 +318,74 @@ MUTANTS = (
         "what-was-freed-is-told",
         "locks/sql/table.py",
         "with telling_what_was_freed() as freed:\n            for (scope,",
-        "with __import__('contextlib').nullcontext([]) as freed:\n            for (scope,",
+        "freed = __import__('commit_coord.locks.forcing').locks.forcing.FreedLocks()\n"
+        "        if True:\n            for (scope,",
         "tests/contract/test_partly_freed.py::"
         "test_a_release_by_force_that_fails_midway_tells_what_it_has_released[lease-sqlite-1]",
+    ),
+    Mutant(
+        "what-may-have-been-freed-is-told",
+        "locks/forcing.py",
+        "                self.maybe.extend(entries)\n",
+        "                pass\n",
+        "tests/contract/test_partly_freed.py::"
+        "test_whatever_a_release_by_force_meets_it_tells_what_is_free_and_what_may_be"
+        "[lease-sqlite-before lasts-unlock]",
+    ),
+    Mutant(
+        "what-is-gone-after-a-lost-reply-is-told",
+        "locks/forcing.py",
+        " or in_doubt\n        except",
+        "\n        except",
+        "tests/contract/test_partly_freed.py::"
+        "test_whatever_a_release_by_force_meets_it_tells_what_is_free_and_what_may_be[zookeeper-before-unlock]",
+    ),
+    Mutant(
+        "an-interrupt-has-what-was-freed",
+        "locks/forcing.py",
+        "            vars(error).update(freed=tuple(freed), maybe_freed=tuple(freed.maybe))\n",
+        "",
+        "tests/observing/test_observing.py::"
+        "test_whatever_may_have_been_freed_is_written_down_told_and_counted[before interrupts-unlock]",
+    ),
+    Mutant(
+        "a-request-that-is-deleted-in-part-may-be-free",
+        "locks/zookeeper/view.py",
+        "            if not removed:\n                raise\n",
+        "            raise\n",
+        "tests/unit/test_forcing.py::test_a_request_that_zookeeper_has_deleted_in_part_may_be_free",
+    ),
+    Mutant(
+        "what-waits-in-a-process-is-freed-in-its-turn",
+        "locks/hms/table.py",
+        "                if request_id in waiting and not freed:\n",
+        "                if not request_ids:\n",
+        "tests/unit/test_forcing.py::test_what_waits_for_a_metastore_in_this_process_is_freed_in_its_turn",
+    ),
+    Mutant(
+        "leases-that-are-dropped-by-force-are-written-down",
+        "locks/hive_lease.py",
+        "with self._forcing() as freed:",
+        "with telling_what_was_freed() as freed:",
+        "tests/observing/test_observing.py::"
+        "test_whatever_may_have_been_freed_is_written_down_told_and_counted[before lasts-drop lease]",
+    ),
+    Mutant(
+        "an-adoption-that-is-refused-leaves-the-guard",
+        "catalog/hive.py",
+        "            tx.set_properties({LOCK_IMPL: chosen})\n            if chosen in COMMON_LOCK:\n",
+        "            if chosen not in COMMON_LOCK:\n                tx.set_properties({LOCK_IMPL: chosen})\n"
+        "            if chosen in COMMON_LOCK:\n",
+        "tests/hive/test_guard.py::"
+        "test_an_adoption_writes_down_that_it_frees_the_guard_and_one_that_is_refused_leaves_it",
+    ),
+    Mutant(
+        "what-was-dropped-before-is-a-stranger",
+        "locks/hive_lease.py",
+        "            lease = next(iter(self._live(lease_id)), None)\n",
+        "            lease = self._one(lease_id)\n            _refuse_strangers(lease, dropped)\n",
+        "tests/contract/test_hive_lease.py::"
+        "test_what_was_dropped_before_its_reply_was_lost_is_no_stranger[lease-sqlite-a part]",
     ),
     Mutant(
         "a-lease-counts-from-when-it-was-asked-for",

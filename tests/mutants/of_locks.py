@@ -271,9 +271,9 @@ _LOCKS = (
     Mutant(
         "what-was-freed-before-an-error-is-not-written-down",
         "catalog/locking.py",
-        "                yield freed\n        finally:\n            self._forced(how, freed, why, by)\n",
+        "                yield freed\n        finally:\n            if freed or",
         "                yield freed\n        except PermissionError:\n            raise\n"
-        "        self._forced(how, freed, why, by)\n",
+        "        else:\n            if freed or",
         "tests/observing/test_observing.py::"
         "test_what_was_freed_before_the_lock_service_failed_is_written_down_and_told[unlock]",
     ),

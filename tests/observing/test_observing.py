@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import re
@@ -10,6 +11,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,7 @@ from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.errors import (
     CommitNotApplied,
     ConfigError,
+    LockError,
     LockServiceUnavailable,
     LockTimeout,
     PartlyFreed,
@@ -40,6 +43,7 @@ from commit_coord.locks.sql.table import SqlLockTable
 from commit_coord.model import LockEntry, LockMode, Resource
 from commit_coord.process import process_name, this_owner
 from commit_coord.table.isolation import NO_SNAPSHOT
+from tests.contract.test_partly_freed import FAULTS, Calls, Fault
 from tests.processes import until
 from tests.threads import elsewhere
 
@@ -353,6 +357,58 @@ def test_what_was_freed_before_the_lock_service_failed_is_written_down_and_told(
     assert (how, lease.request.request_id, "it hangs") == (line["how"], line["request_id"], line["why"])
     assert [how] == [event.how for event in heard if isinstance(event, LocksForced)]
     lease.release()
+
+
+@pytest.mark.parametrize("how", ["unlock", "reap", "drop lease"])
+@pytest.mark.parametrize("fault", FAULTS, ids=str)
+def test_whatever_may_have_been_freed_is_written_down_told_and_counted(
+    opened: Open,
+    tmp_path: Path,
+    value: Callable[..., float],
+    monkeypatch: pytest.MonkeyPatch,
+    fault: Fault,
+    how: str,
+) -> None:
+    audit = tmp_path / "audit.jsonl"
+    operator = opened(commit__coord_audit__log=str(audit), commit__coord_metrics="prometheus")
+    holder, calls, counted = opened(), Calls(fault), 0
+    calls.of(operator.locks, monkeypatch)
+    if fault.lasts:
+        monkeypatch.setattr("commit_coord.locks.keeping.BRIEFLY", 0.0)  # no answer will come
+    gone_process = replace(this_owner(), process="a process of this host that has ended")
+    monkeypatch.setattr(operator.host, "is_dead", lambda process: process == gone_process.process)
+    for number in itertools.count():
+        with ExitStack() as held:
+            with monkeypatch.context() as meanwhile:
+                if how == "reap":
+                    meanwhile.setattr(holder.host, "owner", lambda said="": gone_process)
+                for table in ("sales", "costs"):
+                    if how == "drop lease":
+                        holder.leases.grab_lease([LeaseObject("shop", table)], 600)
+                    else:
+                        held.enter_context(holder.lock_operation({Resource(("shop", table, "day=1")): X}))
+            ids = {entry.request_id for entry in holder.show_locks()}
+            calls.fails, calls.made = number, 0
+            with suppress(LockError, KeyboardInterrupt):
+                if how == "unlock":
+                    operator.unlock(shown=holder.show_locks())
+                elif how == "reap":
+                    operator.reap()
+                else:
+                    operator.leases.force_drop_lease()
+            ended, calls.fails = calls.made <= number, None
+            standing = {entry.request_id for entry in operator.show_locks()}
+            lines = [json.loads(line) for line in (audit.read_text() if audit.exists() else "").splitlines()]
+            audit.unlink(missing_ok=True)
+            assert ids - standing <= {line["request_id"] for line in lines if line["how"] == how}
+            assert not standing & {line["request_id"] for line in lines if line["outcome"] == "freed"}
+            counted += len({line["request_id"] for line in lines})
+            assert counted == value("locks_forced_total", how=how)
+            for entry in holder.show_locks():
+                holder.unlock(request_id=entry.request_id)
+        if ended:
+            assert ["freed"] * 2 == [line["outcome"] for line in lines]
+            return
 
 
 def test_many_requests_are_freed_after_one_listing(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:

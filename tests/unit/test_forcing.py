@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from commit_coord.errors import LockServiceUnavailable, PartlyFreed
-from commit_coord.locks.forcing import telling_what_was_freed
+from commit_coord.locks.base import Interrupted
+from commit_coord.locks.forcing import FreedLocks, telling_what_was_freed
+from commit_coord.locks.hms.table import HmsLockTable
 from commit_coord.locks.migration.sides import Sides
-from commit_coord.model import LockEntry, LockMode, LockScope, LockState, Owner, Resource
+from commit_coord.locks.zookeeper.nodes import DeleteNode
+from commit_coord.locks.zookeeper.view import LockView
+from commit_coord.model import Generation, LockEntry, LockMode, LockScope, LockState, Owner, Resource
 
 
 def entry(request_id: str) -> LockEntry:
@@ -84,6 +91,111 @@ def test_what_one_side_has_freed_is_reported_when_the_other_side_fails(how: str)
     assert [freed] == [one.request_id for one in told.value.freed]
     with pytest.raises(LockServiceUnavailable):
         free(sides(hms=True))
+
+
+class Answers:
+    """Removes a request as often as it is asked, with an answer each time."""
+
+    def __init__(self, *answers: bool | BaseException) -> None:
+        self._answers = [*answers]
+
+    def __call__(self) -> bool:
+        answer = self._answers.pop(0)
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+
+def repeated(attempt: Callable[[], bool]) -> bool:
+    with suppress(Interrupted):
+        return attempt()
+    return attempt()
+
+
+@pytest.mark.parametrize(
+    "answers, freed, maybe",
+    [
+        ((True,), True, False),
+        ((False,), False, False),
+        ((Interrupted("no answer"), True), True, False),
+        ((Interrupted("no answer"), False), True, False),
+        ((Interrupted("no answer"), LockServiceUnavailable("denied")), False, True),
+        ((LockServiceUnavailable("denied"),), False, False),
+        ((KeyboardInterrupt(),), False, True),
+    ],
+    ids=str,
+)
+def test_a_request_is_freed_or_may_be_or_is_there(
+    answers: tuple[bool | BaseException, ...], freed: bool, maybe: bool
+) -> None:
+    found = FreedLocks()
+    with suppress(LockServiceUnavailable, KeyboardInterrupt):
+        assert freed is found.free([entry("a")], Answers(*answers), repeat=repeated)
+    assert (freed, maybe) == (bool(found), bool(found.maybe))
+
+
+def test_an_interrupt_stays_one_and_loses_nothing_that_was_freed() -> None:
+    with pytest.raises(KeyboardInterrupt), telling_what_was_freed() as outer:
+        outer.append(entry("a"))
+        with telling_what_was_freed() as inner:
+            inner.append(entry("b"))
+            inner.free([entry("c")], Answers(KeyboardInterrupt()))
+    assert (["a", "b"], ["c"]) == tuple([one.request_id for one in some] for some in (outer, outer.maybe))
+
+
+class Nodes:
+    """A ZooKeeper session that deletes one lock of a request, and denies the next."""
+
+    def exists(self, paths: Sequence[str]) -> list[Any]:
+        return [SimpleNamespace(created=number) for number, _ in enumerate(paths)]
+
+    def multi(self, operations: Sequence[DeleteNode]) -> None:
+        if operations[0].path.endswith("1"):
+            raise LockServiceUnavailable("denied")
+
+
+def test_a_request_that_zookeeper_has_deleted_in_part_may_be_free() -> None:
+    session: Any = Nodes()
+    layout: Any = SimpleNamespace(request=lambda request_id, part: f"{request_id}-{part}")
+    listed: Any = [
+        SimpleNamespace(path=f"lock-{part}", data=SimpleNamespace(request_id="a"), stat=SimpleNamespace(created=part))
+        for part in range(2)
+    ]
+    with pytest.raises(Interrupted, match="denied"):
+        LockView(session, layout).remove("a", listed)
+
+
+class Turns:
+    """Requests that wait in this process."""
+
+    def __init__(self, *waiting: str) -> None:
+        self.waiting = [*waiting]
+
+    def look(self, *_: object) -> list[LockEntry]:
+        return [*map(entry, self.waiting)]
+
+    def free(self, request_id: str | None, _: object) -> list[LockEntry]:
+        freed = [one for one in self.waiting if one == request_id]
+        self.waiting = [one for one in self.waiting if one != request_id]
+        return [*map(entry, freed)]
+
+
+def test_what_waits_for_a_metastore_in_this_process_is_freed_in_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when it has gone to the metastore since."""
+    turns, unlocked, anything = Turns("a", "b", "c"), list[int](), cast("Any", SimpleNamespace())
+    metastore = SimpleNamespace(unlock=unlocked.append)
+    table = HmsLockTable(
+        cast("Any", metastore), cast("Any", {}), anything, cast("Any", turns), anything, anything, anything
+    )
+    listed: list[LockEntry] = []
+    monkeypatch.setattr(table, "_listed", lambda: [*listed])
+    each = table.free_each(["c", "b", "a"])
+    assert ["c"] == [one.request_id for one in next(each)]
+    assert ["a", "b"] == turns.waiting
+    turns.waiting.remove("b")
+    listed.append(replace(entry("b"), generation=Generation(7)))
+    assert ["b"] == [one.request_id for one in next(each)]
+    assert [7] == unlocked
 
 
 def test_what_would_be_freed_is_not_told_as_freed() -> None:

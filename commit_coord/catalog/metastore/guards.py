@@ -18,6 +18,7 @@ from commit_coord.clock import Clock
 from commit_coord.errors import LockServiceUnavailable
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.iceberg.reader import MetadataReader
+from commit_coord.locks.forcing import telling_what_was_freed
 from commit_coord.model import LockEntry, LockScope, Resource
 from commit_coord.protocol.migration import LOCK_IMPL, Phase
 
@@ -216,5 +217,12 @@ class GuardLocks:
         return [entry for entry in listed if on in (None, entry.resource) and self.is_left(entry)]
 
     def free(self, guards: Sequence[LockEntry]) -> list[LockEntry]:
-        """Free *guards*; return what was freed."""
-        return [one for guard in guards for one in self._common_lock.manager.unlock(request_id=guard.request_id)]
+        """Free *guards*; return what was freed.
+
+        Raises:
+            PartlyFreed: Some were freed, or may have been, and then the metastore failed.
+        """
+        with telling_what_was_freed() as freed:
+            for guard in guards:
+                freed.extend(self._common_lock.manager.unlock(request_id=guard.request_id))
+        return freed

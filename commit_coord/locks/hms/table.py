@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 
 from commit_coord.clock import Clock
+from commit_coord.errors import MetastoreUnavailable
 from commit_coord.hms.client import MetastoreClient
+from commit_coord.hms.connection import MetaError, MetastoreServerFailed
 from commit_coord.locks.forcing import telling_what_was_freed
 from commit_coord.locks.hms import names as hms_names
 from commit_coord.locks.hms.calls import LockCalls
@@ -19,6 +22,9 @@ from commit_coord.protocol.lease import LeaseEvent
 
 _LOOK_AGAIN = 0.5
 """Seconds between two checks whether heartbeats have moved."""
+
+_UNKNOWN = (MetastoreUnavailable, MetaError, MetastoreServerFailed)
+"""Errors of an unlock that may have been carried out: a server also fails if its database does not answer."""
 
 _INTERNAL = "__"
 """Prefix of the names of databases that Hive 4 locks for internal use."""
@@ -87,18 +93,21 @@ class HmsLockTable:
 
     def free_each(self, request_ids: Sequence[str]) -> Iterator[Sequence[LockEntry]]:
         """See :meth:`LockTable.free_each`."""
-        # First those that wait in this process: one that goes to the metastore meanwhile is then listed there.
-        threads = {request_id: self._turns.free(request_id, None) for request_id in request_ids}
-        with telling_what_was_freed() as freed:
-            freed.extend(entry for entries in threads.values() for entry in entries)
-            listed = self._listed()
+        waiting = {entry.request_id for entry in self._turns.look(None, None)}
+        listed = self._listed()
         by_lock: dict[Generation | None, list[LockEntry]] = {}
         for entry in listed:
             by_lock.setdefault(entry.generation, []).append(entry)
         by_request = entries_by_request(listed)
         for request_id in request_ids:
-            chosen = dict.fromkeys(entry.generation for entry in by_request.get(request_id, ()))
-            yield [*self._free(entry for lock in chosen for entry in by_lock[lock]), *threads[request_id]]
+            with telling_what_was_freed() as freed:
+                freed.extend(self._turns.free(request_id, None))
+                if request_id in waiting and not freed:
+                    freed.extend(self.free(request_id, None))  # it has gone to the metastore since
+                else:
+                    chosen = dict.fromkeys(entry.generation for entry in by_request.get(request_id, ()))
+                    freed.extend(self._free(entry for lock in chosen for entry in by_lock[lock]))
+            yield freed
 
     def reap(self, *, dry_run: bool) -> Sequence[LockEntry]:
         """See :meth:`LockTable.reap`. This watches the present locks until each has had a heartbeat, or is over."""
@@ -206,9 +215,12 @@ class HmsLockTable:
             by_lock.setdefault(int(entry.generation or 0), []).append(entry)
         with telling_what_was_freed() as freed, translated(None):
             for lock_id, entries in sorted(by_lock.items()):
-                self._metastore.unlock(lock_id)
-                freed.extend(entries)
+                freed.free(entries, partial(self._unlock, lock_id), unknown=_UNKNOWN)
                 for ticket in list(self._tickets.values()):
                     if ticket.lock_id == lock_id:
                         self._keeper.observe(ticket, LeaseEvent.DENIED, "released by force")
         return freed
+
+    def _unlock(self, lock_id: int) -> bool:
+        self._metastore.unlock(lock_id)
+        return True

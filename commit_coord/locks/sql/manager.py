@@ -7,6 +7,8 @@ releases leases.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from commit_coord.clock import SYSTEM_CLOCK, Clock
 from commit_coord.events import Events
 from commit_coord.locks.acquiring import Acquirer
@@ -23,7 +25,7 @@ from commit_coord.locks.sql.service import SqlLeases
 from commit_coord.locks.sql.store import Store
 from commit_coord.locks.sql.table import SqlLockTable
 from commit_coord.locks.threads import THREADS, Threads
-from commit_coord.model import ExpiryClock, Guarantees, LockScope, Reach
+from commit_coord.model import ExpiryClock, Guarantees, LockEntry, LockScope, Reach
 from commit_coord.process import SYSTEM_HOST, Host
 
 
@@ -88,6 +90,10 @@ class LeaseLockManager(QueueLockManager[SqlQueue]):
     def end(self, scope: LockScope, request_id: str, place: int, *, forced: bool) -> bool:
         """See :meth:`SqlLockTable.end`."""
         return self.parts.queue.table.end(scope, request_id, place, forced=forced)
+
+    def free_listed(self, chosen: Iterable[LockEntry]) -> Sequence[LockEntry]:
+        """See :meth:`SqlLockTable.free_listed`."""
+        return self.parts.queue.table.free_listed(chosen)
 
     def detach(self, lease: Lease) -> None:
         """Stop managing a granted request: from now on this client neither extends nor releases it."""

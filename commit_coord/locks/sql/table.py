@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from commit_coord.locks.base import PAGE
@@ -66,13 +67,13 @@ class SqlLockTable:
         present = self.look(None, None)
         named = (resource, self.listed(resource)) if resource is not None else ()
         chosen = {entry.request_id for entry in present if entry.request_id == request_id or entry.resource in named}
-        return self._free([entry for entry in present if entry.request_id in chosen], forced=True)
+        return self.free_listed([entry for entry in present if entry.request_id in chosen])
 
     def free_each(self, request_ids: Sequence[str]) -> Iterator[Sequence[LockEntry]]:
         """See :meth:`LockTable.free_each`."""
         by_request = entries_by_request(self.look(None, None))
         for request_id in request_ids:
-            yield self._free(by_request.get(request_id, ()), forced=True)
+            yield self.free_listed(by_request.get(request_id, ()))
 
     def reap(self, *, dry_run: bool) -> Sequence[LockEntry]:
         """See :meth:`LockTable.reap`."""
@@ -83,28 +84,42 @@ class SqlLockTable:
         if dry_run:
             return [*dead, *expired]
         with telling_what_was_freed() as freed:
-            freed.extend(self._free(dead, forced=True))
-            freed.extend(self._free(expired, forced=False))
+            freed.extend(self.free_listed(dead))
+            freed.extend(self.free_listed(expired, forced=False))
         return freed
 
     def end(self, scope: LockScope, request_id: str, place: int, *, forced: bool) -> bool:
         """Delete a request of any owner; return whether this call deleted it. A lease of this client becomes LOST."""
         if not self._requests.remove(scope, request_id, place, forced=forced):
             return False
-        own = self._tickets.get(request_id)
-        if own is not None:
-            self._keeper.observe(own, LeaseEvent.DENIED, "released by force")
+        self._note_end(request_id)
         return True
 
-    def _free(self, chosen: Iterable[LockEntry], *, forced: bool) -> Sequence[LockEntry]:
+    def free_listed(self, chosen: Iterable[LockEntry], *, forced: bool = True) -> Sequence[LockEntry]:
+        """Delete the requests of the listed entries *chosen*; return the entries of those that are gone.
+
+        Args:
+            chosen: All entries of each request.
+            forced: Delete a request in any state; if False, only if it has expired.
+
+        Raises:
+            PartlyFreed: Some are gone, or may be, and then the database failed.
+        """
         by_request: dict[tuple[LockScope, str, int], list[LockEntry]] = {}
         for entry in chosen:
             by_request.setdefault((entry.scope, entry.request_id, int(entry.generation or 0)), []).append(entry)
         with telling_what_was_freed() as freed:
             for (scope, request_id, place), entries in by_request.items():
-                if self.end(scope, request_id, place, forced=forced):
-                    freed.extend(entries)
+                removal = partial(self._requests.remove, scope, request_id, place, forced=forced)
+                # One that has expired and is still there may have been extended since: that is no proof.
+                if freed.free(entries, removal, repeat=self._requests.retries.briefly if forced else None):
+                    self._note_end(request_id)
         return freed
+
+    def _note_end(self, request_id: str) -> None:
+        own = self._tickets.get(request_id)
+        if own is not None:
+            self._keeper.observe(own, LeaseEvent.DENIED, "released by force")
 
     def _values(self, resource: Resource | None) -> dict[str, Any]:
         path = "" if resource is None else stored(resource)

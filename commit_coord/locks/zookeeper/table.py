@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from commit_coord.clock import Clock
-from commit_coord.locks.forcing import telling_what_was_freed
+from commit_coord.locks.forcing import FreedLocks, telling_what_was_freed
 from commit_coord.locks.keeping import Keeper, Retries, Tickets
 from commit_coord.locks.zookeeper.client import ZooKeeperSession
 from commit_coord.locks.zookeeper.service import ZooKeeperLeases
@@ -90,7 +90,9 @@ class ZooKeeperLockTable:
         for node in present:
             nodes.setdefault(node.data.request_id, []).append(node)
         for request_id in request_ids:
-            yield self._remove(request_id, nodes.get(request_id, []), by_request.get(request_id, []))
+            with telling_what_was_freed() as freed:
+                self._remove(request_id, nodes.get(request_id, []), by_request.get(request_id, []), freed)
+            yield freed
 
     def reap(self, *, dry_run: bool) -> Sequence[LockEntry]:
         """See :meth:`LockTable.reap`. The servers remove expired locks themselves. This also removes empty parents."""
@@ -113,7 +115,7 @@ class ZooKeeperLockTable:
         wanted = dict.fromkeys(entry.request_id for entry in entries if chosen(entry))
         with telling_what_was_freed() as freed:
             for one in wanted:
-                freed.extend(self._remove(one, present, by_request[one]))
+                self._remove(one, present, by_request[one], freed)
         return freed
 
     def _present(self) -> tuple[list[ListedNode], list[LockEntry]]:
@@ -123,17 +125,16 @@ class ZooKeeperLockTable:
         return present, self._retries.briefly(partial(self._view.entries, present))
 
     def _remove(
-        self, request_id: str, present: Sequence[ListedNode], entries: Sequence[LockEntry]
-    ) -> Sequence[LockEntry]:
-        """Remove the nodes of a request that are among *present*; return its *entries* if this call removed it."""
-        if not self._retries.briefly(partial(self._view.remove, request_id, present)):
-            return []
+        self, request_id: str, present: Sequence[ListedNode], entries: Sequence[LockEntry], freed: FreedLocks
+    ) -> None:
+        """Remove the nodes of a request that are among *present*; add its *entries* to *freed* if it is gone."""
+        if not freed.free(entries, partial(self._view.remove, request_id, present), repeat=self._retries.briefly):
+            return
         self._leases.unused_parents.update(((entry.scope, entry.resource), self._clock.now()) for entry in entries)
         own = self._tickets.get(request_id)
         if own is not None:
             own.turn.set()
             self._keeper.observe(own, LeaseEvent.DENIED, "released by force")
-        return entries
 
     def _is_left(self, entry: LockEntry) -> bool:
         """Return whether the owner of *entry* is dead; its session may not have expired yet."""

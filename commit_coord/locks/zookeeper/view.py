@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from commit_coord.locks.base import PAGE
+from commit_coord.errors import LockServiceUnavailable
+from commit_coord.locks.base import PAGE, Interrupted
 from commit_coord.locks.zookeeper.client import ZooKeeperSession
 from commit_coord.locks.zookeeper.layout import LockData, LockNode, NodeLayout, RequestData, lock_nodes, unescape
 from commit_coord.locks.zookeeper.nodes import DeleteNode, MultiRefused, Stat
@@ -129,25 +130,38 @@ class LockView:
         }
 
     def remove(self, request_id: str, listed: Sequence[ListedNode]) -> bool:
-        """Delete all nodes of a request that are among *listed*; return whether this call deleted any."""
+        """Delete all nodes of a request that are among *listed*; return whether this call deleted any.
+
+        Raises:
+            Interrupted: Some, or all, may be deleted.
+            LockServiceUnavailable: None is.
+        """
         locks = [lock for lock in listed if lock.data.request_id == request_id]
         created = {lock.stat.created for lock in locks}
         markers = [self._layout.request(request_id, part) for part in range(len(created))]
         removed = False
-        for marker, stat in zip(markers, self._session.exists(markers), strict=True):
-            if stat is not None:
-                created.discard(stat.created)
-                removed |= self._remove_part(marker, [lock.path for lock in locks if lock.stat.created == stat.created])
-        # Locks without a marker are from Hive clients. A new node may have the same name, so compare czxid before.
-        foreign = [lock for lock in locks if lock.stat.created in created]
-        now = self._session.exists([lock.path for lock in foreign])
-        same = [
-            lock.path
-            for lock, stat in zip(foreign, now, strict=True)
-            if stat is not None and stat.created == lock.stat.created
-        ]
-        self._session.delete_each(same)
-        return removed or bool(same)
+        try:
+            for marker, stat in zip(markers, self._session.exists(markers), strict=True):
+                if stat is not None:
+                    created.discard(stat.created)
+                    paths = [lock.path for lock in locks if lock.stat.created == stat.created]
+                    removed |= self._remove_part(marker, paths)
+            # Locks without a marker are from Hive clients. A new node may have the same name, so compare czxid before.
+            foreign = [lock for lock in locks if lock.stat.created in created]
+            now = self._session.exists([lock.path for lock in foreign])
+            same = [
+                lock.path
+                for lock, stat in zip(foreign, now, strict=True)
+                if stat is not None and stat.created == lock.stat.created
+            ]
+            removed |= bool(same)
+            self._session.delete_each(same)
+        except LockServiceUnavailable as error:
+            if not removed:
+                raise
+            # Whatever the servers refuse of the rest, a part may be gone.
+            raise Interrupted(error.message, **error.details) from error
+        return removed
 
     def empty(self, scope: LockScope) -> list[str]:
         """Return the nodes of resources without locks, children before their parents."""
