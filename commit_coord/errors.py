@@ -31,6 +31,7 @@
     ├── StatementError                    also ValueError: says where in the statement, and what was expected
     │   └── FileInTable                   a file to be added is already in the table: keep it
     ├── PartlyDropped                     some tables of a database were dropped, then its drop failed
+    ├── PartlyRepaired                    some lost commits were brought back, then the repair failed
     ├── InvalidArguments                  also ValueError: invalid arguments for a Hive lease, or no such lease
     └── InternalError                     an invariant is broken: please report it
 
@@ -83,6 +84,7 @@ class ErrorKind(StrEnum):
     PARTLY_FREED = "partly-freed"
     PARTLY_DROPPED = "partly-dropped"
     DATABASE_UNAVAILABLE = "database-unavailable"
+    PARTLY_REPAIRED = "partly-repaired"
 
 
 class CommitCoordError(Exception):
@@ -376,6 +378,16 @@ class PartlyDropped(CommitCoordError):
     """
 
     kind = ErrorKind.PARTLY_DROPPED
+
+
+class PartlyRepaired(CommitCoordError):
+    """Lost commits were to be brought back. Some were, then the repair failed.
+
+    What was done: the commits whose request ids the message names are in the table again. The cause says why it failed.
+    What to do: remove the reason, and repair the table again; each commit is brought back once.
+    """
+
+    kind = ErrorKind.PARTLY_REPAIRED
 
 
 class InvalidArguments(CommitCoordError, ValueError):

@@ -108,10 +108,11 @@ class PhaseChange:
         before: The phase that it leaves.
         after: The phase that it goes to.
         epoch: That it has then.
-        stage: ``begun``; then ``done``, ``refused`` or ``unknown``. One without an end was killed: the table tells.
+        stage: ``begun``; then ``done``, ``unknown`` or ``refused``, which is proven. One without an end was
+            killed: the table tells.
         by: The owner that does it.
         at_ms: When, by this host's wall clock.
-        why: In words; for ``refused`` the error.
+        why: In words; for ``refused`` and ``unknown`` the error.
     """
 
     table: str

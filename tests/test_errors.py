@@ -21,6 +21,7 @@ TREE: dict[str, tuple[type[BaseException], ...]] = {
     "ClientStops": (errors.LockRefused,),
     "OfferLost": (errors.LockError,),
     "PartlyDropped": (errors.CommitCoordError,),
+    "PartlyRepaired": (errors.CommitCoordError,),
     "PartlyFreed": (errors.LockError,),
     "LockLost": (errors.LockError,),
     "LockServiceUnavailable": (errors.LockError,),

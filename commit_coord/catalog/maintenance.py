@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Protocol
 
 from pyiceberg.typedef import Identifier
@@ -29,9 +29,11 @@ class MaintainedCatalog:
         """
         return repair.find(self.coordinator, self._table_identifier(identifier), since)
 
-    def repair(self: Maintained, found: repair.Repair) -> list[repair.LostCommit]:
+    def repair(
+        self: Maintained, found: repair.Repair, *, on_restored: Callable[[repair.LostCommit], None] = lambda _: None
+    ) -> list[repair.LostCommit]:
         """Bring back what can be of what was *found*; see :func:`repair.execute`."""
-        return repair.execute(self.coordinator, found)
+        return repair.execute(self.coordinator, found, on_restored=on_restored)
 
     def forget_lost(
         self: Maintained, identifier: str | Identifier, only: Collection[str] | None = None, *, dry_run: bool = False

@@ -27,7 +27,8 @@ MEANINGS: dict[ExitCode, str] = {
     ExitCode.FAILED: "A lock was not granted, a commit was refused, a file could not be deleted, the output of a "
     "script was closed before its end, a writer of the demo failed, a server did not start, or a service can't be "
     "reached or does not answer: a lock service, a metastore, the server of a database.",
-    ExitCode.UNKNOWN: "Whether a commit landed is not known. Ask `commit-coord commits TABLE --request-id ID` later.",
+    ExitCode.UNKNOWN: "Whether a commit landed is not known. Ask `commit-coord commits TABLE --request-id ID` later; "
+    "repeat a `migrate`.",
     ExitCode.MISSING: "Something that the command needs is not installed (Java, an extra). The message says what.",
     ExitCode.BUG: "An unexpected error. Please report it with what `--debug` shows.",
     ExitCode.INTERRUPTED: "Interrupted by Ctrl-C or SIGTERM. No process was left running.",

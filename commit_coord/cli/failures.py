@@ -36,6 +36,7 @@ from commit_coord.errors import (
     MetastoreUnavailable,
     PartlyDropped,
     PartlyFreed,
+    PartlyRepaired,
     StatementError,
 )
 from commit_coord.extras import install_module
@@ -56,6 +57,7 @@ _ADVICE: dict[ErrorKind, str] = {
     ErrorKind.CLIENT_STOPS: "ask another client, or this one when it is back",
     ErrorKind.OFFER_LOST: "look with `commit-coord commits TABLE` whether it has landed before you repeat it",
     ErrorKind.PARTLY_DROPPED: "remove the reason, and repeat the statement for the rest",
+    ErrorKind.PARTLY_REPAIRED: "remove the reason, and repeat the command: each commit is brought back once",
     ErrorKind.PARTLY_FREED: "remove the reason, look at what is left with `commit-coord locks`, and free that",
     ErrorKind.COMMIT_NOT_APPLIED: "remove the reason, and repeat the command: nothing was changed",
     ErrorKind.COMMIT_LOCK_FAILED: "remove the reason, and repeat the command",
@@ -147,7 +149,9 @@ def _classify(error: BaseException) -> tuple[ExitCode, str, str]:
             return ExitCode.UNKNOWN, ErrorKind.COMMIT_STATE_UNKNOWN, _advised(error, ErrorKind.COMMIT_STATE_UNKNOWN)
         case ConfigError() if "pip install" in str(error.details.get("accepted")):
             return ExitCode.MISSING, "missing", str(error)
-        case LockError() | CommitError() | MetastoreUnavailable() | DatabaseUnavailable() | PartlyDropped():
+        case LockError() | CommitError() | MetastoreUnavailable() | DatabaseUnavailable():
+            return ExitCode.FAILED, error.kind, _advised(error, error.kind)
+        case PartlyDropped() | PartlyRepaired():
             return ExitCode.FAILED, error.kind, _advised(error, error.kind)
         case StatementError() | ConfigError() | InvalidArguments():
             return ExitCode.USAGE, error.kind, _advised(error, error.kind)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -289,11 +290,13 @@ def _move(
 
     until = SYSTEM_CLOCK.now() + wait
     done: dict[str, Moved] = {}
-    migration.tables(patterns)  # before anything is changed: one of them may name no table
-    if target is not Phase.ZOOKEEPER:
-        migration.set_defaults(patterns, target)
-    left = migration.tables(patterns)  # also those that were made before the default was set
-    with _told_if_interrupted(output, done):
+    defaults: list[str] = []
+    good = (Outcome.CHANGED, Outcome.THERE)
+    with _told_if_it_fails(output, done, defaults):
+        migration.tables(patterns)  # before anything is changed: one of them may name no table
+        if target is not Phase.ZOOKEEPER:
+            migration.set_defaults(patterns, target, on_set=defaults.append)
+        left = migration.tables(patterns)  # also those that were made before the default was set
         while True:
             seen = _watched(output, migration, window) if window is not None and not force else None
             with _progress(output, len(left), done) as progress:
@@ -305,13 +308,14 @@ def _move(
                 break
             output.note(f"{len(left)} of {len(done)} tables wait, such as {'.'.join(left[0])}: trying again")
             SYSTEM_CLOCK.sleep(_AGAIN)
-    moved = [done[key] for key in sorted(done)]
-    good = (Outcome.CHANGED, Outcome.THERE)
-    if target is Phase.ZOOKEEPER and all(one.outcome in good for one in moved):
-        migration.set_defaults(patterns, target)
-    document = {"target": target, "tables": [views.moved_record(one) for one in moved]}
-    output.answer(document, views.moved_table(moved))
+        moved = [done[key] for key in sorted(done)]
+        if target is Phase.ZOOKEEPER and all(one.outcome in good for one in moved):
+            migration.set_defaults(patterns, target, on_set=defaults.append)
+        document = {"target": target, "tables": [views.moved_record(one) for one in moved]}
+        output.answer(document, views.moved_table(moved))
     outcomes = {one.outcome for one in moved}
+    if Outcome.UNKNOWN in outcomes:
+        raise typer.Exit(ExitCode.UNKNOWN)
     if Outcome.FAILED in outcomes:
         raise typer.Exit(ExitCode.FAILED)
     if outcomes - {*good}:
@@ -319,13 +323,18 @@ def _move(
 
 
 @contextmanager
-def _told_if_interrupted(output: Output, done: Mapping[str, Moved]) -> Iterator[None]:
-    """Say at Ctrl-C which tables are *done*: an interrupted command has no other answer."""
+def _told_if_it_fails(output: Output, done: Mapping[str, Moved], defaults: Sequence[str]) -> Iterator[None]:
+    """Say at Ctrl-C and at an error what is *done*: a command that ends so has no other answer."""
     try:
         yield
-    except KeyboardInterrupt:
-        changed = sorted(one.table for one in done.values() if one.after != one.before)
-        output.note(f"moved before the interruption: {', '.join(changed) or 'no table'}; repeat the command to go on")
+    except (KeyboardInterrupt, Exception) as error:
+        changed = sorted(one.table for one in done.values() if one.after not in (one.before, None))
+        new = f"new tables of {', '.join(sorted(defaults))} begin in the new phase; " if defaults else ""
+        if changed or new or isinstance(error, KeyboardInterrupt):
+            what = "interruption" if isinstance(error, KeyboardInterrupt) else "error"
+            output.note(
+                f"moved before the {what}: {', '.join(changed) or 'no table'}; {new}repeat the command to go on"
+            )
         raise
 
 
@@ -343,7 +352,7 @@ def _progress(output: Output, total: int, done: dict[str, Moved]) -> Iterator[Ca
         task = progress.add_task("moving", total=total, last="")
 
         def moved(one: Moved) -> None:
-            done[one.table] = one
+            done[one.table] = replace(one, before=done.get(one.table, one).before)
             progress.update(task, advance=1, last=f"{one.table} {one.outcome}")
 
         yield moved

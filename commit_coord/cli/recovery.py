@@ -46,7 +46,12 @@ def repair_table(
         _end_if_left(found, dry_run=dry_run)
         return
     _confirmed(output, shown, f"Bring back {len(found.restorable)} commits?", yes=yes)
-    restored = catalog.repair(found)
+    restored: list[LostCommit] = []
+    try:
+        catalog.repair(found, on_restored=restored.append)
+    except KeyboardInterrupt:
+        output.note(f"brought back before the interruption: {len(restored)} of {len(found.restorable)} commits")
+        raise
     rows, files = sum(one.rows for one in restored), sum(one.files for one in restored)
     lines = [Text(f"brought back {len(restored)} commits: {rows:,} rows in {files:,} files")]
     if found.by_hand:

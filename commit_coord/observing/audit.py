@@ -111,7 +111,7 @@ class AuditLog:
             # In one piece, behind whatever others have written.
             file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640)
             try:
-                os.write(file, text.encode())
+                os.write(file, text.encode(errors="backslashreplace"))  # JSON's own escapes, of bytes that are no UTF-8
                 os.fsync(file)
             finally:
                 os.close(file)

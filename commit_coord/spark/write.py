@@ -83,7 +83,7 @@ def write_table(
             the table has when this is called.
 
     Returns:
-        The table as of this commit.
+        The table as of this commit. If the request had landed before, and the table can't be loaded now: as it was.
 
     Raises:
         SchemaMismatch: *df* does not fit. No row was written.
@@ -106,7 +106,10 @@ def write_table(
     request = None if request_id is None else request_uuid(request_id)
     if request is not None and found.find_commit(request) is not None:
         logger.info("request %s was committed before, nothing is written", request_id)
-        found.refresh()
+        try:
+            found.refresh()
+        except Exception:  # an error would look as if the request had failed
+            logger.warning("table %s can't be loaded after it", ".".join(found.name()), exc_info=True)
         return found
     # The checks come after it: if the request has landed, its repeat succeeds, whatever has become of the table.
     refuse_unwritable(found)

@@ -77,12 +77,13 @@ class Calls:
                         self.draft.note(calls=(*self.draft.staged.calls, again))
                     with self.basis.files_may_be_gone() if outermost else nullcontext():
                         yield
-            except BaseException:
+            except BaseException as error:
                 if outermost and not self._request.sent:
                     if not held:
                         self.lock.release()
                     if transaction._autocommit:
                         transaction.created.delete(self.draft.table.io)
+                        transaction._emit_refused(error)
                 raise
 
     def follow_the_caller(self, transaction: StagingTransaction) -> None:

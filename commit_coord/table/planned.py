@@ -131,6 +131,9 @@ class PlannedTransaction(ExactRows, StagingTransaction):
     def _is_sent(self) -> bool:
         return self.request.sent and not self._stack.repeating
 
+    def _emit_refused(self, error: BaseException) -> None:
+        self.committing.emit_refused(error)
+
     def call(self, again: Call | None = None) -> AbstractContextManager[None]:
         """Make one call in the block; see :meth:`Calls.call`."""
         return self.calls.call(self, again)

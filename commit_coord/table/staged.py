@@ -204,6 +204,10 @@ class StagingTransaction(Transaction):
         """Return whether the coordinator was asked to land what is staged, and sees to it."""
         return False
 
+    def _emit_refused(self, error: BaseException) -> None:
+        """Emit the events of the commit, if *error* refused it before the coordinator was asked."""
+        raise NotImplementedError
+
     @contextmanager
     def whole(self) -> Iterator[None]:
         """Stage all that the block stages, or nothing, with its files.

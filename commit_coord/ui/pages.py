@@ -280,8 +280,12 @@ class Pages:
             return self._table_page(visit, place, served, name, status=asked[0], message=asked[1])
         stopping = self._stopping.is_set
         moved = moving.move(place, name, phase[0], Phase(target), _reason(visit), is_stopping=stopping)
-        message = f"{moved.outcome}: {moved.after}" + (f". {moved.reason}" if moved.reason else "")
-        return self._table_page(visit, place, served, name, message=message)
+        message = f"{moved.outcome}: {moved.after or '?'}" + (f". {moved.reason}" if moved.reason else "")
+        try:
+            return self._table_page(visit, place, served, name, message=message)
+        except Exception:  # an error page would look as if the move had failed
+            logger.warning("the table can't be shown after its move", exc_info=True)
+            return self._message(visit, HTTPStatus.OK, f"{message}. The table can't be shown now.")
 
     def _request(self, visit: Visit, place: VisitedCatalog, served: _Served) -> Shown:
         text, table = visit.query.get("id", "").strip(), visit.query.get("table", "").strip()

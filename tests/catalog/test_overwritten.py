@@ -17,7 +17,7 @@ from pyiceberg.types import LongType, StringType
 
 from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.catalog.repair import Repair
-from commit_coord.errors import CommitConflict, InvalidArguments
+from commit_coord.errors import CommitConflict, CommitNotApplied, InvalidArguments, PartlyRepaired
 from commit_coord.events import CommitOverwritten
 from commit_coord.iceberg.overwrites import Note
 from tests.catalog.kit import (
@@ -232,6 +232,38 @@ def test_repair_brings_back_every_row_once(made: Kit) -> None:
     assert seen == []
     assert row_ids(made.stock.load_table(table.name())) == [1, 2, 3, 4, 5, 6, 7, 100]
     catalog.close()
+
+
+@pytest.mark.parametrize("error", [CommitNotApplied, OSError])
+def test_a_repair_that_fails_midway_tells_what_it_brought_back(
+    made: Kit, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    """Whichever commit fails, and if the lock service does not forget."""
+    catalog = coordinated(made.catalog)
+    commit = catalog.coordinator.commit
+    for landed in range(4):
+        table, lost = overwritten(made, commits=3)
+        ids_of = [snapshot.summary["commit-coord.request-id"] for _, snapshot in lost]
+        found = catalog.find_lost(table.name())
+        sent = iter(range(4))
+
+        def commits(*arguments: Any, landed: int = landed, sent: Iterator[int] = sent, **more: Any) -> Any:
+            if next(sent) == landed:
+                raise error("no answer")
+            return commit(*arguments, **more)
+
+        def fails(*_: Any, **__: Any) -> Any:
+            raise error("no answer")
+
+        with monkeypatch.context() as failing:
+            failing.setattr(catalog.coordinator, "commit", commits)
+            failing.setattr("commit_coord.catalog.repair.forget", fails)
+            with pytest.raises(PartlyRepaired if landed else error) as told:
+                catalog.repair(found)
+        assert row_ids(made.again(table)) == [1, *range(2, 2 + landed), 100]
+        assert [one for one in ids_of if one in str(told.value)] == ids_of[:landed]
+        catalog.repair(catalog.find_lost(table.name()))
+        assert row_ids(made.again(table)) == [1, 2, 3, 4, 100]
 
 
 def test_repair_at_once_needs_no_commit_in_between(made: Kit) -> None:

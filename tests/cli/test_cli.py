@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import logging
@@ -15,6 +16,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,7 @@ from typer.testing import CliRunner
 import commit_coord
 from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.catalog.migration import Migration, Moved, Outcome, operator
+from commit_coord.catalog.migration.sightings import SeenWriters
 from commit_coord.cli import app
 from commit_coord.cli.exit_codes import MEANINGS, ExitCode
 from commit_coord.cli.failures import explain
@@ -36,8 +39,16 @@ from commit_coord.cli.logs import warnings_in_one_line
 from commit_coord.cli.reference import render
 from commit_coord.cli.shell import is_complete
 from commit_coord.clock import SYSTEM_CLOCK
+from commit_coord.coordinator import Coordinator
 from commit_coord.demo import DemoFailed
-from commit_coord.errors import CommitStateUnknown, LockRefused, LockServiceUnavailable, LockTimeout
+from commit_coord.errors import (
+    CommitNotApplied,
+    CommitStateUnknown,
+    LockRefused,
+    LockServiceUnavailable,
+    LockTimeout,
+    MetastoreUnavailable,
+)
 from commit_coord.local import HiveMetastore
 from commit_coord.locks.sql.requests import SqlRequests
 from commit_coord.model import LockMode, LockRequest, LockScope, Resource
@@ -561,6 +572,36 @@ def test_repair_shows_asks_and_brings_back(shell: Shell, catalog: CoordinatedCat
     assert rows_of(catalog) == before + lost["rows"]
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt, CommitNotApplied])
+def test_repair_that_ends_midway_says_what_it_brought_back(
+    shell: Shell, catalog: CoordinatedCatalog, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
+    table = catalog.load_table("shop.sales")
+    base = table.metadata_location
+    for number in (4, 5):
+        table.append(pa.table({"id": [number]}))
+    with sqlite3.connect(shell.folder / "catalog.db") as db:
+        db.execute("UPDATE iceberg_tables SET metadata_location = ? WHERE table_name = 'sales'", (base,))
+    db.close()
+    commit, sent = Coordinator.commit, count()
+
+    def commits(*arguments: Any, **options: Any) -> Any:
+        if next(sent) == 1:
+            raise error("no answer")
+        return commit(*arguments, **options)
+
+    monkeypatch.setattr(Coordinator, "commit", commits)
+    ended = shell("repair", "shop.sales", "--yes")
+    if error is KeyboardInterrupt:
+        assert ended.exit_code == ExitCode.INTERRUPTED
+        assert "brought back before the interruption: 1 of 2 commits" in ended.stderr
+    else:
+        assert ended.exit_code == ExitCode.FAILED
+        assert "1 of 2 commits were brought back, then the repair failed (no answer)" in ended.stderr
+        assert "nothing was changed" not in ended.stderr
+    assert shell.json("repair", "shop.sales", "--yes")["restored"] == 1
+
+
 def test_repair_ends_with_a_code_of_its_own_while_commits_must_be_made_again(
     shell: Shell, catalog: CoordinatedCatalog
 ) -> None:
@@ -744,23 +785,44 @@ class Moving(Migration):
 
     Args:
         interrupt: What types Ctrl-C while the first table is moved.
+        fails_at: Which call of the others than moves fails; then the first table does not move before its second try.
     """
 
-    def __init__(self, interrupt: Callable[[], None] | None = None) -> None:
+    def __init__(self, interrupt: Callable[[], None] | None = None, fails_at: int | None = None) -> None:
         self.interrupt = interrupt
+        self.calls = count()
+        self.fails_at = fails_at
+        self.waited = fails_at is None
         self.is_ending = threading.Event()
         self.defaults: list[Phase] = []
         self.moved: list[str] = []
 
     def tables(self, patterns: Sequence[str]) -> list[tuple[str, ...]]:
+        self._call()
         if "shop.typo" in patterns:
             raise NoSuchTableError("no Iceberg table is named shop.typo")
         return [("shop", f"t{number}") for number in range(20)]
 
-    def set_defaults(self, patterns: Sequence[str], phase: Phase) -> None:
+    def set_defaults(
+        self, patterns: Sequence[str], phase: Phase, *, on_set: Callable[[str], None] = lambda _: None
+    ) -> None:
+        self._call()
         self.defaults.append(phase)
+        on_set("shop")
+
+    def watch(self, seconds: float) -> SeenWriters:
+        self._call()
+        return SeenWriters(sightings=[], seconds=seconds, locks=None)
+
+    def _call(self) -> None:
+        if next(self.calls) == self.fails_at:
+            raise MetastoreUnavailable("the metastore can't be reached")
 
     def move(self, table: tuple[str, ...], target: Phase, **options: Any) -> Moved:
+        if table[-1] == "t0" and not self.waited:
+            self.waited = True
+            state = State(phase=Phase.HMS, epoch=0)
+            return Moved(table=".".join(table), before=state, after=state, outcome=Outcome.WAITS)
         self.moved.append(".".join(table))
         if self.interrupt and table[-1] == "t0":
             self.interrupt()
@@ -770,8 +832,10 @@ class Moving(Migration):
         return Moved(table=".".join(table), before=before, after=after, outcome=Outcome.CHANGED)
 
 
-def moving(monkeypatch: pytest.MonkeyPatch, interrupt: Callable[[], None] | None = None) -> Moving:
-    made = Moving(interrupt)
+def moving(
+    monkeypatch: pytest.MonkeyPatch, interrupt: Callable[[], None] | None = None, fails_at: int | None = None
+) -> Moving:
+    made = Moving(interrupt, fails_at)
     monkeypatch.setattr(operator, "Event", lambda: made.is_ending)
     monkeypatch.setattr("commit_coord.cli.migrate._migration", lambda *_: nullcontext(made))
     return made
@@ -796,7 +860,52 @@ def test_ctrl_c_ends_a_migration_and_says_which_tables_were_moved(
         ended = shell("migrate", "start", "shop")
     assert ended.exit_code == ExitCode.INTERRUPTED, ended.stderr
     assert 1 <= len(made.moved) <= operator._TOGETHER + 1, "those that had begun, and one that follows the first"
-    assert f"moved before the interruption: {', '.join(sorted(made.moved))}; repeat the command" in ended.stderr
+    assert f"moved before the interruption: {', '.join(sorted(made.moved))}; new tables of shop begin" in ended.stderr
+
+
+@pytest.mark.parametrize("command", ["start", "advance", "abort"])
+def test_a_migration_that_fails_midway_says_which_tables_were_moved(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """And whose new tables begin in the new phase, whichever call fails, and if the answer can't be written."""
+    monkeypatch.setattr("commit_coord.cli.migrate._AGAIN", 0.0)
+    line = ["migrate", command, "shop", "--wait", "3600", *(["--window", "0"] if command == "advance" else [])]
+    made = moving(monkeypatch, fails_at=-1)
+    told = shell(*line)
+    assert told.exit_code == 0, told.output
+    calls, failed = next(made.calls), set()
+    for call in range(calls + 1):
+        made = moving(monkeypatch, fails_at=call)
+        with monkeypatch.context() as full:
+            if call == calls:
+                full.setattr("commit_coord.cli.migration_views.moved_table", _no_space)
+            told = shell(*line)
+        assert told.exit_code == ExitCode.FAILED
+        failed.add(len(made.moved))
+        said = f"moved before the error: {', '.join(sorted(made.moved)) or 'no table'}; "
+        said += "new tables of shop begin in the new phase; " if made.defaults else ""
+        assert (said in told.stderr) is bool(made.moved or made.defaults), told.stderr
+    assert {0, 20} <= failed
+
+
+def _no_space(*_: object) -> object:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_move_whose_outcome_is_not_known_has_an_exit_code_of_its_own(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moving(monkeypatch)
+    monkeypatch.setattr(
+        Moving,
+        "move",
+        lambda _, table, *__, **___: Moved(
+            table=".".join(table), before=State(phase=Phase.HMS, epoch=0), after=None, outcome=Outcome.UNKNOWN
+        ),
+    )
+    told = shell("migrate", "start", "shop", "--json")
+    assert told.exit_code == ExitCode.UNKNOWN
+    assert json.loads(told.stdout)["tables"][0]["after"] is None
 
 
 # -- bad input ---------------------------------------------------------------------------------------------

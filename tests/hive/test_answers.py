@@ -7,6 +7,9 @@ is an error or gets lost, and the call was carried out before, is carried out la
 Afterwards: what was acknowledged is there, with every file; what was refused is not there and never comes; of what is
 unknown every file is kept. And what another client made meanwhile, under a name that the change was about, is as that
 client made it.
+
+A table's move to another lock service is a change, too, which a report and an audit log tell of. ZooKeeper is in memory
+likewise, and its calls fail likewise.
 """
 
 from __future__ import annotations
@@ -30,7 +33,9 @@ from pyiceberg.exceptions import NamespaceAlreadyExistsError, NamespaceNotEmptyE
 import commit_coord
 from commit_coord.catalog.hive import CoordinatedHiveCatalog
 from commit_coord.catalog.metastore.hive_table import METADATA_LOCATION
-from commit_coord.errors import CommitConflict, CommitNotApplied, CommitStateUnknown
+from commit_coord.catalog.migration import Migration, Moved, Outcome
+from commit_coord.errors import CommitConflict, CommitNotApplied, CommitStateUnknown, LockServiceUnavailable
+from commit_coord.events import PhaseChange
 from commit_coord.hms.calls import FailedOver, MetastoreCaller
 from commit_coord.hms.connection import (
     AlreadyExists,
@@ -42,11 +47,14 @@ from commit_coord.hms.connection import (
     NoSuchObject,
     NotSent,
 )
+from commit_coord.locks.memory import MemoryLockManager
 from commit_coord.protocol.commit import SwapResult, TryLimits
+from commit_coord.protocol.migration import LOCK_PHASE, MIGRATING, ZOOKEEPER, Phase, State
 from tests.catalog.kit import SCHEMA, files_in, files_of, ids, row_ids
 from tests.catalog.test_views import queries, replacing, version
 from tests.coordinator.test_lost_replies import NoWaiting
 from tests.proof.sim.metastore import LockTable
+from tests.proof.sim.moving import NoWriters
 
 URIS = "thrift://one:9083,thrift://two:9083"
 PURGE = "external.table.purge"
@@ -91,7 +99,7 @@ class Fault:
         lasts: Each later call raises it, too.
     """
 
-    error: type[Exception]
+    error: type[BaseException]
     carried: Carried = Carried.NEVER
     lasts: bool = False
 
@@ -120,6 +128,8 @@ class Metastore:
     seen: list[str] = field(default_factory=list)
     meanwhile: Callable[[], object] = lambda: None
     """What other clients do once a change is sent whose answer is an error."""
+    phase: str = ""
+    """In which new tables are."""
     _databases: dict[str, Any] = field(default_factory=lambda: {"db": Database(name="db", parameters={})})
     _tables: dict[tuple[str, str], Any] = field(default_factory=dict)
     _locks: LockTable = field(default_factory=lambda: LockTable(lambda: 0.0))
@@ -172,6 +182,11 @@ class Metastore:
         self.faults.clear()
         self._arrive(is_change=True)
 
+    def fail(self, name: str) -> None:
+        """Raise what happens to a call to another service; nothing of it is carried out."""
+        if (fault := self._next(name)) is not None:
+            raise KeyboardInterrupt if fault.error is KeyboardInterrupt else LockServiceUnavailable(f"{name} fails")
+
     def _next(self, name: str) -> Fault | None:
         if name not in CHANGES and threading.current_thread() is not self._thread:
             return None  # a heartbeat, whose time nobody knows
@@ -197,7 +212,9 @@ class Metastore:
             case "get_all_databases", ():
                 return [*self._databases]
             case "get_database", (name,):
-                return copy.deepcopy(self._database(name))
+                found = copy.deepcopy(self._database(name))
+                found.parameters |= {LOCK_PHASE: self.phase} if self.phase else {}
+                return found
             case "create_database", (database,):
                 if database.name in self._databases:
                     raise AlreadyExists(database.name)
@@ -274,9 +291,30 @@ class World:
         return made
 
 
+class ZooKeeper(MemoryLockManager):
+    """ZooKeeper's locks in memory; *metastore* says what happens to its calls."""
+
+    name = ZOOKEEPER
+
+    def __init__(self, metastore: Metastore, space: Path) -> None:
+        super().__init__(space=f"{space}")
+        self._metastore = metastore
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in ("acquire", "acquire_while", "submit", "pages"):
+            self._metastore.fail(f"ZooKeeper's {name}")
+        return super().__getattribute__(name)
+
+
+class _NoRegistry(NoWriters):
+    @classmethod
+    def of(cls, *_: Any) -> _NoRegistry:
+        return cls()
+
+
 @pytest.fixture(params=["none-honoured", "hms-ignored", "memory-honoured"])
 def world(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    impl, _, compares = request.param.partition("-")
+    impl, _, compares = request.param.rpartition("-")
     logging.disable()
     metastore = Metastore()
     for name in ("send", "repeat"):
@@ -284,6 +322,12 @@ def world(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     for module in ("pointers", "administration"):
         monkeypatch.setattr(f"commit_coord.catalog.metastore.{module}.next_wait", lambda *_: 0.0)
     properties = {"lock-impl": impl, "hive.compare-and-set": compares, "warehouse": f"file://{tmp_path}"}
+    if impl == MIGRATING:
+        properties["lock.uri"] = "127.0.0.1:1"
+        monkeypatch.setattr("commit_coord.catalog.metastore.locks.Writers", _NoRegistry)
+        monkeypatch.setattr(
+            "commit_coord.locks.migration.sides.ZooKeeperLockManager", lambda *_, **__: ZooKeeper(metastore, tmp_path)
+        )
 
     def opened() -> CoordinatedHiveCatalog:
         catalog = commit_coord.load_catalog("t", uri=f"coord+{URIS}", **properties)
@@ -604,3 +648,75 @@ def test_what_iceberg_must_keep_is_not_shown_to_hive_as_what_it_may_purge(world:
         catalog.create_table(("db", "kept"), SCHEMA, properties={name: said[name] for name in names})
         shown = catalog.metastore.get_table("db", "kept").parameters
     assert (shown[PURGE], "gc.enabled" in shown) == ("false", False)
+
+
+def misjudged_move(world: World, way: tuple[Phase, Phase], faults: dict[int, Fault]) -> str | None:
+    """Return what is wrong with what is told of a move whose calls fail like this, None if it is right."""
+    start, target = way
+    name = ("db", f"x{next(world._names)}")
+    world.metastore.phase = start
+    events: list[PhaseChange] = []
+    moved: Moved | None = None
+    with closing(world.open()) as catalog:
+        before = State.of(catalog.create_table(name, SCHEMA).properties)
+        assert before.phase is start
+        catalog.events.subscribe(lambda event: events.append(event) if isinstance(event, PhaseChange) else None)
+        world.metastore.seen.clear()
+        world.metastore.faults |= faults
+        with suppress(KeyboardInterrupt):
+            moved = Migration(catalog).move(name, target)
+        shown = [f"{number} {call}: {faults.get(number, '')}" for number, call in enumerate(world.metastore.seen)]
+        world.metastore.heal()
+    state = State.of(world.reader.load_table(name).properties)
+    stages = [(event.epoch, event.stage) for event in events]
+    wrong = [*_wrong_audit(stages, before, state)]
+    wrong += [] if moved is None else _wrong_report(moved, before, state, target)
+    return "\n".join([*shown, *wrong, f"{stages}, {moved}, and it is in {state}"]) if wrong else None
+
+
+def _wrong_audit(stages: Sequence[tuple[int, str]], before: State, state: State) -> Iterator[str]:
+    for (epoch, begun), (_, ended) in itertools.zip_longest(stages[::2], stages[1::2], fillvalue=(0, "nothing")):
+        if begun != "begun" or ended not in ("done", "refused", "unknown"):
+            yield f"a step is told of as {begun} and {ended}"
+        if ended == "done" and state.epoch < epoch:
+            yield "the audit log has what did not come"
+    ends = dict(stages)
+    if any(ends.get(epoch) not in ("done", "unknown") for epoch in range(before.epoch + 1, state.epoch + 1)):
+        yield "the audit log lacks a step"
+
+
+def _wrong_report(moved: Moved, before: State, state: State, target: Phase) -> Iterator[str]:
+    good = moved.outcome in (Outcome.CHANGED, Outcome.THERE)
+    if good and (moved.after, state.phase) != (state, target):
+        yield "it is not where the report says"
+    if not good and moved.outcome is not Outcome.UNKNOWN and (moved.after or before) != state:
+        yield "the report hides where it is"
+
+
+def plans_of_move(calls: list[str]) -> Iterator[dict[int, Fault]]:
+    """Yield which of the *calls* of an undisturbed move fail."""
+    interrupts = [Fault(KeyboardInterrupt, carried) for carried in (Carried.BEFORE, Carried.NEVER)]
+    for (number, name), fault in itertools.product(enumerate([*calls]), [*FAULTS, *interrupts]):
+        if name in CHANGES or fault.carried is Carried.NEVER:
+            yield {number: fault}
+        if name in CHANGES and not fault.lasts:
+            yield {number: fault, number + 1: Fault(NotSent, lasts=True)}
+
+
+WAYS = [
+    (Phase.HMS, Phase.BOTH),
+    (Phase.BOTH, Phase.ZOOKEEPER),
+    (Phase.BOTH, Phase.HMS),
+    (Phase.ZOOKEEPER, Phase.BOTH),
+    (Phase.ZOOKEEPER, Phase.HMS),
+]
+
+
+@pytest.mark.parametrize("way", WAYS, ids=" to ".join)
+@pytest.mark.parametrize("world", [f"{MIGRATING}-honoured"], indirect=True)
+def test_no_answer_of_a_service_misjudges_a_move(world: World, way: tuple[Phase, Phase]) -> None:
+    """The report, the audit log and the properties of the table agree on it."""
+    assert misjudged_move(world, way, {}) is None
+    plans = [*plans_of_move(world.metastore.seen)]
+    found = [wrong for faults in plans if (wrong := misjudged_move(world, way, faults)) is not None]
+    assert not found, f"{len(found)} wrong, such as\n" + "\n\n".join(found[:3])

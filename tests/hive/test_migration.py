@@ -27,7 +27,7 @@ from commit_coord.catalog.hive import CoordinatedHiveCatalog
 from commit_coord.catalog.migration import Migration, Outcome
 from commit_coord.catalog.migration.sightings import WriterKind
 from commit_coord.cli.app import app
-from commit_coord.errors import OfferLost
+from commit_coord.errors import MetastoreUnavailable, OfferLost
 from commit_coord.hms.client import MetastoreClient
 from commit_coord.hms.locks import LockPart, LockType
 from commit_coord.hms.probe import CompareAndSet
@@ -734,14 +734,23 @@ def test_an_operator_moves_a_table_on_the_page(world: World, monkeypatch: pytest
     def send(target: str, confirm: str, **form: str) -> str:
         return shown(**hidden(), **form, target=target, confirm=confirm)
 
+    def fails(*_: object) -> None:
+        raise MetastoreUnavailable("the metastore can't be reached")
+
     assert "in phase <strong>hms</strong>" in shown()
     assert "Nothing was changed" in send("both", "yes")
     old = hidden()
     assert "changed: both (epoch 1)" in send("both", "t", why="ready")
     assert "not as this page showed it" in shown(**old, target="hms", confirm="t")
     assert "can&#39;t go to this phase" in send("both", "t")
-    assert "changed: zookeeper (epoch 2)" in send("zookeeper", "t")
-    assert "changed: hms (epoch 4)" in send("hms", "t")
+    with monkeypatch.context() as away:
+        form = hidden()
+        away.setattr("commit_coord.ui.tables.commits", fails)
+        told = shown(**form, target="hms", confirm="t")
+        assert "changed: hms (epoch 2). The table can&#39;t be shown now" in told
+    send("both", "t")
+    assert "changed: zookeeper (epoch 4)" in send("zookeeper", "t")
+    assert "changed: hms (epoch 6)" in send("hms", "t")
     pages.stop()
     assert "the server stops" in send("both", "t")
     assert "in phase <strong>hms</strong>" in shown()

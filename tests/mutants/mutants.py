@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 _PARTS = ("commit_coord", "tests", "docs", "pyproject.toml")
 
 
+_MOVE = "tests/hive/test_answers.py::test_no_answer_of_a_service_misjudges_a_move[hms-to-zookeeper-honoured-"
 _MOVES = "tests/sim/test_moves.py::test_a_table_moves_whichever_client_is_stopped_or_dies_when"
 _ANY_LINE_OF_PUTTING_OFF = (
     "tests/unit/test_interrupts.py::test_an_interrupt_at_any_line_is_that_interrupt_and_no_other_error"
@@ -613,6 +614,49 @@ MUTANTS = (
         "properties_read={key: metadata.properties.get(key) for key in changes},",
         "properties_read={},",
         _MOVES,
+    ),
+    Mutant(
+        "a-move-that-was-interrupted-was-refused",
+        "catalog/migration/operator.py",
+        'stage, why = "unknown", "interrupted"',
+        'stage, why = "refused", "interrupted"',
+        f"{_MOVE}both to zookeeper]",
+    ),
+    Mutant(
+        "a-table-that-was-moved-is-read-again",
+        "catalog/migration/operator.py",
+        "        return self._seen(table, committed.metadata)\n",
+        "        return self._state(table)\n",
+        f"{_MOVE}hms to both]",
+    ),
+    Mutant(
+        "a-step-without-a-known-outcome-failed",
+        "catalog/migration/operator.py",
+        "                Outcome.UNKNOWN, f",
+        "                Outcome.FAILED, f",
+        f"{_MOVE}both to hms]",
+    ),
+    Mutant(
+        "a-migration-that-fails-midway-says-nothing",
+        "cli/migrate.py",
+        "        if changed or new or isinstance(error, KeyboardInterrupt):\n",
+        "        if isinstance(error, KeyboardInterrupt):\n",
+        "tests/cli/test_cli.py::test_a_migration_that_fails_midway_says_which_tables_were_moved[advance]",
+    ),
+    Mutant(
+        "a-repair-that-fails-midway-did-nothing",
+        "catalog/repair/__init__.py",
+        "        if not restored:\n",
+        "        if restored is not None:\n",
+        "tests/catalog/test_overwritten.py::test_a_repair_that_fails_midway_tells_what_it_brought_back"
+        "[lease-CommitNotApplied]",
+    ),
+    Mutant(
+        "an-audit-log-of-utf-8-alone",
+        "observing/audit.py",
+        'text.encode(errors="backslashreplace")',
+        "text.encode()",
+        "tests/observing/test_observing.py::test_a_reason_in_bytes_that_are_no_text_is_written_down",
     ),
     Mutant(
         "an interrupted operator goes on to the next tables",

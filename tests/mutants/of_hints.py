@@ -24,8 +24,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "hints-a-dead-database-is-a-wrong-setting",
         "cli/failures.py",
-        "case LockError() | CommitError() | MetastoreUnavailable() | DatabaseUnavailable() | PartlyDropped():",
-        "case LockError() | CommitError() | MetastoreUnavailable() | PartlyDropped():",
+        "case LockError() | CommitError() | MetastoreUnavailable() | DatabaseUnavailable():",
+        "case LockError() | CommitError() | MetastoreUnavailable():",
         f"{_MISTAKES}test_a_service_that_can_not_be_reached_has_one_exit_code",
     ),
     Mutant(

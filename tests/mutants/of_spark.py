@@ -172,6 +172,13 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{_ROWS}test_a_writer_that_commits_twice_keeps_its_rows",
     ),
     Mutant(
+        "spark-a-repeat-whose-files-can-not-be-looked-at-failed",
+        "spark/publish.py",
+        "    except Exception:\n        logger.warning(\"what request %s landed can't",
+        "    except LookupError:\n        logger.warning(\"what request %s landed can't",
+        f"{_ROWS}test_a_repeat_that_had_landed_ends_well_if_its_files_cannot_be_looked_at[CoordinatedTable-refresh-0]",
+    ),
+    Mutant(
         "spark-files-of-a-lost-race",
         "spark/publish.py",
         "        assert request_id is not None\n        drop_repeated(table, target, request_id)\n",

@@ -25,6 +25,14 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{_COUNTED}[one table]",
     ),
     Mutant(
+        "a-refused-builder-is-no-failed-commit",
+        "table/calls.py",
+        "                        transaction._emit_refused(error)\n",
+        "",
+        "tests/observing/test_observing.py::"
+        "test_a_builder_that_is_refused_after_a_refresh_counts_as_one_failure[a tag]",
+    ),
+    Mutant(
         "an-interrupt-after-a-compaction-takes-its-files",
         "table/commit_request.py",
         "        self._renewed = True  # before",

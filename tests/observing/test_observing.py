@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import logging
+import os
 import re
 import subprocess
 import sys
@@ -24,10 +25,12 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 from prometheus_client import REGISTRY
+from pyiceberg.types import LongType
 
 import commit_coord
 from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.errors import (
+    CommitConflict,
     CommitNotApplied,
     ConfigError,
     LockError,
@@ -138,6 +141,32 @@ def test_a_call_that_is_stale_before_its_commit_begins_counts_as_one_failure(
                 transaction.table(table).overwrite(ROWS, read_at=NO_SNAPSHOT)
         else:
             table.overwrite(ROWS, read_at=NO_SNAPSHOT)
+    assert 1 == value("commits_total", status="FAILURE")
+
+
+@pytest.mark.parametrize("of", ["a tag", "a column"])
+def test_a_builder_that_is_refused_after_a_refresh_counts_as_one_failure(
+    opened: Open, value: Callable[..., float], of: str
+) -> None:
+    """It finds the conflict on the table that its caller has seen by then, and asks the coordinator for nothing."""
+    catalog = opened(commit__coord_metrics="prometheus")
+    table = catalog.load_table("shop.sales")
+    table.append(ROWS)
+    snapshot = table.metadata.snapshots[0].snapshot_id
+    other, column = catalog.load_table("shop.sales"), ROWS.column_names[0]
+    builder: Any
+    if of == "a tag":
+        builder = table.manage_snapshots().create_tag(snapshot, "best")
+        other.manage_snapshots().create_tag(snapshot, "best").commit()
+    else:
+        builder = table.update_schema().rename_column(column, "renamed")
+        with other.update_schema() as update:
+            update.rename_column(column, "other")
+        with other.update_schema() as update:
+            update.add_column(column, LongType())
+    table.refresh()
+    with pytest.raises(CommitConflict):
+        builder.commit()
     assert 1 == value("commits_total", status="FAILURE")
 
 
@@ -446,6 +475,18 @@ def test_an_audit_log_that_can_not_be_written_stops_nobody(
     lease = opened().lock_operation({SALES: X})
     assert operator.unlock(resource=SALES)
     assert "the audit log can't be written" in caplog.text
+    lease.release()
+
+
+def test_a_reason_in_bytes_that_are_no_text_is_written_down(opened: Open, tmp_path: Path) -> None:
+    """The locks are free by then: an error would look as if they were not."""
+    audit = tmp_path / "audit.jsonl"
+    operator = opened(commit__coord_audit__log=str(audit))
+    lease = opened().lock_operation({SALES: X})
+    why = os.fsdecode(b"it \xff hung")
+    assert operator.unlock(resource=SALES, why=why)
+    (line,) = map(json.loads, audit.read_text().splitlines())
+    assert why == line["why"]
     lease.release()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import inspect
+import itertools
 import json
 import math
 import shutil
@@ -21,6 +22,7 @@ from pyiceberg.expressions import EqualTo
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import RemovePartitionSpecsUpdate, RemoveSchemasUpdate
 from pyiceberg.transforms import TruncateTransform
 from pyspark.sql import SparkSession
@@ -28,7 +30,14 @@ from pyspark.sql import functions as F
 
 import commit_coord.spark
 from commit_coord import NOTHING, load_catalog
-from commit_coord.errors import CommitConflict, CommitNotApplied, ConfigError, StaleRead, StatementError
+from commit_coord.errors import (
+    CommitConflict,
+    CommitNotApplied,
+    ConfigError,
+    MetastoreUnavailable,
+    StaleRead,
+    StatementError,
+)
 from commit_coord.locks.hive_lease import LeaseObject
 from commit_coord.model import LockMode, Resource, WriteMode
 from commit_coord.spark import compact_table, foreach_batch, read_table, register, write_table
@@ -39,6 +48,7 @@ from commit_coord.spark.frame_reads import reads_of
 from commit_coord.spark.locks import holding
 from commit_coord.spark.schema import SchemaMismatch, bare_schema
 from commit_coord.spark.streams import Batch
+from commit_coord.table import CoordinatedTable
 from commit_coord.table.data_files import data_files
 from tests.catalog.kit import orphans, unchecked_decimals
 from tests.catalog.row_deletes import add_position_deletes
@@ -366,6 +376,50 @@ def test_a_repeated_request_leaves_none_of_its_files(spark: SparkSession, catalo
         writer.commit(messages)
     assert [True, False] == [folder.exists() for _, _, folder in jobs]
     assert [(0,), (5,), (6,)] == rows(read_table(spark, table.refresh()))
+
+
+@pytest.mark.parametrize(
+    "owner, call, at",
+    [(CoordinatedTable, "find_commit", 1), (CoordinatedTable, "refresh", 0), (Snapshot, "manifests", 0)],
+)
+def test_a_repeat_that_had_landed_ends_well_if_its_files_cannot_be_looked_at(
+    spark: SparkSession,
+    catalog: Any,
+    given: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    owner: type,
+    call: str,
+    at: int,
+) -> None:
+    """Spark would take an error for the failure of the job; the files are kept."""
+    table = write_table(spark.range(1), (catalog, "db.t"), create=True)
+    once = {**given, "request-id": "load 7"}
+    (first, landed, _), (second, repeated, folder) = (job(spark, once, spark.range(5, 7)) for _ in range(2))
+    first.commit(landed)
+    calls, real = itertools.count(), getattr(owner, call)
+
+    def fails(*arguments: Any) -> Any:
+        return real(*arguments) if next(calls) < at else _away()
+
+    with monkeypatch.context() as away:
+        away.setattr(owner, call, fails)
+        second.commit(repeated)
+        assert next(calls) > at
+    assert folder.exists()
+    assert [(0,), (5,), (6,)] == rows(read_table(spark, table.refresh()))
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_write_table_ends_well_if_its_request_had_landed_and_the_table_cannot_be_loaded(
+    spark: SparkSession, catalog: Any, monkeypatch: pytest.MonkeyPatch, mode: WriteMode
+) -> None:
+    write_table(spark.range(1), (catalog, "db.t"), create=True, request_id="load 7")
+    monkeypatch.setattr(CoordinatedTable, "refresh", _away)
+    write_table(spark.range(1), (catalog, "db.t"), mode, request_id="load 7")
+
+
+def _away(*_: object) -> Any:
+    raise MetastoreUnavailable("the metastore can't be reached")
 
 
 def by_function(mode: WriteMode) -> Callable[[dict[str, str], Any, Any], object]:

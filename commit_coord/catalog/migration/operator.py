@@ -10,6 +10,7 @@ from itertools import chain
 from threading import Event
 
 from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import SetPropertiesUpdate
 from pyiceberg.typedef import Identifier
 
@@ -22,6 +23,7 @@ from commit_coord.catalog.migration.sightings import SeenWriters, Sighting, comm
 from commit_coord.errors import (
     CommitConflict,
     CommitCoordError,
+    CommitNotApplied,
     CommitStateUnknown,
     ConfigError,
     LockError,
@@ -236,6 +238,7 @@ class Migration:
         started, name = self._clock.now(), table_name(table)
         before: State | None = None
         after: State | None = None
+        stands = ""
 
         def ended(outcome: Outcome, reason: str = "", waits_for: Sequence[Sighting] = ()) -> Moved:
             return Moved(
@@ -262,31 +265,42 @@ class Migration:
                         who = "; ".join(map(str, waits_for))
                         return ended(Outcome.WAITS, f"writers know only the metastore's lock: {who}", waits_for)
                 try:
-                    self._change(table, after, step)
+                    after = self._change(table, after, step)
                 except CommitConflict as error:
                     tries += 1
                     if tries >= _TRIES:
                         return ended(Outcome.FAILED, str(error))
-                after = self._state(table)
+                    after = self._state(table)
             if after != before or after.phase is not Phase.HMS or before.epoch:
+                stands = f"the table is in phase {after.phase}, but its guard is not seen to: "
                 self._see_to_guard(table)
+        except CommitStateUnknown:
+            logger.warning("the outcome of a step of %s is not known", name, exc_info=True)
+            after = None
+            return ended(
+                Outcome.UNKNOWN, f"it is not known whether it has come to phase {step}: repeat the command to go on"
+            )
         except CommitCoordError as error:
             if isinstance(error.__cause__, OperationsHold):
                 return ended(Outcome.WAITS, str(error.__cause__))
-            return ended(Outcome.REFUSED if isinstance(error.__cause__, ConfigError) else Outcome.FAILED, str(error))
+            outcome = Outcome.REFUSED if isinstance(error.__cause__, ConfigError) else Outcome.FAILED
+            return ended(outcome, f"{stands}{error}")
         except Exception as error:  # one table must not end the others
             logger.warning("%s could not be moved", name, exc_info=True)
-            return ended(Outcome.FAILED, f"{type(error).__name__}: {error}")
+            return ended(Outcome.FAILED, f"{stands}{type(error).__name__}: {error}")
         return ended(Outcome.CHANGED if after != before else Outcome.THERE)
 
     def _state(self, table: Identifier) -> State:
         metadata, _ = self._catalog.coordinator.load(table)
+        return self._seen(table, metadata)
+
+    def _seen(self, table: Identifier, metadata: TableMetadata) -> State:
         state = State.of(metadata.properties)
         self._locks.beliefs.seen(Resource.table(table), state)
         return state
 
-    def _change(self, table: Identifier, state: State, phase: Phase) -> None:
-        """Bring *table* from *state* to *phase*, the next one.
+    def _change(self, table: Identifier, state: State, phase: Phase) -> State:
+        """Bring *table* from *state* to *phase*, the next one; return its state then.
 
         Raises:
             CommitConflict: It is not in *state* any more.
@@ -311,13 +325,16 @@ class Migration:
             )
         self._catalog.capabilities()  # asked for under the locks, too; here it delays no writer
         self._tell(table, state, phase, "begun", self._why)
+        stage, why = "unknown", "interrupted"
         try:
-            self._catalog.coordinator.commit([attempt])
-        except BaseException as error:
-            stage = "unknown" if isinstance(error, CommitStateUnknown) else "refused"
-            self._tell(table, state, phase, stage, str(error))
+            (committed,) = self._catalog.coordinator.commit([attempt])
+            stage, why = "done", self._why
+        except Exception as error:
+            stage, why = "refused" if isinstance(error, CommitNotApplied) else "unknown", str(error)
             raise
-        self._tell(table, state, phase, "done", self._why)
+        finally:
+            self._tell(table, state, phase, stage, why)
+        return self._seen(table, committed.metadata)
 
     def _see_to_guard(self, table: Identifier) -> None:
         """Set the guard where the phase asks for it, and remove it elsewhere."""
@@ -345,13 +362,19 @@ class Migration:
 
     # New tables.
 
-    def set_defaults(self, patterns: Sequence[str], phase: Phase) -> None:
-        """Have the tables to come of the databases that *patterns* name as a whole be made in *phase*."""
+    def set_defaults(
+        self, patterns: Sequence[str], phase: Phase, *, on_set: Callable[[str], None] = lambda _: None
+    ) -> None:
+        """Have the tables to come of the databases that *patterns* name as a whole be made in *phase*.
+
+        *on_set* is told of each database that is changed.
+        """
         databases = self._catalog.metastore.get_all_databases()
         whole = [pattern.lower().partition(".")[0] for pattern in patterns if _is_whole(pattern)]
         for database in {one for pattern in whole for one in fnmatch.filter(databases, pattern)}:
             if self._catalog.phases.of_new(database) is not phase:
                 self._catalog.update_namespace_properties(database, updates={LOCK_PHASE: phase.value})
+                on_set(database)
 
 
 def _unreadable(error: Exception) -> str:

@@ -20,6 +20,8 @@ class Outcome(StrEnum):
     """For writers, or for operations; nothing was changed by the step that waits."""
     REFUSED = "refused"
     FAILED = "failed"
+    UNKNOWN = "unknown"
+    """Whether the table has come into the next phase is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,7 @@ Theory of operation
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING
 
 from pyiceberg.typedef import Identifier
@@ -33,7 +33,7 @@ from pyiceberg.typedef import Identifier
 from commit_coord.catalog.repair.commits import RESTORED_FROM, LostCommit, Repair
 from commit_coord.catalog.repair.histories import LostHistories
 from commit_coord.catalog.repair.unreadable import UnreadableManifests
-from commit_coord.errors import InvalidArguments
+from commit_coord.errors import InvalidArguments, PartlyRepaired
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.iceberg.overwrites import Acknowledged, Note
 
@@ -86,24 +86,39 @@ def find(coordinator: Coordinator, table: Identifier, since: Iterable[str] = ())
     )
 
 
-def execute(coordinator: Coordinator, repair: Repair) -> list[LostCommit]:
+def execute(
+    coordinator: Coordinator, repair: Repair, *, on_restored: Callable[[LostCommit], None] = lambda _: None
+) -> list[LostCommit]:
     """Bring back what can be; if nothing else was found, have the lock service forget it. Return what was brought back.
 
-    What was overwritten after *repair* was made is not forgotten.
+    What was overwritten after *repair* was made is not forgotten. *on_restored* is told of each commit, as it lands.
 
     Guarantee: on return each of ``repair.restorable`` is in the history of the table, once, also when others repair it
-    too; on any error some of them are. It may be called again. Rows that somebody has deleted since stay deleted.
+    too. It may be called again. Rows that somebody has deleted since stay deleted.
 
     Raises:
         CommitConflict: Nobody can tell what became of a commit since *repair* was made: make a new one.
-        CommitError: As any commit; those before it have landed.
+        CommitError: As any commit; none was brought back before it.
+        PartlyRepaired: Some commits were brought back, then something failed.
     """
-    for commit in repair.restorable:
-        assert commit.prepare is not None
-        coordinator.commit([commit.prepare()], is_repair=True)
-    if not repair.by_hand:
-        forget(coordinator, repair.table, repair.looked_at)
-    return repair.restorable
+    restored: list[LostCommit] = []
+    try:
+        for commit in repair.restorable:
+            assert commit.prepare is not None
+            coordinator.commit([commit.prepare()], is_repair=True)
+            restored.append(commit)
+            on_restored(commit)
+        if not repair.by_hand:
+            forget(coordinator, repair.table, repair.looked_at)
+    except Exception as error:
+        if not restored:
+            raise
+        raise PartlyRepaired(
+            f"{len(restored)} of {len(repair.restorable)} commits were brought back, then the repair failed ({error})",
+            table=table_name(repair.table),
+            brought_back=", ".join(commit.request_id or commit.location for commit in restored),
+        ) from error
+    return restored
 
 
 def forget(

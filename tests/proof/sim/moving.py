@@ -128,7 +128,7 @@ class SimulatedGuards:
         """Nothing is extended."""
 
 
-class _Nobody:
+class NoWriters:
     """In place of the registry of writers, on which no commit depends."""
 
     def appear(self) -> None:
@@ -185,7 +185,7 @@ class MovingClient(Client):
         )
         sides = Sides(locks, cast(Any, zookeeper), LockEventEmitter(Events(), clock), host)
         self.locks = self.migrating = MigratingLockManager(
-            sides, state_of=self.phases.of, guards=self.guards, writers=cast(Any, _Nobody()), clock=clock
+            sides, state_of=self.phases.of, guards=self.guards, writers=cast(Any, NoWriters()), clock=clock
         )
         if believed is not None:
             self.locks.beliefs.states[Resource(("db", "t"))] = State(phase=believed, epoch=0)
