@@ -63,9 +63,16 @@ class NoSuchLock(_Declared, ttypes.NoSuchLockException):  # type: ignore[misc]
     """The lock was released or timed out."""
 
 
+class LockOfTransaction(MetaError):
+    """The lock belongs to a transaction, whose end releases it."""
+
+
 _DECLARED = {
-    kind.__mro__[2]: kind
-    for kind in (AlreadyExists, InvalidObject, InvalidOperation, MetaError, NoSuchObject, NoSuchLock)
+    ttypes.TxnOpenException: LockOfTransaction,
+    **{
+        kind.__mro__[2]: kind
+        for kind in (AlreadyExists, InvalidObject, InvalidOperation, MetaError, NoSuchObject, NoSuchLock)
+    },
 }
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import math
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -34,7 +34,7 @@ from commit_coord.errors import (
 from commit_coord.locks.base import BRIEFLY, DENY_JITTER, DenyPolicy, LockSettings, Policy, WaitPolicy
 from commit_coord.locks.blockers import Blocker, Holder
 from commit_coord.locks.event_emitter import LockEventEmitter
-from commit_coord.locks.handover import HandoverLease
+from commit_coord.locks.handover import HandoverLease, HandoverLockManager
 from commit_coord.locks.held import Held
 from commit_coord.model import JournalEntry, LeaseState, LockRequest
 from commit_coord.protocol.backoff import Backoff, next_wait
@@ -66,6 +66,17 @@ class Carried(Exception):
 
 class RemovedByForce(LockRefused):
     """An operator has removed the request from the queue."""
+
+
+@contextlib.contextmanager
+def naming_who_released(locks: HandoverLockManager, request: LockRequest) -> Iterator[None]:
+    """Let the error about a request that is gone name the operator who released it by force, if one did."""
+    try:
+        yield
+    except (RemovedByForce, OfferLost) as error:
+        with contextlib.suppress(LockError):
+            error.details |= locks.forced_release_note(request.request_id)
+        raise
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

@@ -17,6 +17,7 @@ from commit_coord.locks.acquiring import ANSWER_LEASES, Acquire, Acquirer, Carri
 from commit_coord.locks.base import HeartbeatSender, Lease, LockSettings
 from commit_coord.locks.blockers import Blocker, Holder, entries_of, holder_of
 from commit_coord.locks.event_emitter import LockEventEmitter
+from commit_coord.locks.forcing import telling_what_was_freed
 from commit_coord.locks.handover import HandoverLease
 from commit_coord.locks.held import Held
 from commit_coord.locks.memory_space import MemoryTicket, Space, space_of
@@ -317,12 +318,11 @@ class MemoryLockTable:
         return self._free(dead)
 
     def _free(self, tickets: Iterable[tuple[MemoryTicket, str | None]]) -> Sequence[LockEntry]:
-        freed: list[LockEntry] = []
-        for ticket, blocked_by in list(tickets):
-            if self._space.remove(ticket):
-                freed += _entries(ticket, blocked_by)
-                ticket.turn.set()
-                ticket.lost()
+        with telling_what_was_freed() as freed:
+            for ticket, blocked_by in list(tickets):
+                if freed.free(_entries(ticket, blocked_by), partial(self._space.remove, ticket)):
+                    ticket.turn.set()
+                    ticket.lost()
         return freed
 
 

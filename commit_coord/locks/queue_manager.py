@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from commit_coord.errors import LockError, LockRefused, OfferLost
-from commit_coord.locks.acquiring import Acquire, Carried, Queue, RemovedByForce
+from commit_coord.errors import LockRefused
+from commit_coord.locks.acquiring import Acquire, Carried, Queue, naming_who_released
 from commit_coord.locks.base import HeartbeatSender, Lease, LockSettings, Policy, WaitPolicy
 from commit_coord.locks.handover import HandoverLease, HandoverLockManager
 from commit_coord.locks.held import Held
@@ -172,22 +171,12 @@ class QueueLockManager(HandoverLockManager, Generic[QueueT]):
         1. Ctrl-C ends a wait.   2. Ctrl-C again, and again, while the request is taken out of the queues.
         """
         try:
-            with self._naming_who_released(acquire.request):
+            with naming_who_released(self, acquire.request):
                 return self.parts.acquirer.acquire(acquire)
         except Exception:
             raise  # nothing is left
         except BaseException:
             self.give_up(acquire.request)
-            raise
-
-    @contextmanager
-    def _naming_who_released(self, request: LockRequest) -> Iterator[None]:
-        """Let the error about a request that is gone name the operator who released it by force, if one did."""
-        try:
-            yield
-        except (RemovedByForce, OfferLost) as error:
-            with suppress(LockError):
-                error.details |= self.forced_release_note(request.request_id)
             raise
 
     def give_up(self, request: LockRequest) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from commit_coord.errors import LockError, LockServiceUnavailable, PartlyFreed
-from commit_coord.hms.connection import LostReply
+from commit_coord.hms.connection import LostReply, NotSent
 from commit_coord.locks.base import Interrupted
 from commit_coord.locks.forcing import telling_what_was_freed
 from commit_coord.locks.handover import HandoverLockManager
@@ -50,21 +50,24 @@ class Fault:
     Args:
         carried: When it is carried out.
         lasts: No later call is carried out or answered.
+        refuses: The service says so of the later calls.
         interrupts: Ctrl-C ends the call.
     """
 
     carried: Carried
     lasts: bool = False
+    refuses: bool = False
     interrupts: bool = False
 
     def __str__(self) -> str:
-        words = self.carried.name.lower(), "lasts" if self.lasts else "", "interrupts" if self.interrupts else ""
-        return " ".join(filter(None, words))
+        kinds = (name for name in ("lasts", "refuses", "interrupts") if getattr(self, name))
+        return " ".join([self.carried.name.lower(), *kinds])
 
 
 FAULTS = [
     *map(Fault, Carried),
     *(Fault(carried, lasts=True) for carried in (Carried.BEFORE, Carried.NEVER)),
+    Fault(Carried.BEFORE, lasts=True, refuses=True),
     *(Fault(carried, interrupts=True) for carried in Carried),
 ]
 
@@ -88,6 +91,7 @@ class Calls:
         table: Any = operator.parts.table  # type: ignore[attr-defined]
         names: tuple[str, ...]
         lost: type[Exception] = Interrupted
+        refused: type[Exception] = LockServiceUnavailable
         match operator.name:
             case "lease":
                 owner, names = table._requests.store.connection, ("run", "ask")
@@ -95,10 +99,11 @@ class Calls:
                 owner, names = table._session.connection, ("ask",)
             case _:
                 owner, names, lost = table._metastore, ("unlock", "show_locks"), LostReply
+                refused = NotSent
         for name in names:
-            monkeypatch.setattr(owner, name, self._failing(getattr(owner, name), lost))
+            monkeypatch.setattr(owner, name, self._failing(getattr(owner, name), lost, refused))
 
-    def _failing(self, call: Callable[..., Any], lost: type[Exception]) -> Callable[..., Any]:
+    def _failing(self, call: Callable[..., Any], lost: type[Exception], refused: type[Exception]) -> Callable[..., Any]:
         def called(*arguments: Any, **named: Any) -> Any:
             while self._late:
                 self._late.pop()()
@@ -110,6 +115,8 @@ class Calls:
                 call(*arguments, **named)
             elif not later and self.fault.carried is Carried.LATE:
                 self._late.append(lambda: call(*arguments, **named))
+            if later and self.fault.refuses:
+                raise refused("the service is away")
             raise KeyboardInterrupt if self.fault.interrupts else lost("no answer")
 
         return called

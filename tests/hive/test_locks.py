@@ -615,5 +615,14 @@ def test_a_note_of_a_forced_release_goes_when_its_waiter_has_read_it_or_after_an
     assert noted() == {"r=of-a-waiter-that-died"}
     ReleaseNotes(plain, _HourLater()).leave("an-hour-later", operator, why="it hangs")
     assert noted() == {"r=an-hour-later"}
-    assert notes.take("an-hour-later")["why"] == "it hangs"
+    notes.leave("hms-7", operator, why="Hive reads no note")
+    assert noted() == {"r=an-hour-later"}
+    with pytest.MonkeyPatch.context() as failing:
+        failing.setattr(plain, "unlock", _no_answer)
+        assert notes.take("an-hour-later")["why"] == "it hangs"
+    assert notes.take("an-hour-later")
     assert not noted()
+
+
+def _no_answer(lock_id: int) -> None:
+    raise LostReply("no answer")

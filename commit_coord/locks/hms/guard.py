@@ -56,6 +56,7 @@ from commit_coord.locks.blockers import holder_facts
 from commit_coord.locks.heartbeat import Heartbeat
 from commit_coord.locks.hms import names as hms_names
 from commit_coord.locks.hms.heartbeat_log import HeartbeatLog, is_over
+from commit_coord.locks.hms.requests import FOREIGN
 from commit_coord.model import Owner
 from commit_coord.process import SYSTEM_HOST, Host
 from commit_coord.protocol.backoff import Backoff, next_wait
@@ -258,7 +259,7 @@ class HmsGuards:
                 facts = holder_facts(
                     hms_names.owner_of(one, agent),
                     one.acquired_ms or one.heartbeat_ms,
-                    agent.request_id if agent else f"hms-{one.lock_id}",
+                    agent.request_id if agent else f"{FOREIGN}{one.lock_id}",
                 )
         return LockTimeout(
             "the deadline passed while the table's guard waited for a lock in the metastore",

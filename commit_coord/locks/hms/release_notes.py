@@ -6,13 +6,16 @@ a table that nobody locks otherwise. Its owner is the operator. The waiter remov
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from commit_coord.clock import Clock
+from commit_coord.errors import LockServiceUnavailable
 from commit_coord.hms.client import MetastoreClient
 from commit_coord.hms.locks import ListedLock
 from commit_coord.locks.base import BRIEFLY
 from commit_coord.locks.handover import FORCED_RELEASE_LIFETIME_MS, facts_of_forced_release, name_of_operator
 from commit_coord.locks.hms import names as hms_names
-from commit_coord.locks.hms.requests import translated
+from commit_coord.locks.hms.requests import FOREIGN, translated
 from commit_coord.model import Owner
 
 
@@ -26,18 +29,23 @@ class ReleaseNotes:
 
     def __init__(self, metastore: MetastoreClient, clock: Clock) -> None:
         self._metastore, self._clock = metastore, clock
+        self._removes_old_from_ms = 0
 
     def leave(self, request_id: str, by: Owner, why: str) -> None:
         """See :meth:`HandoverLockManager.note_forced_release`.
 
-        A waiter that has died removes no note, so each call removes the old ones. Many metastores also do that by
-        themselves, after ``hive.txn.timeout``.
+        A waiter that has died removes no note, so this removes those of more than an hour ago, once an hour. Many
+        metastores also do that by themselves, after ``hive.txn.timeout``.
         """
-        oldest_ms = self._clock.wall_ms() - FORCED_RELEASE_LIFETIME_MS
+        if request_id.startswith(FOREIGN):
+            return  # Hive looks for no note.
+        now_ms = self._clock.wall_ms()
         with translated(None):
-            for note in self._listed():
-                if note.heartbeat_ms < oldest_ms:
-                    self._metastore.unlock(note.lock_id)
+            if now_ms >= self._removes_old_from_ms:
+                for note in self._listed():
+                    if note.heartbeat_ms < now_ms - FORCED_RELEASE_LIFETIME_MS:
+                        self._metastore.unlock(note.lock_id)
+                self._removes_old_from_ms = now_ms + FORCED_RELEASE_LIFETIME_MS
             self._metastore.lock(
                 [hms_names.release_note(request_id)],
                 user=hms_names.user(by),
@@ -52,10 +60,12 @@ class ReleaseNotes:
             LockServiceUnavailable: The metastore did not answer.
         """
         about, facts = hms_names.release_note(request_id), dict[str, str]()
-        with translated(None), self._metastore.within(BRIEFLY):
-            for note in self._listed():
-                if note.part == about:
-                    facts = facts_of_forced_release(note.host, note.agent)
+        with self._metastore.within(BRIEFLY):
+            with translated(None):
+                notes = [note for note in self._listed() if note.part == about]
+            for note in notes:
+                facts = facts_of_forced_release(note.host, note.agent)
+                with suppress(LockServiceUnavailable), translated(None):  # It is removed later.
                     self._metastore.unlock(note.lock_id)
         return facts
 

@@ -20,6 +20,10 @@ REQUESTS = (hms_names.OPERATIONS, hms_names.REQUESTS)
 """Where every operation request is listed once."""
 
 
+FOREIGN = "hms-"
+"""How the request ids of other programs' locks begin; the rest is the lock id."""
+
+
 class Guarded(LockRefused):
     """The latch was refused: the table's guard is in the metastore."""
 
@@ -69,7 +73,7 @@ class MetastoreLock:
     def request_id(self) -> str:
         """Its request id; for a lock of another program, a name made of the lock id."""
         info = self.agent_info
-        return info.request_id if info else f"hms-{self.lock_id}"
+        return info.request_id if info else f"{FOREIGN}{self.lock_id}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

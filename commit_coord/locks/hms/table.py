@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
 from commit_coord.clock import Clock
-from commit_coord.errors import MetastoreUnavailable
+from commit_coord.errors import LockRefused, MetastoreUnavailable
 from commit_coord.hms.client import MetastoreClient
-from commit_coord.hms.connection import MetaError, MetastoreServerFailed
+from commit_coord.hms.connection import LockOfTransaction, MetaError, MetastoreServerFailed
 from commit_coord.locks.forcing import telling_what_was_freed
 from commit_coord.locks.hms import names as hms_names
 from commit_coord.locks.hms.calls import LockCalls
 from commit_coord.locks.hms.heartbeat_log import HeartbeatLog, is_over
-from commit_coord.locks.hms.requests import HmsTicket, MetastoreLock, grouped, nearest_to, translated
+from commit_coord.locks.hms.requests import FOREIGN, HmsTicket, MetastoreLock, grouped, nearest_to, translated
 from commit_coord.locks.hms.turns import ThreadTurns
 from commit_coord.locks.keeping import Keeper, Tickets
 from commit_coord.model import Generation, LockEntry, LockScope, LockState, Resource, entries_by_request
@@ -103,7 +103,9 @@ class HmsLockTable:
             with telling_what_was_freed() as freed:
                 freed.extend(self._turns.free(request_id, None))
                 if request_id in waiting and not freed:
-                    freed.extend(self.free(request_id, None))  # it has gone to the metastore since
+                    # It has gone to the metastore since. If it has its locks by now, nobody agreed to their release.
+                    moved = (entry for entry in self._listed() if entry.request_id == request_id)
+                    freed.extend(self._free(entry for entry in moved if entry.state is LockState.WAITING))
                 else:
                     chosen = dict.fromkeys(entry.generation for entry in by_request.get(request_id, ()))
                     freed.extend(self._free(entry for lock in chosen for entry in by_lock[lock]))
@@ -222,5 +224,12 @@ class HmsLockTable:
         return freed
 
     def _unlock(self, lock_id: int) -> bool:
-        self._metastore.unlock(lock_id)
+        try:
+            self._metastore.unlock(lock_id)
+        except LockOfTransaction as error:
+            raise LockRefused(
+                "the lock belongs to a transaction of Hive, whose end releases it; see Hive's "
+                "SHOW TRANSACTIONS and ABORT TRANSACTIONS",
+                request_id=f"{FOREIGN}{lock_id}",
+            ) from error
         return True

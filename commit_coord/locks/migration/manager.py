@@ -33,6 +33,7 @@ from typing import Any, Protocol
 from commit_coord.clock import SYSTEM_CLOCK, Clock
 from commit_coord.errors import LockError
 from commit_coord.events import Events
+from commit_coord.locks.acquiring import naming_who_released
 from commit_coord.locks.base import HeartbeatSender, Lease, LockSettings, Policy
 from commit_coord.locks.handover import HandoverLease, HandoverLockManager
 from commit_coord.locks.migration.beliefs import Beliefs
@@ -48,7 +49,6 @@ from commit_coord.model import (
     LockMode,
     LockRequest,
     LockScope,
-    Owner,
     Reach,
     Resource,
 )
@@ -157,7 +157,8 @@ class MigratingLockManager(HandoverLockManager):
         """Tell of *request*, and of its end unless it is granted. Gives the time when it began."""
         started = self._emitter.asked(request)
         try:
-            yield started
+            with naming_who_released(self, request):
+                yield started
         except BaseException as error:
             self._emitter.not_granted(request, started, error.kind if isinstance(error, LockError) else "interrupted")
             raise
@@ -202,11 +203,6 @@ class MigratingLockManager(HandoverLockManager):
     def recall(self, request_id: str) -> JournalEntry | None:
         """See :meth:`HandoverLockManager.recall`."""
         return self.zookeeper.recall(request_id)
-
-    def note_forced_release(self, request_id: str, by: Owner, why: str) -> None:
-        """See :meth:`HandoverLockManager.note_forced_release`. It may wait in either service, and looks there."""
-        self.zookeeper.note_forced_release(request_id, by, why)
-        self.hms.note_forced_release(request_id, by, why)
 
     def refuse_waits(self) -> None:
         """See :meth:`LockManager.refuse_waits`."""

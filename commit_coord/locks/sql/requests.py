@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
+from commit_coord.errors import LockServiceUnavailable
 from commit_coord.locks.base import Interrupted
 from commit_coord.locks.blockers import Blocker
 from commit_coord.locks.keeping import Retries, Ticket
@@ -175,7 +176,7 @@ class SqlRequests:
                 durable=durable,
             )
         except Interrupted as error:
-            if not named or connection.ask(lease_sql.LOCKS_OF, request):
+            if not named or self._may_be_there(request):
                 raise
             # The server may have no room for notifications for hours. Waiters look again without one.
             logger.warning(
@@ -185,6 +186,12 @@ class SqlRequests:
             )
             return True
         return bool(results[len(first) + len(note_steps) + len(settle_steps)])
+
+    def _may_be_there(self, request: dict[str, object]) -> bool:
+        try:
+            return bool(self.store.connection.ask(lease_sql.LOCKS_OF, request))
+        except LockServiceUnavailable:
+            return True
 
 
 def stored(resource: Resource) -> str:
