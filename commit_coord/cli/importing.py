@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """Look for no garbage in the block: hardly anything that an import makes is any, and the search takes a fifth of it.
+    """Look for no garbage in the block: an import makes hardly any, and the search takes a fifth of its time.
 
     What exists at the end of the block stays for good: later searches do not go through it.
     """

@@ -56,8 +56,8 @@ def serve(
         bool,
         typer.Option(
             "--administer",
-            help="Allow to free locks and to move tables on the web page, also without authentication, when everybody on "
-            "this machine may.",
+            help="Allow to free locks and to move tables on the web page, also without authentication: then everybody "
+            "on this machine may.",
         ),
     ] = False,
     as_json: JSON = False,

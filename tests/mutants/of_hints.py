@@ -52,7 +52,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-table-cuts-what-it-should-fold",
         "cli/fitting.py",
-        "return text if column.folds else column.cut(text, width)",
+        "return folded(text, width) if column.folds else column.cut(text, width)",
         "return column.cut(text, width)",
         "tests/cli/test_tables.py::test_a_table_fits_its_screen",
     ),
