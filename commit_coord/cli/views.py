@@ -58,17 +58,22 @@ def lock_record(entry: LockEntry) -> OutputRecord:
 _WHO = re.compile(r".*? pid \d+")
 
 
-def _cut_owner(text: Text, width: int) -> Text:
+def cut_owner(text: Text, width: int) -> Text:
     """Shorten an owner: first what it runs, then the middle of the user and the host, so that the pid stays."""
     who = _WHO.match(text.plain)
     return cut_at_end(text, width) if who is None or who.end() < width else cut_in_middle(text[: who.end()], width)
+
+
+def owner_width(owners: Iterable[str]) -> int:
+    """Return how wide the widest of *owners* is without what it runs."""
+    return max((cell_len(who[0] if (who := _WHO.match(owner)) else owner) for owner in owners), default=0)
 
 
 _LOCK_COLUMNS = (
     ScreenColumn("resource", 0, least=WHOLE, folds=True),
     ScreenColumn("mode", 1),
     ScreenColumn("state", 0, least=WHOLE),
-    ScreenColumn("owner", 0, cut=_cut_owner, below=2),
+    ScreenColumn("owner", 0, cut=cut_owner, below=2),
     ScreenColumn("for", 2, right=True),
     ScreenColumn("expires in", 4),
     ScreenColumn("request", 0, least=WHOLE),  # it names one request to `unlock`
@@ -83,7 +88,7 @@ def lock_table(entries: Sequence[LockEntry], *, now_ms: int, title: str) -> Fitt
 
     However narrow it is, resource, user, host and pid are whole.
     """
-    widest = max((cell_len(who[0]) for entry in entries if (who := _WHO.match(str(entry.owner)))), default=0)
+    widest = owner_width(str(entry.owner) for entry in entries)
     columns = [replace(column, least=widest) if column.name == "owner" else column for column in _LOCK_COLUMNS]
     made = FittingTable(columns, title, empty="no locks")
     owners = {entry.request_id: entry.owner for entry in entries}
