@@ -17,7 +17,6 @@ from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from commit_coord.catalog.metastore.declarations import LOCK_IMPL
 from commit_coord.catalog.metastore.protection import Protection
 from commit_coord.catalog.migration import Moved, Outcome, TableStatus, Verified
 from commit_coord.catalog.migration.sightings import Sighting, WriterKind
@@ -33,7 +32,7 @@ from commit_coord.hms.probe import CompareAndSet
 from commit_coord.local.keeper import Up
 from commit_coord.locks.registry import create_lock_manager
 from commit_coord.model import LockEntry, LockMode, LockScope, LockState, Owner, Resource
-from commit_coord.protocol.migration import Phase, State
+from commit_coord.protocol.migration import LOCK_IMPL, Phase, State
 from commit_coord.sql.show import show_all_columns
 from tests.cli.terminal import assert_golden
 
@@ -170,7 +169,7 @@ def configuration() -> RenderableType:
 
 def promises() -> RenderableType:
     """Return what ``config`` shows of the lock manager."""
-    with create_lock_manager("memory", None, space="shop", options={}) as manager:
+    with create_lock_manager("memory", "", space="shop", options={}) as manager:
         return guarantee_table(manager.guarantees, title="the lock manager 'memory' promises")
 
 
