@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING
 
 from pyiceberg.typedef import Identifier
 
@@ -17,13 +18,15 @@ from commit_coord.locks.handover import (
     HandoverLease,
     HandoverLockManager,
 )
-from commit_coord.locks.hive_lease import Leases
 from commit_coord.model import LockEntry, LockMode, LockRequest, LockScope, LockState, Resource, entries_by_request
 from commit_coord.observing.audit import AuditLog
 from commit_coord.process import SYSTEM_HOST, Host, has_dead_owner, on_behalf_of
 from commit_coord.protocol.commit import SwapResult
 from commit_coord.protocol.hierarchy import COMMANDS, Level, Operation, escalate
 from commit_coord.table.operation_locks import acquire, needed_locks
+
+if TYPE_CHECKING:
+    from commit_coord.locks.hive_lease import Leases
 
 
 class LockingCatalog:
@@ -281,6 +284,8 @@ class LockingCatalog:
         Raises:
             ConfigError: The lock manager has no database; the message says what to set.
         """
+        from commit_coord.locks.hive_lease import Leases  # it needs a database; a metastore's catalog has none
+
         return Leases(
             self.locks,
             max_duration_ms=self.settings.lease_max_duration_ms,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import io
 import os
 import select
@@ -22,6 +21,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from commit_coord.cli.exit_codes import CommandFailed, ExitCode
+from commit_coord.cli.importing import importing
 from commit_coord.cli.logs import warnings_in_one_line
 from commit_coord.cli.output import json
 from commit_coord.version import __version__
@@ -96,9 +96,9 @@ class _Completion:
 def _loaded(name: str) -> Any:
     """Return the command *name*, as typer makes it."""
     module, _, attribute = _COMMANDS[name].place.partition(":")
-    gc.disable()  # hardly anything that an import makes is garbage, and looking for it takes a fifth of the import
     try:
-        found = getattr(import_module(f"commit_coord.cli.{module}"), attribute)
+        with importing():
+            found = getattr(import_module(f"commit_coord.cli.{module}"), attribute)
     except ImportError:
         raise
     except Exception:
@@ -106,9 +106,6 @@ def _loaded(name: str) -> Any:
 
         known_catalogs()  # PyIceberg reads its configuration when it is imported; this says what is wrong with it
         raise
-    finally:
-        gc.freeze()  # what was imported stays for good; else the next searches would go through all of it
-        gc.enable()
     if not isinstance(found, typer.Typer):
         alone = typer.Typer(add_completion=False, rich_markup_mode=None)
         alone.command(name, **_COMMANDS[name].options)(found)

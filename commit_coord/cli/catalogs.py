@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
-from sqlalchemy import make_url
-from sqlalchemy.exc import ArgumentError
-
 from commit_coord.catalog.base import CoordinatedCatalog
-from commit_coord.catalog.load import load_catalog
+from commit_coord.catalog.load import catalog_class, load_catalog
 from commit_coord.cli.exit_codes import CommandFailed, ExitCode
+from commit_coord.cli.importing import importing
 from commit_coord.config import (
     COORDINATED_URI_PREFIX,
     configure,
@@ -98,7 +97,9 @@ def opened(choice: Choice) -> Iterator[CoordinatedCatalog]:
     """
     arguments = checked(choice)
     configuration = configure(choice.catalog, arguments)
-    _refuse_missing_file(configuration.properties["uri"])
+    address = configuration.properties["uri"].removeprefix(COORDINATED_URI_PREFIX)
+    _refuse_missing_file(address)
+    _import_class("CoordinatedHiveCatalog" if address.startswith("thrift:") else "CoordinatedSqlCatalog")
     catalog = load_catalog(choice.catalog, **arguments)
     try:
         yield catalog
@@ -106,14 +107,25 @@ def opened(choice: Choice) -> Iterator[CoordinatedCatalog]:
         catalog.close()
 
 
-def _refuse_missing_file(uri: str) -> None:
+@cache
+def _import_class(name: str) -> None:
+    with importing():
+        catalog_class(name)
+
+
+def _refuse_missing_file(address: str) -> None:
     """SQLite makes the file that it does not find: a typing error would become an empty catalog."""
+    if not address.startswith(("sqlite:", "sqlite+")):
+        return
+    from sqlalchemy import make_url  # a catalog on a metastore does without it
+    from sqlalchemy.exc import ArgumentError
+
     try:
-        url = make_url(uri.removeprefix(COORDINATED_URI_PREFIX))
+        url = make_url(address)
     except (ArgumentError, ValueError):  # the latter: a port that is no number
         return  # opening it will say what is wrong
     file = url.database
-    if url.get_backend_name() != "sqlite" or not file or file.startswith((":", "file:")):
+    if not file or file.startswith((":", "file:")):
         return
     if not Path(file).exists():
         raise CommandFailed(

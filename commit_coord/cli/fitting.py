@@ -1,7 +1,12 @@
-"""Tables that fit their screen: less important columns are dropped, long texts are shortened, or folded at words."""
+"""Tables that fit their screen: less important columns are dropped, long texts are shortened, or folded at words.
+
+Nothing is folded into single letters: a word that is longer than its column is cut into even pieces.
+"""
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -14,6 +19,9 @@ _GAP = 2
 """Blanks between two columns."""
 
 _CUT = "…"
+
+WHOLE = sys.maxsize
+"""The ``least`` of a column whose texts are whole as long as another column can be dropped."""
 
 
 def cut_at_end(text: Text, width: int) -> Text:
@@ -33,6 +41,26 @@ def cut_in_middle(text: Text, width: int) -> Text:
     return Text.assemble(text[:head], _CUT, text[len(text) - (width - len(_CUT) - head) :])
 
 
+def folded(text: Text, width: int) -> Text:
+    """Return *text* in lines of at most *width* columns, ended at blanks; longer words are cut into even pieces."""
+    if text.cell_len <= width:
+        return text
+    starts, used = [], 0
+    for word in re.finditer(r"\S+", text.plain):
+        length = cell_len(word[0])
+        if used and used + 1 + length > width:
+            starts.append(word.start())
+            used = 0
+        letters = len(word[0])
+        pieces = -(-length // (width if length == letters else max(1, width - 1)))  # a wide letter may not fit in
+        starts += [word.start() + letters * piece // pieces for piece in range(1, pieces)]
+        used += -(-length // pieces) + (1 if used else 0)
+    lines = text.divide(starts)
+    for line in lines:
+        line.rstrip()
+    return Text("\n").join(lines)
+
+
 @dataclass(frozen=True, slots=True)
 class ScreenColumn:
     """A column of a table that fits.
@@ -44,6 +72,8 @@ class ScreenColumn:
         right: Whether it is aligned to the right.
         cut: How its texts are shortened to a width.
         folds: Whether they are folded instead, so that nothing of them is lost.
+        below: Above 0, the column gets a line of its own below the row if otherwise a column of this rank, or of a
+            lower one, were dropped or narrower than its least.
     """
 
     name: str
@@ -52,6 +82,7 @@ class ScreenColumn:
     right: bool = False
     cut: Callable[[Text, int], Text] = cut_at_end
     folds: bool = False
+    below: int = 0
 
 
 @dataclass(slots=True)
@@ -81,20 +112,39 @@ class FittingTable:
             return
         if self.title:
             yield Text(self.title, style="bold")
-        widths = _widths(self.columns, self.natural, options.max_width)
-        made = Table(header_style="bold", box=None, pad_edge=False)
+        natural, room = self.natural, options.max_width
+        widths = _widths(self.columns, natural, room)
+        for place, column in enumerate(self.columns):
+            if column.below and _gives_way(self.columns, natural, widths, column.below):
+                yield from self._with_lines_below(place, room)
+                return
+        yield self._beside(widths, self.rows)
+
+    def _with_lines_below(self, below: int, room: int) -> Iterator[RenderableType]:
+        """Yield the table, with the column *below* on a line below each row."""
+        natural = [0 if place == below else width for place, width in enumerate(self.natural)]
+        widths, column = _widths(self.columns, natural, room), self.columns[below]
+        width = room - _GAP
+        yield self._beside(widths, [])
+        yield Text(" " * _GAP + column.name, style="bold")
+        for row in self.rows:
+            yield self._beside(widths, [row], header=False)
+            for line in folded(column.cut(row[below], max(width, column.least)), width).split("\n"):
+                yield Text(" " * _GAP) + line
+
+    def _beside(self, widths: dict[int, int], rows: Sequence[Sequence[Text]], *, header: bool = True) -> Table:
+        made = Table(header_style="bold", box=None, pad_edge=False, show_header=header)
         for place, width in widths.items():
             column = self.columns[place]
             made.add_column(
                 cut_at_end(Text(column.name), width),
                 justify="right" if column.right else "left",
                 width=width,
-                no_wrap=not column.folds,
-                overflow="fold",
+                no_wrap=True,
             )
-        for row in self.rows:
+        for row in rows:
             made.add_row(*(_fitted(row[place], self.columns[place], width) for place, width in widths.items()))
-        yield made
+        return made
 
     @property
     def natural(self) -> list[int]:
@@ -106,7 +156,7 @@ class FittingTable:
 
 
 def _fitted(text: Text, column: ScreenColumn, width: int) -> Text:
-    return text if column.folds else column.cut(text, width)
+    return folded(text, width) if column.folds else column.cut(text, width)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +182,10 @@ class WholeTable:
                 yield Text()
             made = Table(show_header=False, box=None, pad_edge=False)
             made.add_column(style="bold", no_wrap=True)
-            made.add_column(overflow="fold")
+            made.add_column(no_wrap=True)
+            room = max(1, options.max_width - _GAP - max(map(cell_len, self.columns)))
             for name, text in zip(self.columns, row, strict=True):
-                made.add_row(name, text)
+                made.add_row(name, folded(text, room))
             yield made
 
 
@@ -142,16 +193,32 @@ def _widths(columns: Sequence[ScreenColumn], natural: Sequence[int], room: int) 
     """Return the width of each column that is shown, by its place; *natural* is what each of them would like."""
     shown = [place for place, _ in enumerate(columns) if natural[place]]
 
+    floors = _floors(columns, natural)
+
     def least() -> int:
-        wanted = (min(natural[p], columns[p].least) if columns[p].rank == 0 else natural[p] for p in shown)
-        return sum(wanted) + _GAP * (len(shown) - 1)
+        return sum(floors[place] for place in shown) + _GAP * (len(shown) - 1)
 
     while least() > room and (droppable := [place for place in shown if columns[place].rank]):
         shown.remove(max(droppable, key=lambda place: columns[place].rank))
     widths = {place: natural[place] for place in shown}
     elastic = sorted((place for place in shown if columns[place].rank == 0), key=lambda place: natural[place])
     left = room - _GAP * (len(shown) - 1) - sum(natural[place] for place in shown if place not in elastic)
+    if least() > room:  # nothing is left to be dropped
+        floors = [0] * len(columns)
     for number, place in enumerate(elastic):  # the narrowest first: what it does not need is for the others
-        widths[place] = max(1, min(natural[place], left // (len(elastic) - number)))
+        most = left - sum(floors[other] for other in elastic[number + 1 :])
+        fair = max(floors[place], left // (len(elastic) - number))
+        widths[place] = max(1, min(natural[place], fair, most))
         left -= widths[place]
     return widths
+
+
+def _floors(columns: Sequence[ScreenColumn], natural: Sequence[int]) -> list[int]:
+    """Return the least width of each column, if it is shown."""
+    return [width if column.rank else min(width, column.least) for column, width in zip(columns, natural, strict=True)]
+
+
+def _gives_way(columns: Sequence[ScreenColumn], natural: Sequence[int], widths: dict[int, int], rank: int) -> bool:
+    """Return whether with these *widths* a column of at most this *rank* is dropped, or narrower than its least."""
+    floors = _floors(columns, natural)
+    return any(widths.get(place, 0) < floors[place] for place, column in enumerate(columns) if column.rank <= rank)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, count
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Group, RenderableType
@@ -20,12 +20,14 @@ from commit_coord.cli.exit_codes import CommandFailed, ExitCode
 from commit_coord.cli.fitting import FittingTable
 from commit_coord.cli.options import CATALOG, PROPERTY, URI, WAREHOUSE, WHY, YES
 from commit_coord.cli.output import DEBUG, JSON, Output, confirmed
-from commit_coord.cli.tree import WaiterWatch, lock_tree
 from commit_coord.clock import SYSTEM_CLOCK
 from commit_coord.config import known_catalogs
 from commit_coord.errors import LockServiceUnavailable
 from commit_coord.locks.base import PAGE
 from commit_coord.model import LockEntry, LockState, Reach, Resource
+
+if TYPE_CHECKING:
+    from commit_coord.cli.tree import WaiterWatch
 
 _PIPE_LINES = 1000
 """Lines of a tree that goes into a pipe or a file."""
@@ -93,6 +95,8 @@ class _Look:
         }
 
     def tree(self, watch: WaiterWatch, lines: int) -> FittingTable:
+        from commit_coord.cli.tree import lock_tree
+
         watch.look(self.entries, now_ms=self.at_ms)
         return lock_tree(self.entries, watch, now_ms=self.at_ms, title=self.title, lines=lines)
 
@@ -138,6 +142,8 @@ def _watch_locks(
     output: Output, catalog: CoordinatedCatalog, resource: Resource | None, *, every: float, times: int
 ) -> None:
     """Show the tree again and again: on a terminal in place and no higher than it, else one below the other."""
+    from commit_coord.cli.tree import WaiterWatch
+
     watch = WaiterWatch()
     looks = _looks(catalog, resource, every=every, times=times)
     with suppress(KeyboardInterrupt):  # that is how a watch ends

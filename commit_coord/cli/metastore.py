@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich.table import Table
+from rich.text import Text
 
 from commit_coord.catalog.metastore.declarations import LOCK_ENABLED
 from commit_coord.catalog.metastore.protection import Protection, WriterRelation
-from commit_coord.cli.output import moment, table
-from commit_coord.cli.views import lock_record
+from commit_coord.cli.fitting import FittingTable
+from commit_coord.cli.output import moment
+from commit_coord.cli.views import fact_table, lock_record
 from commit_coord.config import Configuration
 from commit_coord.errors import MetastoreUnavailable
 from commit_coord.hms.client import client_of
@@ -45,16 +46,16 @@ def metastore_record(configuration: Configuration) -> dict[str, Any]:
     }
 
 
-def metastore_table(record: dict[str, Any]) -> Table | str:
+def metastore_table(record: dict[str, Any]) -> FittingTable | Text:
     """Return a table of *record*."""
     if "error" in record:
-        return f"[red]{record['error']}[/]"
-    made = table("metastore", "", title="what the metastore was found to do")
+        return Text(record["error"], style="red")
+    made = fact_table("metastore", title="what the metastore was found to do")
     made.add_row("server", f"{record['server']} (of {len(record['servers'])})")
     made.add_row("version, as it says", record["version"])
     meaning = _MEANS[CompareAndSet(record["compare_and_set"])]
     made.add_row("compare-and-set", meaning if record["tried"] else f"{meaning} (as configured, not tried)")
-    made.add_row("locks", "granted" if record["locks"] else f"[red]none: {record['locks_reason']}[/]")
+    made.add_row("locks", "granted" if record["locks"] else Text(f"none: {record['locks_reason']}", style="red"))
     made.add_row("lock modes of Hive 4", "yes" if record["exclusive_write"] else "no")
     return made
 
@@ -63,7 +64,7 @@ _BESIDE = {
     WriterRelation.TAKE_TURNS: "safe: they and commit_coord take the metastore's lock in turn",
     WriterRelation.COMPARE: "safe: they compare and set, as commit_coord does",
     WriterRelation.KEPT_OUT: "safe: a guard lock blocks them until they time out",
-    WriterRelation.OVERWRITE: "[red]not safe: nothing keeps them from overwriting commits[/]",
+    WriterRelation.OVERWRITE: "not safe: nothing keeps them from overwriting commits",
 }
 
 
@@ -81,18 +82,22 @@ def protection_record(protection: Protection) -> dict[str, Any]:
     }
 
 
-def protection_table(protection: Protection) -> Table:
+def protection_table(protection: Protection) -> FittingTable:
     """Return a table of *protection*."""
-    made = table("table", "", title=f"what protects {protection.table}")
-    declared = protection.declared or f"none yet; the first commit declares {protection.lock_impl}"
+    made = fact_table("table", title=f"what protects {protection.table}")
+    declared = Text(protection.declared or f"none yet; the first commit declares {protection.lock_impl}")
     if protection.declared not in (None, protection.lock_impl):
-        declared += f" [red](this catalog uses {protection.lock_impl}, so it can't commit)[/]"
+        declared.append(f" (this catalog uses {protection.lock_impl}, so it can't commit)", style="red")
     made.add_row("lock manager of its writers", declared)
     made.add_row("compare-and-set", protection.compare_and_set.value)
     guard = protection.guard
     since = f"since {moment(guard.requested_at_ms)}, request {guard.request_id}" if guard is not None else "none"
     made.add_row("guard", since)
     made.add_row(LOCK_ENABLED, protection.properties.get(LOCK_ENABLED, "not set"))
-    made.add_row("writers that know only the metastore's lock", _BESIDE[protection.lock_only_writers])
-    made.add_row("Java's writers", _BESIDE[protection.java_writers])
+    made.add_row("writers that know only the metastore's lock", _beside(protection.lock_only_writers))
+    made.add_row("Java's writers", _beside(protection.java_writers))
     return made
+
+
+def _beside(relation: WriterRelation) -> Text:
+    return Text(_BESIDE[relation], style="red" if relation is WriterRelation.OVERWRITE else "")

@@ -8,12 +8,11 @@ from typing import Annotated, Any, TextIO
 import orjson
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from commit_coord.cli.exit_codes import CommandFailed, ExitCode
 from commit_coord.units import duration, moment
 
-__all__ = ["DEBUG", "JSON", "Output", "confirmed", "duration", "json", "moment", "table"]
+__all__ = ["DEBUG", "JSON", "Output", "confirmed", "duration", "json", "moment"]
 
 JSON = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, everything else on stderr.")]
 DEBUG = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
@@ -73,11 +72,3 @@ def confirmed(question: str) -> bool:
 def json(document: Any) -> str:
     """Return *document* as one line of JSON."""
     return orjson.dumps(document, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
-
-
-def table(*columns: str, title: str | None = None, right: tuple[str, ...] = ()) -> Table:
-    """Return an empty table in the style of all commands."""
-    made = Table(title=title, title_justify="left", title_style="bold", header_style="bold", box=None, pad_edge=False)
-    for column in columns:
-        made.add_column(column, justify="right" if column in right else "left", overflow="fold")
-    return made

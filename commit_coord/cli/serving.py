@@ -52,6 +52,14 @@ def serve(
             show_default=False,
         ),
     ] = None,
+    administer: Annotated[
+        bool,
+        typer.Option(
+            "--administer",
+            help="Allow to free locks and to move tables on the web page, also without authentication: then everybody "
+            "on this machine may.",
+        ),
+    ] = False,
     as_json: JSON = False,
     debug: DEBUG = False,
 ) -> None:
@@ -68,6 +76,8 @@ def serve(
     settings |= {name: value for name, value in flags.items() if value is not None}
     named = catalogs or settings.get("catalogs") or [default_catalog_name()]
     serving = validated(Serving, settings | {"catalogs": named}, config)
+    if administer:
+        serving = serving.model_copy(update={"ui": serving.ui.model_copy(update={"read_only": False})})
     for name in serving.catalogs:
         require_configured(name, {}, "add it to .pyiceberg.yaml")
     check(serving)
@@ -75,9 +85,9 @@ def serve(
     def ready(url: str) -> None:
         page = f"{url}/ui/" if serving.ui.enabled else None
         output.answer(
-            {"url": url, "catalogs": serving.catalogs, "ui": page},
+            {"url": url, "catalogs": serving.catalogs, "ui": page, "read_only": serving.page_is_read_only},
             f"serving {', '.join(serving.catalogs)} at {url}",
-            *([f"the web page is at {page}"] if page else []),
+            *([f"the web page is at {page}{', read-only' if serving.page_is_read_only else ''}"] if page else []),
         )
         output.console.file.flush()
 

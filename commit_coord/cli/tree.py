@@ -9,13 +9,13 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rich.text import Text
 
-from commit_coord.cli.fitting import FittingTable, ScreenColumn
+from commit_coord.cli.fitting import WHOLE, FittingTable, ScreenColumn
 from commit_coord.cli.output import duration
-from commit_coord.cli.views import blocking_owner, expiry, lock_states, short
+from commit_coord.cli.views import blocking_owner, cut_owner, expiry, lock_states, owner_width, short
 from commit_coord.model import LockEntry, LockMode, LockScope, LockState
 
 _AT_FIRST = 8
@@ -42,13 +42,13 @@ class WaiterWatch:
 
 
 _COLUMNS = (
-    ScreenColumn("resource, owner", 0, least=30),
-    ScreenColumn("state", 1),
-    ScreenColumn("for", 2, right=True),
-    ScreenColumn("expires in", 5),
-    ScreenColumn("request", 3),
-    ScreenColumn("", 4),
-    ScreenColumn("", 6),
+    ScreenColumn("resource, owner", 0, cut=cut_owner),
+    ScreenColumn("state", 0, least=WHOLE),
+    ScreenColumn("for", 1, right=True),
+    ScreenColumn("expires in", 4),
+    ScreenColumn("request", 2),
+    ScreenColumn("", 3),
+    ScreenColumn("", 5),
 )
 
 
@@ -88,6 +88,7 @@ def lock_tree(entries: Sequence[LockEntry], watch: WaiterWatch, *, now_ms: int, 
             relation,
             blocking_owner(entry, owners),
         )
+    made.columns = [replace(_COLUMNS[0], least=owner_width(row[0].plain for row in made.rows)), *_COLUMNS[1:]]
     return made
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from rich.table import Table
+from rich.cells import cell_len
 from rich.text import Text
 
-from commit_coord.cli.fitting import FittingTable, ScreenColumn, cut_at_end, cut_in_middle
-from commit_coord.cli.output import duration, moment, table
+from commit_coord.cli.fitting import WHOLE, FittingTable, ScreenColumn, cut_at_end, cut_in_middle
+from commit_coord.cli.output import duration, moment
 from commit_coord.config import PROPERTIES, Configuration, Origin
 from commit_coord.model import Guarantees, LockEntry, LockState, Owner
 from commit_coord.process import has_dead_owner, is_dead
@@ -57,29 +58,39 @@ def lock_record(entry: LockEntry) -> OutputRecord:
 _WHO = re.compile(r".*? pid \d+")
 
 
-def _cut_owner(text: Text, width: int) -> Text:
+def cut_owner(text: Text, width: int) -> Text:
     """Shorten an owner: first what it runs, then the middle of the user and the host, so that the pid stays."""
     who = _WHO.match(text.plain)
     return cut_at_end(text, width) if who is None or who.end() < width else cut_in_middle(text[: who.end()], width)
 
 
+def owner_width(owners: Iterable[str]) -> int:
+    """Return how wide the widest of *owners* is without what it runs."""
+    return max((cell_len(who[0] if (who := _WHO.match(owner)) else owner) for owner in owners), default=0)
+
+
 _LOCK_COLUMNS = (
-    ScreenColumn("resource", 0, least=16, cut=cut_in_middle),
-    ScreenColumn("mode", 3),
-    ScreenColumn("state", 1),
-    ScreenColumn("owner", 0, least=18, cut=_cut_owner),
-    ScreenColumn("for", 4, right=True),
-    ScreenColumn("expires in", 6),
-    ScreenColumn("request", 2),  # before what only helps to understand: it names one request to `unlock`
-    ScreenColumn("waits for", 5),
-    ScreenColumn("of", 8),
-    ScreenColumn("scope", 7),
+    ScreenColumn("resource", 0, least=WHOLE, folds=True),
+    ScreenColumn("mode", 1),
+    ScreenColumn("state", 0, least=WHOLE),
+    ScreenColumn("owner", 0, cut=cut_owner, below=2),
+    ScreenColumn("for", 2, right=True),
+    ScreenColumn("expires in", 4),
+    ScreenColumn("request", 0, least=WHOLE),  # it names one request to `unlock`
+    ScreenColumn("waits for", 3),
+    ScreenColumn("of", 6),
+    ScreenColumn("scope", 5),
 )
 
 
 def lock_table(entries: Sequence[LockEntry], *, now_ms: int, title: str) -> FittingTable:
-    """Return a table of *entries*: those who wait below those who hold, each with whom it waits for."""
-    made = FittingTable(_LOCK_COLUMNS, title, empty="no locks")
+    """Return a table of *entries*: those who wait below those who hold, each with whom it waits for.
+
+    However narrow it is, resource, user, host and pid are whole.
+    """
+    widest = owner_width(str(entry.owner) for entry in entries)
+    columns = [replace(column, least=widest) if column.name == "owner" else column for column in _LOCK_COLUMNS]
+    made = FittingTable(columns, title, empty="no locks")
     owners = {entry.request_id: entry.owner for entry in entries}
     states = lock_states(entries)
     for entry in entries:
@@ -210,15 +221,25 @@ def config_records(configuration: Configuration) -> list[OutputRecord]:
     return ours + theirs
 
 
-def config_table(records: Sequence[OutputRecord], *, title: str) -> Table:
+_CONFIG_COLUMNS = (
+    ScreenColumn("property", 0, least=WHOLE),
+    ScreenColumn("value", 0, least=12, folds=True),
+    ScreenColumn("from", 1),
+)
+
+
+def config_table(records: Sequence[OutputRecord], *, title: str) -> FittingTable:
     """Return a table of properties."""
-    made = table("property", "value", "from", title=title)
+    made = FittingTable(_CONFIG_COLUMNS, title)
     for record in records:
         origin = record["from"]
-        made.add_row(
-            record["property"], _escaped(record["value"]), f"[dim]{origin}[/]" if origin == "default" else origin
-        )
+        made.add_row(record["property"], record["value"], Text(origin, style="dim" if origin == "default" else ""))
     return made
+
+
+def fact_table(heading: str, *, title: str) -> FittingTable:
+    """Return an empty table of names and what is known of each."""
+    return FittingTable([ScreenColumn(heading, 0, folds=True), ScreenColumn("", 0, folds=True)], title)
 
 
 _PROMISES: tuple[tuple[str, str], ...] = (
@@ -237,23 +258,18 @@ _PROMISES: tuple[tuple[str, str], ...] = (
 )
 
 
-def guarantee_table(guarantees: Guarantees, *, title: str) -> Table:
+def guarantee_table(guarantees: Guarantees, *, title: str) -> FittingTable:
     """Return a table of what the lock manager promises."""
-    made = table("guarantee", "", title=title)
+    made = fact_table("guarantee", title=title)
     for name, text in _PROMISES:
         value = getattr(guarantees, name)
-        made.add_row(text, ("[green]yes[/]" if value else "no") if isinstance(value, bool) else str(value))
+        made.add_row(text, Text("yes", style="green") if value is True else "no" if value is False else str(value))
     return made
 
 
 def _text(value: object) -> str:
     """Return *value* as one would write it in a configuration."""
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _escaped(text: str) -> str:
-    """Return *text* so that rich prints its brackets."""
-    return text.replace("[", r"\[")
 
 
 assert [name for name, _ in _PROMISES] == [field.name for field in dataclasses.fields(Guarantees)]

@@ -98,7 +98,7 @@ class Browsing:
         bodies: Bodies,
     ) -> None:
         catalogs = {warehouse.catalog.name: warehouse.catalog for warehouse in warehouses}
-        may_change, serves_writers = not serving.ui.read_only, serving.rest
+        may_change, serves_writers = not serving.page_is_read_only, serving.rest
         self._pages = Pages(catalogs, secret, may_change=may_change, serves_writers=serves_writers)
         self._warehouses, self._gate, self._identities = warehouses, gate, identities
         self._identify, self._bodies = identify, bodies

@@ -184,10 +184,11 @@ class Ui(_Section):
     Args:
         enabled: Whether it is served.
         read_only: Whether nobody may free locks or move tables there; else a client with the right ``administer`` may.
+            None: on a server without authentication, where everybody on the machine would have that right.
     """
 
     enabled: bool = True
-    read_only: bool = False
+    read_only: bool | None = None
 
 
 class Serving(_Section):
@@ -235,6 +236,11 @@ class Serving(_Section):
         """Yield what a representation shows: no secrets among the properties."""
         for name, value in super().__repr_args__():
             yield name, {key: shown(key, one) for key, one in value.items()} if name == "properties" else value
+
+    @property
+    def page_is_read_only(self) -> bool:
+        """See :class:`Ui`."""
+        return self.authentication is None if self.ui.read_only is None else self.ui.read_only
 
     @property
     def max_bodies_bytes(self) -> int:

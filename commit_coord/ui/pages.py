@@ -26,7 +26,7 @@ from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.typedef import Identifier
 
 from commit_coord.catalog.base import CoordinatedCatalog
-from commit_coord.errors import CommitCoordError
+from commit_coord.errors import CommitCoordError, PartlyFreed
 from commit_coord.model import LockEntry, LockMode, Reach, Resource
 from commit_coord.protocol.migration import Phase, State
 from commit_coord.redaction import without_passwords
@@ -312,7 +312,7 @@ class Pages:
         word, shown = freeing.confirmation_of(request_id), freeing.digest(locks)
         frame = self._frame(place, visit.visitor, "now") | {"cause_of_death": look.cause_of_death}
         if (asked := self._asked(visit, word, shown)) is None:
-            return self._freed(place, freeing.free(place, locks, _reason(visit)), frame)
+            return self._freed(place, lambda: freeing.free(place, locks, _reason(visit)), frame)
         values = {"locks": locks, "word": word, "shown": shown, "message": asked[1], "request_id": request_id}
         return rendering.html("free.html", asked[0], **frame, **values, is_conditional=_is_conditional(place))
 
@@ -324,7 +324,7 @@ class Pages:
         word, shown = freeing.REAP_WORD, freeing.digest([*locks, *guards])
         frame = self._frame(place, visit.visitor, "now") | {"cause_of_death": look.cause_of_death}
         if (asked := self._asked(visit, word, shown)) is None:
-            return self._freed(place, freeing.reap(place, _reason(visit)), frame)
+            return self._freed(place, lambda: freeing.reap(place, _reason(visit)), frame)
         values = {"locks": locks, "guards": guards, "word": word, "shown": shown, "message": asked[1]}
         return rendering.html("reap.html", asked[0], **frame, **values)
 
@@ -340,9 +340,14 @@ class Pages:
         return None if visit.form.get(SHOWN) == shown else (HTTPStatus.CONFLICT, _CHANGED)
 
     @staticmethod
-    def _freed(place: VisitedCatalog, freed: Sequence[LockEntry], frame: dict[str, Any]) -> Shown:
-        has_file = bool(place.catalog.settings.commit_coord_audit_log)
-        return rendering.html("freed.html", **frame, freed=freed, has_file=has_file)
+    def _freed(place: VisitedCatalog, release: Callable[[], Sequence[LockEntry]], frame: dict[str, Any]) -> Shown:
+        values: dict[str, Any] = {"has_file": bool(place.catalog.settings.commit_coord_audit_log)}
+        try:
+            return rendering.html("freed.html", **frame, **values, freed=release(), maybe_freed=(), problem="")
+        except PartlyFreed as error:
+            logger.warning("not everything was freed: %s", error)
+            values |= {"freed": error.freed, "maybe_freed": error.maybe_freed, "problem": without_passwords(str(error))}
+            return rendering.html("freed.html", HTTPStatus.SERVICE_UNAVAILABLE, **frame, **values)
 
     def _message(self, visit: Visit, status: HTTPStatus, message: str) -> Shown:
         place = self._place(visit)[0] if visit.path and self.has(visit) else None

@@ -42,7 +42,7 @@ class Visitor:
 
 
 ANYBODY = Visitor(name="", sees=lambda _: True, reads=lambda *_: True, administers=lambda *_: True)
-"""The visitor of a page without authentication, which only this machine reaches."""
+"""The visitor of a page without authentication, which only this machine reaches; the page may be read-only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

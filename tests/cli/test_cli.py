@@ -1049,6 +1049,32 @@ def test_a_list_of_the_commands_imports_none_of_them() -> None:
     assert "locks" in done.stdout
 
 
+@pytest.mark.parametrize(
+    "code, unneeded",
+    [
+        (
+            "from commit_coord.cli import app; app(['locks', *sys.argv[1:]], standalone_mode=False)",
+            "pyarrow, kazoo, thrift, sqlalchemy.dialects.postgresql, commit_coord.catalog.hive, commit_coord.cli.tree",
+        ),
+        (
+            "import commit_coord.cli.locks, commit_coord.catalog.hive",
+            "pyarrow, jinja2, uvicorn, sqlalchemy, commit_coord.catalog.sql, commit_coord.cli.tree",
+        ),
+    ],
+    ids=["sql", "hive"],
+)
+def test_locks_imports_only_what_its_catalog_needs(tmp_path: Path, code: str, unneeded: str) -> None:
+    place = {"uri": f"coord+sqlite:///{tmp_path}/catalog.db", "warehouse": tmp_path.as_uri()}
+    commit_coord.load_catalog("shop", **place).close()
+    line = [sys.executable, "-c", f"import sys\n{code}\nprint('imported:', *sys.modules)", "-c", "shop"]
+    line += [f"--{key}={value}" for key, value in place.items()]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert 0 == done.returncode, done.stderr
+    imported = done.stdout.split("imported: ")[1].split()
+    assert "commit_coord.cli.locks" in imported
+    assert [module for module in unneeded.split(", ") if module in imported] == []
+
+
 def test_every_command_of_the_list_is_there() -> None:
     group: Any = get_command(app)
     assert {name: group.get_command(None, name).name for name in group.list_commands(None)} == {

@@ -52,9 +52,23 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-table-cuts-what-it-should-fold",
         "cli/fitting.py",
-        "return text if column.folds else column.cut(text, width)",
+        "return folded(text, width) if column.folds else column.cut(text, width)",
         "return column.cut(text, width)",
         "tests/cli/test_tables.py::test_a_table_fits_its_screen",
+    ),
+    Mutant(
+        "a-page-without-authentication-is-not-read-only",
+        "rest/settings.py",
+        "return self.authentication is None if self.ui.read_only is None else self.ui.read_only",
+        "return bool(self.ui.read_only)",
+        "tests/rest/test_settings.py::test_a_page_without_authentication_is_read_only_unless_the_settings_say_otherwise",
+    ),
+    Mutant(
+        "the-page-does-not-show-what-may-be-free",
+        "ui/pages.py",
+        '"maybe_freed": error.maybe_freed, ',
+        '"maybe_freed": (), ',
+        "tests/ui/test_pages.py::test_a_page_shows_which_locks_were_freed_and_which_may_have_been",
     ),
     Mutant(
         "the-page-does-not-look-at-leases-again",

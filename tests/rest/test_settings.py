@@ -159,6 +159,33 @@ def test_a_representation_shows_no_secret() -> None:
     assert "'lock-impl': 'sql'" in shown
 
 
+_CLIENTS = "[authentication]\nclients = 'clients.toml'\n"
+
+
+@pytest.mark.parametrize(
+    "text, options, read_only",
+    [
+        ("", [], True),
+        (_CLIENTS, [], False),
+        ("[ui]\nread-only = false", [], False),
+        (f"{_CLIENTS}[ui]\nread-only = true", [], True),
+        ("", ["--administer"], False),
+        ("[ui]\nread-only = true", ["--administer"], False),
+    ],
+)
+def test_a_page_without_authentication_is_read_only_unless_the_settings_say_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, options: list[str], read_only: bool
+) -> None:
+    configure(monkeypatch, tmp_path, "shop")
+    (tmp_path / "clients.toml").write_text(_TOKEN)
+    (tmp_path / "serve.toml").write_text(f"catalogs = ['shop']\n{text}")
+    served: list[Serving] = []
+    monkeypatch.setattr("commit_coord.cli.serving._run", lambda serving, _: served.append(serving))
+    result = CliRunner().invoke(app, ["serve", "--config", str(tmp_path / "serve.toml"), *options])
+    assert ExitCode.OK == result.exit_code, result.stderr
+    assert [read_only] == [serving.page_is_read_only for serving in served]
+
+
 def test_a_file_that_is_not_there_is_refused() -> None:
     result = CliRunner().invoke(app, ["serve", "--config", "/nowhere/serve.toml"])
     assert ExitCode.USAGE == result.exit_code

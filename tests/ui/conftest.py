@@ -10,6 +10,7 @@ import pytest
 import commit_coord
 from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.rest import Serving
+from commit_coord.rest.settings import Ui
 from tests.rest.asgi import InProcess, configure
 from tests.rest.kit import SCHEMA, ids
 
@@ -39,6 +40,6 @@ def shop(audit_log: Path) -> Iterator[CoordinatedCatalog]:
 
 @pytest.fixture
 def server(shop: CoordinatedCatalog) -> Iterator[InProcess]:
-    """A server without authentication."""
-    with InProcess(Serving(catalogs=("shop",), threads=2)) as server:
+    """A server without authentication, on whose page everybody may change everything."""
+    with InProcess(Serving(catalogs=("shop",), threads=2, ui=Ui(read_only=False))) as server:
         yield server

@@ -15,7 +15,7 @@ import pytest
 
 import commit_coord
 from commit_coord.catalog.base import CoordinatedCatalog
-from commit_coord.errors import CommitLockFailed, LockServiceUnavailable, MetastoreUnavailable
+from commit_coord.errors import CommitLockFailed, LockServiceUnavailable, MetastoreUnavailable, PartlyFreed
 from commit_coord.events import CommitEnded, Event
 from commit_coord.locks.hive_lease import LeaseObject
 from commit_coord.model import LockEntry, LockMode, LockState, Resource
@@ -247,19 +247,25 @@ def test_a_request_of_another_origin_is_refused(server: InProcess, held: LockEnt
     assert 403 == send(server, "/ui/shop/free", fields, headers=followed).status
 
 
+@pytest.mark.parametrize("read_only", [None, True])
 def test_a_read_only_page_changes_nothing(
-    shop: CoordinatedCatalog, held: LockEntry, audit_log: Path, monkeypatch: pytest.MonkeyPatch
+    shop: CoordinatedCatalog,
+    held: LockEntry,
+    audit_log: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    read_only: bool | None,
 ) -> None:
-    """It has no button, and refuses each form that another page of the same server would accept."""
+    """It has no button, and refuses each form that another page would accept. So is a page without authentication."""
     monkeypatch.setattr("commit_coord.process.SystemHost.is_dead", lambda _, process: process == held.owner.process)
-    with InProcess(Serving(catalogs=("shop",), threads=2)) as server:
+    with InProcess(Serving(catalogs=("shop",), threads=2, ui=Ui(read_only=False))) as server:
         proofs = vars(server.application._browsing)["_pages"]._proofs
         free = page(server, f"/ui/shop/free?request={held.request_id}").form() | {"confirm": held.request_id[:8]}
         reap = page(server, "/ui/shop/reap").form() | {"confirm": "reap"}
-    with InProcess(Serving(catalogs=("shop",), threads=2, ui=Ui(read_only=True))) as server:
+    with InProcess(Serving(catalogs=("shop",), threads=2, ui=Ui(read_only=read_only))) as server:
         shown = page(server, "/ui/shop/")
         assert [] == shown.links("/free")
-        assert "Read-only." in shown.text
+        assert "Read-only: " in shown.text
+        assert "--administer" in shown.text
         page(server, f"/ui/shop/free?request={held.request_id}", 403)
         vars(server.application._browsing)["_pages"]._proofs = proofs  # else the forms are refused for their proof
         move = {"proof": free["proof"], "target": "both", "confirm": "orders", "shown": "hms 0"}
@@ -287,6 +293,30 @@ def test_the_locks_of_a_dead_owner_are_marked_and_reaped(
 
     assert [] == list(shop.show_locks(ORDERS))
     assert ["reap"] == [line["how"] for line in audited(audit_log)]
+
+
+@pytest.mark.parametrize("page_of", ["free", "reap"])
+def test_a_page_shows_which_locks_were_freed_and_which_may_have_been(
+    server: InProcess, shop: CoordinatedCatalog, held: LockEntry, monkeypatch: pytest.MonkeyPatch, page_of: str
+) -> None:
+    """The lock service failed in the middle; the page names the reason too."""
+    path = f"/ui/shop/{page_of}?request={held.request_id}"
+    fields = page(server, path).form() | {"confirm": held.request_id[:8] if page_of == "free" else "reap"}
+    unknown = replace(held, resource=Resource(("db", "unknown")))
+
+    def fail(*_: object, **__: object) -> None:
+        raise PartlyFreed("the lock service failed", freed=[held], maybe_freed=[unknown])
+
+    monkeypatch.setattr(CoordinatedCatalog, "unlock", fail)
+    monkeypatch.setattr(CoordinatedCatalog, "reap", fail)
+
+    answer = send(server, f"/ui/shop/{page_of}", fields)
+
+    assert 503 == answer.status
+    text = Html(answer.body).text
+    assert "Not everything was freed the lock service failed 1 lock was freed." in text
+    assert text.index("db / orders") < text.index("It is not known of this lock whether it was freed:")
+    assert text.index("It is not known of this lock") < text.index("db / unknown")
 
 
 # -- Table and request -------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from commit_coord.errors import LockServiceUnavailable
 from commit_coord.locks.hive_lease import LeaseObject
 from commit_coord.model import LockEntry, LockMode, Resource
 from commit_coord.rest import Serving, browsing
+from commit_coord.rest.settings import Ui
 from commit_coord.ui import rendering
 from tests.limits import PATIENCE
 from tests.processes import until_async
@@ -263,7 +264,7 @@ def test_the_end_waits_for_an_action_before_it_closes_the_catalogs(
 
     slow = Gate(reap)
     slow.patch(monkeypatch, "reap")
-    server = InProcess(Serving(catalogs=("shop",), threads=2))
+    server = InProcess(Serving(catalogs=("shop",), threads=2, ui=Ui(read_only=False)))
     with server:
         warehouses = server.application._warehouses
         close = warehouses.close
