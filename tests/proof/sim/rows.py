@@ -1,6 +1,6 @@
 """Runs in which real tables write real rows: what each commit did to them is held against the model of rows.
 
-Processes call tables of ours, and run statements, as ``testing/rows`` draws them. Their data files, manifests and
+Processes call tables of ours, and run statements, as ``tests/proof/rows`` draws them. Their data files, manifests and
 metadata lie in the simulated file store. When all is over, each change of the pointer must be what its requests mean,
 in a serial order: a request says what its client had seen, the change before says what it landed on.
 """
@@ -40,15 +40,19 @@ from commit_coord.iceberg.attempt import Attempt
 from commit_coord.iceberg.rebase import REQUEST_ID
 from commit_coord.locks.base import WaitPolicy
 from commit_coord.testing.history import Answer, check_changes, check_files
-from commit_coord.testing.rows.differences import difference
-from commit_coord.testing.rows.doing import NAMESPACE, Doing
-from commit_coord.testing.rows.draw.dice import Dice, rows
-from commit_coord.testing.rows.draw.evolutions import View
-from commit_coord.testing.rows.draw.steps import Mix, mix, single
-from commit_coord.testing.rows.draw.tables import table
-from commit_coord.testing.rows.findings import in_words
-from commit_coord.testing.rows.model.meaning import meaning
-from commit_coord.testing.rows.model.operations import (
+from commit_coord.testing.table_files.metadata import faults
+from commit_coord.testing.table_files.observed import Files, Observed
+from commit_coord.testing.table_files.state import State
+from commit_coord.testing.table_files.values import complete
+from tests.proof.rows.differences import difference
+from tests.proof.rows.doing import NAMESPACE, Doing
+from tests.proof.rows.draw.dice import Dice, rows
+from tests.proof.rows.draw.evolutions import View
+from tests.proof.rows.draw.steps import Mix, mix, single
+from tests.proof.rows.draw.tables import table
+from tests.proof.rows.findings import in_words
+from tests.proof.rows.model.meaning import meaning
+from tests.proof.rows.model.operations import (
     STATEMENTS,
     AddFiles,
     Append,
@@ -62,11 +66,7 @@ from commit_coord.testing.rows.model.operations import (
     TableStatement,
     WriteFiles,
 )
-from commit_coord.testing.rows.model.state import State
-from commit_coord.testing.rows.model.values import complete
-from commit_coord.testing.rows.program import Program
-from commit_coord.testing.rows.read.metadata import faults
-from commit_coord.testing.rows.read.observed import Files, Observed
+from tests.proof.rows.program import Program
 from tests.proof.sim.plan import Job, Plan
 from tests.proof.sim.run import Inline, Outcome, Run, hash_of
 from tests.proof.sim.services import Client, short
