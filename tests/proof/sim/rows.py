@@ -20,8 +20,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self
 
+import pyiceberg.table.metadata
 import pyiceberg.table.snapshots
 import pyiceberg.table.update
+import pyiceberg.table.update.snapshot
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -203,7 +205,7 @@ class RowsRun(Run):
         return fast_metadata.as_fast(metadata).model_copy(update={"last_updated_ms": 1_600_000_000_000})
 
     def replaced(self) -> Iterable[tuple[Any, str, Any]]:
-        """Return what is replaced: chance, and PyIceberg's clock and threads."""
+        """Return what is replaced: PyIceberg's new ids, its clock and its threads."""
 
         def wall() -> float:
             return self.world.expected()[0].process.clock.wall_ms() / 1000
@@ -211,7 +213,9 @@ class RowsRun(Run):
         def now() -> datetime:
             return datetime.fromtimestamp(wall(), UTC)
 
-        yield uuid, "uuid4", self.world.host.new_id
+        ids = SimpleNamespace(uuid4=self.world.host.new_id, UUID=uuid.UUID)
+        for module in (pyiceberg.table, pyiceberg.table.metadata, pyiceberg.table.update.snapshot):
+            yield module, "uuid", ids
         yield ExecutorFactory, "_instance", Inline()
         yield ExecutorFactory, "_instance_pid", os.getpid()
         yield pyiceberg.table.snapshots, "time", SimpleNamespace(time=wall)
