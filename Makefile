@@ -70,11 +70,11 @@ sim: ## Simulate the commit protocol under faults: RUNS runs from SEED on; each 
 
 .PHONY: rows
 rows: ## Random programs on one table, compared with a model of its rows: RUNS programs from SEED on
-	$(with) python -- python -m commit_coord.testing.rows --seed $(SEED) --runs $(RUNS) $(ARGS)
+	$(with) python -- python -m tests.proof.rows --seed $(SEED) --runs $(RUNS) $(ARGS)
 
 .PHONY: rows-readers
 rows-readers: ## Tables that random programs leave behind, read by PyIceberg, DuckDB, Iceberg's JVM reader and Spark: RUNS programs
-	$(with) python java maven -- python -m commit_coord.testing.rows.kept dist/rows-$(SEED)-$(RUNS) --seed $(SEED) \
+	$(with) python java maven -- python -m tests.proof.rows.kept dist/rows-$(SEED)-$(RUNS) --seed $(SEED) \
 		--runs $(RUNS) $(ARGS)
 
 .PHONY: rck
@@ -91,7 +91,7 @@ rest-fuzz: ## Requests made from Iceberg's specification (SPEC=its rest-catalog-
 
 .PHONY: rows-servers
 rows-servers: ## The same programs on a Hive Metastore and ZooKeeper, each client in a process of its own
-	$(with) python java -- python -m commit_coord.testing.rows.far --seed $(SEED) --runs $(RUNS) $(ARGS)
+	$(with) python java -- python -m tests.proof.rows.far --seed $(SEED) --runs $(RUNS) $(ARGS)
 
 .PHONY: mutants
 mutants: ## Break the code in one place after the other; the named test of each place must fail

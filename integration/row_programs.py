@@ -10,8 +10,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from commit_coord.testing.rows import kept, many
-from commit_coord.testing.rows.engines import ENGINES
+from tests.proof.rows import kept, many
+from tests.proof.rows.engines import ENGINES
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -29,7 +29,7 @@ def apart(work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
 
 def on_spark(seeds: Sequence[int]) -> tuple[list[str], Counter[str], list[str]]:
     """Run programs with a client on Spark; return the kinds of findings, what was counted, and the findings."""
-    from commit_coord.testing.rows.spark_client import SparkRig
+    from tests.proof.rows.spark_client import SparkRig
 
     with ExitStack() as stack:
         reports: list[str] = []

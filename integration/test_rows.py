@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from commit_coord.local import HiveMetastore, ZooKeeperEnsemble
-from commit_coord.testing.rows import far
-from commit_coord.testing.rows.findings import ALONE
 from integration.row_programs import apart, on_spark, read_by_all
+from tests.proof.rows import far
+from tests.proof.rows.findings import ALONE
 
 pytestmark = pytest.mark.timeout(1800)
 

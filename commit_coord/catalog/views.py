@@ -65,7 +65,8 @@ class ViewedCatalog(LockingCatalog, NamedCatalog):
         self._require_namespace(view)
         place = self._resolve_table_location(location, table_name(view[:-1]), view[-1])  # type: ignore[attr-defined]
         now_ms = self.coordinator.clock.wall_ms()
-        new = view_metadata.created(columns, view_version, place, properties, now_ms, view_uuid)
+        uuid = view_uuid or str(self.coordinator.host.new_id())
+        new = view_metadata.created(columns, view_version, place, properties, now_ms, uuid)
 
         def made(head: ViewMetadata | None) -> ViewMetadata:
             self._refuse_existing(view, head)

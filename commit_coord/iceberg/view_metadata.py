@@ -6,7 +6,6 @@ Source: Iceberg specification, "View Spec"; Java ``ViewMetadata``, ``ViewMetadat
 from __future__ import annotations
 
 import gzip
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal, assert_never
@@ -108,7 +107,7 @@ def created(
     location: str,
     properties: dict[str, str],
     now_ms: int,
-    view_uuid: str | None = None,
+    view_uuid: str,
 ) -> ViewMetadata:
     """Return the metadata of a new view.
 
@@ -118,13 +117,13 @@ def created(
         location: The folder of its files.
         properties: Of the view.
         now_ms: The time.
-        view_uuid: Its UUID; None makes one up.
+        view_uuid: Its UUID.
 
     Raises:
         InvalidView: It has no query, or several for one dialect; or a property makes no sense.
     """
     empty = ViewMetadata.model_construct(
-        view_uuid=view_uuid or str(uuid.uuid4()),
+        view_uuid=view_uuid,
         format_version=_FORMAT_VERSION,
         location=location,
         schemas=[],

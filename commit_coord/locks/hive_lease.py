@@ -28,7 +28,6 @@ from __future__ import annotations
 import json
 import math
 import threading
-import uuid
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -57,7 +56,6 @@ from commit_coord.locks.sql.manager import LeaseLockManager
 from commit_coord.locks.sql.requests import stored
 from commit_coord.locks.sql.store import SqlStep, id_list
 from commit_coord.model import Generation, LeaseState, LockMode, LockRequest, LockScope, Resource
-from commit_coord.process import this_owner
 
 _MODES = {"s": LockMode.SHARED, "x": LockMode.EXCLUSIVE}
 _SCOPE = LockScope.OPERATION
@@ -408,7 +406,7 @@ class Leases:
         with suppress(LockError):  # Else another client will.
             self._delete_expired()
         statement = "a lease while it is extended" if duration_ms is None else f"a lease of {duration_ms / 1000:g} s"
-        request = self._request(wanted, str(uuid.uuid4()), statement)
+        request = self._request(wanted, str(manager.store.host.new_id()), statement)
         try:
             lease = manager.acquire(request, deadline=deadline)
             held = HeldLease(lease, on_lost)
@@ -509,7 +507,7 @@ class Leases:
         return LockRequest.of(
             _SCOPE,
             objects,
-            owner=this_owner(statement),
+            owner=self.manager.store.host.owner(statement),
             request_id=request_id,
             database_parents=self._database_parents,
         )

@@ -394,6 +394,7 @@ def _doubted(failure: Verdict) -> Verdict:
 def _under_latch(limits: TryLimits, replans: int) -> Generator[Effect, Any, Verdict | None]:
     """Plan, write and swap until something is decided. None asks for planning again without the latch."""
     tries = 0
+    deleted: set[str] = set()
     while True:
         try:
             planned: PlanResult = yield Plan()
@@ -418,6 +419,7 @@ def _under_latch(limits: TryLimits, replans: int) -> Generator[Effect, Any, Verd
                 except Exception as error:  # noqa: BLE001
                     return _not_swapped(error, tries)
                 continue
+        assert planned.location not in deleted, "what a failed try deleted is never published"
         try:
             yield Gather(planned)
             yield Write(planned)
@@ -443,8 +445,8 @@ def _under_latch(limits: TryLimits, replans: int) -> Generator[Effect, Any, Verd
             status = yield from _confirmed(limits, planned)
         if status is not CommitStatus.FAILURE:
             return Verdict(status=status, plan=planned, tries=tries)
-        assert status is CommitStatus.FAILURE, "files are deleted on proof alone"
         yield Discard(planned)
+        deleted.add(planned.location)
         if tries >= limits.swaps:
             return Verdict(
                 status=CommitStatus.FAILURE,

@@ -32,6 +32,7 @@ from commit_coord.sql.statement import Insert, QualifiedName
 from commit_coord.sql.where.columns import field_of
 from commit_coord.table import CoordinatedTable
 from commit_coord.table.data_files import data_files
+from commit_coord.table.ports import host_of
 from commit_coord.table.transaction import CoordinatedTransaction
 
 
@@ -79,7 +80,7 @@ def _replace(statement: Insert, tx: CoordinatedTransaction, target: Table, rows:
         if rows.num_rows:
             tx.append(rows)
     elif rows.num_rows:
-        files = list(data_files(target.metadata, rows, target.io))
+        files = list(data_files(target.metadata, rows, target.io, host=host_of(target)))
         written = tx.files.written(files, None)
         tx.files.delete_partitions(files, {}, MAIN_BRANCH)
         tx.files.append_written(files, written, {}, MAIN_BRANCH)

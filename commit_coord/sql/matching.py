@@ -22,6 +22,7 @@ from commit_coord.sql.where.conditions import Condition, column_ids
 from commit_coord.sql.where.filters import row_filter
 from commit_coord.sql.where.truth import truth
 from commit_coord.table.deletion import rewritten
+from commit_coord.table.ports import host_of
 from commit_coord.table.rewriting import files_to_rewrite
 from commit_coord.table.transaction import CoordinatedTransaction
 
@@ -84,7 +85,7 @@ def rewrite(tx: CoordinatedTransaction, condition: Condition, change: Callable[[
         kept, made = rows.filter(pc.invert(matches)), change(matching)
         return kept if made is None else pa.concat_tables([kept, made], promote_options="permissive")
 
-    replaced = list(rewritten(table.metadata, table.io, partly(), changed))
+    replaced = list(rewritten(table.metadata, table.io, partly(), changed, host_of(table)))
     if replaced or whole:
         with tx.update_snapshot().overwrite() as producer:
             for old in whole + [old for old, _ in replaced]:

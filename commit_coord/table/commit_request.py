@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable
 
 from commit_coord.errors import CommitConflict
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.locks.base import Lease
+from commit_coord.process import Host
 
 
 class CommitRequest:
@@ -15,11 +15,12 @@ class CommitRequest:
 
     Args:
         table: The name of the table.
+        host: Makes the ids.
     """
 
-    def __init__(self, table: Iterable[str]) -> None:
-        self.table = tuple(table)
-        self.id = str(uuid.uuid4())
+    def __init__(self, table: Iterable[str], host: Host) -> None:
+        self.table, self._host = tuple(table), host
+        self.id = str(host.new_id())
         self.repeatable = False
         """Whether the caller chose the id, and may ask for the same commit again."""
         self.operation_lease: Lease | None = None
@@ -40,7 +41,7 @@ class CommitRequest:
     def renew(self) -> None:
         """Name another commit: this one has landed."""
         self._renewed = True  # before `sent` is reset: an interrupt may come between the two
-        self.id, self.repeatable, self.sent, self.refused = str(uuid.uuid4()), False, False, False
+        self.id, self.repeatable, self.sent, self.refused = str(self._host.new_id()), False, False, False
 
     def conflict(self, reason: str, kind: type[CommitConflict] = CommitConflict) -> CommitConflict:
         """Return the error that refuses the commit for *reason*."""

@@ -34,6 +34,7 @@ from commit_coord.iceberg.written import Written, mark
 from commit_coord.locks.base import Lease
 from commit_coord.table.created_files import CreatedFiles
 from commit_coord.table.data_files import data_files
+from commit_coord.table.ports import host_of
 from commit_coord.table.rewriting import files_to_rewrite
 from commit_coord.table.transaction import CoordinatedTransaction
 
@@ -130,7 +131,7 @@ def rewrite_here(table: Table, groups: Sequence[FileGroup]) -> list[DataFile]:
     try:
         for group in groups:
             rows = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue()).to_table(group)
-            new += data_files(table.metadata, rows, io, carried=True) if rows.num_rows else []
+            new += data_files(table.metadata, rows, io, carried=True, host=host_of(table)) if rows.num_rows else []
     except BaseException:
         created.abandon(table.io)
         raise

@@ -22,6 +22,7 @@ from commit_coord.iceberg.plain_rows import plain
 from commit_coord.iceberg.required import complete
 from commit_coord.iceberg.storage import heeded
 from commit_coord.iceberg.written import partition_schema
+from commit_coord.process import SYSTEM_HOST, Host
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,6 +36,7 @@ def data_files(
     counter: itertools.count[int] | None = None,
     *,
     carried: bool = False,
+    host: Host = SYSTEM_HOST,
 ) -> Iterable[DataFile]:
     """Write *rows* as files of the table's current spec and return them; each row is in the file of its partition.
 
@@ -42,9 +44,10 @@ def data_files(
         metadata: The table's.
         rows: A stream only where the table has no partitions.
         io: Writes the files.
-        write_uuid: Part of the files' names.
+        write_uuid: Part of the files' names; None makes one up.
         counter: Numbers the files of one *write_uuid*.
         carried: Whether the rows, or some of them, are in the table: each is written again, whoever wrote it first.
+        host: Makes the id where *write_uuid* is None.
 
     Raises:
         StatementError: A row lacks a required value. Of a table that is found before a file is written.
@@ -57,9 +60,10 @@ def data_files(
     metadata = heeded(metadata, io.properties)
     columns = metadata.schema().as_struct()
     rows = complete(plain(rows, columns), columns)
+    write_uuid = write_uuid or host.new_id()
     if not isinstance(rows, pa.Table):
         return _dataframe_to_data_files(metadata, rows, io, write_uuid, counter)
-    tasks = _tasks(metadata, rows, write_uuid or uuid.uuid4(), counter or itertools.count(), carried=carried)
+    tasks = _tasks(metadata, rows, write_uuid, counter or itertools.count(), carried=carried)
     return write_file(io, metadata, tasks)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import uuid
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
@@ -16,7 +15,9 @@ from pyiceberg.table import FileScanTask, TableProperties, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation
 
+from commit_coord.process import SYSTEM_HOST, Host
 from commit_coord.table.data_files import data_files
+from commit_coord.table.ports import host_of
 from commit_coord.table.rewriting import files_to_rewrite
 
 if TYPE_CHECKING:
@@ -59,7 +60,12 @@ def delete_rows(
     tasks = files_to_rewrite(transaction._scan(row_filter, case_sensitive).update(snapshot_id=seen))
     found = list(
         without_matches(
-            transaction.table_metadata, transaction._table.io, tasks, row_filter, case_sensitive=case_sensitive
+            transaction.table_metadata,
+            transaction._table.io,
+            tasks,
+            row_filter,
+            case_sensitive=case_sensitive,
+            host=host_of(transaction._table),
         )
     )
     if not found:
@@ -82,6 +88,7 @@ def without_matches(
     row_filter: BooleanExpression,
     *,
     case_sensitive: bool,
+    host: Host = SYSTEM_HOST,
 ) -> Iterator[tuple[DataFile, list[DataFile]]]:
     """Yield each file that has rows that match, with the files that have its other rows.
 
@@ -91,6 +98,7 @@ def without_matches(
         tasks: The files that may have such rows.
         row_filter: Which rows go.
         case_sensitive: How *row_filter* names columns.
+        host: Makes the id in the names of the files.
     """
     # Loaded when it is needed: Arrow starts threads, and takes long.
     import pyarrow as pa
@@ -106,7 +114,7 @@ def without_matches(
         kept = rows.filter(stays)
         return kept if kept.num_rows < rows.num_rows else None
 
-    return rewritten(metadata, io, tasks, without)
+    return rewritten(metadata, io, tasks, without, host)
 
 
 def rewritten(
@@ -114,6 +122,7 @@ def rewritten(
     io: FileIO,
     tasks: Iterable[FileScanTask],
     change: Callable[[pa.Table], pa.Table | None],
+    host: Host,
 ) -> Iterator[tuple[DataFile, list[DataFile]]]:
     """Yield each file that *change* has other rows for, with the files that have these.
 
@@ -122,10 +131,11 @@ def rewritten(
         io: Reads and writes.
         tasks: The files that may be changed.
         change: Returns the rows that are to be in the place of those of a file; None leaves it as it is.
+        host: Makes the id in the names of the files.
     """
     from pyiceberg.io.pyarrow import ArrowScan
 
-    write_uuid, counter = uuid.uuid4(), itertools.count()
+    write_uuid, counter = host.new_id(), itertools.count()
     for task in tasks:
         made = change(ArrowScan(metadata, io, metadata.schema(), AlwaysTrue()).to_table([task]))
         if made is not None:

@@ -24,6 +24,7 @@ from commit_coord.table.data_files import data_files
 from commit_coord.table.deletion import delete_rows
 from commit_coord.table.foreign_files import foreign_files
 from commit_coord.table.isolation import seen_from
+from commit_coord.table.ports import host_of
 from commit_coord.table.producers import head_of
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class ExactRows(Transaction):
         super().dynamic_partition_overwrite(_no_row_of(df), snapshot_properties, branch)  # only checks
         if not df.num_rows:
             return
-        files = list(data_files(self.table_metadata, df, self._table.io))
+        files = list(data_files(self.table_metadata, df, self._table.io, host=host_of(self._table)))
         self.delete(
             self.partitions_of(files), snapshot_properties, branch=branch, _isolation_operation=Operation.OVERWRITE
         )

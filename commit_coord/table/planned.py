@@ -26,7 +26,7 @@ from commit_coord.table.dependencies import Dependencies
 from commit_coord.table.exact_rows import ExactRows
 from commit_coord.table.foreign_files import refuse_mapped_names
 from commit_coord.table.held_lock import HeldLock
-from commit_coord.table.ports import catalog_of
+from commit_coord.table.ports import catalog_of, host_of
 from commit_coord.table.replanning import TransactionReplanner
 from commit_coord.table.staged import REFS, Call, StagingTransaction
 from commit_coord.table.writable import refuse_unwritable
@@ -62,7 +62,7 @@ class PlannedTransaction(ExactRows, StagingTransaction):
         self._table: Table = tracked
         self._operation = operation
         catalog, draft = catalog_of(table), self.draft
-        self.request = request = CommitRequest(table.name())
+        self.request = request = CommitRequest(table.name(), host_of(table))
         basis, stack = Basis(table, draft, catalog, request, seen), CallStack(draft)
         self.dependencies = Dependencies(draft, basis, stack, request)
         replanner = TransactionReplanner(draft, basis, stack, self.dependencies, request)

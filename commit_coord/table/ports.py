@@ -11,6 +11,7 @@ from commit_coord.config import OperationLocks
 from commit_coord.coordinator import Coordinator
 from commit_coord.locks.base import Lease
 from commit_coord.model import LockMode, LockRequest, Resource
+from commit_coord.process import Host
 
 Locks = Mapping[Resource, LockMode] | Iterable[tuple[Resource, LockMode]]
 """Resources and the mode of each, without parents."""
@@ -88,3 +89,12 @@ def catalog_of(table: Table) -> TableCatalog:
     if not isinstance(getattr(catalog, "coordinator", None), Coordinator):
         raise TypeError(f"the catalog of {'.'.join(table.name())} coordinates no commits: {type(catalog).__name__}")
     return cast(TableCatalog, catalog)
+
+
+def host_of(table: Table) -> Host:
+    """Return the host of the catalog of a coordinated *table*, which makes the ids of what is written.
+
+    Raises:
+        TypeError: As :func:`catalog_of`.
+    """
+    return catalog_of(table).coordinator.host

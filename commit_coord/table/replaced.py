@@ -14,6 +14,7 @@ from pyiceberg.table import FileScanTask
 from pyiceberg.table.metadata import TableMetadata
 
 from commit_coord.iceberg.partitions import partition_key, partition_keys_of_rows
+from commit_coord.process import Host
 from commit_coord.table.data_files import data_files
 
 if TYPE_CHECKING:
@@ -35,7 +36,9 @@ class Replaced:
     rest: list[DataFile] = field(default_factory=list)
 
 
-def replaced(metadata: TableMetadata, io: FileIO, tasks: Iterable[FileScanTask], by: Sequence[DataFile]) -> Replaced:
+def replaced(
+    metadata: TableMetadata, io: FileIO, tasks: Iterable[FileScanTask], by: Sequence[DataFile], host: Host
+) -> Replaced:
     """Return what to change so that no row of *tasks* is left in a partition of the files *by*.
 
     A file of the same spec lies in one partition, which tells. The rows of any other are read, and those that lie
@@ -46,6 +49,7 @@ def replaced(metadata: TableMetadata, io: FileIO, tasks: Iterable[FileScanTask],
         io: Reads rows and writes them anew.
         tasks: Every live file that may have rows in a partition of *by*.
         by: Each of a spec that has partitions.
+        host: Makes the ids in the names of the files.
 
     Raises:
         ValueError: A column that partitions of *by* are made of was dropped: rows of other specs can't be assigned.
@@ -60,7 +64,7 @@ def replaced(metadata: TableMetadata, io: FileIO, tasks: Iterable[FileScanTask],
         if partition_key(task.file.partition) in doomed.get(own, ()):
             found.gone.append(task.file)
         elif others := [(specs[spec_id], keys) for spec_id, keys in doomed.items() if spec_id != own]:
-            _rows_replaced(metadata, io, task, others, found)
+            _rows_replaced(metadata, io, task, others, found, host)
     return found
 
 
@@ -70,6 +74,7 @@ def _rows_replaced(
     task: FileScanTask,
     doomed: Sequence[tuple[PartitionSpec, set[tuple[Any, ...]]]],
     found: Replaced,
+    host: Host,
 ) -> None:
     # Loaded when it is needed: Arrow starts threads, and takes long.
     from pyiceberg.io.pyarrow import ArrowScan
@@ -84,7 +89,7 @@ def _rows_replaced(
         # any more, as those of dropped columns.
         spec = PartitionSpec(spec_id=task.file.spec_id)
         there = metadata.model_copy(update={"partition_specs": [spec], "default_spec_id": spec.spec_id})
-        for data_file in data_files(there, kept, io) if kept.num_rows else ():
+        for data_file in data_files(there, kept, io, host=host) if kept.num_rows else ():
             data_file._data[_PARTITION] = task.file.partition
             data_file.spec_id = spec.spec_id
             found.rest.append(data_file)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from traceback import walk_tb
 from types import TracebackType
 from typing import Protocol, Self
@@ -54,7 +53,7 @@ class CatalogTransaction:
 
     def __init__(self, catalog: LoadingCatalog, request_id: str | None = None) -> None:
         self._catalog = catalog
-        self._request_id = str(uuid.uuid4()) if request_id is None else request_uuid(request_id)
+        self._request_id = str(catalog.coordinator.host.new_id()) if request_id is None else request_uuid(request_id)
         self._repeatable = request_id is not None
         self._parts: dict[Identifier, PartOfTransaction] = {}
         self._over = False

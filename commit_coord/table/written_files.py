@@ -25,6 +25,7 @@ from commit_coord.table.calls import Calls
 from commit_coord.table.commit_request import CommitRequest
 from commit_coord.table.isolation import has_deletes_after
 from commit_coord.table.live_files import canonical, live_among
+from commit_coord.table.ports import host_of
 from commit_coord.table.producers import head_of
 from commit_coord.table.replaced import replaced
 from commit_coord.table.rewriting import files_to_rewrite
@@ -172,7 +173,7 @@ class WrittenFiles:
         few = len(partitions) <= _FILTERED
         filters = partition_filters.of_files(metadata, list(partitions.values())) if few else AlwaysTrue()
         scan = DataScan(metadata, self._table.io, filters, snapshot_id=snapshot.snapshot_id)
-        found = replaced(metadata, self._table.io, files_to_rewrite(scan), files)
+        found = replaced(metadata, self._table.io, files_to_rewrite(scan), files, host_of(self._table))
         if found.gone:
             with transaction.update_snapshot(snapshot_properties, branch).overwrite() as producer:
                 for data_file in found.gone:

@@ -20,7 +20,7 @@ from pyiceberg.types import StringType
 from commit_coord.local import NotInstalled
 from commit_coord.local.java import LOG4J, compile_java, find_java, pyspark_jars
 from commit_coord.local.maven import maven_class_path
-from commit_coord.testing.rows.read.readers import connect_duckdb
+from tests.proof.rows.read.readers import connect_duckdb
 
 SHOP = "shop"
 """What the catalog is called by its clients."""

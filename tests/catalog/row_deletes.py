@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
 
-from commit_coord.testing.rows.row_deletes import RowDeletes, commit_row_deletes, of_positions
+from tests.proof.rows.row_deletes import RowDeletes, commit_row_deletes, of_positions
 
 
 def add_position_deletes(

@@ -44,9 +44,9 @@ from commit_coord import (
 from commit_coord.clock import SystemClock
 from commit_coord.model import LockMode, Resource
 from commit_coord.table.live_files import canonical
-from commit_coord.testing.rows.read import readers
 from tests import limits
 from tests.catalog.kit import NO_MATCH, SCHEMA, Kit, files_in, frame, ids, kit, names, orphans, row_ids, rows
+from tests.proof.rows.read import readers
 
 BY_S = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "s"))
 

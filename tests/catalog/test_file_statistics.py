@@ -18,7 +18,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import BinaryType, DoubleType, LongType, NestedField, PrimitiveType, StringType
 
 import commit_coord
-from commit_coord.testing.rows.draw.dice import POOLS, Dice
+from tests.proof.rows.draw.dice import POOLS, Dice
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 

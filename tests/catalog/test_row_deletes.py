@@ -19,9 +19,9 @@ from commit_coord.sql import Session
 from commit_coord.table import CoordinatedTable, rewrite_here
 from commit_coord.table.compaction import FileGroup
 from commit_coord.table.data_files import data_files
-from commit_coord.testing.rows.row_deletes import commit_row_deletes, of_positions
 from tests.catalog.kit import Kit, frame, ids, orphans, rows
 from tests.catalog.row_deletes import add_equality_deletes, add_position_deletes
+from tests.proof.rows.row_deletes import commit_row_deletes, of_positions
 
 MERGING = {"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "2"}
 DELETES: dict[str, Callable[[Any], None]] = {

@@ -35,10 +35,10 @@ from pyiceberg.types import (
 )
 
 import commit_coord
-from commit_coord.testing.rows.model.conditions import Compare, In, IsNull, NotNull
-from commit_coord.testing.rows.read.observed import Files, Observed
-from commit_coord.testing.rows.read.readers import expression
+from commit_coord.testing.table_files.observed import Files, Observed
 from tests.catalog.kit import NO_MATCH
+from tests.proof.rows.model.conditions import Compare, In, IsNull, NotNull
+from tests.proof.rows.read.readers import expression
 
 E: Any = expressions  # whose classes say less than they take
 ONE, TWO, THREE = (UUID(int=number) for number in (1, 2**100, 2**127 + 3))

@@ -28,8 +28,8 @@ from pyiceberg.schema import Schema
 from commit_coord.iceberg.bounds import sound_bounds
 from commit_coord.iceberg.partitions import fixed_partitions, partitions_of_rows
 from commit_coord.table.data_files import data_files
-from commit_coord.testing.rows.read import readers
 from tests.catalog.kit import Kit
+from tests.proof.rows.read import readers
 
 NAN = math.nan
 OTHER_NAN = struct.unpack("<d", b"\x01\x00\x00\x00\x00\x00\xf8\xff")[0]

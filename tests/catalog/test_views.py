@@ -505,7 +505,7 @@ def test_a_drop_whose_reply_is_lost_is_done_once(store: Kit, monkeypatch: pytest
 
 def made(*updates: Any, properties: dict[str, str] | None = None) -> Any:
     """Return a view with *updates*."""
-    base = view_metadata.created(SCHEMA, version("select 1"), "file:///v", properties or {}, 5)
+    base = view_metadata.created(SCHEMA, version("select 1"), "file:///v", properties or {}, 5, "1-2-3")
     return view_metadata.changed(base, updates, 6)
 
 

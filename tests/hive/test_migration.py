@@ -169,7 +169,9 @@ def test_what_a_commit_asks_of_the_metastore(world: World, phase: Phase) -> None
     if phase is Phase.ZOOKEEPER:
         world.move(Phase.ZOOKEEPER)
     table.append(ids(0))
-    clients = world.catalog.metastore, world.locks().hms.metastore
+    hms = world.locks().hms
+    assert isinstance(hms, HmsLockManager)
+    clients = world.catalog.metastore, hms.metastore
     before = sum((client.calls for client in clients), Counter[str]())
     first = _next_lock(world)
     for number in range(3):

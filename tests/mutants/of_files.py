@@ -99,7 +99,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "rows-of-other-specs-are-replaced",
         "table/replaced.py",
-        "            _rows_replaced(metadata, io, task, others, found)\n",
+        "            _rows_replaced(metadata, io, task, others, found, host)\n",
         "            continue\n",
         f"{_EVOLVED}test_a_dynamic_overwrite_replaces_rows_of_every_spec",
     ),

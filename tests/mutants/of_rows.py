@@ -265,8 +265,8 @@ MUTANTS += (
     Mutant(
         "what-is-compacted-is-refused",
         "table/compaction.py",
-        "data_files(table.metadata, rows, io, carried=True)",
-        "data_files(table.metadata, rows, io)",
+        "data_files(table.metadata, rows, io, carried=True, ",
+        "data_files(table.metadata, rows, io, ",
         f"{_LOWEST}what_is_written_anew_stays_where_it_was_found",
     ),
     Mutant(

@@ -114,8 +114,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "sql-update-reads-an-old-schema",
         "sql/matching.py",
-        "rewritten(table.metadata, table.io, partly(), changed)",
-        'rewritten(table.metadata.model_copy(update={"current_schema_id": 0}), table.io, partly(), changed)',
+        "rewritten(table.metadata, table.io, partly(), changed, ",
+        'rewritten(table.metadata.model_copy(update={"current_schema_id": 0}), table.io, partly(), changed, ',
         f"{_ROWS}test_update_after_a_column_was_added_or_two_swapped_their_names_keeps_every_value",
     ),
     Mutant(

@@ -70,10 +70,10 @@ ALL = {**{name: (mutant,) for name, mutant in MUTANTS.items()}, **FAULTS}
 _SERVE = """
 import json, sys
 from contextlib import ExitStack
-from commit_coord.testing.rows.many import Rig, kind_of, outcome
-from commit_coord.testing.rows.printed import loads
-from commit_coord.testing.rows.findings import ALONE
-from commit_coord.testing.rows.shrink import smallest
+from tests.proof.rows.many import Rig, kind_of, outcome
+from tests.proof.rows.printed import loads
+from tests.proof.rows.findings import ALONE
+from tests.proof.rows.shrink import smallest
 try:
     from commit_coord.reached import reached
 except ImportError:
@@ -225,7 +225,8 @@ def code(mutants: Sequence[Mutant] = ()) -> Iterator[tuple[Path, list[Code]]]:
     running: list[Code] = []
     with tempfile.TemporaryDirectory(prefix="mutant-", dir=memory) as folder:
         place = Path(folder)
-        copytree(ROOT / "commit_coord", place / "commit_coord", ignore=ignore_patterns("__pycache__"))
+        for part in ("commit_coord", "tests/proof/rows"):
+            copytree(ROOT / part, place / part, ignore=ignore_patterns("__pycache__"))
         for mutant in mutants:
             (place / "commit_coord" / mutant.file).write_text(mutant.applied())
         try:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from commit_coord.testing.rows.read.metadata import faults
-from commit_coord.testing.rows.read.observed import Files, Observed
+from commit_coord.testing.table_files.metadata import faults
+from commit_coord.testing.table_files.observed import Files, Observed
 
 Faults = Callable[[Observed, Observed | None], Iterator[str]]
 

@@ -21,7 +21,7 @@ from typing import Any
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 
-from commit_coord.testing.rows.read.metadata import faults_of_document
+from commit_coord.testing.table_files.metadata import faults_of_document
 from tests.rest.held import BLIND, Held
 from tests.rest.kit import SCHEMA, Server, ids, path_of, row_ids, served
 from tests.rest.landed import Landed

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from commit_coord.testing.rows.read.readers import connect_duckdb
+from tests.proof.rows.read.readers import connect_duckdb
 from tests.rest.kit import Server
 
 

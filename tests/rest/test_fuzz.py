@@ -17,7 +17,7 @@ from pyiceberg.catalog.rest import RestCatalog
 
 import commit_coord
 from commit_coord.rest.routes import SERVED, TRANSACTIONS, VIEWS
-from commit_coord.testing.rows.read.metadata import faults_of_document
+from commit_coord.testing.table_files.metadata import faults_of_document
 from tests.rest.kit import SCHEMA, Server, path_of
 from tests.rest.landed import Landed
 

@@ -16,9 +16,11 @@ from commit_coord.catalog import orphans
 from commit_coord.sql import definitions, inserts, matching, partitions
 from commit_coord.table import compaction, deletion
 from commit_coord.table import matching as table_matching
-from commit_coord.testing.rows.many import Rig, kind_of
-from commit_coord.testing.rows.model.conditions import Always
-from commit_coord.testing.rows.model.operations import (
+from commit_coord.testing.table_files.observed import local
+from commit_coord.testing.table_files.state import Partition
+from tests.proof.rows.many import Rig, kind_of
+from tests.proof.rows.model.conditions import Always
+from tests.proof.rows.model.operations import (
     Append,
     DeleteValues,
     MakeRef,
@@ -26,8 +28,7 @@ from commit_coord.testing.rows.model.operations import (
     SqlUpdate,
     Upsert,
 )
-from commit_coord.testing.rows.model.state import Partition
-from commit_coord.testing.rows.model.table_statements import (
+from tests.proof.rows.model.table_statements import (
     SqlAddPartition,
     SqlDropPartition,
     SqlDropRef,
@@ -37,8 +38,7 @@ from commit_coord.testing.rows.model.table_statements import (
     SqlRollback,
     SqlTruncatePartition,
 )
-from commit_coord.testing.rows.program import Program, Step
-from commit_coord.testing.rows.read.observed import local
+from tests.proof.rows.program import Program, Step
 
 COLUMNS = tuple(NestedField(number, name, LongType(), required=False) for number, name in ((1, "k"), (2, "a")))
 ONE, TWO = (("k", 1),), (("k", 2),)

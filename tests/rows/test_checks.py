@@ -29,14 +29,16 @@ from commit_coord.sql.statement import (
     RollBack,
     Truncate,
 )
-from commit_coord.testing.rows.clients import Clients
-from commit_coord.testing.rows.doing import NAMESPACE, Doing
-from commit_coord.testing.rows.findings import Finding
-from commit_coord.testing.rows.model.operations import DeleteValues
-from commit_coord.testing.rows.model.partition_clauses import lies_in, written
-from commit_coord.testing.rows.model.spellings import SPELLINGS, spelled
-from commit_coord.testing.rows.model.state import Partition, State
-from commit_coord.testing.rows.model.table_statements import (
+from commit_coord.testing.table_files.metadata import faults
+from commit_coord.testing.table_files.observed import Files, Observed, local
+from commit_coord.testing.table_files.state import Partition, State
+from tests.proof.rows.clients import Clients
+from tests.proof.rows.doing import NAMESPACE, Doing
+from tests.proof.rows.findings import Finding
+from tests.proof.rows.model.operations import DeleteValues
+from tests.proof.rows.model.partition_clauses import lies_in, written
+from tests.proof.rows.model.spellings import SPELLINGS, spelled
+from tests.proof.rows.model.table_statements import (
     SqlAddPartition,
     SqlConcatenatePartition,
     SqlDropPartition,
@@ -47,12 +49,10 @@ from commit_coord.testing.rows.model.table_statements import (
     SqlRollback,
     SqlTruncatePartition,
 )
-from commit_coord.testing.rows.neighbours import Neighbour
-from commit_coord.testing.rows.program import NEIGHBOURHOODS, Neighbourhood
-from commit_coord.testing.rows.read.metadata import faults
-from commit_coord.testing.rows.read.observed import Files, Observed, local
-from commit_coord.testing.rows.snapshots_left import fault_of_expiry
-from commit_coord.testing.rows.statements import text_of
+from tests.proof.rows.neighbours import Neighbour
+from tests.proof.rows.program import NEIGHBOURHOODS, Neighbourhood
+from tests.proof.rows.snapshots_left import fault_of_expiry
+from tests.proof.rows.statements import text_of
 
 COLUMNS = Schema(NestedField(1, "k", LongType(), required=False), NestedField(2, "d", DateType(), required=False))
 

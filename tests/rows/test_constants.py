@@ -21,11 +21,12 @@ from commit_coord.errors import StatementError
 from commit_coord.sql.grammar import parse
 from commit_coord.sql.where.binding import bound as bound_where
 from commit_coord.sql.where.truth import truth
-from commit_coord.testing.rows.draw.dice import POOLS
-from commit_coord.testing.rows.model.conditions import Compare, In, Stated, Unbound, bound
-from commit_coord.testing.rows.model.values import canonical
-from commit_coord.testing.rows.read import readers
-from commit_coord.testing.rows.statements import where_text
+from commit_coord.testing.table_files.state import Unbound
+from commit_coord.testing.table_files.values import canonical
+from tests.proof.rows.draw.dice import POOLS
+from tests.proof.rows.model.conditions import Compare, In, Stated, bound
+from tests.proof.rows.read import readers
+from tests.proof.rows.statements import where_text
 
 CONSTANTS = [value for pool in POOLS.values() for value in pool if not (isinstance(value, float) and math.isnan(value))]
 

@@ -16,12 +16,12 @@ import pytest
 
 from commit_coord import load_catalog
 from commit_coord.table.data_files import data_files
-from commit_coord.testing.rows.findings import ALONE
-from commit_coord.testing.rows.many import Rig, draw_and_run, outcome, run_again
-from commit_coord.testing.rows.printed import loads
-from commit_coord.testing.rows.read.metadata import faults
-from commit_coord.testing.rows.read.observed import Files, Observed
+from commit_coord.testing.table_files.metadata import faults
+from commit_coord.testing.table_files.observed import Files, Observed
 from tests.limits import some
+from tests.proof.rows.findings import ALONE
+from tests.proof.rows.many import Rig, draw_and_run, outcome, run_again
+from tests.proof.rows.printed import loads
 
 HERE = Path(__file__).parent
 KEPT = sorted((HERE / "programs").glob("*.txt"))
@@ -76,7 +76,7 @@ def test_a_partition_of_negative_zero_is_found(tmp_path: Path, zero: float) -> N
 @pytest.mark.timeout(300)
 def test_the_same_seeds_are_the_same_programs() -> None:
     """Whatever the order of sets, and however many processes run them."""
-    command = [sys.executable, "-m", "commit_coord.testing.rows", "--seed", "7", "--runs", "2", "--whole"]
+    command = [sys.executable, "-m", "tests.proof.rows", "--seed", "7", "--runs", "2", "--whole"]
     digests = set()
     for salt, processes in (("1", "1"), ("2", "2")):
         environment = {**os.environ, "PYTHONHASHSEED": salt}

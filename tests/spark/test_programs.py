@@ -7,9 +7,9 @@ from contextlib import ExitStack
 import pytest
 from pyspark.sql import SparkSession
 
-from commit_coord.testing.rows.findings import ALONE
-from commit_coord.testing.rows.many import outcome
-from commit_coord.testing.rows.spark_client import SparkRig
+from tests.proof.rows.findings import ALONE
+from tests.proof.rows.many import outcome
+from tests.proof.rows.spark_client import SparkRig
 
 
 @pytest.mark.timeout(300)

@@ -151,7 +151,9 @@ def test_a_pointer_that_a_stranger_moved_is_planned_on_again() -> None:
 
 
 def test_strangers_that_never_stop_end_in_a_conflict() -> None:
-    verdict, asked = run({Plan: [PLAN], Swap: [SwapResult.MOVED]}, TryLimits(swaps=3))
+    verdict, asked = run(
+        {Plan: [PLAN, AGAIN, Planned(base="v5", location="v6")], Swap: [SwapResult.MOVED]}, TryLimits(swaps=3)
+    )
     assert (verdict.status, verdict.cause, verdict.tries) == (CommitStatus.FAILURE, Cause.CONFLICT, 3)
     assert asked.count("Discard") == 3
 

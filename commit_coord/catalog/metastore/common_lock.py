@@ -8,8 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pyiceberg.typedef import Identifier
 
 from commit_coord.clock import Clock
-from commit_coord.locks.base import Lease
-from commit_coord.locks.hms.manager import HmsLockManager
+from commit_coord.locks.base import Lease, LockManager
 from commit_coord.model import LockMode, LockRequest, LockScope, Resource
 from commit_coord.process import SYSTEM_HOST, Host
 
@@ -19,6 +18,7 @@ class CommonLock:
 
     Args:
         own: The lock manager of this metastore that the commit latches come from; None where they come from elsewhere.
+        latch_of: Returns the lease by which *own* holds the commit latch of a table.
         open_another: Opens a lock manager of this metastore, for where there is no own one.
         is_common: Whether a latch of ours is, or contains, the common lock.
         clock: Time.
@@ -28,9 +28,10 @@ class CommonLock:
 
     def __init__(
         self,
-        own: HmsLockManager | None,
+        own: LockManager | None,
         *,
-        open_another: Callable[[], HmsLockManager],
+        latch_of: Callable[[Resource], Lease | None],
+        open_another: Callable[[], LockManager],
         is_common: Callable[[Lease], bool],
         clock: Clock,
         acquire_timeout_ms: int,
@@ -38,12 +39,12 @@ class CommonLock:
     ) -> None:
         self.own = own
         self.is_common = is_common
-        self._open_another = open_another
-        self._another: HmsLockManager | None = None
+        self._latch_of, self._open_another = latch_of, open_another
+        self._another: LockManager | None = None
         self._clock, self._timeout, self._host = clock, acquire_timeout_ms / 1000, host
 
     @property
-    def manager(self) -> HmsLockManager:
+    def manager(self) -> LockManager:
         """A lock manager of this metastore: the catalog's own, or an additional one."""
         if self.own is not None:
             return self.own
@@ -53,7 +54,7 @@ class CommonLock:
 
     def held(self, table: Identifier) -> Lease | None:
         """Return the lease by which our latch of *table* is the common lock; None where it is not."""
-        return None if self.own is None else self.own.latch_of(Resource.table(table))
+        return None if self.own is None else self._latch_of(Resource.table(table))
 
     def of(self, table: Identifier) -> AbstractContextManager[Lease]:
         """Return the common lock of *table*: the latch itself, or one more for the swap.

@@ -16,14 +16,14 @@ from commit_coord.config import Settings
 from commit_coord.events import Events
 from commit_coord.hms.client import MetastoreClient
 from commit_coord.iceberg.reader import MetadataReader
-from commit_coord.locks.base import Lease
+from commit_coord.locks.base import Lease, LockManager
 from commit_coord.locks.handover import HandoverLockManager
 from commit_coord.locks.hms.guard import HmsGuards
 from commit_coord.locks.hms.manager import HmsLockManager
 from commit_coord.locks.hms.offers import OfferFiles
 from commit_coord.locks.migration.lease import holds_common_lock
 from commit_coord.locks.migration.manager import MigratingLockManager
-from commit_coord.locks.migration.sides import Sides
+from commit_coord.locks.migration.sides import Sides, open_sides
 from commit_coord.locks.migration.writers import Writers
 from commit_coord.locks.none import NoneLockManager
 from commit_coord.process import Host
@@ -70,7 +70,7 @@ class MetastoreLocks:
         self.manager = self._open()
 
     @property
-    def guard_manager(self) -> HmsLockManager | None:
+    def guard_manager(self) -> LockManager | None:
         """The metastore's locks where tables are guarded there, and locked elsewhere alone; else None."""
         is_guarded = self.guards.keeper is not None and self.common_lock.own is None
         return self.common_lock.manager if is_guarded else None
@@ -79,7 +79,7 @@ class MetastoreLocks:
         impl = self._settings.lock_impl
         # No space of this catalog's own: on one metastore, one name is one table, whatever clients call the catalog.
         if impl == MIGRATING:
-            sides = Sides.open(
+            hms, zookeeper, emitter = open_sides(
                 self._settings.lock_uri,
                 metastore=self._metastore.service,
                 space="",
@@ -88,12 +88,12 @@ class MetastoreLocks:
                 events=self._events,
                 **self._settings.lock_options,
             )
-            self._set_guards(sides.hms, holds_common_lock, impl=Phase.ZOOKEEPER.lock_impl)
+            self._set_guards(hms, holds_common_lock, impl=Phase.ZOOKEEPER.lock_impl)
             self.migrating = MigratingLockManager(
-                sides,
+                Sides(hms, zookeeper, emitter),
                 state_of=self._phases.of,
                 guards=self.guards,
-                writers=Writers.of(sides, SYSTEM_CLOCK),
+                writers=Writers.of(hms, zookeeper, SYSTEM_CLOCK),
                 clock=SYSTEM_CLOCK,
             )
             return self.migrating
@@ -115,6 +115,7 @@ class MetastoreLocks:
         timeout_ms = self._settings.lock_acquire_timeout_ms
         self.common_lock = CommonLock(
             own,
+            latch_of=own.latch_of if own is not None else lambda _: None,
             open_another=lambda: self._open_hms(self._metastore.service),
             is_common=is_common,
             clock=SYSTEM_CLOCK,

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from pyiceberg.exceptions import NoSuchIcebergTableError, NoSuchTableError
 from pyiceberg.typedef import Identifier
 
 from commit_coord.catalog.metastore.servers import Servers
 from commit_coord.errors import ConfigError, LockRefused
-from commit_coord.hms.client import MetastoreClient
 from commit_coord.hms.connection import NoSuchObject
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.iceberg.reader import MetadataReader
@@ -23,16 +22,28 @@ class OperationsHold(LockRefused):
     """The phase of a table can't be changed yet: operation locks are held where no writer of the new phase looks."""
 
 
+class Databases(Protocol):
+    """A metastore as far as its databases go."""
+
+    def get_database(self, name: str, /) -> Any:
+        """Return what the metastore knows of a database.
+
+        Raises:
+            NoSuchObject: There is none of that name.
+        """
+        ...
+
+
 class Phases:
     """The phases of one metastore's tables.
 
     Args:
-        client: Of the metastore, whose databases say in which phase new tables are.
+        databases: Of the metastore; they say in which phase new tables are.
         metadata: Reads the tables' metadata, which says in which phase each is.
     """
 
-    def __init__(self, client: MetastoreClient, metadata: MetadataReader) -> None:
-        self._client, self._metadata = client, metadata
+    def __init__(self, databases: Databases, metadata: MetadataReader) -> None:
+        self._databases, self._metadata = databases, metadata
 
     def of(self, table: Resource) -> State:
         """Return the state of *table* as it is now; of one that is not there, as it would be made."""
@@ -47,7 +58,7 @@ class Phases:
     def of_new(self, database: str) -> Phase:
         """Return the phase of tables that are made in *database*."""
         try:
-            phase = (self._client.get_database(database).parameters or {}).get(LOCK_PHASE, "")
+            phase = (self._databases.get_database(database).parameters or {}).get(LOCK_PHASE, "")
         except NoSuchObject:
             return Phase.HMS
         return Phase(phase) if phase else Phase.HMS

@@ -10,7 +10,7 @@ refused when the phase is not what it was.
 4. The guard is set, or removed, under ZooKeeper's latch. Where this was not reached, the first writer does it.
 """
 
-from commit_coord.catalog.migration.operator import Migration
+from commit_coord.catalog.migration.operator import Migration, TableMoves
 from commit_coord.catalog.migration.results import Moved, Outcome, TableStatus, Verified
 
-__all__ = ["Migration", "Moved", "Outcome", "TableStatus", "Verified"]
+__all__ = ["Migration", "Moved", "Outcome", "TableMoves", "TableStatus", "Verified"]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from threading import Event
+from typing import Protocol
 
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table.metadata import TableMetadata
@@ -16,10 +17,12 @@ from pyiceberg.typedef import Identifier
 
 from commit_coord.catalog.hive import CoordinatedHiveCatalog
 from commit_coord.catalog.metastore.declarations import LOCK_ENABLED
+from commit_coord.catalog.metastore.guards import Guards
 from commit_coord.catalog.metastore.hive_table import TABLE_TYPE
 from commit_coord.catalog.metastore.phases import OperationsHold
 from commit_coord.catalog.migration.results import Moved, Outcome, TableStatus, Verified
 from commit_coord.catalog.migration.sightings import SeenWriters, Sighting, committed, watch
+from commit_coord.coordinator import Coordinator
 from commit_coord.errors import (
     CommitConflict,
     CommitCoordError,
@@ -30,9 +33,10 @@ from commit_coord.errors import (
     MetastoreUnavailable,
 )
 from commit_coord.events import PhaseChange
-from commit_coord.hms.probe import CompareAndSet
+from commit_coord.hms.probe import Capabilities, CompareAndSet
 from commit_coord.iceberg.attempt import Attempt, table_name
 from commit_coord.interrupts import to_its_end
+from commit_coord.locks.migration.manager import MigratingLockManager
 from commit_coord.locks.migration.writers import Writer
 from commit_coord.model import LockScope, Resource
 from commit_coord.process import SYSTEM_HOST, Host
@@ -47,87 +51,51 @@ _TRIES = 5
 """Times that a step is begun anew, because another operator has changed the phase meanwhile."""
 
 
-class Migration:
-    """Moves tables of one catalog.
+class MovableCatalog(Protocol):
+    """The catalog of tables that move, as each move uses it."""
 
-    Args:
-        catalog: Its lock manager is ``hms-to-zookeeper``.
-        why: For the audit log.
-        host: Names this process, and its commits.
+    @property
+    def coordinator(self) -> Coordinator:
+        """The coordinator of the catalog."""
+        ...
 
-    Raises:
-        ConfigError: It is another one.
-    """
+    @property
+    def guards(self) -> Guards:
+        """What sets and removes the guards of its tables."""
+        ...
 
-    def __init__(self, catalog: CoordinatedHiveCatalog, *, why: str = "", host: Host = SYSTEM_HOST) -> None:
-        if catalog.migrating is None:
-            raise ConfigError(
-                "this catalog can't move tables to another lock manager: its lock manager does not support all phases "
-                "of a move",
-                key="lock-impl",
-                value=catalog.settings.lock_impl,
-                accepted=MIGRATING,
-            )
-        self._catalog, self._locks, self._why = catalog, catalog.migrating, why
-        self._clock, self._host = catalog.coordinator.clock, host
-
-    # Which tables.
-
-    def tables(self, patterns: Sequence[str]) -> list[Identifier]:
-        """Return the Iceberg tables that *patterns* name: ``db.table``, ``db`` for all of it, ``*`` in either.
+    def capabilities(self) -> Capabilities:
+        """Return what the metastore in use can do.
 
         Raises:
-            NoSuchTableError: A pattern names none.
+            MetastoreUnavailable: No server could be asked.
         """
-        found: dict[Identifier, None] = {}
-        databases = self._catalog.metastore.get_all_databases()
-        for pattern in patterns:
-            database, _, name = pattern.lower().partition(".")
-            chosen = [
-                (one, table)
-                for one in fnmatch.filter(databases, database)
-                for table in fnmatch.filter(self._iceberg_tables(one), name or "*")
-            ]
-            if not chosen and not (_is_whole(pattern) and fnmatch.filter(databases, database)):
-                raise NoSuchTableError(f"no Iceberg table is named {pattern}")
-            found.update(dict.fromkeys(chosen))
-        return sorted(found)
+        ...
 
-    def _iceberg_tables(self, database: str) -> list[str]:
-        names = self._catalog.metastore.get_all_tables(database)
-        tables = self._catalog.metastore.get_table_objects_by_name(database, names) if names else []
-        return [
-            table.tableName for table in tables if (table.parameters or {}).get(TABLE_TYPE, "").lower() == "iceberg"
-        ]
+    def tell_phase_change(self, event: PhaseChange) -> None:
+        """Record *event*, and pass it to the listeners."""
+        ...
 
-    # Look.
 
-    def watch(self, seconds: float) -> SeenWriters:
-        """Watch the metastore's locks for *seconds*."""
-        return watch(
-            self._catalog.metastore,
-            self._locks.writers.all,
-            self._clock,
-            seconds=seconds,
-            own=self._locks.hms.client,
-        )
+class TableMoves:
+    """Moves tables of one catalog, one at a time.
+
+    Args:
+        catalog: Whose tables.
+        locks: Its lock manager.
+        why: For the audit log.
+        host: Names this process, and its commits.
+    """
+
+    def __init__(
+        self, catalog: MovableCatalog, locks: MigratingLockManager, *, why: str = "", host: Host = SYSTEM_HOST
+    ) -> None:
+        self._catalog, self._locks, self._why = catalog, locks, why
+        self._clock, self._host = catalog.coordinator.clock, host
 
     def status(self, table: Identifier, seen: SeenWriters, *, window_s: float) -> TableStatus:
         """Return the status of *table*, with who committed to it in the last *window_s* seconds."""
         return self._status(table, seen, self._locks.writers.all(), window_s)
-
-    def statuses(self, tables: Sequence[Identifier], seen: SeenWriters, *, window_s: float) -> list[TableStatus]:
-        """Return the status of each of *tables*; of one that can't be read, the reason."""
-        registry = self._locks.writers.all()
-        found = []
-        for table in tables:
-            try:
-                found.append(self._status(table, seen, registry, window_s))
-            except (LockError, MetastoreUnavailable):
-                raise  # of each table the same would be said
-            except Exception as error:  # noqa: BLE001 - one table must not hide the others
-                found.append(TableStatus(table=table_name(table), state=None, problem=_unreadable(error)))
-        return found
 
     def _status(self, table: Identifier, seen: SeenWriters, registry: Sequence[Writer], window_s: float) -> TableStatus:
         name = table_name(table)
@@ -139,90 +107,6 @@ class Migration:
             sightings=seen.at(name, committed(metadata, name, since_ms=since_ms)),
             writers=[writer for writer in registry if name in writer.tables],
         )
-
-    def verify(self, table: Identifier) -> Verified:
-        """Return whether *table* is as its phase asks for; that it can't be read is a problem of it."""
-        try:
-            return self._verified(table)
-        except (LockError, MetastoreUnavailable):
-            raise  # of each table the same would be said
-        except Exception as error:  # noqa: BLE001 - one table must not hide the others
-            return Verified(table=table_name(table), state=None, problems=[_unreadable(error)])
-
-    def _verified(self, table: Identifier) -> Verified:
-        metadata, location = self._catalog.coordinator.load(table)
-        properties, state = metadata.properties, State.of(metadata.properties)
-        shown = self._catalog.metastore.get_table(*table).parameters
-        protection = self._catalog.protection(table)
-        problems = []
-        if LOCK_PHASE in properties and properties.get(LOCK_IMPL) != state.phase.lock_impl:
-            problems.append(
-                f"{LOCK_IMPL} is {properties.get(LOCK_IMPL)!r}: the phase asks for {state.phase.lock_impl!r}"
-            )
-        told = properties.get(LOCK_ENABLED, "true").lower() == "false"
-        if told != (state.phase is Phase.ZOOKEEPER) and LOCK_PHASE in properties:
-            wrong = "told to lock in the metastore" if not told else "told not to lock in the metastore"
-            problems.append(f"Java's writers are {wrong} ({LOCK_ENABLED}): set or remove the property")
-        if shown["metadata_location"] == location:
-            problems += [
-                f"the metastore shows {key}={shown.get(key)!r} for {properties.get(key)!r}: the next commit mends it"
-                for key in (LOCK_PHASE, LOCK_EPOCH, LOCK_IMPL)
-                if shown.get(key) != properties.get(key)
-            ]
-        if state.phase is Phase.ZOOKEEPER and protection.guard is None and self._catalog.settings.hive_guard:
-            problems.append("there is no guard in the metastore: `migrate advance` sets it, as does the next commit")
-        if state.phase is not Phase.ZOOKEEPER and protection.guard is not None:
-            problems.append(
-                "a guard was left in the metastore: `migrate abort` or `start` removes it, as does a writer"
-            )
-        if state.phase is not Phase.HMS and protection.compare_and_set is not CompareAndSet.HONOURED:
-            problems.append("the metastore does not compare and set: go back with `migrate abort`")
-        if left := self._locks.sides.one_sided(Resource.table(table), state.phase):
-            held = ", ".join(f"{entry.resource} by {entry.owner}" for entry in left[:3])
-            problems.append(f"operation locks are held in a lock service that the phase does not use: {held}")
-        return Verified(table=table_name(table), state=state, problems=problems)
-
-    # Move.
-
-    def move_all(
-        self,
-        tables: Sequence[Identifier],
-        target: Phase,
-        *,
-        seen: SeenWriters | None = None,
-        window_s: float = 0.0,
-        force: bool = False,
-        back: bool = True,
-        on_moved: Callable[[Moved], None] = lambda _: None,
-    ) -> list[Moved]:
-        """Move *tables* to phase *target*, a few at a time; return the result of each, in the order of *tables*.
-
-        Args:
-            tables: Which.
-            target: Where to.
-            seen: The writers that were seen in the lock service; without it, no writer stops the move of a table.
-            window_s: How far back a table's history counts.
-            force: Go on to ``zookeeper`` even if lock-only writers were seen.
-            back: Whether tables that are further on go back; else they stay.
-            on_moved: Told of each, as it ends, in the thread that has moved it.
-
-        Raises:
-            KeyboardInterrupt: The tables whose move had begun were moved first; *on_moved* knows them.
-        """
-        interrupted = Event()
-
-        def moved(table: Identifier) -> list[Moved]:
-            if interrupted.is_set():
-                return []
-            one = self.move(table, target, seen=seen, window_s=window_s, force=force, back=back)
-            on_moved(one)
-            return [one]
-
-        def move() -> list[Moved]:
-            with ThreadPoolExecutor(_TOGETHER) as pool:
-                return list(chain.from_iterable(pool.map(moved, tables)))
-
-        return to_its_end(move, on_interrupt=interrupted.set)
 
     def move(
         self,
@@ -360,6 +244,169 @@ class Migration:
             )
         )
 
+
+class Migration(TableMoves):
+    """Moves tables of a catalog on a metastore, and shows where each is.
+
+    Args:
+        catalog: Its lock manager is ``hms-to-zookeeper``.
+        why: For the audit log.
+        host: Names this process, and its commits.
+
+    Raises:
+        ConfigError: It is another one.
+    """
+
+    def __init__(self, catalog: CoordinatedHiveCatalog, *, why: str = "", host: Host = SYSTEM_HOST) -> None:
+        if catalog.migrating is None:
+            raise ConfigError(
+                "this catalog can't move tables to another lock manager: its lock manager does not support all phases "
+                "of a move",
+                key="lock-impl",
+                value=catalog.settings.lock_impl,
+                accepted=MIGRATING,
+            )
+        super().__init__(catalog, catalog.migrating, why=why, host=host)
+        self._hive = catalog
+
+    # Which tables.
+
+    def tables(self, patterns: Sequence[str]) -> list[Identifier]:
+        """Return the Iceberg tables that *patterns* name: ``db.table``, ``db`` for all of it, ``*`` in either.
+
+        Raises:
+            NoSuchTableError: A pattern names none.
+        """
+        found: dict[Identifier, None] = {}
+        databases = self._hive.metastore.get_all_databases()
+        for pattern in patterns:
+            database, _, name = pattern.lower().partition(".")
+            chosen = [
+                (one, table)
+                for one in fnmatch.filter(databases, database)
+                for table in fnmatch.filter(self._iceberg_tables(one), name or "*")
+            ]
+            if not chosen and not (_is_whole(pattern) and fnmatch.filter(databases, database)):
+                raise NoSuchTableError(f"no Iceberg table is named {pattern}")
+            found.update(dict.fromkeys(chosen))
+        return sorted(found)
+
+    def _iceberg_tables(self, database: str) -> list[str]:
+        names = self._hive.metastore.get_all_tables(database)
+        tables = self._hive.metastore.get_table_objects_by_name(database, names) if names else []
+        return [
+            table.tableName for table in tables if (table.parameters or {}).get(TABLE_TYPE, "").lower() == "iceberg"
+        ]
+
+    # Look.
+
+    def watch(self, seconds: float) -> SeenWriters:
+        """Watch the metastore's locks for *seconds*."""
+        return watch(
+            self._hive.metastore,
+            self._locks.writers.all,
+            self._clock,
+            seconds=seconds,
+            own=self._locks.writers.client,
+        )
+
+    def statuses(self, tables: Sequence[Identifier], seen: SeenWriters, *, window_s: float) -> list[TableStatus]:
+        """Return the status of each of *tables*; of one that can't be read, the reason."""
+        registry = self._locks.writers.all()
+        found = []
+        for table in tables:
+            try:
+                found.append(self._status(table, seen, registry, window_s))
+            except (LockError, MetastoreUnavailable):
+                raise  # of each table the same would be said
+            except Exception as error:  # noqa: BLE001 - one table must not hide the others
+                found.append(TableStatus(table=table_name(table), state=None, problem=_unreadable(error)))
+        return found
+
+    def verify(self, table: Identifier) -> Verified:
+        """Return whether *table* is as its phase asks for; that it can't be read is a problem of it."""
+        try:
+            return self._verified(table)
+        except (LockError, MetastoreUnavailable):
+            raise  # of each table the same would be said
+        except Exception as error:  # noqa: BLE001 - one table must not hide the others
+            return Verified(table=table_name(table), state=None, problems=[_unreadable(error)])
+
+    def _verified(self, table: Identifier) -> Verified:
+        metadata, location = self._hive.coordinator.load(table)
+        properties, state = metadata.properties, State.of(metadata.properties)
+        shown = self._hive.metastore.get_table(*table).parameters
+        protection = self._hive.protection(table)
+        problems = []
+        if LOCK_PHASE in properties and properties.get(LOCK_IMPL) != state.phase.lock_impl:
+            problems.append(
+                f"{LOCK_IMPL} is {properties.get(LOCK_IMPL)!r}: the phase asks for {state.phase.lock_impl!r}"
+            )
+        told = properties.get(LOCK_ENABLED, "true").lower() == "false"
+        if told != (state.phase is Phase.ZOOKEEPER) and LOCK_PHASE in properties:
+            wrong = "told to lock in the metastore" if not told else "told not to lock in the metastore"
+            problems.append(f"Java's writers are {wrong} ({LOCK_ENABLED}): set or remove the property")
+        if shown["metadata_location"] == location:
+            problems += [
+                f"the metastore shows {key}={shown.get(key)!r} for {properties.get(key)!r}: the next commit mends it"
+                for key in (LOCK_PHASE, LOCK_EPOCH, LOCK_IMPL)
+                if shown.get(key) != properties.get(key)
+            ]
+        if state.phase is Phase.ZOOKEEPER and protection.guard is None and self._hive.settings.hive_guard:
+            problems.append("there is no guard in the metastore: `migrate advance` sets it, as does the next commit")
+        if state.phase is not Phase.ZOOKEEPER and protection.guard is not None:
+            problems.append(
+                "a guard was left in the metastore: `migrate abort` or `start` removes it, as does a writer"
+            )
+        if state.phase is not Phase.HMS and protection.compare_and_set is not CompareAndSet.HONOURED:
+            problems.append("the metastore does not compare and set: go back with `migrate abort`")
+        if left := self._locks.sides.one_sided(Resource.table(table), state.phase):
+            held = ", ".join(f"{entry.resource} by {entry.owner}" for entry in left[:3])
+            problems.append(f"operation locks are held in a lock service that the phase does not use: {held}")
+        return Verified(table=table_name(table), state=state, problems=problems)
+
+    # Move.
+
+    def move_all(
+        self,
+        tables: Sequence[Identifier],
+        target: Phase,
+        *,
+        seen: SeenWriters | None = None,
+        window_s: float = 0.0,
+        force: bool = False,
+        back: bool = True,
+        on_moved: Callable[[Moved], None] = lambda _: None,
+    ) -> list[Moved]:
+        """Move *tables* to phase *target*, a few at a time; return the result of each, in the order of *tables*.
+
+        Args:
+            tables: Which.
+            target: Where to.
+            seen: The writers that were seen in the lock service; without it, no writer stops the move of a table.
+            window_s: How far back a table's history counts.
+            force: Go on to ``zookeeper`` even if lock-only writers were seen.
+            back: Whether tables that are further on go back; else they stay.
+            on_moved: Told of each, as it ends, in the thread that has moved it.
+
+        Raises:
+            KeyboardInterrupt: The tables whose move had begun were moved first; *on_moved* knows them.
+        """
+        interrupted = Event()
+
+        def moved(table: Identifier) -> list[Moved]:
+            if interrupted.is_set():
+                return []
+            one = self.move(table, target, seen=seen, window_s=window_s, force=force, back=back)
+            on_moved(one)
+            return [one]
+
+        def move() -> list[Moved]:
+            with ThreadPoolExecutor(_TOGETHER) as pool:
+                return list(chain.from_iterable(pool.map(moved, tables)))
+
+        return to_its_end(move, on_interrupt=interrupted.set)
+
     # New tables.
 
     def set_defaults(
@@ -369,11 +416,11 @@ class Migration:
 
         *on_set* is told of each database that is changed.
         """
-        databases = self._catalog.metastore.get_all_databases()
+        databases = self._hive.metastore.get_all_databases()
         whole = [pattern.lower().partition(".")[0] for pattern in patterns if _is_whole(pattern)]
         for database in {one for pattern in whole for one in fnmatch.filter(databases, pattern)}:
-            if self._catalog.phases.of_new(database) is not phase:
-                self._catalog.update_namespace_properties(database, updates={LOCK_PHASE: phase.value})
+            if self._hive.phases.of_new(database) is not phase:
+                self._hive.update_namespace_properties(database, updates={LOCK_PHASE: phase.value})
                 on_set(database)
 
 

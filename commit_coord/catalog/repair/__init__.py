@@ -62,7 +62,7 @@ def find(coordinator: Coordinator, table: Identifier, since: Iterable[str] = ())
         text = latch.handover_note
         head, location = coordinator.load(table)
     histories = LostHistories(coordinator, table, head, location)
-    manifests = UnreadableManifests(table, head, location, coordinator.store.file_io(location))
+    manifests = UnreadableManifests(table, head, location, coordinator.store.file_io(location), coordinator.host)
     overlooked = [*manifests.overlooked(), *manifests.unnumbered()]
     if text is None and not given and not overlooked:
         raise InvalidArguments(

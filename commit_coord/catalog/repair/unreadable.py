@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 
 from pyiceberg.io import FileIO
@@ -18,6 +17,7 @@ from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.iceberg.attempt import Append, Attempt, Merge, request_uuid
 from commit_coord.iceberg.storage import metadata_places
 from commit_coord.iceberg.written import partition_schema
+from commit_coord.process import Host
 
 
 class UnreadableManifests:
@@ -28,10 +28,11 @@ class UnreadableManifests:
         head: Its metadata.
         location: Where that is.
         io: Its file store.
+        host: Makes the ids in the names of manifests.
     """
 
-    def __init__(self, table: Identifier, head: TableMetadata, location: str, io: FileIO) -> None:
-        self._table, self._head, self._location, self._io = table, head, location, io
+    def __init__(self, table: Identifier, head: TableMetadata, location: str, io: FileIO, host: Host) -> None:
+        self._table, self._head, self._location, self._io, self._host = table, head, location, io, host
 
     def overlooked(self) -> Iterator[LostCommit]:
         """Yield, for each branch, what PyIceberg's reader does not see of its manifest list."""
@@ -116,7 +117,9 @@ class UnreadableManifests:
             self._head.format_version,
             spec,
             partition_schema(self._head, spec),
-            self._io.new_output(metadata_places(self._head).new_metadata_location(f"{uuid.uuid4()}-numbered.avro")),
+            self._io.new_output(
+                metadata_places(self._head).new_metadata_location(f"{self._host.new_id()}-numbered.avro")
+            ),
             snapshot_id,
             self._head.properties.get("write.avro.compression-codec", "gzip"),  # type: ignore[arg-type]
         ) as writer:

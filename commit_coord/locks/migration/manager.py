@@ -38,9 +38,9 @@ from commit_coord.locks.base import HeartbeatSender, Lease, LockSettings, Policy
 from commit_coord.locks.handover import HandoverLease, HandoverLockManager
 from commit_coord.locks.migration.beliefs import Beliefs
 from commit_coord.locks.migration.lease import MigratingLease
-from commit_coord.locks.migration.sides import Heartbeats, Sides
+from commit_coord.locks.migration.sides import Heartbeats, Sides, open_sides
 from commit_coord.locks.migration.taking import Taking, names_of
-from commit_coord.locks.migration.writers import Writers
+from commit_coord.locks.migration.writers import WriterRegistry, Writers
 from commit_coord.model import (
     ExpiryClock,
     Guarantees,
@@ -111,7 +111,7 @@ class MigratingLockManager(HandoverLockManager):
         *,
         state_of: Callable[[Resource], State],
         guards: TableGuards = _NO_GUARDS,
-        writers: Writers,
+        writers: WriterRegistry,
         clock: Clock,
     ) -> None:
         self.sides, self.hms, self.zookeeper = sides, sides.hms, sides.zookeeper
@@ -256,7 +256,9 @@ def open_manager(
     Raises:
         ConfigError: An argument makes no sense, or something is not installed.
     """
-    sides = Sides.open(
+    hms, zookeeper, emitter = open_sides(
         uri, metastore=metastore, space=space, settings=settings, clock=clock, events=events or Events(), **options
     )
-    return MigratingLockManager(sides, state_of=state_of, writers=Writers.of(sides, clock), clock=clock)
+    return MigratingLockManager(
+        Sides(hms, zookeeper, emitter), state_of=state_of, writers=Writers.of(hms, zookeeper, clock), clock=clock
+    )

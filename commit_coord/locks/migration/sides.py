@@ -12,13 +12,15 @@ from commit_coord.locks.event_emitter import LockEventEmitter
 from commit_coord.locks.forcing import telling_what_was_freed
 from commit_coord.locks.hms import names as hms_names
 from commit_coord.locks.hms.manager import HmsLockManager
+from commit_coord.locks.queue_manager import QueueLockManager
 from commit_coord.locks.zookeeper.layout import HIVE_APPLICATION
 from commit_coord.locks.zookeeper.manager import ZooKeeperLockManager
 from commit_coord.model import LockEntry, LockMode, LockRequest, LockScope, LockState, Resource
 from commit_coord.process import SYSTEM_HOST, Host
 from commit_coord.protocol.migration import Phase, locks_of
 
-Side = HmsLockManager | ZooKeeperLockManager
+Side = QueueLockManager[Any]
+"""The lock manager of one of the two services."""
 
 
 class _SideEvents(Events):
@@ -68,6 +70,36 @@ class Heartbeats(HeartbeatSender):
             manager.heartbeat.stop()
 
 
+def open_sides(
+    uri: str,
+    *,
+    metastore: str,
+    space: str,
+    settings: LockSettings | None,
+    clock: Clock,
+    events: Events,
+    **options: Any,
+) -> tuple[HmsLockManager, ZooKeeperLockManager, LockEventEmitter]:
+    """Open a lock manager of each kind; return both, and what tells of requests that either of them takes.
+
+    Args:
+        uri: ZooKeeper's servers.
+        metastore: The metastore, as :class:`~commit_coord.locks.hms.manager.HmsLockManager` takes it.
+        space: As for ZooKeeper.
+        settings: Times.
+        clock: Where time and chance come from.
+        events: Receives what happens to locks.
+        options: Of :class:`~commit_coord.locks.zookeeper.manager.ZooKeeperLockManager`.
+
+    Raises:
+        ConfigError: An argument makes no sense, or something is not installed.
+    """
+    emitter = LockEventEmitter(events, clock)
+    common: dict[str, Any] = {"settings": settings, "clock": clock, "events": _SideEvents(events, emitter)}
+    hms = HmsLockManager(metastore, **common)
+    return hms, ZooKeeperLockManager(uri, space=space, **common, **options), emitter
+
+
 class Sides:
     """The locks in a metastore and those in ZooKeeper.
 
@@ -78,44 +110,10 @@ class Sides:
         host: Names this process, and its requests.
     """
 
-    def __init__(
-        self, hms: HmsLockManager, zookeeper: ZooKeeperLockManager, emitter: LockEventEmitter, host: Host = SYSTEM_HOST
-    ) -> None:
+    def __init__(self, hms: Side, zookeeper: Side, emitter: LockEventEmitter, host: Host = SYSTEM_HOST) -> None:
         self.hms, self.zookeeper, self.emitter, self._host = hms, zookeeper, emitter, host
         self.in_order: tuple[Side, Side] = (hms, zookeeper)
         """As locks on both sides are taken."""
-
-    @classmethod
-    def open(
-        cls,
-        uri: str,
-        *,
-        metastore: str,
-        space: str,
-        settings: LockSettings | None,
-        clock: Clock,
-        events: Events,
-        **options: Any,
-    ) -> Sides:
-        """Open both.
-
-        Args:
-            uri: ZooKeeper's servers.
-            metastore: The metastore, as :class:`~commit_coord.locks.hms.manager.HmsLockManager` takes it.
-            space: As for ZooKeeper.
-            settings: Times.
-            clock: Where time and chance come from.
-            events: Receives what happens to locks.
-            options: Of :class:`~commit_coord.locks.zookeeper.manager.ZooKeeperLockManager`.
-
-        Raises:
-            ConfigError: An argument makes no sense, or something is not installed.
-        """
-        emitter = LockEventEmitter(events, clock)
-        common: dict[str, Any] = {"settings": settings, "clock": clock, "events": _SideEvents(events, emitter)}
-        return cls(
-            HmsLockManager(metastore, **common), ZooKeeperLockManager(uri, space=space, **common, **options), emitter
-        )
 
     def latched_in_zookeeper(self, table: Resource, statement: str, *, deadline: float) -> Lease:
         """Take ZooKeeper's latch of *table* whatever its phase: so long nobody can bring it to another one."""

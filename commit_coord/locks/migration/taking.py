@@ -17,7 +17,7 @@ from commit_coord.locks.hms.requests import Guarded
 from commit_coord.locks.migration.beliefs import Beliefs, PhaseByTable, managers_of
 from commit_coord.locks.migration.lease import MigratingLease
 from commit_coord.locks.migration.sides import Side, Sides
-from commit_coord.locks.migration.writers import Writers
+from commit_coord.locks.migration.writers import WriterRegistry
 from commit_coord.model import JournalEntry, LockRequest, Resource
 from commit_coord.protocol.backoff import Backoff, next_wait
 from commit_coord.protocol.migration import HMS, Phase
@@ -58,7 +58,7 @@ class Taking:
         beliefs: Beliefs,
         *,
         remove_guard: Callable[[Resource], bool],
-        writers: Writers,
+        writers: WriterRegistry,
         clock: Clock,
     ) -> None:
         self._sides, self._beliefs, self._writers, self._clock = sides, beliefs, writers, clock

@@ -9,17 +9,18 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from typing import Self
+from typing import Protocol, Self
 
 from commit_coord.clock import Clock
 from commit_coord.errors import LockServiceUnavailable
 from commit_coord.locks.heartbeat import Heartbeat
-from commit_coord.locks.migration.sides import Sides
+from commit_coord.locks.hms.manager import HmsLockManager
 from commit_coord.locks.zookeeper.client import ZooKeeperSession
 from commit_coord.locks.zookeeper.layout import NodeLayout
+from commit_coord.locks.zookeeper.manager import ZooKeeperLockManager
 from commit_coord.locks.zookeeper.nodes import ChangeNode, CreateNode, MultiRefused, NodeOperation
 from commit_coord.model import Owner, Resource
 from commit_coord.process import SYSTEM_HOST, Host
@@ -82,6 +83,35 @@ class Writer:
         )
 
 
+class WriterRegistry(Protocol):
+    """The registry as the lock manager and the operator of a migration use it."""
+
+    @property
+    def client(self) -> str:
+        """The name by which this client's locks in the metastore are known."""
+        ...
+
+    def appear(self) -> None:
+        """See to it that this client is in the registry soon."""
+        ...
+
+    def latched(self, table: Resource, phase: Phase, waited_ms: float) -> None:
+        """Count a latch on *table*."""
+        ...
+
+    def all(self) -> Sequence[Writer]:
+        """Return the writers in the registry.
+
+        Raises:
+            LockServiceUnavailable: It does not answer.
+        """
+        ...
+
+    def close(self) -> None:
+        """Tell no more."""
+        ...
+
+
 class Writers:
     """The registry, and this client's place in it.
 
@@ -110,10 +140,14 @@ class Writers:
         self.heartbeat = Heartbeat(self._beat, idle=lambda: _EVERY, name="commit-coord-writers")
 
     @classmethod
-    def of(cls, sides: Sides, clock: Clock) -> Self:
-        """Return the registry in ZooKeeper for a client with *sides*."""
-        hms, zookeeper = sides.hms, sides.zookeeper
+    def of(cls, hms: HmsLockManager, zookeeper: ZooKeeperLockManager, clock: Clock) -> Self:
+        """Return the registry in ZooKeeper for a client with these lock managers."""
         return cls(lambda: zookeeper.session, zookeeper.layout, lambda: hms.client, clock)
+
+    @property
+    def client(self) -> str:
+        """See :attr:`WriterRegistry.client`."""
+        return self._client()
 
     def appear(self) -> None:
         """See to it that this client is in the registry soon."""

@@ -101,7 +101,7 @@ class Store(ABC):
     """Whether writing transactions run side by side, so that one can miss what another one is about to commit."""
 
     host: Host = SYSTEM_HOST
-    """Makes the names under which waiters are woken."""
+    """Names this process, and makes ids, as of those that wait."""
 
     def __init__(self) -> None:
         self._start_over()

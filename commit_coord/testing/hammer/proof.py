@@ -20,9 +20,9 @@ from commit_coord.iceberg.rebase import REQUEST_ID
 from commit_coord.testing.fleet import Outcomes
 from commit_coord.testing.hammer.writers import MARK, ROWS, TABLE, outcomes, rows_of
 from commit_coord.testing.history import Answer, Append, check_files, check_line, check_places, check_snapshots
-from commit_coord.testing.rows.model.values import Row
-from commit_coord.testing.rows.read.metadata import faults_of_head
-from commit_coord.testing.rows.read.observed import Files, Observed
+from commit_coord.testing.table_files.metadata import faults_of_head
+from commit_coord.testing.table_files.observed import Files, Observed
+from commit_coord.testing.table_files.values import Row
 
 _LINE = 200
 """Metadata files that are read back from the last one."""

@@ -15,8 +15,8 @@ import fastavro
 import pyarrow.parquet as pq
 
 from commit_coord.testing.fleet import Outcomes
-from commit_coord.testing.rows.read.metadata import faults_of_head
-from commit_coord.testing.rows.read.observed import Files, Observed
+from commit_coord.testing.table_files.metadata import faults_of_head
+from commit_coord.testing.table_files.observed import Files, Observed
 from tests.proof.faults.writers import MARK, ROWS
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, cast
+from typing import Any, NoReturn
 
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Identifier
@@ -27,11 +27,11 @@ from commit_coord.iceberg.reader import MetadataReader
 from commit_coord.locks.base import Lease
 from commit_coord.locks.blockers import Blocker
 from commit_coord.locks.event_emitter import LockEventEmitter
-from commit_coord.locks.hms.manager import HmsLockManager
 from commit_coord.locks.hms.requests import Guarded
 from commit_coord.locks.migration.lease import holds_common_lock
 from commit_coord.locks.migration.manager import MigratingLockManager
 from commit_coord.locks.migration.sides import Sides
+from commit_coord.locks.migration.writers import Writer
 from commit_coord.model import LockEntry, LockMode, LockRequest, LockScope, LockState, Resource
 from commit_coord.protocol.commit import SwapResult
 from commit_coord.protocol.migration import HMS, ZOOKEEPER, Phase, State
@@ -131,6 +131,11 @@ class SimulatedGuards:
 class NoWriters:
     """In place of the registry of writers, on which no commit depends."""
 
+    client = ""
+
+    def all(self) -> list[Writer]:
+        return []
+
     def appear(self) -> None:
         pass
 
@@ -170,11 +175,17 @@ class MovingClient(Client):
         clock = process.clock
         self.metadata = MetadataReader(self.pointer, self.file_io)
         self.servers = Servers(lambda: _HONOURS)
-        self.phases = Phases(cast(Any, None), self.metadata)  # no table is made here, so no database is asked
-        locks: Any = hms
+        self.phases = Phases(_NoDatabases(), self.metadata)
         host = process.world.host
         common: dict[str, Any] = {"clock": clock, "acquire_timeout_ms": hms.settings.acquire_timeout_ms}
-        common_lock = CommonLock(locks, open_another=_opens_none, is_common=holds_common_lock, host=host, **common)
+        common_lock = CommonLock(
+            hms,
+            latch_of=hms.latch_of,
+            open_another=_opens_none,
+            is_common=holds_common_lock,
+            host=host,
+            **common,
+        )
         self.guards = Guards(
             guards,
             impl=Phase.ZOOKEEPER.lock_impl,
@@ -183,9 +194,9 @@ class MovingClient(Client):
             servers=self.servers,
             **common,
         )
-        sides = Sides(locks, cast(Any, zookeeper), LockEventEmitter(Events(), clock), host)
+        sides = Sides(hms, zookeeper, LockEventEmitter(Events(), clock), host)
         self.locks = self.migrating = MigratingLockManager(
-            sides, state_of=self.phases.of, guards=self.guards, writers=cast(Any, NoWriters()), clock=clock
+            sides, state_of=self.phases.of, guards=self.guards, writers=NoWriters(), clock=clock
         )
         if believed is not None:
             self.locks.beliefs.states[Resource(("db", "t"))] = State(phase=believed, epoch=0)
@@ -222,7 +233,14 @@ class MovingClient(Client):
 _HONOURS = Capabilities(server="simulated", version="", compare_and_set=CompareAndSet.HONOURED, tried=False)
 
 
-def _opens_none() -> HmsLockManager:
+class _NoDatabases:
+    """In place of the metastore's databases: no table is made here."""
+
+    def get_database(self, name: str, /) -> NoReturn:
+        raise AssertionError(f"the phase of new tables in {name} is asked for")
+
+
+def _opens_none() -> NoReturn:
     raise AssertionError("the metastore's locks are our own")
 
 

@@ -1,6 +1,6 @@
 """Runs in which real tables write real rows: what each commit did to them is held against the model of rows.
 
-Processes call tables of ours, and run statements, as ``testing/rows`` draws them. Their data files, manifests and
+Processes call tables of ours, and run statements, as ``tests/proof/rows`` draws them. Their data files, manifests and
 metadata lie in the simulated file store. When all is over, each change of the pointer must be what its requests mean,
 in a serial order: a request says what its client had seen, the change before says what it landed on.
 """
@@ -20,8 +20,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self
 
+import pyiceberg.table.metadata
 import pyiceberg.table.snapshots
 import pyiceberg.table.update
+import pyiceberg.table.update.snapshot
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -40,15 +42,19 @@ from commit_coord.iceberg.attempt import Attempt
 from commit_coord.iceberg.rebase import REQUEST_ID
 from commit_coord.locks.base import WaitPolicy
 from commit_coord.testing.history import Answer, check_changes, check_files
-from commit_coord.testing.rows.differences import difference
-from commit_coord.testing.rows.doing import NAMESPACE, Doing
-from commit_coord.testing.rows.draw.dice import Dice, rows
-from commit_coord.testing.rows.draw.evolutions import View
-from commit_coord.testing.rows.draw.steps import Mix, mix, single
-from commit_coord.testing.rows.draw.tables import table
-from commit_coord.testing.rows.findings import in_words
-from commit_coord.testing.rows.model.meaning import meaning
-from commit_coord.testing.rows.model.operations import (
+from commit_coord.testing.table_files.metadata import faults
+from commit_coord.testing.table_files.observed import Files, Observed
+from commit_coord.testing.table_files.state import State
+from commit_coord.testing.table_files.values import complete
+from tests.proof.rows.differences import difference
+from tests.proof.rows.doing import NAMESPACE, Doing
+from tests.proof.rows.draw.dice import Dice, rows
+from tests.proof.rows.draw.evolutions import View
+from tests.proof.rows.draw.steps import Mix, mix, single
+from tests.proof.rows.draw.tables import table
+from tests.proof.rows.findings import in_words
+from tests.proof.rows.model.meaning import meaning
+from tests.proof.rows.model.operations import (
     STATEMENTS,
     AddFiles,
     Append,
@@ -62,11 +68,7 @@ from commit_coord.testing.rows.model.operations import (
     TableStatement,
     WriteFiles,
 )
-from commit_coord.testing.rows.model.state import State
-from commit_coord.testing.rows.model.values import complete
-from commit_coord.testing.rows.program import Program
-from commit_coord.testing.rows.read.metadata import faults
-from commit_coord.testing.rows.read.observed import Files, Observed
+from tests.proof.rows.program import Program
 from tests.proof.sim.plan import Job, Plan
 from tests.proof.sim.run import Inline, Outcome, Run, hash_of
 from tests.proof.sim.services import Client, short
@@ -203,7 +205,7 @@ class RowsRun(Run):
         return fast_metadata.as_fast(metadata).model_copy(update={"last_updated_ms": 1_600_000_000_000})
 
     def replaced(self) -> Iterable[tuple[Any, str, Any]]:
-        """Return what is replaced: chance, and PyIceberg's clock and threads."""
+        """Return what is replaced: PyIceberg's new ids, its clock and its threads."""
 
         def wall() -> float:
             return self.world.expected()[0].process.clock.wall_ms() / 1000
@@ -211,7 +213,9 @@ class RowsRun(Run):
         def now() -> datetime:
             return datetime.fromtimestamp(wall(), UTC)
 
-        yield uuid, "uuid4", self.world.host.new_id
+        ids = SimpleNamespace(uuid4=self.world.host.new_id, UUID=uuid.UUID)
+        for module in (pyiceberg.table, pyiceberg.table.metadata, pyiceberg.table.update.snapshot):
+            yield module, "uuid", ids
         yield ExecutorFactory, "_instance", Inline()
         yield ExecutorFactory, "_instance_pid", os.getpid()
         yield pyiceberg.table.snapshots, "time", SimpleNamespace(time=wall)

@@ -31,7 +31,7 @@ from pyiceberg.table.update import (
 from pyiceberg.types import LongType, NestedField
 
 from commit_coord.catalog.metastore.offers import StoredOffers
-from commit_coord.catalog.migration import Migration
+from commit_coord.catalog.migration import TableMoves
 from commit_coord.coordinator import Committed, Coordinator, Replanner
 from commit_coord.errors import CommitNotApplied, CommitStateUnknown, LockError, LockTimeout, MetastoreUnavailable
 from commit_coord.events import Events
@@ -550,10 +550,10 @@ class Run:
         """Bring the table to where it shall be, again and again until it is there."""
         assert self.plan.move is not None
         client, coordinator = self._coordinator(process, None)
-        catalog: Any = client
+        assert isinstance(client, MovingClient)
         target = self.plan.move.ends[self._operators.index(writer.name)]
         for _ in range(30):
-            moved = Migration(catalog, host=process.world.host).move(TABLE, target)
+            moved = TableMoves(client, client.migrating, host=process.world.host).move(TABLE, target)
             process.note(f"to {target}: {moved.outcome}, {moved.after} {moved.reason}")
             if moved.phase is target:
                 break

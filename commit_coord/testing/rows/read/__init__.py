@@ -1,1 +1,0 @@
-"""Tables as their files say, and as readers show them."""
