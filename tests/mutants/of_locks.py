@@ -280,9 +280,9 @@ _LOCKS = (
     Mutant(
         "a-note-of-a-forced-release-is-left",
         "locks/hms/release_notes.py",
-        "                    facts = facts_of_forced_release(note.host, note.agent)\n"
+        "                    facts = ForcedRelease(note.host, note.agent).facts\n"
         "                    self._metastore.unlock(note.lock_id)\n",
-        "                    facts = facts_of_forced_release(note.host, note.agent)\n",
+        "                    facts = ForcedRelease(note.host, note.agent).facts\n",
         "tests/hive/test_locks.py::test_a_note_of_a_forced_release_goes_when_its_waiter_has_read_it_or_after_an_hour",
     ),
     Mutant(
