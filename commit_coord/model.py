@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal, NewType
+from typing import Any, Literal, NewType
 from urllib.parse import quote, unquote
 
 Generation = NewType("Generation", int)
@@ -320,20 +320,50 @@ class Guarantees:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalEntry:
-    """A landed commit in the journal of a lock manager.
+    """An entry in the journal of a lock manager: a landed commit. A lock manager stores it and interprets nothing.
 
-    The journal also keeps forced releases, with the key ``released:<lock request id>`` (``locks/handover``).
+    The kind of the entry follows from its key. Two kinds are no commits, and encode other facts in these fields: a
+    forced release has ``released:`` and the lock request id (:class:`~commit_coord.locks.handover.ForcedRelease`), a
+    request to the REST server its idempotency key with ``:begun`` or ``:answer`` (``rest/answered``).
 
     Args:
-        request_id: The commit request id, or the lock request id of an offer that was published.
+        key: The id of the entry in the journal. Of a landed commit the commit request id; of an offer that a lock
+            holder published the lock request id.
         table: ``db.table`` at the time.
         table_uuid: Iceberg's id of the table.
         metadata_location: The metadata file that published the attempt.
         snapshot_ids: The snapshots that it added.
     """
 
-    request_id: str
+    key: str
     table: str
     table_uuid: str
     metadata_location: str
     snapshot_ids: tuple[int, ...] = field(default=())
+
+    @property
+    def stored(self) -> dict[str, Any]:
+        """What services store as JSON. The key is called ``request_id`` there, as in all entries since the first."""
+        return {
+            "request_id": self.key,
+            "table": self.table,
+            "table_uuid": self.table_uuid,
+            "metadata_location": self.metadata_location,
+            "snapshot_ids": self.snapshot_ids,
+        }
+
+    @classmethod
+    def parse(cls, stored: Mapping[str, Any]) -> JournalEntry:
+        """Return the entry that ``stored`` wrote.
+
+        Raises:
+            KeyError: A field is missing.
+            TypeError: A field has another type.
+        """
+        return cls(
+            key=stored["request_id"],
+            table=stored["table"],
+            table_uuid=stored["table_uuid"],
+            metadata_location=stored["metadata_location"],
+            snapshot_ids=tuple(stored["snapshot_ids"]),
+        )

@@ -95,7 +95,7 @@ def test_a_name_is_only_a_name(service: Service, name: str) -> None:
         kept = Resource.parse(stored(named)) if manager.name == "lease" else named
         assert (kept, name) in found
         assert found == [(one.resource, one.owner.user) for one in other.locks(Resource((name,)))]
-    entry = JournalEntry(request_id=name, table=name, table_uuid=name, metadata_location=name, snapshot_ids=(1,))
+    entry = JournalEntry(key=name, table=name, table_uuid=name, metadata_location=name, snapshot_ids=(1,))
     manager.remember(entry, lifetime_ms=60_000)
     assert other.recall(name) == entry
     with manager.acquire(asked(name, name, scope=LockScope.COMMIT, request_id=f"{name}+"), deadline=soon()) as latch:

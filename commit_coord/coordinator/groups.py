@@ -89,7 +89,7 @@ class Group:
             journal_entry(member.attempt, rebased, verdict, member.lock_request_id)
             for member, rebased in carried(verdict)
         ]
-        ended = {entry.request_id for entry in done}
+        ended = {entry.key for entry in done}
         self._run.latch.settle(done, [request_id for request_id in self._taken if request_id not in ended])
 
     def forget(self) -> None:

@@ -130,7 +130,7 @@ def _landed_without_us(run: Run, found: Committed | JournalEntry) -> Committed:
     if not isinstance(found, JournalEntry):
         return found
     if run.attempt.repeatable:
-        _remember(run, replace(found, request_id=run.attempt.request_id))
+        _remember(run, replace(found, key=run.attempt.request_id))
     return _carried_along(run, found)
 
 
@@ -179,7 +179,7 @@ def _remember(run: Run, entry: JournalEntry) -> None:
         locks.remember(entry, lifetime_ms=run.services.journal_lifetime_ms)
     except Exception:
         # The commit has landed, and its summary and file name contain the request id.
-        logger.warning("request %s could not be written to the journal", entry.request_id, exc_info=True)
+        logger.warning("request %s could not be written to the journal", entry.key, exc_info=True)
 
 
 def facts_of(run: Run) -> dict[str, str]:

@@ -96,7 +96,7 @@ def journal_entry(attempt: Attempt, rebased: Rebased, verdict: Verdict, request_
     """
     assert verdict.plan is not None, "what was published had a plan"
     return JournalEntry(
-        request_id=request_id,
+        key=request_id,
         table=table_name(attempt.table),
         table_uuid=str(rebased.metadata.table_uuid),
         metadata_location=verdict.plan.location,

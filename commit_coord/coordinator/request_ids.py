@@ -36,7 +36,7 @@ def landed(metadata: TableMetadata, location: str, table: tuple[str, ...], reque
     if not ids and published is None:
         return None
     return JournalEntry(
-        request_id=request_id,
+        key=request_id,
         table=table_name(table),
         table_uuid=str(metadata.table_uuid),
         metadata_location=published or location,

@@ -49,7 +49,7 @@ DENY_JITTER = 0.1
 """Random part of the sleep between two tries: otherwise clients that were refused together would retry together."""
 
 PAGE = 1000
-"""Approximate number of locks in one page of a listing."""
+"""Default of :attr:`LockSettings.page_size`."""
 
 LeaseListener = Callable[["Lease", LeaseState], None]
 
@@ -60,7 +60,7 @@ class Interrupted(LockServiceUnavailable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockSettings:
-    """Times that every lock manager understands.
+    """Times that every lock manager understands, and the size of a page.
 
     The properties have the names and meanings of Iceberg's ``lock.*`` properties.
 
@@ -73,6 +73,7 @@ class LockSettings:
         check_min_wait_ms: ``lock.check-min-wait-ms``: the shortest wait between two checks of a lock, for a service
             without notifications.
         check_max_wait_ms: ``lock.check-max-wait-ms``: the longest.
+        page_size: Approximate number of locks in one page of a listing. No property sets it; the contract suite does.
 
     Raises:
         ConfigError: A time is not positive, or the heartbeat interval is more than a third of the lease time.
@@ -84,6 +85,7 @@ class LockSettings:
     poll_interval_ms: int = 100
     check_min_wait_ms: int = 50
     check_max_wait_ms: int = 5_000
+    page_size: int = PAGE
 
     def __post_init__(self) -> None:
         """Raise for invalid times."""
@@ -124,6 +126,7 @@ class DenyPolicy:
 
 
 Policy = WaitPolicy | DenyPolicy
+"""Whether a request waits in the queues, or leaves them and tries again."""
 
 
 class Lease(ABC):
@@ -247,6 +250,10 @@ class LockManager(ABC):
     name: str
     guarantees: Guarantees
     settings: LockSettings
+    refuses_waits: bool = False
+    """Whether :meth:`refuse_waits` ends the requests that wait."""
+    keeps_hive_leases: bool = False
+    """Whether it stores its locks in a database where ``locks/hive_lease`` can keep leases beside them."""
 
     @property
     def heartbeat(self) -> HeartbeatSender:
@@ -305,8 +312,9 @@ class LockManager(ABC):
         an earlier page may show the other locks of this request as held.
         """
         entries = sorted(self.locks(resource, scope=scope), key=lambda entry: (entry.scope, entry.resource))
-        for start in range(0, len(entries), PAGE):
-            yield entries[start : start + PAGE]
+        size = self.settings.page_size
+        for start in range(0, len(entries), size):
+            yield entries[start : start + size]
 
     def listed(self, resource: Resource) -> Resource:
         """Return *resource* as :meth:`locks` names it.
@@ -367,7 +375,8 @@ class LockManager(ABC):
         If another holder has taken the offer of a request, this request continues to wait for its outcome.
 
         This call does not wait until they have left. Leases stay held, and later requests may wait as usual. The
-        default is for managers without waiting requests: it does nothing.
+        default is for managers without waiting requests: it does nothing. A manager that overrides it also sets
+        ``refuses_waits``; else the contract suite also accepts waits that go on.
         """
         return
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from commit_coord.errors import LockRefused
 from commit_coord.locks.base import Lease, LockManager, Policy
@@ -47,7 +48,7 @@ class HandoverLease(Lease):
         """Report the outcome of taken offers. The release passes it on to their owners.
 
         Args:
-            done: The entries of published offers; ``request_id`` is the id of the lock request, whose ``submit``
+            done: The entries of published offers; the key of each is the id of the lock request, whose ``submit``
                 returns the entry.
             returned: The ids of lock requests whose offers were not published and never will be.
 
@@ -102,15 +103,15 @@ class HandoverLockManager(LockManager):
         return self.acquire(request, deadline=deadline)
 
     def remember(self, entry: JournalEntry, *, lifetime_ms: int) -> None:
-        """Keep *entry* in the journal for *lifetime_ms*; it replaces an entry with the same id.
+        """Keep *entry* in the journal for *lifetime_ms*; it replaces an entry with the same key.
 
         Raises:
             LockRefused: The lock manager has no journal.
         """
         raise LockRefused("this lock manager has no journal", manager=self.name)
 
-    def recall(self, request_id: str) -> JournalEntry | None:
-        """Return the journal entry of *request_id*, None if there is no entry or no journal."""
+    def recall(self, key: str) -> JournalEntry | None:
+        """Return the journal entry of *key*, None if there is no entry or no journal."""
         return None
 
     def note_forced_release(self, request_id: str, by: Owner, why: str) -> None:
@@ -120,12 +121,13 @@ class HandoverLockManager(LockManager):
             LockServiceUnavailable: The note may be missing.
         """
         if self.guarantees.journal:
-            self.remember(_forced_release_entry(request_id, by, why), lifetime_ms=FORCED_RELEASE_LIFETIME_MS)
+            entry = ForcedRelease.by(by, why).entry(request_id)
+            self.remember(entry, lifetime_ms=FORCED_RELEASE_LIFETIME_MS)
 
     def forced_release_note(self, request_id: str) -> dict[str, str]:
         """Return what the note about *request_id* says, as facts for an error; nothing if there is no note."""
-        entry = self.recall(_released(request_id))
-        return facts_of_forced_release(entry.table, entry.table_uuid) if entry is not None else {}
+        entry = self.recall(ForcedRelease.key(request_id))
+        return ForcedRelease.parse(entry).facts if entry is not None else {}
 
 
 OFFER_IS_GONE = (
@@ -138,21 +140,40 @@ FORCED_RELEASE_LIFETIME_MS = 3_600_000
 """How long a note is kept of who released a request by force. Its waiter asks at once, unless it is stopped."""
 
 
-def name_of_operator(by: Owner) -> str:
-    """Return how the error of a waiter names who released its request by force."""
-    return f"{by.user}@{by.host} pid {by.pid}"
+@dataclass(frozen=True, slots=True)
+class ForcedRelease:
+    """A note of who released a lock request by force.
 
+    Args:
+        operator: Who did it, as the error of the waiter names them.
+        why: The reason that they gave; "" if they gave none.
+    """
 
-def facts_of_forced_release(operator: str, why: str) -> dict[str, str]:
-    """Return the facts for the error of a waiter whose request was released by force."""
-    return {"released_by": operator} | ({"why": why} if why else {})
+    operator: str
+    why: str
 
+    @classmethod
+    def by(cls, operator: Owner, why: str) -> ForcedRelease:
+        """Return the note of *operator*."""
+        return cls(f"{operator.user}@{operator.host} pid {operator.pid}", why)
 
-def _forced_release_entry(request_id: str, by: Owner, why: str) -> JournalEntry:
-    return JournalEntry(
-        request_id=_released(request_id), table=name_of_operator(by), table_uuid=why, metadata_location=""
-    )
+    @property
+    def facts(self) -> dict[str, str]:
+        """The facts for the error of the waiter."""
+        return {"released_by": self.operator} | ({"why": self.why} if self.why else {})
 
+    @staticmethod
+    def key(lock_request_id: str) -> str:
+        """Return the key in the journal of the note about *lock_request_id*."""
+        return f"released:{lock_request_id}"
 
-def _released(request_id: str) -> str:
-    return f"released:{request_id}"
+    def entry(self, lock_request_id: str) -> JournalEntry:
+        """Return the journal entry of this note about *lock_request_id*."""
+        return JournalEntry(
+            key=self.key(lock_request_id), table=self.operator, table_uuid=self.why, metadata_location=""
+        )
+
+    @classmethod
+    def parse(cls, entry: JournalEntry) -> ForcedRelease:
+        """Return the note that :meth:`entry` encoded."""
+        return cls(entry.table, entry.table_uuid)

@@ -35,7 +35,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 from urllib.parse import unquote
 
 from commit_coord.errors import (
@@ -198,14 +198,14 @@ class Leases:
         spelled: Callable[[Resource], Resource] = lambda resource: resource,
         forcing: Callable[[], AbstractContextManager[FreedLocks]] = telling_what_was_freed,
     ) -> None:
-        if not isinstance(manager, LeaseLockManager):
+        if not manager.keeps_hive_leases:
             raise ConfigError(
                 "leases are kept in a database by the lock manager `lease`, and this catalog uses another one",
                 key="lock-impl",
                 value=manager.name,
                 accepted="lease, with lock.uri naming a SQLite file or a PostgreSQL database",
             )
-        self.manager = manager
+        self.manager = cast(LeaseLockManager, manager)
         self._max_ms = max_duration_ms
         self._database_parents = database_parents
         self._spelled = spelled

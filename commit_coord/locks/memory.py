@@ -267,7 +267,7 @@ class MemoryQueue:
     ) -> None:
         for entry in done:
             self.space.answers.put(entry, self._clock.now(), self._answer_ms)
-        self.space.settle(holder, [entry.request_id for entry in done], returned, note)
+        self.space.settle(holder, [entry.key for entry in done], returned, note)
 
 
 class MemoryLockTable:
@@ -336,9 +336,9 @@ class MemoryJournal:
         """See :meth:`HandoverLockManager.remember`."""
         self._entries.put(entry, self._clock.now(), lifetime_ms)
 
-    def recall(self, request_id: str) -> JournalEntry | None:
+    def recall(self, key: str) -> JournalEntry | None:
         """See :meth:`HandoverLockManager.recall`."""
-        return self._entries.get(request_id, self._clock.now())
+        return self._entries.get(key, self._clock.now())
 
 
 class MemoryLockManager(QueueLockManager[MemoryQueue]):

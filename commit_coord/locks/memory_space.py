@@ -43,14 +43,14 @@ class ExpiringEntries:
     def put(self, entry: JournalEntry, now: float, lifetime_ms: int) -> None:
         """Keep *entry* for *lifetime_ms* from *now*."""
         with self._mutex:
-            self._entries[entry.request_id] = now + lifetime_ms / 1000, entry
-            self._entries.move_to_end(entry.request_id)
+            self._entries[entry.key] = now + lifetime_ms / 1000, entry
+            self._entries.move_to_end(entry.key)
             while self._entries and next(iter(self._entries.values()))[0] <= now:
                 self._entries.popitem(last=False)
 
-    def get(self, request_id: str, now: float) -> JournalEntry | None:
-        """Return the entry of *request_id* unless it has expired."""
-        expires_at, entry = self._entries.get(request_id, (0.0, None))
+    def get(self, key: str, now: float) -> JournalEntry | None:
+        """Return the entry of *key* unless it has expired."""
+        expires_at, entry = self._entries.get(key, (0.0, None))
         return entry if expires_at > now else None
 
 

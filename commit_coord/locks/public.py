@@ -6,40 +6,57 @@
 from __future__ import annotations
 
 from commit_coord.clock import SYSTEM_CLOCK, Clock
-from commit_coord.errors import LockRefused, LockServiceUnavailable
+from commit_coord.errors import LockRefused, LockServiceUnavailable, OfferLost
 from commit_coord.events import Events
-from commit_coord.locks.acquiring import Acquire, Acquirer, Queue
-from commit_coord.locks.base import Interrupted, LockSettings
+from commit_coord.locks.acquiring import ANSWER_LEASES, Acquire, Acquirer, Carried, Deadlocks, Queue, RemovedByForce
+from commit_coord.locks.base import DenyPolicy, Interrupted, LockSettings, Policy, WaitPolicy
 from commit_coord.locks.blockers import Blocker, Holder, entries_of, holder_of
 from commit_coord.locks.event_emitter import LockEventEmitter
 from commit_coord.locks.handover import HandoverLease, HandoverLockManager
 from commit_coord.locks.held import Held
-from commit_coord.locks.keeping import HeartbeatLease, Keeper, LeaseService, Retries, Ticket, Tickets
-from commit_coord.locks.queue_manager import LockTable, Parts, QueueLockManager
+from commit_coord.locks.keeping import (
+    CarryingLease,
+    HeartbeatLease,
+    Keeper,
+    LeaseService,
+    Offers,
+    Retries,
+    Ticket,
+    Tickets,
+)
+from commit_coord.locks.queue_manager import Journal, LockTable, Parts, QueueLockManager
 from commit_coord.locks.threads import THREADS, Threads
 from commit_coord.model import (
     ExpiryClock,
     Generation,
     Guarantees,
+    JournalEntry,
     LockEntry,
     LockMode,
     LockRequest,
     LockScope,
+    Offer,
     Owner,
     Reach,
     Resource,
 )
 from commit_coord.process import SYSTEM_HOST, Host
+from commit_coord.protocol.deadlock import Obstacle, Wait
 from commit_coord.protocol.modes import compatible
 
 __all__ = [
+    "ANSWER_LEASES",
     "SYSTEM_CLOCK",
     "SYSTEM_HOST",
     "THREADS",
     "Acquire",
     "Acquirer",
     "Blocker",
+    "Carried",
+    "CarryingLease",
     "Clock",
+    "Deadlocks",
+    "DenyPolicy",
     "Events",
     "ExpiryClock",
     "Generation",
@@ -51,6 +68,8 @@ __all__ = [
     "Holder",
     "Host",
     "Interrupted",
+    "Journal",
+    "JournalEntry",
     "Keeper",
     "LeaseService",
     "LockEntry",
@@ -62,16 +81,24 @@ __all__ = [
     "LockServiceUnavailable",
     "LockSettings",
     "LockTable",
+    "Obstacle",
+    "Offer",
+    "OfferLost",
+    "Offers",
     "Owner",
     "Parts",
+    "Policy",
     "Queue",
     "QueueLockManager",
     "Reach",
+    "RemovedByForce",
     "Resource",
     "Retries",
     "Threads",
     "Ticket",
     "Tickets",
+    "Wait",
+    "WaitPolicy",
     "compatible",
     "entries_of",
     "holder_of",

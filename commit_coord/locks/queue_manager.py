@@ -97,7 +97,7 @@ class Journal(Protocol):
         """See :meth:`HandoverLockManager.remember`."""
         ...
 
-    def recall(self, request_id: str) -> JournalEntry | None:
+    def recall(self, key: str) -> JournalEntry | None:
         """See :meth:`HandoverLockManager.recall`."""
         ...
 
@@ -122,6 +122,8 @@ class QueueLockManager(HandoverLockManager, Generic[QueueT]):
         settings: Times.
         make: Makes the parts. Called again in a forked child, which holds none of its parent's locks.
     """
+
+    refuses_waits = True
 
     def __init__(self, guarantees: Guarantees, settings: LockSettings, make: Callable[[], Parts[QueueT]]) -> None:
         self.guarantees = guarantees
@@ -226,10 +228,10 @@ class QueueLockManager(HandoverLockManager, Generic[QueueT]):
         else:
             journal.remember(entry, lifetime_ms=lifetime_ms)
 
-    def recall(self, request_id: str) -> JournalEntry | None:
+    def recall(self, key: str) -> JournalEntry | None:
         """See :meth:`HandoverLockManager.recall`."""
         journal = self.parts.journal
-        return journal.recall(request_id) if journal is not None else None
+        return journal.recall(key) if journal is not None else None
 
     def refuse_waits(self) -> None:
         """See :meth:`LockManager.refuse_waits`."""

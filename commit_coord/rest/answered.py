@@ -124,7 +124,7 @@ class KeyedRequests:
 
     def _remember(self, entry_id: str, request: Request, kept: Mapping[str, Any]) -> None:
         entry = JournalEntry(
-            request_id=entry_id,
+            key=entry_id,
             table=f"{request.method} {request.path}"[:200],
             table_uuid=_digest(request),
             metadata_location=orjson.dumps(kept).decode(),
@@ -165,8 +165,8 @@ class _Memory:
     def remember(self, entry: JournalEntry, *, lifetime_ms: int) -> None:
         now = self._clock.now()
         with self._mutex:
-            self._entries[entry.request_id] = now + lifetime_ms / 1000, entry
-            self._entries.move_to_end(entry.request_id)
+            self._entries[entry.key] = now + lifetime_ms / 1000, entry
+            self._entries.move_to_end(entry.key)
             while self._entries and next(iter(self._entries.values()))[0] <= now:
                 self._entries.popitem(last=False)
 

@@ -20,6 +20,8 @@ from commit_coord.sql.operations import execute
 from commit_coord.sql.plan import locks_of
 from commit_coord.sql.show import Answer
 from commit_coord.sql.statement import (
+    CreateDatabase,
+    CreateTable,
     Describe,
     DropDatabase,
     DropForceLease,
@@ -30,6 +32,7 @@ from commit_coord.sql.statement import (
     Lock,
     PartitionClause,
     QualifiedName,
+    Rename,
     ShowDatabases,
     ShowLease,
     ShowLocks,
@@ -38,8 +41,12 @@ from commit_coord.sql.statement import (
     Unlock,
 )
 from commit_coord.table import Rewriter, rewrite_here
+from commit_coord.table.operation_locks import locks_to_ask_for
 
 logger = logging.getLogger(__name__)
+
+_WITHOUT_COMMIT = CreateDatabase, CreateTable, DropDatabase, DropTable, Rename
+"""Statements that change the catalog itself. No check at a commit finds what conflicts with them."""
 
 
 class Session:
@@ -114,9 +121,9 @@ class Session:
         3. We get our locks, which are not those that the statement needs now.
         """
         wanted = locks_of(statement, self.names)
-        held, spelled = self.catalog.locks.holds, self.catalog.spelled
+        checked = not isinstance(statement, _WITHOUT_COMMIT)
         while (
-            missing := [(one, mode) for one, mode in wanted if not held(spelled(one), mode)]
+            missing := locks_to_ask_for(self.catalog, wanted, checked_at_commit=checked)
         ) and self.catalog.settings.operation_locks is not OperationLocks.OFF:
             with self.catalog.lock_change(missing, statement=text):
                 planned, wanted = wanted, locks_of(statement, self.names)

@@ -99,17 +99,46 @@ def acquire_unless_held(catalog: OperationLocking, needed: NeededLocks, statemen
         return None
 
 
+def locks_to_ask_for(
+    catalog: OperationLocking, locks: Iterable[tuple[Resource, LockMode]], *, checked_at_commit: bool
+) -> list[tuple[Resource, LockMode]]:
+    """Return those of *locks* that a statement of this thread asks for, spelled as the catalog locks them.
+
+    It asks for none that the thread holds. It asks for a lock of which the thread holds a part only to be refused with
+    LockReentered: where no check at a commit finds the conflicts, and where a LOCK statement holds the part.
+
+    Args:
+        catalog: Knows what this thread holds.
+        locks: Resources and modes, without parents.
+        checked_at_commit: Whether the statement only changes the catalog by commits.
+    """
+    spelled = ((catalog.spelled(resource), mode) for resource, mode in locks)
+    return [(resource, mode) for resource, mode in spelled if _is_asked_for(catalog, resource, mode, checked_at_commit)]
+
+
+def _is_asked_for(catalog: OperationLocking, resource: Resource, mode: LockMode, checked_at_commit: bool) -> bool:
+    if catalog.locks.lease_on(resource, mode) is not None:
+        return False
+    partly = _lease_on_part(catalog, ((resource, mode),))
+    return partly is None or partly.request.explicit or not checked_at_commit
+
+
 def _held(catalog: OperationLocking, locks: tuple[tuple[Resource, LockMode], ...]) -> AlreadyHeld:
-    lease_on = catalog.locks.lease_on
-    if all(lease_on(resource, mode) is not None for resource, mode in locks):
+    if all(catalog.locks.lease_on(resource, mode) is not None for resource, mode in locks):
         return AlreadyHeld.ALL
+    return AlreadyHeld.NOTHING if _lease_on_part(catalog, locks) is None else AlreadyHeld.PART
+
+
+def _lease_on_part(catalog: OperationLocking, locks: tuple[tuple[Resource, LockMode], ...]) -> Lease | None:
+    """Return a lease of this thread for which it would wait itself if it asked for *locks*, parents included."""
+    lease_on = catalog.locks.lease_on
     near = {one for resource, _ in locks for one in (resource, *resource.ancestors)}
     if all(lease_on(one, LockMode.SHARED) is None for one in near):
-        return AlreadyHeld.NOTHING
+        return None
     for resource, mode in catalog.lock_request(locks).locks:
         lease = lease_on(resource, LockMode.SHARED)
         mine = dict(lease.request.locks).get(resource) if lease is not None else None
         # Only UNLOCK ends the lock of a LOCK statement, so a compatible lock may be taken while it is held.
         if lease is not None and mine is not None and not (lease.request.explicit and compatible(mode, mine)):
-            return AlreadyHeld.PART
-    return AlreadyHeld.NOTHING
+            return lease
+    return None

@@ -473,7 +473,7 @@ def test_what_carrying_costs(alone: ZooKeeperEnsemble, identified: list[str]) ->
             taken = received(alone)
             held.settle([answer(offer.request_id) for offer in offered], [])
             held.release()
-            assert [member.request.request_id for member in members] == [m.answer().request_id for m in members]
+            assert [member.request.request_id for member in members] == [m.answer().key for m in members]
             return taken - before - 1, received(alone) - before - 2
 
         carry("the folders of the journal are made")
@@ -1085,9 +1085,7 @@ def test_another_user_can_neither_delete_nor_forge_nor_read_a_lock(zookeeper: Zo
     servers = zookeeper.connect_string
     with opened(servers, **ann) as manager, opened(servers, **ann) as colleague:
         lease = manager.acquire(request((X, PART_A)), deadline=soon())
-        manager.remember(
-            JournalEntry(request_id="r", table="t", table_uuid="u", metadata_location="m"), lifetime_ms=60_000
-        )
+        manager.remember(JournalEntry(key="r", table="t", table_uuid="u", metadata_location="m"), lifetime_ms=60_000)
         for stranger in connected(servers, auth_data=[("digest", "bob:guess")]):
             root, own = f"/{ann['namespace']}", f"/commit-coord/{ann['namespace']}"
             paths = [
@@ -1320,9 +1318,9 @@ def test_journal_entries_go_when_their_span_is_over(service: Service, raw: Any) 
     journal = ZooKeeperJournal(manager.session, manager.layout)
     now_ms = SYSTEM_CLOCK.wall_ms()
     old, renewed = (
-        JournalEntry(request_id=name, table="t", table_uuid="u", metadata_location="m") for name in ("old/1", "renewed")
+        JournalEntry(key=name, table="t", table_uuid="u", metadata_location="m") for name in ("old/1", "renewed")
     )
-    many = [replace(old, request_id=f"many {number}") for number in range(60)]
+    many = [replace(old, key=f"many {number}") for number in range(60)]
     manager.session.multi(journal.remembering(many, now_ms - 4 * SPAN_MS))
     journal.remember(old, now_ms - 3 * SPAN_MS)
     journal.remember(renewed, now_ms - 3 * SPAN_MS)
@@ -1331,7 +1329,7 @@ def test_journal_entries_go_when_their_span_is_over(service: Service, raw: Any) 
     folder = f"/commit-coord/{HIVE}@{service.space}/journal"
     assert journal.forget_expired(now_ms, 55)
     assert 7 == len(raw.get_children(f"{folder}/entries"))
-    manager.remember(replace(old, request_id="new"), lifetime_ms=SPAN_MS)
+    manager.remember(replace(old, key="new"), lifetime_ms=SPAN_MS)
     assert manager.recall("old/1") is None
     assert manager.recall("renewed") == renewed
     manager.close()
@@ -1341,7 +1339,7 @@ def test_journal_entries_go_when_their_span_is_over(service: Service, raw: Any) 
 
 def test_who_lives_through_a_span_forgets_what_expired_in_it(service: Service, raw: Any) -> None:
     manager = ours(service.open())
-    entry = JournalEntry(request_id="old", table="t", table_uuid="u", metadata_location="m")
+    entry = JournalEntry(key="old", table="t", table_uuid="u", metadata_location="m")
     leases: Any = manager.parts.queue.leases
     ZooKeeperJournal(manager.session, manager.layout).remember(entry, SYSTEM_CLOCK.wall_ms() - 3 * SPAN_MS)
     leases._forgotten -= 1

@@ -246,7 +246,7 @@ def test_the_operations_of_a_holder_do_not_wait_for_its_own_lease(made: Kit) -> 
 
 @pytest.mark.parametrize("held", ["a lease on the table", "a shared lease", "a lock on the database"])
 def test_a_job_of_a_holder_asks_for_no_lock_that_it_has(made: Kit, held: str) -> None:
-    """As a call of the table does: also where the holder has a part of the locks alone."""
+    """Nor does a statement; as a call of the table: also where the holder has a part of the locks alone."""
     table, catalog = made.table(ids(1)), made.catalog
     asked: list[Event] = []
     catalog.events.subscribe(lambda event: asked.append(event) if getattr(event, "scope", "") == "operation" else None)
@@ -259,8 +259,9 @@ def test_a_job_of_a_holder_asks_for_no_lock_that_it_has(made: Kit, held: str) ->
         asked.clear()
         with holding(table, "overwrite", AlwaysTrue(), "a job"):
             table.overwrite(ids(2))
+        sql.run(f"INSERT INTO {table.name()[1]} (id) VALUES (3)", catalog, database=made.namespace)
         assert [] == asked
-    assert [2] == row_ids(made.again(table))
+    assert [2, 3] == row_ids(made.again(table))
 
 
 def test_a_catalog_whose_locks_are_in_no_database_has_no_leases() -> None:

@@ -8,6 +8,7 @@ _STAGED = "table/staged.py"
 _ISOLATION = "tests/catalog/test_isolation.py::test_"
 _CREATED = "tests/catalog/test_created_files.py::test_"
 _HELD = "tests/catalog/test_operation_locks.py::test_"
+_STATEMENTS = "tests/sql/test_more_statements.py::test_"
 _CALLS = "tests/catalog/test_transactions.py::test_"
 _REQUESTS = "tests/catalog/test_request_ids.py::test_"
 _DRAWN = "tests/rows/test_rows.py::test_random_programs_find_nothing"
@@ -252,6 +253,27 @@ MUTANTS: tuple[Mutant, ...] = (
         "    except LockReentered:\n",
         "    except NotImplementedError:\n",
         _HELD + "what_a_thread_holds_by_another_catalog_it_does_not_wait_for",
+    ),
+    Mutant(
+        "a-statement-waits-for-its-own-locks",
+        "table/operation_locks.py",
+        "    return partly is None or partly.request.explicit or not checked_at_commit\n",
+        "    return True\n",
+        f"{_STATEMENTS}a_statement_does_not_wait_for_locks_of_which_its_thread_holds_a_part",
+    ),
+    Mutant(
+        "a-statement-ignores-its-own-lock-statement",
+        "table/operation_locks.py",
+        "    return partly is None or partly.request.explicit or not checked_at_commit\n",
+        "    return partly is None or not checked_at_commit\n",
+        f"{_STATEMENTS}what_a_session_locked_it_may_share",
+    ),
+    Mutant(
+        "a-database-is-dropped-in-part-under-a-lock-of-its-own-thread",
+        "table/operation_locks.py",
+        "    return partly is None or partly.request.explicit or not checked_at_commit\n",
+        "    return partly is None or partly.request.explicit\n",
+        f"{_STATEMENTS}a_table_is_not_dropped_under_a_lock_that_allows_other_readers[DROP DATABASE db CASCADE]",
     ),
     Mutant(
         "a-transaction-that-has-failed-takes-locks",

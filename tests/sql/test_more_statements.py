@@ -11,6 +11,7 @@ import pytest
 
 from commit_coord import StatementError
 from commit_coord.errors import LockReentered, LockRefused, LockTimeout, PartlyDropped
+from commit_coord.events import Event, LockAcquired
 from commit_coord.model import LockMode, LockScope, Resource
 from commit_coord.sql import Session
 from commit_coord.sql.operations import execute
@@ -423,6 +424,41 @@ def test_what_a_session_locked_it_may_share(shop: Shop) -> None:
         shop.run("INSERT INTO t1 (a) VALUES (1)")
     assert ["freed 2 locks on db/t1"] == shop.run("UNLOCK TABLE t1")
     shop.run("INSERT INTO t1 (a) VALUES (4)")
+
+
+@pytest.mark.parametrize(
+    "held, command, asked",
+    [
+        ({"t1/p=1": LockMode.EXCLUSIVE}, "INSERT INTO t1 (a, p) VALUES (4, '2')", []),
+        ({"t1/p=1": LockMode.EXCLUSIVE}, "INSERT INTO t1 PARTITION (p='2') (a) VALUES (4)", []),
+        ({"t1": LockMode.SHARED}, "DELETE FROM t1 WHERE a = 1", []),
+        ({"t1/p=1": LockMode.EXCLUSIVE}, "INSERT INTO plain (a, p) SELECT a, p FROM t1", ["X db/plain"]),
+    ],
+)
+def test_a_statement_does_not_wait_for_locks_of_which_its_thread_holds_a_part(
+    shop: Shop, held: dict[str, LockMode], command: str, asked: list[str]
+) -> None:
+    """As a call of the table does not: the check at the commit finds every conflict. The other locks are taken."""
+    taken: list[str] = []
+
+    def note(event: Event) -> None:
+        if isinstance(event, LockAcquired) and event.scope == "operation":
+            taken.append(event.request)
+
+    with shop.catalog.lock_operation({Resource.parse(f"db/{path}"): mode for path, mode in held.items()}):
+        shop.catalog.events.subscribe(note)
+        (answer,) = shop.run(command)
+    assert asked == taken
+    assert not answer.endswith(" 0 rows")
+
+
+@pytest.mark.parametrize("command", ["DROP TABLE t1", "ALTER TABLE t1 RENAME TO t9", "DROP DATABASE db CASCADE"])
+def test_a_table_is_not_dropped_under_a_lock_that_allows_other_readers(shop: Shop, command: str) -> None:
+    """No commit follows that could find the conflict. Nothing is dropped before the locks are held."""
+    before = shop.run("SHOW TABLES")
+    with shop.catalog.lock_operation({Resource(("db", "t1")): LockMode.SHARED}), pytest.raises(LockReentered):
+        shop.run(command)
+    assert before == shop.run("SHOW TABLES")
 
 
 def test_unlock_names_an_operation_that_holds_the_table(shop: Shop) -> None:

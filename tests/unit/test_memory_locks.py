@@ -30,7 +30,7 @@ from commit_coord.testing.contract import (
 
 
 def _entry(request_id: str) -> JournalEntry:
-    return JournalEntry(request_id=request_id, table="db.t", table_uuid="u", metadata_location="m")
+    return JournalEntry(key=request_id, table="db.t", table_uuid="u", metadata_location="m")
 
 
 def test_an_answer_is_left_while_another_holder_leaves_one() -> None:

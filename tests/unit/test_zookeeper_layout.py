@@ -129,7 +129,7 @@ def test_a_request_says_who_asked() -> None:
 
 
 def test_a_journal_entry_comes_back() -> None:
-    entry = JournalEntry(request_id="r", table="a.b", table_uuid="u", metadata_location="m", snapshot_ids=(1, 2))
+    entry = JournalEntry(key="r", table="a.b", table_uuid="u", metadata_location="m", snapshot_ids=(1, 2))
     assert parse_journal(journal_data(entry, 99)) == (entry, 99)
 
 

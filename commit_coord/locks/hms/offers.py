@@ -303,7 +303,7 @@ class OthersOffers:
         try:
             self._files.write(
                 {
-                    _outcome(request, one, rounds[one]): _RETURNED if entry is None else orjson.dumps(entry) + _END
+                    _outcome(request, one, rounds[one]): _RETURNED if entry is None else _published(entry)
                     for one, entry in outcomes.items()
                 }
             )
@@ -344,13 +344,16 @@ def _text(found: Found) -> str | None:
         return None
 
 
+def _published(entry: JournalEntry) -> bytes:
+    return orjson.dumps(entry.stored) + _END
+
+
 def _entry(found: Found) -> JournalEntry | None:
     """Return what an outcome says; None if there is none, or if it is not written to its end yet, or damaged."""
     if not isinstance(found, bytes) or not found.endswith(_END) or found == _RETURNED:
         return None
     try:
-        values = orjson.loads(found)
-        return JournalEntry(**{**values, "snapshot_ids": tuple(values["snapshot_ids"])})
+        return JournalEntry.parse(orjson.loads(found))
     except (ValueError, TypeError, KeyError):
         return None
 

@@ -117,7 +117,7 @@ class HmsLease(HeartbeatLease):
             return
         self._rounds = None
         done, returned = self._settled
-        landed = {entry.request_id: entry for entry in done if entry.request_id in rounds}
+        landed = {entry.key: entry for entry in done if entry.key in rounds}
         outcomes = {**landed, **dict.fromkeys(one for one in returned if one in rounds)}
         if outcomes:
             try:

@@ -13,7 +13,7 @@ from commit_coord.errors import LockServiceUnavailable
 from commit_coord.hms.client import MetastoreClient
 from commit_coord.hms.locks import ListedLock
 from commit_coord.locks.base import BRIEFLY
-from commit_coord.locks.handover import FORCED_RELEASE_LIFETIME_MS, facts_of_forced_release, name_of_operator
+from commit_coord.locks.handover import FORCED_RELEASE_LIFETIME_MS, ForcedRelease
 from commit_coord.locks.hms import names as hms_names
 from commit_coord.locks.hms.requests import FOREIGN, translated
 from commit_coord.model import Owner
@@ -49,7 +49,7 @@ class ReleaseNotes:
             self._metastore.lock(
                 [hms_names.release_note(request_id)],
                 user=hms_names.user(by),
-                host=hms_names.fitting(name_of_operator(by)),
+                host=hms_names.fitting(ForcedRelease.by(by, why).operator),
                 agent=hms_names.fitting(why),
             )
 
@@ -64,7 +64,7 @@ class ReleaseNotes:
             with translated(None):
                 notes = [note for note in self._listed() if note.part == about]
             for note in notes:
-                facts = facts_of_forced_release(note.host, note.agent)
+                facts = ForcedRelease(note.host, note.agent).facts
                 with suppress(LockServiceUnavailable), translated(None):  # It is removed later.
                     self._metastore.unlock(note.lock_id)
         return facts

@@ -104,6 +104,7 @@ class MigratingLockManager(HandoverLockManager):
         clock=ExpiryClock.CLIENT,
         carries=Reach.PROCESS,
     )
+    refuses_waits = True
 
     def __init__(
         self,
@@ -200,9 +201,9 @@ class MigratingLockManager(HandoverLockManager):
         """See :meth:`HandoverLockManager.remember`."""
         self.zookeeper.remember(entry, lifetime_ms=lifetime_ms)
 
-    def recall(self, request_id: str) -> JournalEntry | None:
+    def recall(self, key: str) -> JournalEntry | None:
         """See :meth:`HandoverLockManager.recall`."""
-        return self.zookeeper.recall(request_id)
+        return self.zookeeper.recall(key)
 
     def refuse_waits(self) -> None:
         """See :meth:`LockManager.refuse_waits`."""

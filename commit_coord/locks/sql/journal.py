@@ -19,14 +19,14 @@ class SqlJournal:
         """See :meth:`HandoverLockManager.remember`."""
         self._requests.run([(lease_sql.REMEMBER, remembered(entry, lifetime_ms)), (lease_sql.FORGET, {})])
 
-    def recall(self, request_id: str) -> JournalEntry | None:
+    def recall(self, key: str) -> JournalEntry | None:
         """See :meth:`HandoverLockManager.recall`."""
-        rows = self._requests.ask(lease_sql.RECALL, {"request_id": request_id})
+        rows = self._requests.ask(lease_sql.RECALL, {"request_id": key})
         if not rows:
             return None
         _, table, table_uuid, metadata_location, snapshots = rows[0]
         return JournalEntry(
-            request_id=request_id,
+            key=key,
             table=table,
             table_uuid=table_uuid,
             metadata_location=metadata_location,
@@ -37,7 +37,7 @@ class SqlJournal:
 def remembered(entry: JournalEntry, lifetime_ms: int) -> dict[str, Any]:
     """Return the values of REMEMBER."""
     return {
-        "request_id": entry.request_id,
+        "request_id": entry.key,
         "table_name": entry.table,
         "table_uuid": entry.table_uuid,
         "metadata_location": entry.metadata_location,

@@ -48,6 +48,7 @@ class LeaseLockManager(QueueLockManager[SqlQueue]):
     """
 
     name = "lease"
+    keeps_hive_leases = True
 
     def __init__(
         self,
@@ -75,7 +76,7 @@ class LeaseLockManager(QueueLockManager[SqlQueue]):
             requests = SqlRequests(database, space, tickets.client, settings.lease_ms, retries)
             service = SqlLeases(requests, tickets.client, settings, clock)
             keeper = Keeper(service, tickets, retries, threads.heartbeat, emitter, events, clock)
-            journal, table = SqlJournal(requests), SqlLockTable(requests, keeper, tickets, host)
+            journal, table = SqlJournal(requests), SqlLockTable(requests, keeper, tickets, host, settings.page_size)
             queue = SqlQueue(requests, tickets, keeper, journal, table, settings, clock, host)
             acquirer = Acquirer(queue, queue, held, emitter, settings, clock)
             return Parts(queue=queue, acquirer=acquirer, held=held, keeping=keeper, table=table, journal=journal)

@@ -80,7 +80,7 @@ class SqlLeases(LeaseService[SqlTicket]):
             waking=_waking(done),
             note_steps=self._note_steps(ticket),
             settle_steps=[*self._outcomes(done, request.request_id, ticket.place), *_returned(returned, ticket.place)],
-            lock_first=[request.request_id, *(entry.request_id for entry in done)] if done else [],
+            lock_first=[request.request_id, *(entry.key for entry in done)] if done else [],
         )
 
     def disconnect(self) -> None:
@@ -109,7 +109,7 @@ class SqlLeases(LeaseService[SqlTicket]):
         """
         if not done:
             return []
-        ids = {"ids": id_list([entry.request_id for entry in done]), "request_id": request_id, "place": place}
+        ids = {"ids": id_list([entry.key for entry in done]), "request_id": request_id, "place": place}
         lifetime_ms = ANSWER_LEASES * self.settings.lease_ms
         return [
             *((lease_sql.REMEMBER, remembered(entry, lifetime_ms)) for entry in done),
@@ -121,7 +121,7 @@ class SqlLeases(LeaseService[SqlTicket]):
 
 
 def _waking(done: Sequence[JournalEntry]) -> list[SqlStep]:
-    return [(lease_sql.WAKE_OWNERS, {"ids": id_list([entry.request_id for entry in done])})] if done else []
+    return [(lease_sql.WAKE_OWNERS, {"ids": id_list([entry.key for entry in done])})] if done else []
 
 
 def _returned(request_ids: Sequence[str], place: int) -> list[SqlStep]:

@@ -28,11 +28,18 @@ class SqlLockTable:
         keeper: Is notified when a lease of this client is released by force.
         tickets: The requests of this client.
         host: Tells which processes of this host have ended.
+        page_size: Locks of the first page of a listing.
     """
 
     def __init__(
-        self, requests: SqlRequests, keeper: Keeper[SqlTicket], tickets: Tickets[SqlTicket], host: Host
+        self,
+        requests: SqlRequests,
+        keeper: Keeper[SqlTicket],
+        tickets: Tickets[SqlTicket],
+        host: Host,
+        page_size: int = PAGE,
     ) -> None:
+        self._page_size = page_size
         self._host = host
         self._requests = requests
         self._keeper = keeper
@@ -46,7 +53,7 @@ class SqlLockTable:
     def pages(self, resource: Resource | None, scope: LockScope | None) -> Iterator[Sequence[LockEntry]]:
         """See :meth:`LockTable.pages`."""
         for one in (scope,) if scope else LockScope:
-            values, limit = {**self._values(resource), "scope": self._requests.scope(one)}, PAGE
+            values, limit = {**self._values(resource), "scope": self._requests.scope(one)}, self._page_size
             last: Sequence[Any] | None = ("", "", 0)
             while last is not None:
                 after = dict(zip(("after_resource", "after_mode", "after_place"), last, strict=True))

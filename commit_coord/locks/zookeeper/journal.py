@@ -34,8 +34,8 @@ class ZooKeeperJournal:
 
     def remember(self, entry: JournalEntry, expires_at_ms: int) -> None:
         """Store *entry*; it replaces an entry with the same id."""
-        path, data = self._layout.entry(entry.request_id), journal_data(entry, expires_at_ms)
-        expiry = CreateNode(self._layout.expiry(expires_at_ms // SPAN_MS, entry.request_id))
+        path, data = self._layout.entry(entry.key), journal_data(entry, expires_at_ms)
+        expiry = CreateNode(self._layout.expiry(expires_at_ms // SPAN_MS, entry.key))
         # The second and third try are for an existing entry with the same id, in another span or in the same one.
         tries: tuple[list[NodeOperation], ...] = (
             [CreateNode(path, data), expiry],
@@ -46,7 +46,7 @@ class ZooKeeperJournal:
             with suppress(MultiRefused):
                 self._session.multi(operations)
                 return
-        raise Interrupted("another client removed the journal entry during its write", request_id=entry.request_id)
+        raise Interrupted("another client removed the journal entry during its write", request_id=entry.key)
 
     def remembering(self, entries: Sequence[JournalEntry], expires_at_ms: int) -> list[NodeOperation]:
         """Return the operations that store *entries*; none of them may exist yet."""
@@ -55,14 +55,14 @@ class ZooKeeperJournal:
             operation
             for entry in entries
             for operation in (
-                CreateNode(self._layout.entry(entry.request_id), journal_data(entry, expires_at_ms)),
-                CreateNode(self._layout.expiry(span, entry.request_id)),
+                CreateNode(self._layout.entry(entry.key), journal_data(entry, expires_at_ms)),
+                CreateNode(self._layout.expiry(span, entry.key)),
             )
         ]
 
-    def recall(self, request_id: str, now_ms: int) -> JournalEntry | None:
-        """Return the entry of *request_id* unless it has expired."""
-        (node,) = self._session.get([self._layout.entry(request_id)])
+    def recall(self, key: str, now_ms: int) -> JournalEntry | None:
+        """Return the entry of *key* unless it has expired."""
+        (node,) = self._session.get([self._layout.entry(key)])
         if node is None:
             return None
         entry, expires_at_ms = parse_journal(node.data)
@@ -122,7 +122,7 @@ class ClientJournal:
         self._retries.briefly(lambda: self.entries.remember(entry, expires_at_ms))
         self.was_written = True
 
-    def recall(self, request_id: str) -> JournalEntry | None:
+    def recall(self, key: str) -> JournalEntry | None:
         """See :meth:`HandoverLockManager.recall`."""
         now_ms = self._clock.wall_ms()
-        return self._retries.briefly(lambda: self.entries.recall(request_id, now_ms))
+        return self._retries.briefly(lambda: self.entries.recall(key, now_ms))

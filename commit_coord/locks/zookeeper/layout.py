@@ -322,14 +322,14 @@ def parse_wait(data: bytes) -> Wait:
 
 def journal_data(entry: JournalEntry, expires_at_ms: int) -> bytes:
     """Return the data of a journal entry."""
-    return json.dumps({**asdict(entry), "expires_at_ms": expires_at_ms}, separators=(",", ":")).encode()
+    return json.dumps({**entry.stored, "expires_at_ms": expires_at_ms}, separators=(",", ":")).encode()
 
 
 def parse_journal(data: bytes) -> tuple[JournalEntry, int]:
     """Parse the data of a journal entry; return the entry and its end time."""
     fields = json.loads(data)
-    expires_at_ms: int = fields.pop("expires_at_ms")
-    return JournalEntry(**{**fields, "snapshot_ids": tuple(fields["snapshot_ids"])}), expires_at_ms
+    expires_at_ms: int = fields["expires_at_ms"]
+    return JournalEntry.parse(fields), expires_at_ms
 
 
 # Requests that are too large for one multi.

@@ -136,7 +136,7 @@ class ZooKeeperLockManager(QueueLockManager[ZooKeeperQueue]):
                 Tickets[ZooKeeperTicket](host.new_id().hex),
             )
             retries = Retries(clock, lambda: session.timeout_ms / 1000)
-            view, offers = LockView(session, layout), ZooKeeperOffers(session, layout)
+            view, offers = LockView(session, layout, settings.page_size), ZooKeeperOffers(session, layout)
             journal = ClientJournal(ZooKeeperJournal(session, layout), retries, clock)
             nodes = RequestNodes(session, layout, tickets, way.acl_size, clock)
             leases = ZooKeeperLeases(session, layout, nodes, offers, journal, retries, settings, clock)

@@ -187,7 +187,7 @@ class ZooKeeperLeases(LeaseService[ZooKeeperTicket]):
         if not ticket.taken:
             return []
         done, returned = ticket.settled
-        steps = [*self._offers.ending(ticket.taken, [entry.request_id for entry in done])]
+        steps = [*self._offers.ending(ticket.taken, [entry.key for entry in done])]
         steps += self._offers.returning(ticket.taken, returned)
         answers: list[ReleaseStep] = []
         if done:

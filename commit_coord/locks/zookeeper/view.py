@@ -46,9 +46,10 @@ class EarlierPages:
 class LockView:
     """All locks of one namespace, ours and Hive's. Every method may be repeated after ``Interrupted``."""
 
-    def __init__(self, session: ZooKeeperSession, layout: NodeLayout) -> None:
+    def __init__(self, session: ZooKeeperSession, layout: NodeLayout, page_size: int = PAGE) -> None:
         self._session = session
         self._layout = layout
+        self._page_size = page_size
 
     def present(self) -> list[ListedNode]:
         """Return every lock node, oldest first."""
@@ -67,11 +68,11 @@ class LockView:
             left: The paths that the page before has left, or :meth:`top`.
         """
         found: list[tuple[str, list[str]]] = []
-        stack = list(reversed(left))
+        stack, size = list(reversed(left)), self._page_size
         depth = self._layout.root(scope).count("/") + _TABLE_DEPTH
-        while stack and sum(len(lock_nodes(names)) for _, names in found) < PAGE:
+        while stack and sum(len(lock_nodes(names)) for _, names in found) < size:
             # Tables may have 100,000 children each, and partitions hardly any.
-            some = [stack.pop() for _ in range(min(len(stack), _TABLES if stack[-1].count("/") <= depth else PAGE))]
+            some = [stack.pop() for _ in range(min(len(stack), _TABLES if stack[-1].count("/") <= depth else size))]
             below = []
             for path, names in zip(some, self._session.names(some), strict=True):
                 found.append((path, names or []))
