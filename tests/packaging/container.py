@@ -18,8 +18,8 @@ from typing import Any
 NEEDED = "apt-get install --no-install-recommends python3 python3-venv default-jre-headless"
 """Python 3.11 or later and, for PySpark, Java 17 or later."""
 
-_CLONE = "/root/clone"
-_TIMES = "/root/times.json"
+_CLONE = "/opt/clone"
+_TIMES = "/opt/times.json"
 
 
 class Container:

@@ -300,19 +300,24 @@ class Reader:
 
 def build(folder: Path) -> tuple[Path, Path]:
     """Build the sdist and, of what is in it, the wheel; return both."""
-    build_here = [sys.executable, "-m", "hatchling", "build", "--directory", str(folder)]
-    subprocess.run([*build_here, "--target", "sdist"], cwd=ROOT, check=True, capture_output=True)
+    sdist, clone = _unpacked(folder)
+    _hatch("wheel", clone, folder)
+    (wheel,) = folder.glob("*.whl")
+    return sdist, wheel
+
+
+def _unpacked(folder: Path) -> tuple[Path, Path]:
+    """Build the sdist in *folder*, and unpack it there; return it, and its contents."""
+    _hatch("sdist", ROOT, folder)
     (sdist,) = folder.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         archive.extractall(folder, filter="data")
-    subprocess.run(
-        [*build_here, "--target", "wheel"],
-        cwd=folder / sdist.name.removesuffix(".tar.gz"),
-        check=True,
-        capture_output=True,
-    )
-    (wheel,) = folder.glob("*.whl")
-    return sdist, wheel
+    return sdist, folder / sdist.name.removesuffix(".tar.gz")
+
+
+def _hatch(target: str, sources: Path, folder: Path) -> None:
+    command = [sys.executable, "-m", "hatchling", "build", "--directory", str(folder), "--target", target]
+    subprocess.run(command, cwd=sources, check=True, capture_output=True)
 
 
 def offline(environment: Path) -> dict[str, str]:
@@ -353,7 +358,7 @@ def reader(*, index: bool, instead: Mapping[str, str] = MappingProxyType({}), he
     """
     with tempfile.TemporaryDirectory(prefix="walk-", dir=_runs_programs(), ignore_cleanup_errors=True) as name:
         folder = Path(name)  # a short one: the paths of sockets have no more than 107 characters
-        clone = ROOT if here else folder / build(folder)[0].name.removesuffix(".tar.gz")
+        clone = ROOT if here else _unpacked(folder)[1]
         places = {f"/tmp/{each}": str(folder / each) for each in ("demo", "tutorial")} | dict(instead)
         temporary, servers = folder / "tmp", f"commit-coord-local-{os.getuid()}"
         temporary.mkdir()
@@ -468,7 +473,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder, container.fresh(given.container) as fresh:
             where = fresh.described()
             took_s.append((_NEEDED, fresh.install()))
-            times = fresh.walk(build(Path(folder))[0], given.documents)
+            times = fresh.walk(_unpacked(Path(folder))[0], given.documents)
         took_s += [(Block(**block), seconds) for block, seconds in times["took_s"]]
         loads = times["loads"]
     else:
