@@ -102,9 +102,12 @@ soak: ## Writers work for an hour, and everything that could grow is measured; w
 	$(with) python java postgres -- python -m tests.proof.soak $(ARGS)
 
 .PHONY: figures
-figures: ## Print the CPU time of commands, and how long a page with 10,000 locks and 1,000 tables takes in Chromium
-	$(with) python -- python -m tests.proof.figures $(ARGS)
-	$(with) python chromium -- pytest -n 0 -q -s tests/ui/test_browser.py -k large_catalog
+figures: ## Print how long commands, the page in Chromium and a call of Spark's data source take, with the limits and a verdict
+	$(with) python java chromium -- python -m tests.proof.figures $(ARGS)
+
+.PHONY: links
+links: ## Ask the servers whether the documents' links to other sites are dead; needs the internet, and is no part of CI
+	$(with) python -- python -m tests.proof.links $(ARGS)
 
 .PHONY: dashboard
 dashboard: ## Draw docs/dashboard.png: the Grafana dashboard, as a real Prometheus answers its queries about real writers for a minute
@@ -156,6 +159,8 @@ lock: ## Write requirements.lock from pyproject.toml (ARGS=--upgrade for newer v
 
 .PHONY: package
 package: ## Build sdist and wheel, and type every block of the README and the tutorials into new environments; asks the package index
+# In a fresh container of bare Debian, as a stranger: ARGS="--container debian:bookworm-slim --page docs/first-hour.md".
+# Where no image registry is reached, `bash docker/base.sh commit-coord-base` makes such an image.
 	$(with) python java -- hatchling build --directory dist
 	$(with) python java -- python -m tests.packaging.walk $(ARGS)
 

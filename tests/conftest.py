@@ -21,6 +21,7 @@ hypothesis.settings.register_profile("repeated", derandomize=True, max_examples=
 hypothesis.settings.load_profile("repeated")
 
 LONGEST = (
+    "packaging/test_packaging",
     *("cli/test_mistakes", "ui/test_pages", "ui/test_browser"),
     *("sim/test_rest", "rest/test_idempotency", "hive/test_answers", "rest/test_repeats", "rest/test_rebase"),
     *("contract/test_lock_managers", "sim/test_simulation", "rows/test_rows", "catalog/test_outages"),

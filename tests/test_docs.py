@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,7 @@ from commit_coord.errors import CommitCoordError
 from commit_coord.protocol.hierarchy import Operation
 from commit_coord.spark import options, register
 from commit_coord.spark.listings import LISTINGS
+from tests.proof import links
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -95,6 +99,22 @@ def test_links_lead_somewhere() -> None:
             if not path.exists() or (fragment and fragment not in anchors(path)):
                 broken.append(f"{document.relative_to(ROOT)}: {target}#{fragment}")
     assert broken == []
+
+
+def test_a_link_to_another_site_is_dead_if_its_server_lacks_the_page(tmp_path: Path) -> None:
+    """``make links`` asks the servers; links to this machine, and what is code, are none."""
+    (tmp_path / "index.html").touch()
+    linked = "[a](https://a.example/b#c) <http://d.example> `<http://e.example>` [f](http://127.0.0.1:1/)"
+    (tmp_path / "page.md").write_text(f"{linked}\n\n[g]: http://h.example\n")
+    assert ["https://a.example/b", "http://d.example", "http://h.example"] == [*links.links(tmp_path)]
+    handler = partial(SimpleHTTPRequestHandler, directory=tmp_path)
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        serving = threading.Thread(target=server.serve_forever)
+        serving.start()
+        address = f"http://127.0.0.1:{server.server_port}"
+        assert [200, 404] == [links.answered(f"{address}/{name}") for name in ("index.html", "gone.html")]
+        server.shutdown()
+        serving.join()
 
 
 def anchors(document: Path) -> set[str]:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import random
 import re
 import subprocess
 import sys
 import tarfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from commit_coord.demo.processes import ICEBERG_RUNTIME, iceberg_runtime
+from commit_coord.demo.processes import iceberg_runtime
 from commit_coord.local.server import free_ports
 from commit_coord.version import __version__
 from tests.packaging.walk import (
@@ -22,11 +24,51 @@ from tests.packaging.walk import (
     ROOT,
     SPARK_SQL,
     TUTORIAL,
+    Block,
     blocks,
     build,
     offline,
     reader,
 )
+
+
+def _without_spark(block: Block) -> bool:
+    return "spark" not in block.code or "pip install" in block.code
+
+
+def _first_minutes(block: Block) -> bool:
+    return block.heading in ("Five minutes", "PySpark")
+
+
+def _on_sqlite(block: Block) -> bool:
+    return not block.heading.startswith("8.")
+
+
+def _all(_: Block) -> bool:
+    return True
+
+
+PARTS: dict[str, tuple[tuple[str, ...], Callable[[Block], bool]]] = {
+    "README and maintenance without Spark": (("README.md", "docs/maintenance.md"), _without_spark),
+    "README's first minutes": (("README.md",), _first_minutes),
+    "tutorial on SQLite": (TUTORIAL, _on_sqlite),
+    "tutorial of PySpark": (PYSPARK, _all),
+    "guide to dlt": (DLT, _all),
+}
+"""Documents → the blocks of them that take least. A run of CI types one of these parts, ``make test-all`` all."""
+
+SOURCES = ("sources", "sources with the extra local", "sdist", "wheel")
+"""What can be installed. A run of CI installs one of these, ``make test-all`` all."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Have the seed of the run draw one part and one source; the others are slow."""
+    seed = metafunc.config.getoption("randomly_seed", 0)
+    for name, cases in {"part": [*PARTS], "source": SOURCES}.items():
+        if name in metafunc.fixturenames:
+            drawn = random.Random(f"{name} {seed}").choice(cases)
+            marks = {case: () if case == drawn else (pytest.mark.slow,) for case in cases}
+            metafunc.parametrize(name, [pytest.param(case, marks=marks[case]) for case in cases])
 
 
 @pytest.fixture(scope="module")
@@ -64,31 +106,34 @@ def test_the_wheel_contains_of_the_test_kit_what_has_a_reason(built: tuple[Path,
     assert {path[2].removesuffix(".py") for path in paths} - {"__init__"} == listed
 
 
-def test_the_wheel_runs_where_the_sources_are_not(built: tuple[Path, Path], tmp_path: Path) -> None:
+@pytest.mark.timeout(300)
+def test_what_is_installed_runs_where_the_sources_are_not(
+    built: tuple[Path, Path], tmp_path: Path, source: str
+) -> None:
+    """In a clean environment, which finds the locked packages, and pip there finds that none is missing."""
+    given = {"sdist": str(built[0]), "wheel": str(built[1]), "sources": ".", "sources with the extra local": ".[local]"}
     place = tmp_path / "env"
-    given = offline(place)
+    environment = {"PATH": "/usr/bin:/bin", **offline(place)}
+    pip = [sys.executable, "-m", "pip", "--python", str(place)]
     for command in (
         [sys.executable, "-m", "venv", "--without-pip", str(place)],
-        [
-            sys.executable,
-            "-m",
-            "pip",
-            "--python",
-            str(place),
-            "install",
-            "--quiet",
-            "--no-deps",
-            "--force-reinstall",
-            str(built[1]),
-        ],
+        [*pip, "install", "--quiet", given[source]],
     ):
-        subprocess.run(command, check=True, env={"PATH": "/usr/bin:/bin", **given}, capture_output=True)
+        subprocess.run(command, cwd=ROOT, check=True, env=environment, capture_output=True)
     version = [str(place / "bin" / "commit-coord"), "--version"]
     done = subprocess.run(version, cwd=tmp_path, env={}, capture_output=True, text=True, check=True)
     assert f"commit-coord {__version__}\n" == done.stdout
     where = [str(place / "bin" / "python"), "-c", "import commit_coord; print(commit_coord.__file__)"]
     done = subprocess.run(where, cwd=tmp_path, env={}, capture_output=True, text=True, check=True)
     assert done.stdout.startswith(str(place))
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_blocks_of_a_document_run_as_printed(part: str) -> None:
+    documents, wanted = PARTS[part]
+    with reader(index=False) as made:
+        assert made.walk(documents, wanted) >= 5
 
 
 @pytest.mark.spark
@@ -126,10 +171,10 @@ def test_every_block_of_the_tutorial_of_pyspark_runs_as_printed() -> None:
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_every_block_of_the_tutorial_of_spark_sql_runs_as_printed() -> None:
-    """With a free port, and the jar that Maven has fetched."""
+    """With a free port. Maven fetches the jar first: then Spark finds it in Maven's folder, where no network is."""
+    iceberg_runtime()
     (port,) = free_ports(1)
     instead = {
-        f"--packages {ICEBERG_RUNTIME}": f"--jars {iceberg_runtime()}",
         "127.0.0.1:8181": f"127.0.0.1:{port}",
         "serve --catalog shop": f"serve --catalog shop --port {port}",
     }

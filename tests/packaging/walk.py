@@ -4,7 +4,10 @@
 
     python -m tests.packaging.walk                    # with the package index, as a stranger has it: `make package`
     python -m tests.packaging.walk docs/tutorial.md
-    python -m tests.packaging.walk --page docs/first-hour.md  # and write down how long each block took
+    python -m tests.packaging.walk --container debian:bookworm-slim --page docs/first-hour.md
+
+The last one walks in a fresh container, which gets no more than the README says that a user needs (see ``container``),
+and writes down how long each block took.
 
 What a block is, its first line says: ``sh`` is typed into a terminal, ``sh terminal-2`` into a second one, which is not
 waited for (``sh terminal-2 WORD``: until it prints the word), and ``python`` into one interpreter that is started from
@@ -28,11 +31,13 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
+
+from tests.packaging import container
 
 ROOT = Path(__file__).parents[2]
 
@@ -48,7 +53,6 @@ SPARK_SQL = ("docs/tutorials/spark-sql.md",)
 MIGRATION = ("docs/tutorials/migration.md",)
 
 DLT = ("docs/how-to/dlt.md",)
-"""It needs packages that are not locked."""
 
 _PATIENCE_S = 900.0
 _INTERPRETER = """
@@ -223,8 +227,8 @@ class Reader:
         shell.send("trap : INT\n")  # of the shell; what it starts has Ctrl-C's own meaning
         return shell
 
-    def walk(self, documents: Sequence[str]) -> int:
-        """Run the blocks of *documents*, and return how many there were.
+    def walk(self, documents: Sequence[str], wanted: Callable[[Block], bool] = lambda _: True) -> int:
+        """Run the blocks of *documents* that are *wanted*, and return how many there were.
 
         Raises:
             Stopped: One failed.
@@ -234,6 +238,8 @@ class Reader:
             for block in blocks(self._clone / document):
                 if block.left_out:
                     print(f"{block.place}: not run: {block.left_out}", flush=True)
+                    continue
+                if not wanted(block):
                     continue
                 began = time.monotonic()
                 shown = self._run(block).strip()
@@ -294,19 +300,24 @@ class Reader:
 
 def build(folder: Path) -> tuple[Path, Path]:
     """Build the sdist and, of what is in it, the wheel; return both."""
-    build_here = [sys.executable, "-m", "hatchling", "build", "--directory", str(folder)]
-    subprocess.run([*build_here, "--target", "sdist"], cwd=ROOT, check=True, capture_output=True)
+    sdist, clone = _unpacked(folder)
+    _hatch("wheel", clone, folder)
+    (wheel,) = folder.glob("*.whl")
+    return sdist, wheel
+
+
+def _unpacked(folder: Path) -> tuple[Path, Path]:
+    """Build the sdist in *folder*, and unpack it there; return it, and its contents."""
+    _hatch("sdist", ROOT, folder)
     (sdist,) = folder.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         archive.extractall(folder, filter="data")
-    subprocess.run(
-        [*build_here, "--target", "wheel"],
-        cwd=folder / sdist.name.removesuffix(".tar.gz"),
-        check=True,
-        capture_output=True,
-    )
-    (wheel,) = folder.glob("*.whl")
-    return sdist, wheel
+    return sdist, folder / sdist.name.removesuffix(".tar.gz")
+
+
+def _hatch(target: str, sources: Path, folder: Path) -> None:
+    command = [sys.executable, "-m", "hatchling", "build", "--directory", str(folder), "--target", target]
+    subprocess.run(command, cwd=sources, check=True, capture_output=True)
 
 
 def offline(environment: Path) -> dict[str, str]:
@@ -337,27 +348,28 @@ def _runs_programs() -> str:
 
 
 @contextmanager
-def reader(*, index: bool, instead: Mapping[str, str] = MappingProxyType({})) -> Iterator[Reader]:
+def reader(*, index: bool, instead: Mapping[str, str] = MappingProxyType({}), here: bool = False) -> Iterator[Reader]:
     """Yield a reader who has a clone, and nothing else of this package.
 
     Args:
         index: Whether pip asks the package index of this machine; else it takes the packages of this environment.
         instead: What the documents print → what is typed instead.
+        here: Whether the clone is the folder of these sources, and not an sdist that is made of them.
     """
     with tempfile.TemporaryDirectory(prefix="walk-", dir=_runs_programs(), ignore_cleanup_errors=True) as name:
         folder = Path(name)  # a short one: the paths of sockets have no more than 107 characters
-        sdist, _ = build(folder)
+        clone = ROOT if here else _unpacked(folder)[1]
         places = {f"/tmp/{each}": str(folder / each) for each in ("demo", "tutorial")} | dict(instead)
         temporary, servers = folder / "tmp", f"commit-coord-local-{os.getuid()}"
         temporary.mkdir()
         places["/tmp/commit-coord-local-0"] = str(temporary / servers)
         own = ("PYTHONPATH", "VIRTUAL_ENV", "PYTHONHOME", "PYICEBERG_HOME", "PYSPARK_PYTHON")
         environment = {key: value for key, value in os.environ.items() if key not in own}
-        environment |= {"TMPDIR": str(temporary), "COLUMNS": "160"}
+        environment |= {"TMPDIR": str(temporary), "COLUMNS": "160", "RUNTIME__DLTHUB_TELEMETRY": "false"}
         if not index:
             for each in ("demo", "tutorial"):
                 environment |= offline(folder / each)
-        made = Reader(folder / sdist.name.removesuffix(".tar.gz"), environment, places)
+        made = Reader(clone, environment, places)
         try:
             yield made
         finally:
@@ -370,14 +382,17 @@ def reader(*, index: bool, instead: Mapping[str, str] = MappingProxyType({})) ->
 _PAGE = """\
 # The first hour
 
-<!-- Written by `make package ARGS="--page docs/first-hour.md"`. -->
+<!-- Written by `make package ARGS="--container IMAGE --page docs/first-hour.md"`. -->
 
-This page is the record of an automated walk: no person was timed. `make package` copies the sources, makes new
-environments, types every block of the README and of the tutorials into them, in the order given, and stops at the first
-one that fails. It leaves out the blocks before which the source says `not run` and why: the tests and the demo, a
-metastore to move from, and containers. The times of the blocks were measured on {machine}, {date}. On average
-{load:.1f} programs were busy meanwhile, those of the walk included: with more than there are cores, the times are
-longer than on an idle machine. The times of reading are computed, at {pace} words a minute.
+This page is the record of an automated walk: no person was timed. `make package` copies the sources into {where}.
+It types every block of the README, of the tutorials and of the guide to dlt in the order given, and stops at the first
+one that fails. Each tutorial begins with a new environment. The walk leaves out the blocks before which the source says
+`not run` and why: the tests and the demo, a metastore to move from, and containers. Packages come from Debian, the
+Python Package Index and Maven Central.
+
+The times of the blocks were measured with {cores} cores, {date}. On average {load:.1f} programs were busy meanwhile,
+those of the walk included: with more than there are cores, the times are longer than on an idle machine. The times of
+reading are computed, at {pace} words a minute.
 
 | Document | Words, about | Reading | Blocks | Machine |
 | --- | ---: | ---: | ---: | ---: |
@@ -386,36 +401,49 @@ longer than on an idle machine. The times of reading are computed, at {pace} wor
 
 ## Each block
 
-| Document | Under the heading | First line of the block | Seconds |
-| --- | --- | --- | ---: |
+| Document | Under the heading | First line of the block | Seconds | Minutes so far |
+| --- | --- | --- | ---: | ---: |
 {blocks}
 """
+
+_NEEDED = Block(
+    place="the machine",
+    heading="what the README says you need",
+    kind="sh",
+    code=container.NEEDED,
+    saved_as="",
+    left_out="",
+)
 
 _PACE = 200
 """How many words of a technical text are read in a minute."""
 
 
-def page(took_s: Sequence[tuple[Block, float]], documents: Sequence[str], loads: Sequence[float]) -> str:
+def page(took_s: Sequence[tuple[Block, float]], documents: Sequence[str], loads: Sequence[float], where: str) -> str:
     """Return the page that says how long each block took.
 
     Args:
         took_s: The blocks, and how long each took.
         documents: That they stand in.
         loads: Of the machine, after each walk.
+        where: The machine.
     """
-    rows, words_of_all = [], 0
+    rows, words_of_all = [f"| the machine | | | 1 | {s:.0f} s |" for block, s in took_s if block == _NEEDED], 0
     for document in documents:
         own = [seconds for block, seconds in took_s if block.place.startswith(f"{Path(document).name}:")]
         text = re.sub(r"^```[\s\S]*?^```$", "", (ROOT / document).read_text(), flags=re.MULTILINE)
         words = 100 * round(len(text.split()) / 100)
         words_of_all += words
         rows.append(f"| {document} | {words:,} | {words / _PACE:.0f} min | {len(own)} | {sum(own):.0f} s |")
-    lines = []
+    lines, so_far = [], 0.0
     for block, seconds in took_s:
+        so_far += seconds
         first = block.code.strip().split("\n")[0].replace("|", "\\|")
-        lines.append(f"| {block.place.partition(':')[0]} | {block.heading} | `` {first} `` | {seconds:.1f} |")
+        document = block.place.partition(":")[0]
+        lines.append(f"| {document} | {block.heading} | `` {first} `` | {seconds:.1f} | {so_far / 60:.1f} |")
     return _PAGE.format(
-        machine=f"{os.cpu_count()} cores",
+        where=where,
+        cores=os.cpu_count(),
         date=time.strftime("%Y-%m-%d"),
         load=sum(loads) / len(loads),
         pace=_PACE,
@@ -423,7 +451,7 @@ def page(took_s: Sequence[tuple[Block, float]], documents: Sequence[str], loads:
         words=words_of_all,
         reading_min=words_of_all / _PACE,
         count=len(took_s),
-        machine_min=sum(seconds for _, seconds in took_s) / 60,
+        machine_min=so_far / 60,
         blocks="\n".join(lines),
     )
 
@@ -433,18 +461,31 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0] if __doc__ else None)
     parser.add_argument("documents", nargs="*", help="that continue each other")
     parser.add_argument("--offline", action="store_true", help="with the packages of this environment")
+    parser.add_argument("--container", metavar="IMAGE", help="in a fresh container of this image of a bare Debian")
     parser.add_argument("--page", type=Path, help="where to write down how long each block took")
+    parser.add_argument("--here", type=Path, metavar="TIMES", help=argparse.SUPPRESS)  # what runs in a container
     given = parser.parse_args()
     walks = [given.documents] if given.documents else [README, TUTORIAL, PYSPARK, SPARK_SQL, MIGRATION, DLT]
     took_s: list[tuple[Block, float]] = []
     loads = []
-    for documents in walks:
-        with reader(index=not given.offline) as made:
-            print(f"{made.walk(documents)} blocks ran: {', '.join(documents)}", flush=True)
-        took_s += made.took_s
-        loads.append(os.getloadavg()[1])
+    where = "new environments of this machine"
+    if given.container:
+        with tempfile.TemporaryDirectory() as folder, container.fresh(given.container) as fresh:
+            where = fresh.described()
+            took_s.append((_NEEDED, fresh.install()))
+            times = fresh.walk(_unpacked(Path(folder))[0], given.documents)
+        took_s += [(Block(**block), seconds) for block, seconds in times["took_s"]]
+        loads = times["loads"]
+    else:
+        for documents in walks:
+            with reader(index=not given.offline, here=bool(given.here)) as made:
+                print(f"{made.walk(documents)} blocks ran: {', '.join(documents)}", flush=True)
+            took_s += made.took_s
+            loads.append(os.getloadavg()[1])
+    if given.here:
+        given.here.write_text(json.dumps({"took_s": [(asdict(block), s) for block, s in took_s], "loads": loads}))
     if given.page:
-        given.page.write_text(page(took_s, [document for documents in walks for document in documents], loads))
+        given.page.write_text(page(took_s, [document for documents in walks for document in documents], loads, where))
 
 
 if __name__ == "__main__":
