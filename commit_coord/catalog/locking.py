@@ -17,7 +17,7 @@ from commit_coord.locks.handover import (
     HandoverLease,
     HandoverLockManager,
 )
-from commit_coord.locks.hive_lease import Leases
+from commit_coord.locks.hive_lease import HiveLeases
 from commit_coord.model import LockEntry, LockMode, LockRequest, LockScope, LockState, Resource, entries_by_request
 from commit_coord.observing.audit import AuditLog
 from commit_coord.process import SYSTEM_HOST, Host, has_dead_owner, on_behalf_of
@@ -275,13 +275,13 @@ class LockingCatalog:
     # Leases.
 
     @property
-    def leases(self) -> Leases:
+    def leases(self) -> HiveLeases:
         """The leases of this catalog: locks that are held for a time instead of by a process.
 
         Raises:
             ConfigError: The lock manager has no database; the message says what to set.
         """
-        return Leases(
+        return HiveLeases(
             self.locks,
             max_duration_ms=self.settings.lease_max_duration_ms,
             database_parents=self.settings.lock_database_parents,

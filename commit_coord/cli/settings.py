@@ -148,6 +148,6 @@ def _adopt_table(output: Output, choice: Choice, configuration: Configuration, t
 
 
 def _confirm_stopped(output: Output, declared: str) -> None:
-    output.note(declared)
+    output.inform(declared)
     if not confirmed("Have all processes that use it been stopped?"):
         raise CommandFailed("nothing was changed", ExitCode.REFUSED, "not-confirmed")

@@ -42,7 +42,7 @@ _HOUR = 3_600_000_000
 """Microseconds."""
 
 
-def told(partition: NamedValues) -> str:
+def as_text(partition: NamedValues) -> str:
     """Return *partition* as it could be written."""
     return ", ".join(key if value is OPEN else f"{key}={value!r}" for key, value in partition.items())
 
@@ -72,7 +72,7 @@ def partition_filter(table: Table, partition: NamedValues) -> E.BooleanExpressio
     if named and all(isinstance(field.transform, transforms.VoidTransform) for field in named):
         raise StatementError(
             "every row lies in a partition that only fields without values name: name another field, or the table",
-            partition=told(partition),
+            partition=as_text(partition),
             table=".".join(table.name()),
         )
     parts = [_rows(table, field, values[field.field_id]) for field in named]
@@ -84,7 +84,7 @@ def _values(table: Table, partition: NamedValues) -> dict[int, Any]:
     spec, schema = table.spec(), table.schema()
     name = ".".join(table.name())
     if spec.is_unpartitioned():
-        raise StatementError("the table has no partitions", table=name, partition=told(partition))
+        raise StatementError("the table has no partitions", table=name, partition=as_text(partition))
     columns = {
         column: field.field_id
         for field in spec.fields

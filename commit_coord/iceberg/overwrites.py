@@ -70,7 +70,7 @@ class Acknowledged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Note:
+class HandoverNote:
     """The note from one holder of a commit latch to the next.
 
     Args:
@@ -86,7 +86,7 @@ class Note:
         return orjson.dumps(asdict(self)).decode() if self.head or self.lost else ""
 
     @classmethod
-    def parse(cls, text: str) -> Note:
+    def parse(cls, text: str) -> HandoverNote:
         """Return what :meth:`to_text` wrote; of what another version wrote, nothing."""
         if not text:
             return cls()
@@ -159,17 +159,17 @@ class Overwrites:
         if known is not None and self._is_lost(table, Acknowledged(location=known, table_uuid=""), base):
             del self._known[table]
 
-    def look_back(self, table: Identifier, base: str, text: str) -> Note:
+    def look_back(self, table: Identifier, base: str, text: str) -> HandoverNote:
         """Report what *base*, read under the latch, lacks of what the lock service noted. Never fails.
 
         Returns:
             The note to leave, without the head: with what was lost before, and what is found lost now.
         """
-        note = Note.parse(text)
+        note = HandoverNote.parse(text)
         if note.head is None or not self._is_lost(table, note.head, base):
-            return Note(lost=note.lost)
+            return HandoverNote(lost=note.lost)
         others = tuple(lost for lost in note.lost if lost.location != note.head.location)
-        return Note(lost=(*others, note.head)[-_LOSSES:])
+        return HandoverNote(lost=(*others, note.head)[-_LOSSES:])
 
     def _is_lost(self, table: Identifier, known: Acknowledged, base: str) -> bool:
         """Return whether *base* lacks *known*; report it the first time."""

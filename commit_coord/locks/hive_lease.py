@@ -19,7 +19,7 @@ Fencing
     1. A asks, and its lease is live.   2. A stalls. The lease ends, and B grabs one on the same object.
     3. A wakes up and publishes.
 
-    In the transaction that publishes, the question can be asked so that there is no gap (:meth:`Leases.fence`): B is
+    The transaction that publishes can ask the question without a gap (:meth:`HiveLeases.fence`): B is
     granted when it has deleted A's request, and that row can't be deleted while the transaction has it.
 """
 
@@ -53,7 +53,7 @@ from commit_coord.errors import (
 from commit_coord.locks.base import Lease, LockManager
 from commit_coord.locks.forcing import FreedLocks, telling_what_was_freed
 from commit_coord.locks.sql import statements as lease_sql
-from commit_coord.locks.sql.manager import LeaseLockManager
+from commit_coord.locks.sql.manager import SqlLockManager
 from commit_coord.locks.sql.requests import stored
 from commit_coord.locks.sql.store import SqlStep, id_list
 from commit_coord.model import Generation, LeaseState, LockMode, LockRequest, LockScope, Resource
@@ -177,7 +177,7 @@ class _Live:
                 )
 
 
-class Leases:
+class HiveLeases:
     """The leases of one catalog, which gives them as ``catalog.leases``.
 
     Args:
@@ -200,7 +200,7 @@ class Leases:
         spelled: Callable[[Resource], Resource] = lambda resource: resource,
         forcing: Callable[[], AbstractContextManager[FreedLocks]] = telling_what_was_freed,
     ) -> None:
-        if not isinstance(manager, LeaseLockManager):
+        if not isinstance(manager, SqlLockManager):
             raise ConfigError(
                 "leases are kept in a database by the lock manager `lease`, and this catalog uses another one",
                 key="lock-impl",
@@ -334,8 +334,8 @@ class Leases:
         objects: Iterable[LeaseObject],
         lease_wait_duration_sec: float = 0,
         *,
-        on_lost: Callable[[HeldLease], object] | None = None,
-    ) -> HeldLease:
+        on_lost: Callable[[HeldHiveLease], object] | None = None,
+    ) -> HeldHiveLease:
         """Take a lease on all *objects* or none and extend it until it is dropped; a context manager that drops it.
 
         Without extensions (the process stalls, or the database is gone) it is kept for ``lock.heartbeat-timeout-ms``.
@@ -394,8 +394,8 @@ class Leases:
         objects: Iterable[LeaseObject],
         wait_sec: float,
         duration_ms: int | None,
-        on_lost: Callable[[HeldLease], object] | None,
-    ) -> HeldLease:
+        on_lost: Callable[[HeldHiveLease], object] | None,
+    ) -> HeldHiveLease:
         wait_ms = _milliseconds("lease_wait_duration_sec", wait_sec)
         wanted: LeaseLocks = {}
         for each in objects:
@@ -411,7 +411,7 @@ class Leases:
         request = self._request(wanted, str(uuid.uuid4()), statement)
         try:
             lease = manager.acquire(request, deadline=deadline)
-            held = HeldLease(lease, on_lost)
+            held = HeldHiveLease(lease, on_lost)
             self._name(lease, wanted, duration_ms)
             if duration_ms is not None:
                 manager.detach(lease)
@@ -523,15 +523,15 @@ class Leases:
         return LeaseAlreadyExists("lease is held by another owner; wait timed out", **{**error.details, **facts})
 
 
-class HeldLease:
-    """A lease that is extended until it is dropped: see :meth:`Leases.hold`.
+class HeldHiveLease:
+    """A lease that is extended until it is dropped: see :meth:`HiveLeases.hold`.
 
     Args:
         lease: What the lock manager granted.
         on_lost: Called when it is gone.
     """
 
-    def __init__(self, lease: Lease, on_lost: Callable[[HeldLease], object] | None) -> None:
+    def __init__(self, lease: Lease, on_lost: Callable[[HeldHiveLease], object] | None) -> None:
         assert lease.generation is not None
         self.lease_id = int(lease.generation)
         self.lost = threading.Event()
@@ -539,15 +539,15 @@ class HeldLease:
         self._lease = lease
         self._on_lost = on_lost
         # Weak: a circle would keep a lease that nobody has, and its heartbeat, until the collector comes.
-        weakly = weakref.WeakMethod(self._told)
+        weakly = weakref.WeakMethod(self._changed)
 
-        def told(lease: Lease, state: LeaseState) -> None:
+        def changed(lease: Lease, state: LeaseState) -> None:
             if tell := weakly():
                 tell(lease, state)
 
-        lease.add_listener(told)
+        lease.add_listener(changed)
 
-    def _told(self, lease: Lease, state: LeaseState) -> None:
+    def _changed(self, lease: Lease, state: LeaseState) -> None:
         if state is LeaseState.LOST:
             self.lost.set()
             if self._on_lost is not None:
@@ -589,7 +589,7 @@ class HeldLease:
 class _Borrowed(Lease):
     """Resources for which a thread need not wait, because it uses the lease that locks them."""
 
-    def __init__(self, leases: Leases, request: LockRequest, lease_id: int) -> None:
+    def __init__(self, leases: HiveLeases, request: LockRequest, lease_id: int) -> None:
         super().__init__(request, Generation(lease_id))
         self._leases = leases
 
@@ -629,3 +629,7 @@ def _text(objects: LeaseLocks) -> str:
 
 def _moment(ms: int) -> str:
     return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+Leases, HeldLease = HiveLeases, HeldHiveLease
+"""Former names of two classes, for programs that import them."""

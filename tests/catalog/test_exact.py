@@ -100,7 +100,7 @@ def test_threads_may_import_for_the_first_time_at_once() -> None:
     program = """
 import importlib, random, sys, threading, commit_coord
 theirs = ["catalog", "expressions", "io.pyarrow", "manifest", "schema", "table"]
-ours = ["CommitConflict", "HiveLease", "Leases", "LockMode", "NOTHING", "load_catalog"]
+ours = ["CommitConflict", "HiveLease", "HiveLeases", "LockMode", "NOTHING", "load_catalog"]
 uses = [(importlib.import_module, f"pyiceberg.{name}") for name in theirs]
 uses += [(lambda name: getattr(commit_coord, name), name) for name in ours]
 random.Random(int(sys.argv[1])).shuffle(uses)

@@ -187,7 +187,7 @@ _LOCKS = (
         "tests/hive/test_locks.py::test_one_metastore_of_two_that_hangs_costs_no_lease",
     ),
     Mutant(
-        "heartbeats-of-others-are-known-while-somebody-waits",
+        "heartbeats-of-others-are-known-while-a-client-waits",
         "locks/hms/service.py",
         "_REMEMBERED = 10\n",
         "_REMEMBERED = 0\n",
@@ -275,11 +275,11 @@ _LOCKS = (
         "                yield freed\n        except PermissionError:\n            raise\n"
         "        else:\n            if freed or",
         "tests/observing/test_observing.py::"
-        "test_what_was_freed_before_the_lock_service_failed_is_written_down_and_told[unlock]",
+        "test_what_was_freed_before_the_lock_service_failed_is_recorded_and_emitted[unlock]",
     ),
     Mutant(
         "a-note-of-a-forced-release-is-left",
-        "locks/hms/release_notes.py",
+        "locks/hms/forced_release_notes.py",
         "                    facts = facts_of_forced_release(note.host, note.agent)\n"
         "                    self._metastore.unlock(note.lock_id)\n",
         "                    facts = facts_of_forced_release(note.host, note.agent)\n",
@@ -287,7 +287,7 @@ _LOCKS = (
     ),
     Mutant(
         "notes-of-dead-waiters-stay-for-ever",
-        "locks/hms/release_notes.py",
+        "locks/hms/forced_release_notes.py",
         "                if note.heartbeat_ms < oldest_ms:\n                    self._metastore.unlock(note.lock_id)\n",
         "                if note.heartbeat_ms < oldest_ms:\n                    continue\n",
         "tests/hive/test_locks.py::test_a_note_of_a_forced_release_goes_when_its_waiter_has_read_it_or_after_an_hour",

@@ -35,7 +35,7 @@ from commit_coord.locks.keeping import CarryingLease, Keeper, Retries, Tickets
 from commit_coord.locks.threads import Threads
 from commit_coord.locks.zookeeper.client import ZooKeeperSession
 from commit_coord.locks.zookeeper.connection import SessionEvent
-from commit_coord.locks.zookeeper.deadlocks import ToldWaits
+from commit_coord.locks.zookeeper.deadlocks import PublishedWaits
 from commit_coord.locks.zookeeper.entering import Entering
 from commit_coord.locks.zookeeper.layout import HIVE_APPLICATION, LockData, lock_nodes
 from commit_coord.locks.zookeeper.offers import ZooKeeperOffers
@@ -87,7 +87,7 @@ class ZooKeeperQueue:
         entering: Entering,
         offers: ZooKeeperOffers,
         view: LockView,
-        deadlocks: ToldWaits,
+        deadlocks: PublishedWaits,
         tickets: Tickets[ZooKeeperTicket],
         leases: ZooKeeperLeases,
         keeper: Keeper[ZooKeeperTicket],

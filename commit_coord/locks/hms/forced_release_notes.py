@@ -16,7 +16,7 @@ from commit_coord.locks.hms.requests import translated
 from commit_coord.model import Owner
 
 
-class ReleaseNotes:
+class ForcedReleaseNotes:
     """The notes in one metastore.
 
     Args:
@@ -39,7 +39,7 @@ class ReleaseNotes:
                 if note.heartbeat_ms < oldest_ms:
                     self._metastore.unlock(note.lock_id)
             self._metastore.lock(
-                [hms_names.release_note(request_id)],
+                [hms_names.forced_release_note(request_id)],
                 user=hms_names.user(by),
                 host=hms_names.fitting(name_of_operator(by)),
                 agent=hms_names.fitting(why),
@@ -51,7 +51,7 @@ class ReleaseNotes:
         Raises:
             LockServiceUnavailable: The metastore did not answer.
         """
-        about, facts = hms_names.release_note(request_id), dict[str, str]()
+        about, facts = hms_names.forced_release_note(request_id), dict[str, str]()
         with translated(None), self._metastore.within(BRIEFLY):
             for note in self._listed():
                 if note.part == about:
