@@ -103,6 +103,24 @@ def test_the_index_names_every_page() -> None:
     assert [page for page in own if str(ROOT / page) not in linked] == []
 
 
+def test_the_index_and_the_navigation_have_the_same_classes() -> None:
+    """Those of Diátaxis, each with the same pages in both."""
+    classes = re.split(r"^## (.+)$", (DOCS / "index.md").read_text(), flags=re.MULTILINE)[1:]
+    nav = (DOCS / "site" / "mkdocs.yml").read_text().split("\nnav:\n")[1]
+    tabs = re.split(r"^  - (.+):$", nav, flags=re.MULTILINE)[1:]
+    indexed = {
+        name: {os.path.relpath(os.path.normpath(DOCS / page), ROOT) for page in re.findall(r"\]\(([^)#]+\.md)\)", text)}
+        for name, text in zip(classes[::2], classes[1::2], strict=True)
+    }
+    listed = {
+        name: {page for page in re.findall(r"[\w./-]+\.md", text) if not re.match(r"docs/(decisions/\d|runbook/C)", page)}
+        for name, text in zip(tabs[::2], tabs[1::2], strict=True)
+        if name != "Start"
+    }
+    assert list(listed) == list(indexed) == ["Tutorials", "How-to guides", "Reference", "Explanation"]
+    assert listed == indexed
+
+
 def test_every_public_name_is_in_the_reference() -> None:
     reference = set(re.findall(r"^::: commit_coord\.(\w+)$", (DOCS / "api.md").read_text(), re.MULTILINE))
     assert set(commit_coord.__all__) - {"__version__"} <= reference

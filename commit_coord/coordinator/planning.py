@@ -164,7 +164,7 @@ class Planner:
     def _why_not_due(self, pointer: str) -> NothingToSwap | Refusal | None:
         """Return None if a repair is still due at *pointer*, or only rewrites manifests.
 
-        Otherwise return NothingToSwap if somebody has restored the commit since, or Refusal if the history is too
+        Otherwise return NothingToSwap if another client has restored the commit since, or Refusal if the history is too
         short to tell.
 
         1. Client A finds a lost commit and asks its user.   2. Client B restores the commit, deletes its rows, and

@@ -117,7 +117,7 @@ def split(
 
 
 def _refuse_below_its_type(values: Iterable[Any], field: PartitionField, schema: Schema) -> None:
-    """Refuse *values* of *field* if one of them stands for a number below all that its column can have."""
+    """Refuse *values* of *field* if one of them is a number below all values of its column's type."""
     if not isinstance(field.transform, TruncateTransform):
         return
     kind = schema.find_type(field.source_id)

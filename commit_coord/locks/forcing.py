@@ -64,7 +64,7 @@ class FreedLocks(list[LockEntry]):
 
 @contextmanager
 def telling_what_was_freed() -> Iterator[FreedLocks]:
-    """Give a list, to which the block adds what it has freed.
+    """Yield a list to which the block adds the locks that it has freed.
 
     Raises:
         PartlyFreed: The block failed after something had been freed, or may have been; then the list is complete.

@@ -230,12 +230,12 @@ class HiveLeases:
             lease_wait_duration_sec: How long to wait in the queue, after the earlier requests.
 
         Raises:
-            LeaseAlreadyExists: Somebody held a lease or an operation's lock on one of the objects till the end of the
-                wait; the message names who.
+            LeaseAlreadyExists: Another owner held a lease or an operation lock on one of the objects until the end of
+                the wait; the message names this owner.
             InvalidArguments: No object, a time that is negative or no number, or a duration above
                 ``lease.max-duration-ms``.
             LockReentered: This thread's own operation holds one of the objects, and would be waited for.
-            LockLost: Somebody ended the lease by force before it was returned.
+            LockLost: An operator dropped the lease by force before it was returned.
             LockServiceUnavailable: The database could not be reached.
         """
         duration_ms = _milliseconds("lease_duration_sec", lease_duration_sec)

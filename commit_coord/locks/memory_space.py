@@ -215,7 +215,7 @@ class Space:
         for request_id in returned:
             if ticket := self._tickets.get(request_id):
                 ticket.taken = False
-        # 1. A takes the offer of B, and carries it out.   2. A is freed by force, and not told yet; B is granted.
+        # 1. A takes the offer of B, and publishes it.   2. A is freed by force, and does not know it yet; B is granted.
         # 3. A settles. If that ended B's request, a third one would be granted while B holds.
         if self._tickets.get(holder.request.request_id) is not holder:
             return

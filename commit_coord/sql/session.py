@@ -110,7 +110,7 @@ class Session:
     def _execute(self, statement: Statement, text: str) -> Answer:
         """Do what *statement* says under its locks; they are planned again once they are held.
 
-        1. We plan the locks of a partition.   2. Somebody changes how the table is partitioned.
+        1. We plan the locks of a partition.   2. Another client changes how the table is partitioned.
         3. We get our locks, which are not those that the statement needs now.
         """
         wanted = locks_of(statement, self.names)

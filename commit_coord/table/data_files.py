@@ -44,7 +44,8 @@ def data_files(
         io: Writes the files.
         write_uuid: Part of the files' names.
         counter: Numbers the files of one *write_uuid*.
-        carried: Whether the rows, or some of them, are in the table: each is written again, whoever wrote it first.
+        carried: Whether some of the rows are in the table already. Then no truncated value is refused for being out of
+            range.
 
     Raises:
         StatementError: A row lacks a required value. Of a table that is found before a file is written.

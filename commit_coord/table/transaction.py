@@ -177,11 +177,11 @@ class CoordinatedTransaction(PlannedTransaction):
         snapshot_properties: dict[str, str] = EMPTY_DICT,
         branch: str = MAIN_BRANCH,
     ) -> None:
-        """Put what *change* makes of the rows that match *row_filter* in their place, as of when the commit lands.
+        """Replace the rows that match *row_filter* when the commit lands with the rows that *change* returns for them.
 
         Args:
             row_filter: Which rows. A name means the column that has it, else the only one that has it in another case.
-            change: Called with them, and once more with those of a newer head when the commit lost a race.
+            change: Called with the matching rows; called again with those of a newer head if the commit lost a race.
             snapshot_properties: Go into the snapshots' summaries.
             branch: Where the rows are.
         """
@@ -194,12 +194,12 @@ class CoordinatedTransaction(PlannedTransaction):
 
     @replayable
     def perform(self, plan: Callable[[CoordinatedTransaction], Any], operation: Operates = Operates.OVERWRITE) -> None:
-        """Do what *plan* does with this transaction, as of the moment at which the commit lands.
+        """Call *plan*, which stages changes in this transaction, on the head on which the commit lands.
 
         Args:
-            plan: Called with this transaction, and once more on a newer head when the commit lost a race. It reads the
-                table through :meth:`scan` alone, and stages what it computed.
-            operation: What it is, for the locks that it takes.
+            plan: Called with this transaction; called again on a newer head if the commit lost a race. It reads the table
+                only through :meth:`scan`, and stages what it has computed.
+            operation: Decides which operation locks are taken.
         """
         self._lock_operation(operation)
         self.draft.update(reads=True, computes=True)

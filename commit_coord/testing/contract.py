@@ -114,7 +114,7 @@ NAMES = (
     base64.b64encode(random.Random(7).randbytes(3_600)).decode(),  # noqa: S311 - what no index can compress
     "\u540d" * 900,
 )
-"""Names that somebody's SQL, path, index or column may stumble over."""
+"""Names that break careless SQL, paths, indexes or columns."""
 
 TEXTS = (*NAMES, "\x00", "a\ud800b", "\udcff\udcfe", "\ude00\x00\ud83d", "%", "%s %(a)s :b ?", "a:b:c", "\x00" * 300)
 """What a user, a program or a statement may say of itself: any bytes, half of a surrogate pair too."""
@@ -1290,7 +1290,7 @@ class LockContract:
     def test_unlock_each_frees_requests_in_the_given_order(
         self, manager: HandoverLockManager, other: HandoverLockManager
     ) -> None:
-        """What was freed of each request is told before the next one is freed; one that is not there frees nothing."""
+        """The locks of each request are yielded before the next request is freed; an unknown request frees nothing."""
         if not manager.guarantees.mutual_exclusion:
             excludes_nothing(manager, other)
             return

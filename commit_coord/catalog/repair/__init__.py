@@ -91,10 +91,10 @@ def execute(
 ) -> list[LostCommit]:
     """Bring back what can be; if nothing else was found, have the lock service forget it. Return what was brought back.
 
-    What was overwritten after *repair* was made is not forgotten. *on_restored* is told of each commit, as it lands.
+    What was overwritten after *repair* was made is not forgotten. *on_restored* is called for each commit, as it lands.
 
     Guarantee: on return each of ``repair.restorable`` is in the history of the table, once, also when others repair it
-    too. It may be called again. Rows that somebody has deleted since stay deleted.
+    too. It may be called again. Rows that were deleted since stay deleted.
 
     Raises:
         CommitConflict: Nobody can tell what became of a commit since *repair* was made: make a new one.

@@ -154,7 +154,7 @@ class MigratingLockManager(HandoverLockManager):
 
     @contextmanager
     def _emitting(self, request: LockRequest) -> Iterator[float]:
-        """Tell of *request*, and of its end unless it is granted. Gives the time when it began."""
+        """Emit the events of *request*: its start, and its end unless it is granted. Yield the time when it began."""
         started = self._emitter.asked(request)
         try:
             yield started
