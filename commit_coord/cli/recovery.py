@@ -165,7 +165,7 @@ def _confirmed(output: Output, shown: RenderableType, question: str, *, yes: boo
     if yes:
         return
     if output.as_json:
-        raise CommandFailed("--json can't ask: give --yes as well", ExitCode.USAGE, "usage")
+        raise CommandFailed("--json can't ask for confirmation: add --yes", ExitCode.USAGE, "usage")
     output.notes.print(shown)
     if not confirmed(question):
         raise CommandFailed("nothing was changed", ExitCode.REFUSED, "not-confirmed")

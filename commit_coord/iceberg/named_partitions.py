@@ -25,7 +25,7 @@ from commit_coord.protocol import hierarchy
 
 
 class Open(Enum):
-    """Stands for the value of a partition column that only the rows will tell: ``PARTITION (day)``."""
+    """Stands for the value of a partition column that depends on the rows: ``PARTITION (day)``."""
 
     OPEN = "open"
 
@@ -48,7 +48,7 @@ def as_text(partition: NamedValues) -> str:
 
 
 def partition_levels(table: Table, partition: NamedValues) -> hierarchy.Partition:
-    """Return *partition* by level, outermost first; None where it says nothing, or leaves the value open.
+    """Return *partition* by level, outermost first; None where it names no value, or leaves the value open.
 
     Raises:
         StatementError: The table has no such partition column, or that one can't have such a value.
@@ -61,7 +61,7 @@ def partition_levels(table: Table, partition: NamedValues) -> hierarchy.Partitio
 
 
 def partition_filter(table: Table, partition: NamedValues) -> E.BooleanExpression:
-    """Return the rows that lie in *partition*. A void field is null for every row, so it rules out none.
+    """Return the filter of the rows in *partition*. A void field is null for every row, so it excludes none.
 
     Raises:
         StatementError: As :func:`partition_levels`; or no row filter says which rows these are; or it names void fields
@@ -71,7 +71,7 @@ def partition_filter(table: Table, partition: NamedValues) -> E.BooleanExpressio
     named = [field for field in table.spec().fields if field.field_id in values]
     if named and all(isinstance(field.transform, transforms.VoidTransform) for field in named):
         raise StatementError(
-            "every row lies in a partition that only fields without values name: name another field, or the table",
+            "the named fields have no values, so every row is in this partition: name another field, or the whole table",
             partition=as_text(partition),
             table=".".join(table.name()),
         )

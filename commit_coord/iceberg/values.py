@@ -195,7 +195,7 @@ def exact_number(value: Any) -> Decimal:
         raise Misfit(f"{_shown(value)} is not a number")
     text = repr(value) if isinstance(value, float) else _digits(value).strip()
     if not _NUMBER.fullmatch(text):
-        raise Misfit(f"this type has no such number: {_shown(value)}")
+        raise Misfit(f"{_shown(value)} is not a number of this type")
     try:
         return Decimal(text)
     except DecimalException:  # Its exponent is no number of this machine's.

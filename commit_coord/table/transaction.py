@@ -197,8 +197,8 @@ class CoordinatedTransaction(PlannedTransaction):
         """Call *plan*, which stages changes in this transaction, on the head on which the commit lands.
 
         Args:
-            plan: Called with this transaction; called again on a newer head if the commit lost a race. It reads the table
-                only through :meth:`scan`, and stages what it has computed.
+            plan: Called with this transaction; called again on a newer head if the commit lost a race. It reads the
+                table only through :meth:`scan`, and stages what it has computed.
             operation: Decides which operation locks are taken.
         """
         self._lock_operation(operation)
