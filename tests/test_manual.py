@@ -55,14 +55,19 @@ BANNED = (
     "waits for nobody",
     "whatever dies",
     "where a fence ends",
-    "whoever",
     "without a word",
     "writers that ask seldom",
 )
 """Riddles and dialect, in lower case, that readers had to read twice."""
 
-PRONOUNS = re.compile(r"\b(ours|theirs)\b")
-"""In place of which a name is plainer."""
+PRONOUNS = re.compile(r"\b(ours|theirs|somebody else|(?:is|are|was|were) told|whoever|beside)\b")
+"""In place of which a name, or a verb with its subject, is plainer."""
+
+RIDDLES = re.compile(r"(?<![a-z])([Tt]old|TOLD|[Ss]aid|SAID|[Ww]hoever|[Bb]eside|BESIDE|[Ss]omebody else)(?![a-z])")
+"""Words that no name and no comment of the sources has: ``_told``, ``ToldWaits``, ``beside``."""
+
+NAMED = re.compile(r"^ *(?:async )?(?:def|class) (\w+)", re.MULTILINE)
+"""Finds the names of functions and classes."""
 
 SPEAKING = [
     path
@@ -215,6 +220,19 @@ def test_no_sentence_is_a_riddle(document: str) -> None:
 def test_no_message_is_a_riddle() -> None:
     """Not in a help, an error, or what a command prints; ``docs/cli.md`` has the docstrings that are helps."""
     found = [(path.relative_to(ROOT).as_posix(), text) for path in SPEAKING for text in literals(path) if riddles(text)]
+    assert found == []
+
+
+def test_no_name_and_no_comment_is_a_riddle() -> None:
+    """The former name of an option of the bench is left."""
+    sources = [path for folder in ("commit_coord", "examples", "integration") for path in (ROOT / folder).rglob("*.py")]
+    texts = {path: path.read_text().replace('"--beside"', "") for path in sources}
+    tests = {path: "\n".join(NAMED.findall(path.read_text())) for path in (ROOT / "tests").rglob("*.py")}
+    found = [
+        (path.relative_to(ROOT).as_posix(), word)
+        for path, text in (texts | tests).items()
+        for word in RIDDLES.findall(text)
+    ]
     assert found == []
 
 

@@ -59,7 +59,7 @@ def metastore_table(record: dict[str, Any]) -> Table | str:
     return made
 
 
-_BESIDE = {
+_PROTECTED_FROM = {
     WriterRelation.TAKE_TURNS: "safe: they and commit_coord take the metastore's lock in turn",
     WriterRelation.COMPARE: "safe: they compare and set, as commit_coord does",
     WriterRelation.KEPT_OUT: "safe: a guard lock blocks them until they time out",
@@ -93,6 +93,6 @@ def protection_table(protection: Protection) -> Table:
     since = f"since {moment(guard.requested_at_ms)}, request {guard.request_id}" if guard is not None else "none"
     made.add_row("guard", since)
     made.add_row(LOCK_ENABLED, protection.properties.get(LOCK_ENABLED, "not set"))
-    made.add_row("writers that know only the metastore's lock", _BESIDE[protection.lock_only_writers])
-    made.add_row("Java's writers", _BESIDE[protection.java_writers])
+    made.add_row("writers that know only the metastore's lock", _PROTECTED_FROM[protection.lock_only_writers])
+    made.add_row("Java's writers", _PROTECTED_FROM[protection.java_writers])
     return made

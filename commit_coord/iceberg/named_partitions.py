@@ -71,7 +71,7 @@ def partition_filter(table: Table, partition: NamedValues) -> E.BooleanExpressio
     named = [field for field in table.spec().fields if field.field_id in values]
     if named and all(isinstance(field.transform, transforms.VoidTransform) for field in named):
         raise StatementError(
-            "the named fields have no values, so every row is in this partition: name another field, or the whole table",
+            "the named fields have no values, so every row is in this partition: name another field, or the table",
             partition=as_text(partition),
             table=".".join(table.name()),
         )

@@ -57,8 +57,8 @@ class ExpiringEntries:
 class Space:
     """The queues of both scopes. Every method takes the mutex; none blocks while it has it.
 
-    A Ctrl-C may end a method at any line. The request id is entered first and removed last, so a request that was entered
-    only in part is found by its id. A removal can be repeated after any line.
+    A Ctrl-C may end a method at any line. The request id is entered first and removed last, so a request that was
+    entered only in part is found by its id. A removal can be repeated after any line.
     """
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class Space:
         self._queues: dict[LockScope, dict[Resource, dict[LockMode, list[int]]]] = {scope: {} for scope in LockScope}
         self._watchers: dict[int, set[int]] = {}
         self.dropped: deque[tuple[MemoryTicket, Callable[[], None]]] = deque()
-        """Granted tickets whose leases nobody refers to any more, released or not; each with the function that emits the end."""
+        """Granted tickets whose leases nobody refers to any more, released or not; each with what emits the end."""
         self.journal = ExpiringEntries()
         self.answers = ExpiringEntries()
         self.notes: dict[Resource, str] = {}

@@ -285,7 +285,7 @@ def test_unlock_frees_the_holder_and_the_waiter_gets_the_lock(shell: Shell, cata
     assert waiter.ended().was_granted
 
 
-def test_unlock_frees_waiters_when_told_so_and_their_error_names_the_operator(
+def test_unlock_frees_waiters_on_demand_and_their_error_names_the_operator(
     shell: Shell, catalog: CoordinatedCatalog
 ) -> None:
     catalog.lock_operation({SALES: EXCLUSIVE}, statement="stuck")

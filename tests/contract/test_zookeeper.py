@@ -301,7 +301,7 @@ def test_what_hives_unlock_leaves_of_a_lock_statement_is_cleared_by_reap(service
 
 def test_a_waiter_does_not_block_hive(service: Service, raw: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hive holds A and tries for B, we queue for both: behind Hive we wait in no queue, so that it gets B and ends."""
-    monkeypatch.setattr(queue_module, "BESIDE_HIVE_S", 0.2)
+    monkeypatch.setattr(queue_module, "NEXT_TO_HIVE_S", 0.2)
     manager, root = service.open(), f"{HIVE}@{service.space}"
     first = hive_lock(raw, f"{root}/db/t/day=1", "EXCLUSIVE")
     waiter = Contender(manager, request((X, PART_A), (X, PART_B))).queued()
@@ -774,13 +774,13 @@ def test_who_steps_apart_for_hive_does_not_publish_an_offer_that_was_taken_again
     """
     near, far = ours(service.open()), ours(service.open())
     held = near.acquire(latch(), deadline=soon())
-    monkeypatch.setattr(queue_module, "BESIDE_HIVE_S", math.inf)
+    monkeypatch.setattr(queue_module, "NEXT_TO_HIVE_S", math.inf)
     waiter = Submitter(far, offering("x"), seconds=4.0).queued()
     assert [offer.text for offer in held.take(10)] == ["x"]
     raw.delete(near.layout.request(held.request.request_id))
     ticket, offer = far.parts.queue.tickets[waiter.request.request_id], far.layout.offer(waiter.request.request_id)
     waits_since = ticket.behind
-    monkeypatch.setattr(queue_module, "BESIDE_HIVE_S", 0.1)
+    monkeypatch.setattr(queue_module, "NEXT_TO_HIVE_S", 0.1)
     until(lambda: ticket.behind != waits_since or not raw.exists(offer), "the end of the wait in the queue")
     assert raw.exists(offer)
     assert isinstance(waiter.failed(), OfferLost)
