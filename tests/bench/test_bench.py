@@ -397,6 +397,16 @@ def test_two_checkouts_are_compared_by_the_pairs_of_their_runs() -> None:
     )
 
 
+def test_the_former_name_of_the_option_still_compares(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    answers = []
+    for option in ("--against", "--beside"):
+        with pytest.raises(SystemExit):
+            bench.main([option, str(tmp_path / "nowhere"), "--only", "commits"])
+        answers.append(capsys.readouterr().err)
+    assert "folder not found" in answers[0]
+    assert answers[0] == answers[1]
+
+
 def test_a_folder_without_the_package_is_not_measured(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="not a checkout"):
         against.run(tmp_path, ["commits"], [], [], print)

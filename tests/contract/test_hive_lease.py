@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 import pytest
 from sqlalchemy import create_engine, text
 
+import commit_coord
 from commit_coord import (
     ConfigError,
     ExceedsMaxLeaseTime,
@@ -76,6 +77,10 @@ def opened(service: Service, **settings: int) -> SqlLockManager:
     client = service.open(**settings)
     assert isinstance(client, SqlLockManager)
     return client
+
+
+def test_the_classes_have_their_former_names_too() -> None:
+    assert (commit_coord.Leases, commit_coord.HeldLease) == (HiveLeases, HeldHiveLease)
 
 
 def another(service: Service) -> HiveLeases:
