@@ -220,7 +220,7 @@ class HiveLeases:
     ) -> int:
         """Take a lease on all *objects* or none, and return its id.
 
-        Guarantee: the lease is held from before the return until it ends, by the service's clock, or is dropped. It does
+        Guarantee: the lease is held from before the return until it ends by the service's clock, or is dropped. It does
         not end with this process. Of two leases that conflict, the later one has the greater id. On any exception
         nothing is held and nothing stays queued, except when the service could not be reached: then it ends by itself.
 
