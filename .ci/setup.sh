@@ -163,8 +163,8 @@ prepare_postgres() {
         initdb=$(find_postgres) || initdb=
         if [ -z "$initdb" ]; then
             say "no PostgreSQL server programs found; the tests start a server of their own in a temporary folder"
-            # Debian's package makes and starts a cluster of the machine's own. Nobody asked for one, so it is
-            # told not to, and told only for the length of this installation.
+            # Debian's package makes and starts a cluster of the machine's own. Nobody asked for one, so this
+            # setting prevents it during this installation.
             as_root mkdir -p "${extra%/*}" && echo 'create_main_cluster = false' | as_root tee "$extra" >/dev/null ||
                 installed=no
             apt_install postgresql || installed=no

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
         StatementError,
         UpdatesDoNotFit,
     )
-    from commit_coord.locks.hive_lease import HeldLease, HiveLease, LeaseObject, Leases
+    from commit_coord.locks.hive_lease import HeldHiveLease, HiveLease, HiveLeases, LeaseObject
     from commit_coord.model import LockMode, LockScope, Resource
     from commit_coord.table.isolation import NOTHING
 
@@ -51,13 +51,13 @@ __all__ = [
     "ConfigError",
     "ExceedsMaxLeaseTime",
     "FileInTable",
-    "HeldLease",
+    "HeldHiveLease",
     "HiveLease",
+    "HiveLeases",
     "InvalidArguments",
     "LeaseAlreadyExists",
     "LeaseEnded",
     "LeaseObject",
-    "Leases",
     "LockDeadlock",
     "LockError",
     "LockLost",
@@ -105,10 +105,12 @@ _MODULES = {
         "UpdatesDoNotFit",
     ),
     "commit_coord.locks.hive_lease": (
-        "HeldLease",
+        "HeldHiveLease",
+        "HeldLease",  # the former name of HeldHiveLease
         "HiveLease",
+        "HiveLeases",
         "LeaseObject",
-        "Leases",
+        "Leases",  # the former name of HiveLeases
     ),
     "commit_coord.model": (
         "LockMode",

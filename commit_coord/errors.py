@@ -104,9 +104,9 @@ class CommitCoordError(Exception):
 
     def __str__(self) -> str:
         """Return the message with its details as ``key='value'`` pairs."""
-        return self.told()
+        return self.text()
 
-    def told(self, *, without: Collection[str] = ()) -> str:
+    def text(self, *, without: Collection[str] = ()) -> str:
         """Return the message with its details as ``key='value'`` pairs, but for those named by *without*."""
         details = {key: str(value) for key, value in self.details.items() if key not in without}
         facts = ", ".join(f"{key}={redaction.without_passwords(value)!r}" for key, value in details.items())

@@ -80,7 +80,7 @@ class LockReleaseFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocksForced:
-    """Somebody freed locks that were not given back: an unlock by force, or a reap.
+    """Locks were released by force: by an unlock, a reap, or a forced drop of Hive leases.
 
     Args:
         how: ``unlock``, ``reap`` or ``drop lease``.

@@ -1,4 +1,4 @@
-"""Values that every layer speaks of: resources, modes, requests, owners, what a lock listing shows.
+"""Values that all layers use: resources, modes, requests, owners, entries of a lock listing.
 
 All are frozen. A *resource* is a path: ``db``, ``db/table``, ``db/table/k=v``, ``db/table/k=v/k2=v2``.
 """
@@ -37,8 +37,8 @@ class LockMode(StrEnum):
 class LockScope(StrEnum):
     """The two scopes, never mixed: they do not see each other.
 
-    OPERATION is the Hive hierarchy, held as long as a job. COMMIT is one exclusive latch a table
-    around read-validate-swap, held for milliseconds and taken last.
+    OPERATION is the Hive hierarchy, held as long as a job runs. COMMIT is one exclusive latch for each table,
+    held for milliseconds around read, validate and swap, and taken last.
     """
 
     OPERATION = "operation"
@@ -137,10 +137,10 @@ class LockRequest:
         scope: Operation or commit.
         locks: Sorted by resource, one mode each (duplicates merged, X wins), parents included.
         owner: The owner of the request.
-        request_id: Unique; how one's own request is found again after a lost reply.
+        request_id: Unique. After a lost reply, a client finds its own request by it.
         explicit: Taken by a LOCK statement: outlives its client until UNLOCK.
-        offer: What its owner would do once it is granted, for a holder that can do it along; "" offers nothing.
-        offers_at: A folder for the files of offers, for a manager whose service has no room for them; "" for none.
+        offer: The work that its owner would do after the grant; an earlier holder may do it for the owner. "": none.
+        offers_at: A folder for offers that are too large for the lock service; "" if there is none.
         changes_phase: The latch of a commit that brings its table to another phase (``protocol/migration``).
     """
 
@@ -173,7 +173,7 @@ class LockRequest:
             owner: The owner of the request.
             request_id: Unique id of this request.
             explicit: Taken by a LOCK statement.
-            offer: What the owner would do once it is granted.
+            offer: The work that the owner would do after the grant.
             database_parents: Also hold S on the database of every table and partition.
 
         Source: Hive wiki "Locking": a partition lock in any mode holds S on all its parents;
@@ -298,10 +298,10 @@ class Guarantees:
         explicit_locks: LOCK and UNLOCK statements, locks that outlive their client.
         journal: Remembers the outcome of request ids.
         clock: Whose clock decides on expiry.
-        carries: How far a holder sees the offers that it can carry out.
+        carries: How far a holder sees the offers that it can publish.
         deadlocks: Threads that hold locks and wait for each other in a cycle get ``LockDeadlock``; else deadlines end
             it.
-        notes: The holder of a commit latch finds what the last one left, and leaves something with its release.
+        notes: The holder of a commit latch gets the handover note of the last one, and leaves one with its release.
     """
 
     mutual_exclusion: bool

@@ -80,7 +80,7 @@ def boot() -> str:
         OSError: It can't be read, as by a process that has no free file descriptor or sees no ``/proc``.
     """
     if sys.platform == "darwin":
-        # Not kern.boottime: that moves when somebody sets the clock.
+        # Not kern.boottime: that moves when the clock is set.
         asked = ["/usr/sbin/sysctl", "-n", "kern.bootsessionuuid"]
         name = subprocess.run(asked, check=False, capture_output=True, text=True).stdout.strip()
         if not name:

@@ -1,4 +1,4 @@
-"""An example writer: appends rows to one table, again and again, beside as many others as you like.
+"""An example writer: appends rows to one table, again and again, together with any number of others.
 
 Its metrics are on port 9108. ROWS says how many rows it appends.
 """

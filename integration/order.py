@@ -163,7 +163,7 @@ class Swap:
 
 
 def overtaken(queued: Sequence[Queued], swaps: Sequence[Swap], requests_of: Callable[[str], set[str]]) -> list[str]:
-    """Return, in words, who landed before somebody that was in the queue before.
+    """Return, in words, which writers landed before one that had entered the queue earlier.
 
     Args:
         queued: All locks on the table.

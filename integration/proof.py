@@ -1,7 +1,7 @@
 """What the journals of the writers and the table say together.
 
 Theory of operation
-    There must be one row for each key, with the value of the last acknowledged change; where a writer was told neither,
+    There must be one row for each key, with the value of the last acknowledged change; where a writer got neither,
     the row as it was before will do too.
 
     Compaction and the expiry of snapshots change no row, but take files and snapshots away: a snapshot that was
@@ -23,7 +23,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from commit_coord.testing.history import Answer, Write, check_answers, check_line, check_seen, check_values
-from integration.writers import Told, read
+from integration.writers import Answered, read
 
 
 @dataclass(slots=True)
@@ -31,29 +31,29 @@ class Proof:
     """What was found.
 
     Args:
-        told: What each writer was told, by writer.
+        answers: The answers that each writer got, by writer.
         swaps: Metadata files after the first.
         broken: What does not hold, in words.
     """
 
-    told: dict[str, list[Told]]
+    answers: dict[str, list[Answered]]
     swaps: int = 0
     broken: list[str] = field(default_factory=list)
 
     def count(self, end: str, writer: str = "") -> int:
         """Return how many changes ended so, of the writers whose names begin so."""
-        return sum(told.end == end for name, all_ in self.told.items() if name.startswith(writer) for told in all_)
+        return sum(one.end == end for name, all_ in self.answers.items() if name.startswith(writer) for one in all_)
 
     def __str__(self) -> str:
         """Return the counts, by writer."""
         ends = ", ".join(
-            f"{name}: {dict(Counter(f'{told.step} {told.end}' for told in all_))}" for name, all_ in self.told.items()
+            f"{name}: {dict(Counter(f'{one.step} {one.end}' for one in all_))}" for name, all_ in self.answers.items()
         )
         return f"{self.swaps} swaps; {ends}; broken: {self.broken}"
 
 
 def prove(journals: Sequence[Path], seen: Sequence[str], head: str, rows: Sequence[tuple[str, int]]) -> Proof:
-    """Hold what the writers were told against the table.
+    """Hold the answers of the writers against the table.
 
     Args:
         journals: Of the writers.
@@ -62,14 +62,14 @@ def prove(journals: Sequence[Path], seen: Sequence[str], head: str, rows: Sequen
         rows: All rows in the end.
     """
     proof = Proof({path.stem: read(path) for path in journals})
-    told = [one for all_ in proof.told.values() for one in all_]
+    answers = [one for all_ in proof.answers.values() for one in all_]
     line, broken = check_line(head, _body, expiring=True)
     proof.swaps = len(line) - 1
     broken += check_seen(seen, line)
-    broken += check_values((Write(answer=Answer(one.end), values=one.change) for one in told), rows)
+    broken += check_values((Write(answer=Answer(one.end), values=one.change) for one in answers), rows)
     known = {snapshot["snapshot-id"] for location in line for snapshot in _body(location)["snapshots"]}
     # Not one for each swap: with ZooKeeper's lock, one of ours carries out what others wait to append.
-    acknowledged = [one.snapshot_id for one in told if one.end == "acknowledged" and one.change]
+    acknowledged = [one.snapshot_id for one in answers if one.end == "acknowledged" and one.change]
     proof.broken = broken + check_answers(acknowledged, known)
     return proof
 
@@ -95,17 +95,17 @@ class Pause:
         return f"{self.seconds:.2f} s in {self.phase}, after {self.since:.0f} s, until {self.after}"
 
 
-def pauses(told: Mapping[str, Sequence[Told]], head: str) -> list[Pause]:
+def pauses(answers: Mapping[str, Sequence[Answered]], head: str) -> list[Pause]:
     """Return the pauses from when each writer has been acknowledged once, the longest first.
 
     Before that processes start, and wait for the processor rather than for the table.
 
     Args:
-        told: What each writer was told.
+        answers: The answers that each writer got.
         head: The metadata location in the end.
     """
     acknowledged = {
-        name: [one for one in all_ if one.end == "acknowledged" and one.change] for name, all_ in told.items()
+        name: [one for one in all_ if one.end == "acknowledged" and one.change] for name, all_ in answers.items()
     }
     start = max(all_[0].ended for all_ in acknowledged.values() if all_)
     done = sorted(
@@ -125,10 +125,10 @@ def pauses(told: Mapping[str, Sequence[Told]], head: str) -> list[Pause]:
     return sorted(found, reverse=True)
 
 
-def longest_pauses(told: Mapping[str, Sequence[Told]], head: str) -> str:
+def longest_pauses(answers: Mapping[str, Sequence[Answered]], head: str) -> str:
     """Return the longest pause in each phase and of each change, and how many there were."""
     by_phase: dict[str, list[Pause]] = {}
-    for pause in pauses(told, head):
+    for pause in pauses(answers, head):
         by_phase.setdefault(pause.phase, []).append(pause)
     return "\n".join(f"{all_[0]}, the longest of {len(all_)}" for all_ in by_phase.values())
 

@@ -205,9 +205,9 @@ def test_changes_of_duckdb_are_read_by_everybody(clients: Clients) -> None:
 def test_the_example_does_nothing_twice(clients: Clients, server: RestServer) -> None:
     """``examples/spark_through_rest.py``, as a user starts it, two drivers, one of them twice."""
     example = Path(__file__).parents[1] / "examples" / "spark_through_rest.py"
-    told = [_driver(example, server.url, name) for name in ("first", "second", "first")]
-    assert [4, 4, 0] == [text.count(" done\n") for text in told]
-    assert 4 == told[2].count(" was done before\n")
+    outputs = [_driver(example, server.url, name) for name in ("first", "second", "first")]
+    assert [4, 4, 0] == [text.count(" done\n") for text in outputs]
+    assert 4 == outputs[2].count(" was done before\n")
     # 100 rows and 10 more, without 10; 20 of them have 2 instead of 1, 5 have 10 more.
     library = clients("library")
     assert isinstance(library, PyIceberg)

@@ -165,7 +165,7 @@ def test_a_table_moves_under_writers_of_every_kind(
     head = table.metadata_location
     proof = prove(list(journals.values()), seen, head, rows)
     loads = f"load {load_before[0]:.1f} at the start, {os.getloadavg()[0]:.1f} at the end"
-    print(proof, loads, "longest pauses:", longest_pauses(proof.told, head), sep="\n")
+    print(proof, loads, "longest pauses:", longest_pauses(proof.answers, head), sep="\n")
     assert [] == proof.broken
     assert 0 == proof.count("refused", "migrating") + proof.count("unknown", "migrating")
     assert sorted(rows) == sorted(java.sql(f"SELECT * FROM {java.catalog(metastore)}.moves.t"))
@@ -282,9 +282,9 @@ def test_it_moves_while_operators_writers_and_servers_die(servers: Servers, java
         with closing(commit_coord.load_catalog("o", **moving)) as opened:
             left = opened.show_locks()
     print(proof, f"operators killed {dict(died)}, writers {crew.kills}", sep="\n")
-    of_ours = [told for writer, all_ in proof.told.items() if writer.startswith("migrating") for told in all_]
+    of_ours = [one for writer, all_ in proof.answers.items() if writer.startswith("migrating") for one in all_]
     assert ([], []) == (proof.broken, left)
-    assert {"acknowledged", KILLED} >= {told.error or told.end for told in of_ours}
+    assert {"acknowledged", KILLED} >= {one.error or one.end for one in of_ours}
     assert len(died) == 4
 
 

@@ -86,7 +86,7 @@ WORLDS: list[tuple[tuple[Kind, ...], str]] = [
     (("commit_coord", "pyiceberg", "java"), "hms"),
     (("commit_coord", "java"), "zookeeper"),
 ]
-"""Who writes, and what our locks are. Beside ``zookeeper`` Java compares and sets: the table says so. ``rest`` and
+"""Who writes, and what our locks are. With ``zookeeper``, Java compares and sets: the table says so. ``rest`` and
 ``spark`` write through a REST server, whose locks are ours."""
 
 
@@ -246,7 +246,7 @@ def test_java_reads_and_rewrites_what_was_merged_after_an_upgrade(
 def test_java_takes_the_name_of_a_guarded_table_while_its_writers_write(
     baseline: Metastore, java: Java, tmp_path: Path
 ) -> None:
-    """Its CREATE waits for the metastore's lock, which the guard of the old table has as long as somebody extends it.
+    """Its CREATE waits for the metastore's lock, which the guard of the old table has as long as a client extends it.
 
     What is acknowledged to our writer is in the table that had the name then, and in no other one. It rests during the
     RENAME, for which Java takes no lock and sets the metadata location that it has read before; and during the REPLACE,

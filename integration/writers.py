@@ -1,8 +1,8 @@
-"""Writers of three kinds on one table, and what each of them was told.
+"""Writers of three kinds on one table, and which answers each of them got.
 
 Theory of operation
     A writer owns the rows whose keys begin with its name, and changes no others. After each change it writes to a
-    journal of its own what it was told: that the change is acknowledged, that it was refused, or neither; before it,
+    journal of its own which answer it got: that the change is acknowledged, that it was refused, or neither; before it,
     that it was killed, which stays there if it was. So what must be in the table follows from the journals alone; see
     :mod:`integration.proof`.
 """
@@ -59,7 +59,7 @@ _LEAD = 5
 """Acknowledgements that a writer may be ahead of any other one."""
 
 KILLED = "killed"
-"""What a writer was told of a change that it did not live to see."""
+"""The answer that a writer got to a change that it did not live to see."""
 
 ENOUGH = "enough"
 """The file in the folder of the journals that ends the writers."""
@@ -72,8 +72,8 @@ Apply = Callable[[str, Change], int | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
-    """What a writer was told of its change of that number."""
+class Answered:
+    """The answer that a writer got to its change of that number."""
 
     number: int
     step: str
@@ -118,34 +118,34 @@ def write(
                 continue
             step = steps[(number + place) % len(steps)]  # else all would begin alike and, waiting, stay together
             change = _next(name, number, step, rows)
-            began = Told(number=number, step=step, change=change, end="unknown", error=KILLED, began=time.time())
+            began = Answered(number=number, step=step, change=change, end="unknown", error=KILLED, began=time.time())
             number += 1
             _note(log, began)
-            told = replace(_told(apply, began), ended=time.time())
-            _note(log, told)
-            if told.end != "refused":
+            answer = replace(_answered(apply, began), ended=time.time())
+            _note(log, answer)
+            if answer.end != "refused":
                 for key, value in change.items():
                     rows.pop(key, None)
-                    if told.end == "acknowledged" and value is not None:
+                    if answer.end == "acknowledged" and value is not None:
                         rows[key] = value
-            if gives_up and told.end == "unknown":
+            if gives_up and answer.end == "unknown":
                 return
             time.sleep(rest_s or 0.0)  # the subject: a writer that is slow, see above
 
 
-def _note(log: SyncedLog, told: Told) -> None:
-    log.line(json.dumps({slot: getattr(told, slot) for slot in Told.__slots__}))
+def _note(log: SyncedLog, answer: Answered) -> None:
+    log.line(json.dumps({slot: getattr(answer, slot) for slot in Answered.__slots__}))
 
 
-def read(journal: Path) -> list[Told]:
+def read(journal: Path) -> list[Answered]:
     """Return what *journal* says last of each change."""
-    told = [Told(**json.loads(line)) for line in whole_lines(journal)]
-    return list({one.number: one for one in told}.values())
+    answers = [Answered(**json.loads(line)) for line in whole_lines(journal)]
+    return list({one.number: one for one in answers}.values())
 
 
 def count_acknowledged(journal: Path) -> int:
     """Return how many changes its writer was acknowledged."""
-    return sum(told.end == "acknowledged" for told in read(journal))
+    return sum(answer.end == "acknowledged" for answer in read(journal))
 
 
 def end(journal: Path) -> None:
@@ -174,7 +174,7 @@ def _next(name: str, number: int, step: str, rows: Mapping[str, int]) -> Change:
             return new
 
 
-def _told(apply: Apply, began: Told) -> Told:
+def _answered(apply: Apply, began: Answered) -> Answered:
     try:
         return replace(began, end="acknowledged", error="", snapshot_id=apply(began.step, began.change))
     except Exception as error:  # noqa: BLE001 - whatever it is, it goes into the journal

@@ -69,7 +69,7 @@ class Process:
         )
         self.pid = self.popen.pid
         self.stderr = ""
-        self._said: Queue[str] = Queue()
+        self._printed: Queue[str] = Queue()
         self._readers = [threading.Thread(target=read, daemon=True) for read in (self._listen, self._keep_errors)]
         for reader in self._readers:
             reader.start()
@@ -79,7 +79,7 @@ class Process:
         give_up, heard = time.monotonic() + PATIENCE, list[str]()
         while True:
             try:
-                heard.append(self._said.get(timeout=max(0.01, give_up - time.monotonic())))
+                heard.append(self._printed.get(timeout=max(0.01, give_up - time.monotonic())))
             except Empty:
                 heard.append("nothing")
             if heard[-1] == word:
@@ -115,8 +115,8 @@ class Process:
     def _listen(self) -> None:
         assert self.popen.stdout is not None
         for line in self.popen.stdout:
-            self._said.put(line.strip())
-        self._said.put("the end")
+            self._printed.put(line.strip())
+        self._printed.put("the end")
 
     def _keep_errors(self) -> None:
         assert self.popen.stderr is not None

@@ -85,7 +85,7 @@ class Witness:
     def __init__(self, catalog: CoordinatedCatalog, table: str, ensemble: ZooKeeperEnsemble | None) -> None:
         self.catalog, self.table, self.ensemble = catalog, Resource(("leaks", table)), ensemble
         # Another client works at the same time: it is the living who clear away what expired.
-        self.own = catalog.lock_operation({Resource(("leaks", f"{table}-beside")): S})
+        self.own = catalog.lock_operation({Resource(("leaks", f"{table}-other")): S})
 
     def entries(self) -> Sequence[LockEntry]:
         """Return what is listed on the table and below it."""

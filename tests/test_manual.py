@@ -55,14 +55,19 @@ BANNED = (
     "waits for nobody",
     "whatever dies",
     "where a fence ends",
-    "whoever",
     "without a word",
     "writers that ask seldom",
 )
 """Riddles and dialect, in lower case, that readers had to read twice."""
 
-PRONOUNS = re.compile(r"\b(ours|theirs)\b")
-"""In place of which a name is plainer."""
+PRONOUNS = re.compile(r"\b(ours|theirs|somebody else|(?:is|are|was|were) told|whoever|beside)\b")
+"""In place of which a name, or a verb with its subject, is plainer."""
+
+RIDDLES = re.compile(r"(?<![a-z])([Tt]old|TOLD|[Ss]aid|SAID|[Ww]hoever|[Bb]eside|BESIDE|[Ss]omebody else)(?![a-z])")
+"""Words that no name and no comment of the sources has: ``_told``, ``ToldWaits``, ``beside``."""
+
+NAMED = re.compile(r"^ *(?:async )?(?:def|class) (\w+)", re.MULTILINE)
+"""Finds the names of functions and classes."""
 
 SPEAKING = [
     path
@@ -101,6 +106,24 @@ def test_the_index_names_every_page() -> None:
     linked = {os.path.normpath(DOCS / target) for target in re.findall(r"\]\(([^)#]+)\)", index)}
     own = [page for page in pages() if page != "docs/index.md" and not re.match(r"docs/(decisions/\d|runbook/C)", page)]
     assert [page for page in own if str(ROOT / page) not in linked] == []
+
+
+def test_the_index_and_the_navigation_have_the_same_classes() -> None:
+    """Those of Diátaxis, each with the same pages in both."""
+    classes = re.split(r"^## (.+)$", (DOCS / "index.md").read_text(), flags=re.MULTILINE)[1:]
+    nav = (DOCS / "site" / "mkdocs.yml").read_text().split("\nnav:\n")[1]
+    tabs = re.split(r"^  - (.+):$", nav, flags=re.MULTILINE)[1:]
+    indexed = {
+        name: {os.path.relpath(os.path.normpath(DOCS / page), ROOT) for page in re.findall(r"\]\(([^)#]+\.md)\)", text)}
+        for name, text in zip(classes[::2], classes[1::2], strict=True)
+    }
+    listed = {
+        name: {page for page in re.findall(r"[\w./-]+\.md", text) if not re.match(r"docs/\w+/(\d|Commit)", page)}
+        for name, text in zip(tabs[::2], tabs[1::2], strict=True)
+        if name != "Start"
+    }
+    assert list(listed) == list(indexed) == ["Tutorials", "How-to guides", "Reference", "Explanation"]
+    assert listed == indexed
 
 
 def test_every_public_name_is_in_the_reference() -> None:
@@ -197,6 +220,19 @@ def test_no_sentence_is_a_riddle(document: str) -> None:
 def test_no_message_is_a_riddle() -> None:
     """Not in a help, an error, or what a command prints; ``docs/cli.md`` has the docstrings that are helps."""
     found = [(path.relative_to(ROOT).as_posix(), text) for path in SPEAKING for text in literals(path) if riddles(text)]
+    assert found == []
+
+
+def test_no_name_and_no_comment_is_a_riddle() -> None:
+    """The former name of an option of the bench is left."""
+    sources = [path for folder in ("commit_coord", "examples", "integration") for path in (ROOT / folder).rglob("*.py")]
+    texts = {path: path.read_text().replace('"--beside"', "") for path in sources}
+    tests = {path: "\n".join(NAMED.findall(path.read_text())) for path in (ROOT / "tests").rglob("*.py")}
+    found = [
+        (path.relative_to(ROOT).as_posix(), word)
+        for path, text in (texts | tests).items()
+        for word in RIDDLES.findall(text)
+    ]
     assert found == []
 
 

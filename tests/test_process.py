@@ -69,7 +69,7 @@ def running(command_name: bytes = b"child") -> Iterator[subprocess.Popen[bytes]]
         child.kill()
 
 
-def said_by(program: str, *arguments: str) -> str:
+def printed_by(program: str, *arguments: str) -> str:
     command = [sys.executable, "-c", program, *arguments]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
@@ -129,11 +129,11 @@ def test_a_process_that_proc_does_not_show_is_not_dead(error: int, monkeypatch: 
 def test_a_live_process_is_not_dead_for_one_that_has_no_free_file_descriptor() -> None:
     with running() as child:
         name = process_name(child.pid) or ""
-        assert said_by(NO_DESCRIPTOR, name) == "False"
+        assert printed_by(NO_DESCRIPTOR, name) == "False"
 
 
 def test_a_process_that_could_not_name_itself_for_want_of_a_file_descriptor_can_once_it_has_one() -> None:
-    nameless, name = said_by(NAMELESS).splitlines()
+    nameless, name = printed_by(NAMELESS).splitlines()
     assert nameless == "''"
     assert name.count(":") == 3
 

@@ -1,4 +1,4 @@
-"""What commits and locks cost here, beside PyIceberg and the Iceberg JVM runtime: ``commit-coord bench``."""
+"""What commits and locks cost here, compared with PyIceberg and the Iceberg JVM runtime: ``commit-coord bench``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from commit_coord.bench import (
-    beside,
+    against,
     commits,
     cost,
     groups,
@@ -49,8 +49,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if given.what == "profile":
         profiling.main(None, _say, seconds=given.seconds or 10.0)
         return 0
-    if given.beside is not None:
-        return _beside(given)
+    if given.against is not None:
+        return _compare(given)
     chosen = given.only.split(",") if given.only else list(SUITES)
     if unknown := set(chosen) - set(SUITES):
         _parser().error(f"no such suite: {', '.join(sorted(unknown))}; there are {', '.join(SUITES)}")
@@ -89,11 +89,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("what", nargs="?", choices=("run", "profile"), default="run")
     parser.add_argument("--only", help=f"some of {','.join(SUITES)}")
     parser.add_argument(
-        "--beside",
+        "--against",
         type=Path,
         metavar="CHECKOUT",
-        help=f"measure another checkout in turns with this one: {','.join(beside.SUITES)} or those of --only",
+        help=f"measure another checkout in turns with this one: {','.join(against.SUITES)} or those of --only",
     )
+    parser.add_argument("--beside", dest="against", type=Path, help=argparse.SUPPRESS)  # its former name
     parser.add_argument("--quick", action="store_true", help="small and short: to see that it works")
     parser.add_argument(
         "--seconds", type=_seconds, help="of a cell: commits, hive, migration 20, rest 120, groups, locks 5, profile 10"
@@ -115,23 +116,23 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _beside(given: argparse.Namespace) -> int:
+def _compare(given: argparse.Namespace) -> int:
     """Measure this checkout and another one; write and print how they compare."""
-    suites = given.only.split(",") if given.only else list(beside.SUITES)
-    if unknown := set(suites) - set(beside.SUITES):
-        _parser().error(f"not measured beside another checkout: {', '.join(sorted(unknown))}")
+    suites = given.only.split(",") if given.only else list(against.SUITES)
+    if unknown := set(suites) - set(against.SUITES):
+        _parser().error(f"not compared with another checkout: {', '.join(sorted(unknown))}")
     options = ["--quick"] if given.quick else []
     for name in ("seconds", "rows", "jar", "folder"):
         if (value := getattr(given, name)) is not None:
             options += [f"--{name}", str(value)]
     try:
-        found = beside.run(given.beside, suites, options, given.writers or (), _say)
+        found = against.run(given.against, suites, options, given.writers or (), _say)
     except ConfigError as error:
         _parser().error(str(error))
     given.results.mkdir(parents=True, exist_ok=True)
-    (given.results / "beside.json").write_bytes(orjson.dumps(found, option=orjson.OPT_INDENT_2))
-    (given.results / "beside.md").write_text(beside.render(found))
-    _say(beside.render(found))
+    (given.results / "against.json").write_bytes(orjson.dumps(found, option=orjson.OPT_INDENT_2))
+    (given.results / "against.md").write_text(against.render(found))
+    _say(against.render(found))
     return 0
 
 

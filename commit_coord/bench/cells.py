@@ -77,7 +77,7 @@ def measure(
         threads: How many of the writers are threads of one process.
         fleet: Whose processes write; None starts new ones, as the contender's writers have to be in another language.
         locks: Says how many locks are left.
-        placed: Told of each table when it is there.
+        placed: Called with each table when it is there.
         meanwhile: Called while they write, with the moment of their start.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Acknowledged appends a second beside PyIceberg's ``SqlCatalog``: many writers on one table, and on one each."""
+"""Acknowledged appends a second, against PyIceberg's ``SqlCatalog``: many writers on one table, or on one each."""
 
 from __future__ import annotations
 

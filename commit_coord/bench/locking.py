@@ -171,7 +171,7 @@ def _bars(cells: Sequence[dict[str, Any]], large: Sequence[dict[str, Any]]) -> d
         "acquire_ms": "ms for all partitions in one request (3,000)",
         "list_all_ms": "ms to list all (10,000)",
         "first_page_ms": "ms to the first page of the list (1,000)",
-        "one_elsewhere": "one partition beside all, on other tables, times an empty service (1.5)",
+        "one_elsewhere": "one partition while all others are locked on other tables, times an empty service (1.5)",
         "one_same_table": "the same, all on its own table (5)",
     }
     for found in large:

@@ -1,7 +1,7 @@
 """What it buys to move: the same writers, tables and metastore in the phases ``hms``, ``both`` and ``zookeeper``.
 
-Beside commits a second it is counted what the metastore is asked, by a proxy before it, and what it asks its database,
-by that one's log of statements: while writers commit, and while they only have their catalogs open.
+It counts the commits per second, what the metastore is asked (by a proxy before it) and what it asks its
+database (by that one's log of statements), while writers commit, and while they only have their catalogs open.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def run(
                 meanwhile=lambda start: counted.append(counters.count(start, seconds)),
             )
             found |= _shares(counted[0], seconds)
-            say(f"{summary(found)}; {_told(found)}")
+            say(f"{summary(found)}; {_shown(found)}")
             return found
 
         # A metastore gets faster for thousands of calls, so the first one measured would be at a disadvantage.
@@ -137,7 +137,7 @@ def run(
             cells += [cell(phase, several) for phase in order]
         idle = [_idle(catalog, operator, history, folder / "idle", phase, counters, seconds) for phase in Phase]
         for found in idle:
-            say(f"idle, {IDLE} catalogs, {found['kind']}: {_told(found)}")
+            say(f"idle, {IDLE} catalogs, {found['kind']}: {_shown(found)}")
         operator.close()
     return {
         "server": SERVER,
@@ -192,7 +192,7 @@ def _shares(counts: _Counts, seconds: float) -> dict[str, Any]:
     }
 
 
-def _told(found: dict[str, Any]) -> str:
+def _shown(found: dict[str, Any]) -> str:
     return (
         f"{found['requests_per_second']} requests/s to the metastore, {found['lock_requests_per_second']} of them for "
         f"locks; {found['statements_per_second']} statements/s, {found['lock_statements_per_second']} to locks' tables"

@@ -1,4 +1,4 @@
-"""The results as JSON, as a Markdown table and as pictures. A suite that was not run keeps what an earlier run said."""
+"""The results as JSON, as a Markdown table and as pictures. A suite that was not run keeps its earlier results."""
 
 from __future__ import annotations
 
@@ -324,7 +324,7 @@ def _large_requests(found: dict[str, Any]) -> list[str]:
     text = (
         f"{found['partitions']:,} partitions of one table in one request; *again*: when they had been locked before; "
         f"*list all*: {found['listed']:,} such locks of many requests, *first page*: of the same list read page by "
-        "page; *one*: to lock one more partition on an empty service, and beside all those locks on other tables and "
+        "page; *one*: to lock one more partition on an empty service, and with all those locks on other tables and "
         "on its own, as multiples of that."
     )
     names = (

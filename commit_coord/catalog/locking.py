@@ -1,4 +1,4 @@
-"""The locks of a catalog: what operations take, what is listed and freed by hand, and leases."""
+"""The locks of a catalog: the locks that operations take, the listing, the release by force, and Hive leases."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from commit_coord.protocol.hierarchy import COMMANDS, Level, Operation, escalate
 from commit_coord.table.operation_locks import acquire, needed_locks
 
 if TYPE_CHECKING:
-    from commit_coord.locks.hive_lease import Leases
+    from commit_coord.locks.hive_lease import HiveLeases
 
 
 class LockingCatalog:
@@ -109,7 +109,7 @@ class LockingCatalog:
 
         Raises:
             CommitLockFailed: As :meth:`lock_change`.
-            LockTimeout: Somebody held one of them for too long.
+            LockTimeout: Another owner held one of them for too long.
         """
         with _before_a_change():
             return self.coordinator.latch(*tables, statement=statement)
@@ -248,7 +248,9 @@ class LockingCatalog:
 
     @contextmanager
     def _forcing(self, how: str, why: str, by: str = "") -> Iterator[FreedLocks]:
-        """Give a list, to which the block adds what it frees by force; however it ends, that is written down and told.
+        """Yield a list to which the block adds the locks that it frees; then record them, and emit an event.
+
+        Both happen however the block ends, unless the list is empty.
 
         Raises:
             PartlyFreed: The block failed after something had been freed, or may have been.
@@ -271,22 +273,22 @@ class LockingCatalog:
                 self.events.emit(event)
 
     def tell_access_refused(self, event: AccessRefused) -> None:
-        """Write *event* down, and tell who listens."""
+        """Record *event* in the audit log, and emit it."""
         self._audit.refused(event)
         self.events.emit(event)
 
     # Leases.
 
     @property
-    def leases(self) -> Leases:
+    def leases(self) -> HiveLeases:
         """The leases of this catalog: locks that are held for a time instead of by a process.
 
         Raises:
             ConfigError: The lock manager has no database; the message says what to set.
         """
-        from commit_coord.locks.hive_lease import Leases  # it needs a database; a metastore's catalog has none
+        from commit_coord.locks.hive_lease import HiveLeases  # it needs a database; a metastore's catalog has none
 
-        return Leases(
+        return HiveLeases(
             self.locks,
             max_duration_ms=self.settings.lease_max_duration_ms,
             database_parents=self.settings.lock_database_parents,

@@ -26,7 +26,7 @@ def open_locks(settings: Settings, events: Events, space: str) -> HandoverLockMa
 
     Args:
         settings: Of the catalog.
-        events: Told what the locks do.
+        events: Receives what happens to locks.
         space: Tells this catalog's tables from others of the same names at the same lock service.
     """
     return create_lock_manager(

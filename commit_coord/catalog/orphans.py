@@ -58,7 +58,7 @@ from commit_coord.coordinator import delete_quietly
 from commit_coord.errors import InternalError, InvalidArguments, LockTimeout
 from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg.attempt import table_name
-from commit_coord.iceberg.overwrites import Note, versions
+from commit_coord.iceberg.overwrites import HandoverNote, versions
 from commit_coord.iceberg.rebase import GC_ENABLED, shares_files
 from commit_coord.locks.blockers import holder_facts
 from commit_coord.model import LockEntry, LockMode, LockScope, Resource
@@ -319,7 +319,7 @@ def _busy(writer: LockEntry) -> LockTimeout:
 def _referenced(coordinator: Coordinator, table: Identifier) -> set[str]:
     """Return the keys of all files that *table* refers to now, or referred to in commits that may be repaired."""
     with coordinator.latch(table, statement="look for orphans") as latch:
-        note = Note.parse(latch.handover_note or "")
+        note = HandoverNote.parse(latch.handover_note or "")
         metadata, location = coordinator.load(table)
     io = coordinator.store.file_io(location)
     found = set(_versions(coordinator, location))

@@ -365,17 +365,19 @@ def _service(uri: str) -> str:
 
 def _unopened(uri: str, error: SQLAlchemyError) -> ConfigError:
     """Return the error about a database that can't be opened."""
-    said, facts = "the catalog's database can't be opened", {"key": "uri", "value": _service(uri)}
+    message, facts = "the catalog's database can't be opened", {"key": "uri", "value": _service(uri)}
     cause: object = getattr(error, "orig", error)
     url = make_url(uri)
     if url.get_backend_name() != "sqlite":
         accepted = "a server that is up, and a user and a password that it knows"
         is_unavailable = isinstance(error, OperationalError | InterfaceError)
-        return (DatabaseUnavailable if is_unavailable else ConfigError)(said, **facts, cause=cause, accepted=accepted)
+        return (DatabaseUnavailable if is_unavailable else ConfigError)(
+            message, **facts, cause=cause, accepted=accepted
+        )
     folder = os.path.dirname(os.path.abspath((url.database or "").removeprefix("file:")))
     if not os.path.isdir(folder):
         cause = f"there is no folder {folder}"
-    return ConfigError(said, **facts, cause=cause, accepted="the file of an SQLite database")
+    return ConfigError(message, **facts, cause=cause, accepted="the file of an SQLite database")
 
 
 def _refuse_malformed(uri: str) -> None:

@@ -62,7 +62,7 @@ class SqlNamespaces(SqlCatalog):
     ) -> PropertiesUpdateSummary:
         """Remove and set properties of a namespace, which stays when its last one is removed.
 
-        Whoever removes one sets the mark: two clients may remove the last two properties at once.
+        Each removal sets the mark: two clients may remove the last two properties at once.
 
         Raises:
             NoSuchNamespaceError: There is no such namespace.

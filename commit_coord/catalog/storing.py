@@ -36,10 +36,10 @@ class StoringCatalog:
     def _properties(
         self, table: tuple[str, ...], before: Mapping[str, str] | None, after: Mapping[str, Any], *, changes_phase: bool
     ) -> dict[str, Any]:
-        """Return the properties *after* with what *table* says of its writers; here, of all tables, nothing.
+        """Return the properties *after*, with those that declare the writers of *table*; this default declares nothing.
 
         Raises:
-            ConfigError: By what it said *before*, None of a new table, this catalog must not write to it.
+            ConfigError: According to its properties *before* (None: it is new), this catalog must not write to it.
         """
         return dict(after)
 

@@ -76,7 +76,7 @@ def require_configured(name: str, arguments: Mapping[str, str], hint: str) -> No
 
 
 def checked(choice: Choice) -> dict[str, str]:
-    """Return the arguments of *choice* after a look at what can be said without opening anything.
+    """Return the arguments of *choice*, after the checks that need no connection.
 
     Raises:
         CommandFailed: The catalog is not configured, or its SQLite file is not there.

@@ -187,12 +187,12 @@ def _classify(error: BaseException) -> tuple[ExitCode, str, str]:
             reason = str(error).partition("\n")[0]
             return ExitCode.FAILED, "unreadable", f"metadata of a table can't be read: {reason}; restore the file"
         case OSError():
-            return ExitCode.FAILED, "input-output", _said_by_the_system(error)
+            return ExitCode.FAILED, "input-output", _system_message(error)
     name = type(error).__name__
     return ExitCode.BUG, "unexpected", f"unexpected {name}: {error}; please report what --debug shows"
 
 
-def _said_by_the_system(error: OSError) -> str:
+def _system_message(error: OSError) -> str:
     reason = error.strerror or str(error)
     place = f"{error.filename}: " if error.filename is not None else ""
     return f"{place}{reason[:1].lower()}{reason[1:]}; {_HINTS.get(error.errno or 0, _ANY_HINT)}"
@@ -201,5 +201,5 @@ def _said_by_the_system(error: OSError) -> str:
 def _advised(error: BaseException, kind: ErrorKind) -> str:
     if not isinstance(error, StatementError | ConfigError | InvalidArguments):
         return f"{error}; {_ADVICE[kind]}"
-    said = error.told(without=("statement",))  # which the excerpt shows
-    return said if "accepted" in error.details else f"{said}; {_ADVICE[kind]}"
+    text = error.text(without=("statement",))  # which the excerpt shows
+    return text if "accepted" in error.details else f"{text}; {_ADVICE[kind]}"

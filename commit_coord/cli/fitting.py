@@ -173,9 +173,9 @@ class WholeTable:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         """Yield the table."""
-        beside = FittingTable([ScreenColumn(name, 0) for name in self.columns], rows=[*self.rows])
-        if sum(beside.natural) + _GAP * (len(self.columns) - 1) <= options.max_width:
-            yield beside
+        table = FittingTable([ScreenColumn(name, 0) for name in self.columns], rows=[*self.rows])
+        if sum(table.natural) + _GAP * (len(self.columns) - 1) <= options.max_width:
+            yield table
             return
         for number, row in enumerate(self.rows):
             if number:

@@ -66,16 +66,16 @@ def up(
     try:
         if foreground:
             signal.signal(signal.SIGTERM, signal.default_int_handler)  # while they start it ends us as Ctrl-C does
-            with keeper.keep(place, wanted, temporary=folder is None, say=output.note) as state:
+            with keeper.keep(place, wanted, temporary=folder is None, say=output.inform) as state:
                 keeper.await_end(partial(_announce, output, state))
-                output.note("stopping")
+                output.inform("stopping")
         else:
-            _show(output, keeper.up(place, wanted, temporary=folder is None, say=output.note))
+            _show(output, keeper.up(place, wanted, temporary=folder is None, say=output.inform))
     except AlreadyUp as error:
         raise CommandFailed(str(error), ExitCode.REFUSED, "already-up") from error
     except ServerFailed as error:
         if error.log:
-            output.note(error.log)
+            output.inform(error.log)
         raise
 
 

@@ -248,7 +248,7 @@ def unlock(
     """
     output = Output(as_json=as_json)
     if as_json and not yes and not dry_run:
-        raise CommandFailed("--json can't ask: add --yes or --dry-run", ExitCode.USAGE, "usage")
+        raise CommandFailed("--json can't ask for confirmation: add --yes or --dry-run", ExitCode.USAGE, "usage")
     with opened(Choice(name=name, uri=uri, warehouse=warehouse, properties=properties)) as found:
         refuse_locks_of_a_process(found)
         doomed = found.unlock(**_unlock_arguments(found, what), waiters=waiters, guard=guard, dry_run=True)

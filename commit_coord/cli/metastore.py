@@ -60,7 +60,7 @@ def metastore_table(record: dict[str, Any]) -> FittingTable | Text:
     return made
 
 
-_BESIDE = {
+_PROTECTED_FROM = {
     WriterRelation.TAKE_TURNS: "safe: they and commit_coord take the metastore's lock in turn",
     WriterRelation.COMPARE: "safe: they compare and set, as commit_coord does",
     WriterRelation.KEPT_OUT: "safe: a guard lock blocks them until they time out",
@@ -94,10 +94,10 @@ def protection_table(protection: Protection) -> FittingTable:
     since = f"since {moment(guard.requested_at_ms)}, request {guard.request_id}" if guard is not None else "none"
     made.add_row("guard", since)
     made.add_row(LOCK_ENABLED, protection.properties.get(LOCK_ENABLED, "not set"))
-    made.add_row("writers that know only the metastore's lock", _beside(protection.lock_only_writers))
-    made.add_row("Java's writers", _beside(protection.java_writers))
+    made.add_row("writers that know only the metastore's lock", _protection(protection.lock_only_writers))
+    made.add_row("Java's writers", _protection(protection.java_writers))
     return made
 
 
-def _beside(relation: WriterRelation) -> Text:
-    return Text(_BESIDE[relation], style="red" if relation is WriterRelation.OVERWRITE else "")
+def _protection(relation: WriterRelation) -> Text:
+    return Text(_PROTECTED_FROM[relation], style="red" if relation is WriterRelation.OVERWRITE else "")

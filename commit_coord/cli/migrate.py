@@ -270,7 +270,7 @@ def _patterns(tables: Sequence[str] | None, all_: bool) -> list[str]:
 
 def _watched(output: Output, migration: Migration, seconds: float) -> SeenWriters:
     if seconds >= 1:
-        output.note(f"watching the metastore's locks for {duration(seconds * 1000)}")
+        output.inform(f"watching the metastore's locks for {duration(seconds * 1000)}")
     return migration.watch(seconds)
 
 
@@ -292,7 +292,7 @@ def _move(
     done: dict[str, Moved] = {}
     defaults: list[str] = []
     good = (Outcome.CHANGED, Outcome.THERE)
-    with _told_if_it_fails(output, done, defaults):
+    with _reporting_done_moves(output, done, defaults):
         migration.tables(patterns)  # before anything is changed: one of them may name no table
         if target is not Phase.ZOOKEEPER:
             migration.set_defaults(patterns, target, on_set=defaults.append)
@@ -306,7 +306,7 @@ def _move(
             left = [one for one in left if done[".".join(one)].outcome is Outcome.WAITS]
             if not left or SYSTEM_CLOCK.now() >= until:
                 break
-            output.note(f"{len(left)} of {len(done)} tables wait, such as {'.'.join(left[0])}: trying again")
+            output.inform(f"{len(left)} of {len(done)} tables wait, such as {'.'.join(left[0])}: trying again")
             SYSTEM_CLOCK.sleep(_AGAIN)
         moved = [done[key] for key in sorted(done)]
         if target is Phase.ZOOKEEPER and all(one.outcome in good for one in moved):
@@ -323,7 +323,7 @@ def _move(
 
 
 @contextmanager
-def _told_if_it_fails(output: Output, done: Mapping[str, Moved], defaults: Sequence[str]) -> Iterator[None]:
+def _reporting_done_moves(output: Output, done: Mapping[str, Moved], defaults: Sequence[str]) -> Iterator[None]:
     """Say at Ctrl-C and at an error what is *done*: a command that ends so has no other answer."""
     try:
         yield
@@ -332,7 +332,7 @@ def _told_if_it_fails(output: Output, done: Mapping[str, Moved], defaults: Seque
         new = f"new tables of {', '.join(sorted(defaults))} begin in the new phase; " if defaults else ""
         if changed or new or isinstance(error, KeyboardInterrupt):
             what = "interruption" if isinstance(error, KeyboardInterrupt) else "error"
-            output.note(
+            output.inform(
                 f"moved before the {what}: {', '.join(changed) or 'no table'}; {new}repeat the command to go on"
             )
         raise

@@ -39,7 +39,7 @@ class Output:
             for item in shown:
                 self.console.print(item)
 
-    def note(self, text: str) -> None:
+    def inform(self, text: str) -> None:
         """Say something that is no part of the answer."""
         self.notes.print(text, soft_wrap=True, markup=False)
 

@@ -50,7 +50,7 @@ def repair_table(
     try:
         catalog.repair(found, on_restored=restored.append)
     except KeyboardInterrupt:
-        output.note(f"brought back before the interruption: {len(restored)} of {len(found.restorable)} commits")
+        output.inform(f"brought back before the interruption: {len(restored)} of {len(found.restorable)} commits")
         raise
     rows, files = sum(one.rows for one in restored), sum(one.files for one in restored)
     lines = [Text(f"brought back {len(restored)} commits: {rows:,} rows in {files:,} files")]
@@ -75,7 +75,7 @@ def forget_lost(output: Output, catalog: CoordinatedCatalog, on: Resource, *, dr
     name = ".".join(on.path)
     lost = catalog.forget_lost(name, dry_run=True)
     if lost and (warning := _forgetting_loses(catalog, name)):
-        output.note(f"warning: {warning}")
+        output.inform(f"warning: {warning}")
     if lost and not dry_run:
         question = f"Forget what was lost of {name}?"
         _confirmed(output, Text("\n".join(f"lost: {one}" for one in lost)), question, yes=yes)
@@ -165,7 +165,7 @@ def _confirmed(output: Output, shown: RenderableType, question: str, *, yes: boo
     if yes:
         return
     if output.as_json:
-        raise CommandFailed("--json can't ask: give --yes as well", ExitCode.USAGE, "usage")
+        raise CommandFailed("--json can't ask for confirmation: add --yes", ExitCode.USAGE, "usage")
     output.notes.print(shown)
     if not confirmed(question):
         raise CommandFailed("nothing was changed", ExitCode.REFUSED, "not-confirmed")

@@ -105,7 +105,7 @@ def _on_metastore(choice: Choice, configuration: Configuration) -> Iterator[Any]
 
 def _adopt_locks(output: Output, choice: Choice, arguments: dict[str, str], table: str | None, *, yes: bool) -> None:
     if output.as_json and not yes:
-        raise CommandFailed("--json can't ask: give --yes as well", ExitCode.USAGE, "usage")
+        raise CommandFailed("--json can't ask for confirmation: add --yes", ExitCode.USAGE, "usage")
     configuration = configure(choice.catalog, arguments)
     if table is not None:
         _adopt_table(output, choice, configuration, table, yes=yes)
@@ -148,6 +148,6 @@ def _adopt_table(output: Output, choice: Choice, configuration: Configuration, t
 
 
 def _confirm_stopped(output: Output, declared: str) -> None:
-    output.note(declared)
+    output.inform(declared)
     if not confirmed("Have all processes that use it been stopped?"):
         raise CommandFailed("nothing was changed", ExitCode.REFUSED, "not-confirmed")

@@ -70,9 +70,9 @@ def sql(
             try:
                 _written(output, text, session.run(text))
             except Exception as error:  # noqa: BLE001 - one statement's error does not end the shell
-                output.note(explain(error).shown)
+                output.inform(explain(error).shown)
             except KeyboardInterrupt:
-                output.note("interrupted")
+                output.inform("interrupted")
 
 
 def _run(output: Output, session: Session, texts: Iterator[str]) -> None:

@@ -106,7 +106,7 @@ class MultiTableCommit(LatchedCommit):
         if isinstance(own, Planned):
             verdict = replace(verdict, plan=own, nothing_to_swap=None)
         else:
-            assert isinstance(own, NothingToSwap), "everything else did not land"
+            assert isinstance(own, NothingToSwap), "any other result did not land"
             if own.payload is None:
                 return None
             verdict = replace(verdict, plan=None, nothing_to_swap=own)

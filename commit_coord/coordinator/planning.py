@@ -17,7 +17,7 @@ from commit_coord.coordinator.stores import Committed, Replanner, lock_mismatch,
 from commit_coord.iceberg import manifest_list, specs
 from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.iceberg.attempt import Attempt
-from commit_coord.iceberg.overwrites import Note, versions
+from commit_coord.iceberg.overwrites import HandoverNote, versions
 from commit_coord.iceberg.rebase import REQUEST_ID, Conflict, Rebased, created, rebase
 from commit_coord.iceberg.storage import metadata_places, unserved
 from commit_coord.protocol.commit import NeedsReplan, NothingToSwap, Planned, PlanResult, Refusal, WrongLatch
@@ -41,7 +41,7 @@ class Planner:
         """Whether a metadata file with the plain name (only the request id) may exist already."""
         self.looked_up = False
         """Whether the request id was looked up in a head, and not found."""
-        self.note = Note()
+        self.note = HandoverNote()
         """The note for the next commit of the table, without the entry that this commit adds."""
 
     def plan(self) -> PlanResult:
@@ -164,7 +164,7 @@ class Planner:
     def _why_not_due(self, pointer: str) -> NothingToSwap | Refusal | None:
         """Return None if a repair is still due at *pointer*, or only rewrites manifests.
 
-        Otherwise return NothingToSwap if somebody has restored the commit since, or Refusal if the history is too
+        Otherwise return NothingToSwap if another client has restored the commit since, or Refusal if the history is too
         short to tell.
 
         1. Client A finds a lost commit and asks its user.   2. Client B restores the commit, deletes its rows, and

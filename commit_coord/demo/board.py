@@ -22,7 +22,7 @@ _RATE_SECONDS = 3.0
 
 @dataclass(slots=True, kw_only=True)
 class WriterState:
-    """One writer, as it told.
+    """One writer, according to its reports.
 
     Args:
         name: The writer.
@@ -225,7 +225,7 @@ class Board:
     def closing(self, *, wide: bool) -> Table:
         """Return the table at the end: every writer, with its table where there is room."""
         made = Table(
-            title="What the writers were told", title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0)
+            title="What the writers reported", title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0)
         )
         made.add_column("writer", no_wrap=True)
         if wide:

@@ -213,7 +213,7 @@ class _Job:
         after, delay = self._chance.choice((1, 2)), self._chance.uniform(0.0, 0.3)
         due: float | None = None
         self._say("starting them; they wait for each other")
-        going, told = False, 0.0
+        going, reported = False, 0.0
         with self._shown(board) as show:
             heard = time.monotonic()
             while True:
@@ -236,8 +236,8 @@ class _Job:
                             self._kill(board, victim)
                             show.say(f"✖ {board.kill_line()}")
                             heard = now
-                if going and (share := sum(map(board.months_done, DRIVERS)) / 12) > told:
-                    told = share
+                if going and (share := sum(map(board.months_done, DRIVERS)) / 12) > reported:
+                    reported = share
                     self._run.tell_share_done(share)
                 if self._all_ended(board, going):
                     show.update(at)

@@ -107,7 +107,7 @@ class Tail:
         self._read: dict[Path, int] = {}
 
     def news(self) -> Iterator[Record]:
-        """Yield what was told since the last call; a line that is not whole yet comes with a later call."""
+        """Yield the records since the last call; an incomplete line comes with a later call."""
         found = []
         for path in sorted(self._folder.glob("*.jsonl")):
             with path.open("rb") as file:

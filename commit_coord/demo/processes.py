@@ -102,7 +102,7 @@ class Writer(CommandWriter):
         """Return the last line of its log that says something."""
         lines = [line.strip() for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
         errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Unknown|Timeout|Conflict)\b.*:", line)]
-        return (errors or lines or ["it said nothing"])[-1][:300]
+        return (errors or lines or ["it printed nothing"])[-1][:300]
 
 
 class Writers(Fleet[str, Writer]):

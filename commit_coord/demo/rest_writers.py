@@ -197,13 +197,13 @@ def _stream(run: Run, notes: Notebook, writer: str) -> None:
     wait_for(run, notes, "go")
     notes.tell("begin", writer=writer)
     query = writes.trigger(availableNow=True).toTable(_name(table_of(writer)))
-    told = set[int]()
+    reported = set[int]()
     active = True
     while active:
         active = query.isActive  # before what it did: the last batch is not missed
         for progress in query.recentProgress:
-            if (batch_id := progress["batchId"]) not in told and progress["numInputRows"]:
-                told.add(batch_id)
+            if (batch_id := progress["batchId"]) not in reported and progress["numInputRows"]:
+                reported.add(batch_id)
                 mark = epoch_mark(query.id, batch_id)
                 notes.acknowledged(writer, table_of(writer), mark, progress["numInputRows"])
         time.sleep(0.1)

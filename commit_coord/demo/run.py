@@ -40,7 +40,7 @@ SPAN_SECONDS = 15.0
 
 HEAD_START, FOLLOW = 0.25, 0.6
 """PyIceberg writers slow down (four times) when they have done more than ``HEAD_START + FOLLOW × share of months
-done`` of their work: so the last month, too, meets somebody, however slow the machine is."""
+done`` of their work: so the last month, too, meets other writers, however slow the machine is."""
 
 STATEMENTS = ("INSERT", "MERGE", "UPDATE", "DELETE")
 """What a month of flights is written with where PySpark writes with SQL."""

@@ -279,7 +279,7 @@ class MetastoreClient(ThriftLockCalls):
 def is_refused_drop(error: Exception) -> bool:
     """Return whether a server answered a drop with *error* before it had dropped anything.
 
-    Its words alone prove that: a listener that fails when it is told of a drop answers with a ``MetaException``, too.
+    Only its text proves that: a listener that fails at its notification answers with a ``MetaException``, too.
 
     Source: ``HMSHandler.drop_table_core``, ``drop_database``: these words come before the transaction ends.
     """

@@ -80,7 +80,7 @@ class ListedLock:
         acquired: Whether it is held; else it waits.
         heartbeat_ms: When the server heard of the holder last, by its own clock.
         acquired_ms: Since when it is held, None while it waits.
-        user: As the holder said.
+        user: As the holder reported it.
         host: Likewise.
         agent: Likewise.
     """

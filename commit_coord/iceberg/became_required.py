@@ -28,9 +28,9 @@ from pyiceberg.table.update import SetCurrentSchemaUpdate, TableUpdate
 from pyiceberg.types import PrimitiveType, StructType
 
 from commit_coord.iceberg import avro, manifest_list, manifests
-from commit_coord.iceberg.written import Said, lacking, lacks
+from commit_coord.iceberg.written import ByContent, lacking, lacks
 
-_LONGEST_SAID = 256 * 1024
+_LONGEST_REMEMBERED = 256 * 1024
 """Bytes of the longest header that is remembered."""
 
 
@@ -40,13 +40,13 @@ def written_for(meta: Mapping[str, bytes]) -> tuple[Schema, tuple[PartitionField
     Raises:
         KeyError, ValueError: It does not say them.
     """
-    said = meta["schema"], meta["partition-spec"]
+    texts = meta["schema"], meta["partition-spec"]
     # A client writes the same ones with each of its appends.
-    return _said(*said) if sum(map(len, said)) <= _LONGEST_SAID else _said.__wrapped__(*said)
+    return _parsed(*texts) if sum(map(len, texts)) <= _LONGEST_REMEMBERED else _parsed.__wrapped__(*texts)
 
 
 @lru_cache(maxsize=64)
-def _said(schema: bytes, spec: bytes) -> tuple[Schema, tuple[PartitionField, ...]]:
+def _parsed(schema: bytes, spec: bytes) -> tuple[Schema, tuple[PartitionField, ...]]:
     fields = tuple(PartitionField.model_validate(field) for field in orjson.loads(spec))
     return Schema.model_validate_json(schema), fields
 
@@ -59,11 +59,11 @@ def required_since(now: Schema, schemas: Sequence[Schema]) -> tuple[int, ...]:
         schemas: Those that the table has. If some were removed, a column may have been missing in one of them.
     """
     removed = [Schema()] if len(schemas) <= max(schema.schema_id for schema in schemas) else []
-    return _required_since(Said(now), tuple(map(Said, (*schemas, *removed))))
+    return _required_since(ByContent(now), tuple(map(ByContent, (*schemas, *removed))))
 
 
 @lru_cache(maxsize=16)
-def _required_since(now: Said[Schema], schemas: tuple[Said[Schema], ...]) -> tuple[int, ...]:
+def _required_since(now: ByContent[Schema], schemas: tuple[ByContent[Schema], ...]) -> tuple[int, ...]:
     return tuple(sorted({field_id for each in schemas for field_id in lacking(now.value, each.value)}))
 
 
@@ -189,7 +189,7 @@ class RowsOfSnapshots:
     def __init__(self, snapshots: Sequence[Snapshot]) -> None:
         self._snapshots = snapshots
         self._added: list[_Added] | None = None
-        self._judged: dict[tuple[Said[Schema], tuple[int, ...]], str | None] = {}
+        self._judged: dict[tuple[ByContent[Schema], tuple[int, ...]], str | None] = {}
 
     def misfit(self, head: TableMetadata, updates: Sequence[TableUpdate], io: Callable[[], FileIO]) -> str | None:
         """Return why the rows do not fit the columns of *head*; None if they do.
@@ -206,7 +206,7 @@ class RowsOfSnapshots:
             return None
         if self._added is None:
             self._added = list(self._read(io()))
-        key = Said(now), required
+        key = ByContent(now), required
         if key not in self._judged:
             self._judged[key] = next(filter(None, (each.misfit(now, required, io()) for each in self._added)), None)
         return self._judged[key]

@@ -176,7 +176,7 @@ def take(
         raise NoAppend("appends to tables of version 3 assign row ids")
     if found.branch not in head.refs and found.branch != MAIN_BRANCH:
         raise NoAppend(f"there is no branch {found.branch!r}")
-    own, missing = _told_apart(snapshot, head, io, lists or manifest_list.RecentLists())
+    own, missing = _own_and_missing(snapshot, head, io, lists or manifest_list.RecentLists())
     parts = [_Part(manifest, _entries(io, manifest, snapshot.snapshot_id)) for manifest in own]
     _refuse_removed(parts, missing)
     _refuse_uncounted(parts, snapshot)
@@ -215,7 +215,7 @@ class _Part:
     entries: manifests.Entries
 
 
-def _told_apart(
+def _own_and_missing(
     snapshot: Snapshot, head: TableMetadata, io: FileIO, lists: manifest_list.RecentLists
 ) -> tuple[list[ManifestFile], list[ManifestFile]]:
     """Return the manifests of data files that *snapshot* adds to its parent's list, and those that it leaves out."""

@@ -24,7 +24,7 @@ def id_of(name: str, ids: Mapping[str, int]) -> int | None:
     """Return the id of what *name* means: what has exactly this name, else the only one that has it in another case.
 
     Args:
-        name: As somebody wrote it.
+        name: As the caller wrote it.
         ids: Of what there is, by name. One may have several names.
 
     Returns:

@@ -42,7 +42,7 @@ from pyiceberg.types import StructType
 
 from commit_coord.iceberg import avro, manifest_list
 from commit_coord.iceberg.manifest_list import schema_and_names
-from commit_coord.iceberg.written import Said, partition_schema
+from commit_coord.iceberg.written import ByContent, partition_schema
 
 
 def due(manifests: Sequence[ManifestFile], *, added: int, min_count: int, target_bytes: int) -> list[ManifestFile]:
@@ -84,7 +84,7 @@ class _Form(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def _form(format_version: int, schema: Said[Schema], spec: Said[PartitionSpec], codec: str) -> _Form:
+def _form(format_version: int, schema: ByContent[Schema], spec: ByContent[PartitionSpec], codec: str) -> _Form:
     """Derive what PyIceberg begins a manifest with."""
     header = stdio.BytesIO()
     writer: Any = write_manifest(
@@ -137,7 +137,7 @@ def write_added(
     """
     schema = partition_schema(metadata, spec)
     codec = metadata.properties.get("write.avro.compression-codec", "gzip")
-    form = _form(metadata.format_version, Said(schema), Said(spec), codec)
+    form = _form(metadata.format_version, ByContent(schema), ByContent(spec), codec)
     sync = os.urandom(16)
     blocks = _blocks(form, files, None if inherits else snapshot_id)
     written: list[ManifestFile] = []

@@ -79,7 +79,7 @@ class LazyModels(Sequence[M], Generic[M]):
         self._indexed = 0
         self._tail: dict[int, int] = {}
         self._named: dict[str, _Named] = {}
-        """By the key of the summaries, once somebody has asked for a value there."""
+        """By the key of the summaries, once a caller has asked for a value there."""
         self._json: tuple[int, tuple[bytes, ...]] = (0, ())
 
     @overload

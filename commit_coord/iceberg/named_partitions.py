@@ -25,7 +25,7 @@ from commit_coord.protocol import hierarchy
 
 
 class Open(Enum):
-    """Stands for the value of a partition column that only the rows will tell: ``PARTITION (day)``."""
+    """Stands for the value of a partition column that depends on the rows: ``PARTITION (day)``."""
 
     OPEN = "open"
 
@@ -42,13 +42,13 @@ _HOUR = 3_600_000_000
 """Microseconds."""
 
 
-def told(partition: NamedValues) -> str:
+def as_text(partition: NamedValues) -> str:
     """Return *partition* as it could be written."""
     return ", ".join(key if value is OPEN else f"{key}={value!r}" for key, value in partition.items())
 
 
 def partition_levels(table: Table, partition: NamedValues) -> hierarchy.Partition:
-    """Return *partition* by level, outermost first; None where it says nothing, or leaves the value open.
+    """Return *partition* by level, outermost first; None where it names no value, or leaves the value open.
 
     Raises:
         StatementError: The table has no such partition column, or that one can't have such a value.
@@ -61,7 +61,7 @@ def partition_levels(table: Table, partition: NamedValues) -> hierarchy.Partitio
 
 
 def partition_filter(table: Table, partition: NamedValues) -> E.BooleanExpression:
-    """Return the rows that lie in *partition*. A void field is null for every row, so it rules out none.
+    """Return the filter of the rows in *partition*. A void field is null for every row, so it excludes none.
 
     Raises:
         StatementError: As :func:`partition_levels`; or no row filter says which rows these are; or it names void fields
@@ -71,8 +71,8 @@ def partition_filter(table: Table, partition: NamedValues) -> E.BooleanExpressio
     named = [field for field in table.spec().fields if field.field_id in values]
     if named and all(isinstance(field.transform, transforms.VoidTransform) for field in named):
         raise StatementError(
-            "every row lies in a partition that only fields without values name: name another field, or the table",
-            partition=told(partition),
+            "the named fields have no values, so every row is in this partition: name another field, or the table",
+            partition=as_text(partition),
             table=".".join(table.name()),
         )
     parts = [_rows(table, field, values[field.field_id]) for field in named]
@@ -84,7 +84,7 @@ def _values(table: Table, partition: NamedValues) -> dict[int, Any]:
     spec, schema = table.spec(), table.schema()
     name = ".".join(table.name())
     if spec.is_unpartitioned():
-        raise StatementError("the table has no partitions", table=name, partition=told(partition))
+        raise StatementError("the table has no partitions", table=name, partition=as_text(partition))
     columns = {
         column: field.field_id
         for field in spec.fields

@@ -1,21 +1,21 @@
-"""Notices commits that a writer without our rules overwrote.
+"""Detects commits that a writer without our rules has overwritten.
 
-Our condition keeps us from overwriting others. Nothing keeps a writer that neither compares nor locks as we do from
-overwriting us: it builds on the metadata that it read before, so the history that the table has from then on lacks
-what was committed in between. Two memories find that out:
+A conditional swap never overwrites the commits of others. But a writer that neither compares nor takes our locks can
+overwrite ours: it builds on the metadata that it read earlier, so the table's new history lacks the commits that landed
+in between. Two records make that visible:
 
-The lock service's
-    Each commit leaves a note with its release: where it put the table (:class:`Acknowledged`). The next one, of
-    whatever client, finds the note with its grant, and checks whether that file is in the history of the table.
+In the lock service
+    Each commit leaves a note with its release: the metadata file that it published (:class:`Acknowledged`). The next
+    commit, of any client, gets the note with its grant, and checks whether this file is in the table's history.
 
     1. A swaps and is killed before its release: the note names an older commit.   2. B finds that one in the history.
 
-    So a note that is too old raises no alarm, and a note that is lost only makes the next one look less far.
+    So a note that is too old raises no alarm, and without a note the next commit only checks less.
 
-The client's
-    What it put or loaded last, for lock services that carry no notes (`hms`, `none`).
+In the client
+    The location that it published or loaded last, for lock services without notes (`hms`, `none`).
 
-What was lost stays in the note until it was repaired (``catalog/repair``) or is forgotten on purpose.
+A lost commit stays in the note until it is repaired (``catalog/repair``) or forgotten on purpose.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ logger = logging.getLogger(__name__)
 ReadMetadata = Callable[[str], TableMetadata]
 
 _LOSSES = 20
-"""That a note names at most; the oldest give way, and are in the log."""
+"""Maximum number of lost commits in a note. The oldest ones are removed first; the log contains all of them."""
 
 _FILES = 50
-"""Metadata files that are read for one look at a history; each tells of a whole log."""
+"""Maximum number of metadata files that one search of a history reads; each contains a whole metadata log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,7 @@ class Acknowledged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Note:
+class HandoverNote:
     """The note from one holder of a commit latch to the next.
 
     Args:
@@ -86,7 +86,7 @@ class Note:
         return orjson.dumps(asdict(self)).decode() if self.head or self.lost else ""
 
     @classmethod
-    def parse(cls, text: str) -> Note:
+    def parse(cls, text: str) -> HandoverNote:
         """Return what :meth:`to_text` wrote; of what another version wrote, nothing."""
         if not text:
             return cls()
@@ -128,7 +128,7 @@ class Overwrites:
 
     Args:
         read: Returns the metadata in the file at a location.
-        events: Told of each loss, once.
+        events: Receives each loss, once.
     """
 
     def __init__(self, read: ReadMetadata, events: Events) -> None:
@@ -159,17 +159,17 @@ class Overwrites:
         if known is not None and self._is_lost(table, Acknowledged(location=known, table_uuid=""), base):
             del self._known[table]
 
-    def look_back(self, table: Identifier, base: str, text: str) -> Note:
+    def look_back(self, table: Identifier, base: str, text: str) -> HandoverNote:
         """Report what *base*, read under the latch, lacks of what the lock service noted. Never fails.
 
         Returns:
             The note to leave, without the head: with what was lost before, and what is found lost now.
         """
-        note = Note.parse(text)
+        note = HandoverNote.parse(text)
         if note.head is None or not self._is_lost(table, note.head, base):
-            return Note(lost=note.lost)
+            return HandoverNote(lost=note.lost)
         others = tuple(lost for lost in note.lost if lost.location != note.head.location)
-        return Note(lost=(*others, note.head)[-_LOSSES:])
+        return HandoverNote(lost=(*others, note.head)[-_LOSSES:])
 
     def _is_lost(self, table: Identifier, known: Acknowledged, base: str) -> bool:
         """Return whether *base* lacks *known*; report it the first time."""

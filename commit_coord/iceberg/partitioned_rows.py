@@ -28,7 +28,7 @@ from pyiceberg.utils.config import Config
 
 from commit_coord.iceberg.plain_rows import plain
 from commit_coord.iceberg.truncation import below_the_type
-from commit_coord.iceberg.written import Said
+from commit_coord.iceberg.written import ByContent
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -117,7 +117,7 @@ def split(
 
 
 def _refuse_below_its_type(values: Iterable[Any], field: PartitionField, schema: Schema) -> None:
-    """Refuse *values* of *field* if one of them stands for a number below all that its column can have."""
+    """Refuse *values* of *field* if one of them is a number below all values of its column's type."""
     if not isinstance(field.transform, TruncateTransform):
         return
     kind = schema.find_type(field.source_id)
@@ -171,11 +171,11 @@ def columns_given(
     """
     # With the fields' ids, which equal schemas of Arrow need not share.
     arrow = rows.serialize().to_pybytes()
-    return _columns_given(arrow, Said(schema), _downcast() if downcast is None else downcast, format_version)
+    return _columns_given(arrow, ByContent(schema), _downcast() if downcast is None else downcast, format_version)
 
 
 @lru_cache(maxsize=64)
-def _columns_given(rows: bytes, schema: Said[Schema], downcast: bool, format_version: TableVersion) -> Schema:
+def _columns_given(rows: bytes, schema: ByContent[Schema], downcast: bool, format_version: TableVersion) -> Schema:
     import pyarrow as pa
     from pyiceberg.io.pyarrow import pyarrow_to_schema
 

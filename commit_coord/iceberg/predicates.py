@@ -8,9 +8,9 @@ PyIceberg evaluates a filter for a manifest, for a file's partition, for its bou
 these wrongly says "no row matches", rows that match are left behind without an error. Where one wrongly says "all rows
 match", rows are deleted that do not. Known mistakes, each mended here:
 
-* "All rows match" is said of ``x != 5`` and ``x NOT IN (5)`` by the bounds and of NaN's negation by the counts, also
-  where there are NULLs; by a partition that is NULL; and by a file that lacks the column. The filter of rows takes NULL
-  for ``NOT IN`` anything.
+* "All rows match" is the result for ``x != 5`` and ``x NOT IN (5)`` from the bounds, and for NaN's negation from the
+  counts, even if there are NULLs; for a partition that is NULL; and for a file that lacks the column. The filter
+  of rows evaluates ``NOT IN`` as true for NULL.
 * ``NOT`` is evaluated after its operand, and turns "false, as for every NULL" into true.
 * By its bounds Arrow skips a row group of 1.5 and NaN for ``x != 1.5`` and ``x IS NAN``: bounds leave out NaN.
 * An infinity is out of the range of ``float``, so ``x == inf`` is false of every row, and ``x > 1e300`` of infinity:

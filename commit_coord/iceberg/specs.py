@@ -114,11 +114,11 @@ class FilesOfSnapshots:
                     found.setdefault(spec_id, None)
                     continue
                 meta, _ = avro.header(manifest_list.whole(io, manifest))
-                found[spec_id] = _said(meta, spec_id)
+                found[spec_id] = _parsed(meta, spec_id)
         return found
 
 
-def _said(meta: Mapping[str, bytes], spec_id: int) -> PartitionSpec | None:
+def _parsed(meta: Mapping[str, bytes], spec_id: int) -> PartitionSpec | None:
     try:
         fields = [PartitionField.model_validate(field) for field in orjson.loads(meta["partition-spec"])]
     except (KeyError, TypeError, orjson.JSONDecodeError, ValidationError):

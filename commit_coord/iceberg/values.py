@@ -140,7 +140,7 @@ def internal(value: Any, kind: T.IcebergType) -> Any:
 
 def _instance(value: Any, kind: type[Any], what: str) -> Any:
     if not isinstance(value, kind):
-        raise Misfit(f"{_told(value)} is not {what}")
+        raise Misfit(f"{_shown(value)} is not {what}")
     return value
 
 
@@ -154,7 +154,7 @@ def _distinct(pairs: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
     keys: list[Any] = []
     for key, _ in pairs:
         if key in keys:
-            raise Misfit(f"the map key {_told(key)} occurs twice")
+            raise Misfit(f"the map key {_shown(key)} occurs twice")
         keys.append(key)
     return pairs
 
@@ -175,7 +175,7 @@ def _struct(value: Mapping[str, Any], kind: T.StructType) -> dict[str, Any]:
     return {field.name: _inside(written.get(field.field_id), field) for field in kind.fields}
 
 
-def _told(value: Any) -> str:
+def _shown(value: Any) -> str:
     text = _digits(value)
     shown = text if len(text) <= 60 else f"{text[:57]}..."
     return repr(shown) if isinstance(value, str) else shown
@@ -192,23 +192,23 @@ def _digits(value: Any) -> str:
 def exact_number(value: Any) -> Decimal:
     """Return an exact number."""
     if isinstance(value, bool) or not isinstance(value, int | Decimal | float | str):
-        raise Misfit(f"{_told(value)} is not a number")
+        raise Misfit(f"{_shown(value)} is not a number")
     text = repr(value) if isinstance(value, float) else _digits(value).strip()
     if not _NUMBER.fullmatch(text):
-        raise Misfit(f"this type has no such number: {_told(value)}")
+        raise Misfit(f"{_shown(value)} is not a number of this type")
     try:
         return Decimal(text)
     except DecimalException:  # Its exponent is no number of this machine's.
-        raise Misfit(f"{_told(value)} is out of range") from None
+        raise Misfit(f"{_shown(value)} is out of range") from None
 
 
 def _exact(value: Any, kind: T.IcebergType) -> Any:
     found, side = floor(exact_number(value), kind)
     if side:
         raise Misfit(
-            f"{_told(value)} is out of the range of {kind}"
+            f"{_shown(value)} is out of the range of {kind}"
             if found is None
-            else f"{_told(value)} has more decimal places than {kind}; it would have to be rounded"
+            else f"{_shown(value)} has more decimal places than {kind}; it would have to be rounded"
         )
     return found
 
@@ -231,14 +231,14 @@ def _float(value: Any, kind: T.IcebergType) -> float:
     # Arrow reads a text as the nearest number of the type; by way of double a float would be rounded twice.
     found = float(number) if isinstance(kind, T.DoubleType) else pa.scalar(str(number)).cast(pa.float32()).as_py()
     if isinf(found):
-        raise Misfit(f"{_told(value)} is out of the range of {kind}")
+        raise Misfit(f"{_shown(value)} is out of the range of {kind}")
     return float(found)
 
 
 def _boolean(value: Any, _: T.IcebergType) -> bool:
     found = _TRUTHS.get(value.strip().lower()) if isinstance(value, str) else value
     if not isinstance(found, bool):
-        raise Misfit(f"{_told(value)} is neither true nor false")
+        raise Misfit(f"{_shown(value)} is neither true nor false")
     return found
 
 
@@ -260,7 +260,7 @@ def _string(value: Any, _: T.IcebergType) -> str:
             return _digits(value)
         case date() | datetime() | time():
             return value.isoformat(*([" "] if isinstance(value, datetime) else []))
-    raise Misfit(f"{_told(value)} is not text")
+    raise Misfit(f"{_shown(value)} is not text")
 
 
 def _parsed(value: Any, form: re.Pattern[str], parse: Callable[[str], Any], what: str) -> Any:
@@ -270,13 +270,13 @@ def _parsed(value: Any, form: re.Pattern[str], parse: Callable[[str], Any], what
     """
     text = _TOO_FINE.sub(r"\1", _instance(value, str, what).strip())
     if re.search(r"\.[0-9]{7}", text):
-        raise Misfit(f"{_told(value)} is more precise than a microsecond")
+        raise Misfit(f"{_shown(value)} is more precise than a microsecond")
     try:
         if form.fullmatch(text):
             return parse(text)
     except ValueError:  # The 30th of February.
         pass
-    raise Misfit(f"{_told(value)} is not {what}")
+    raise Misfit(f"{_shown(value)} is not {what}")
 
 
 def _date(value: Any, _: T.IcebergType) -> date:
@@ -290,7 +290,7 @@ def _time(value: Any, _: T.IcebergType) -> time:
     if not isinstance(value, time):
         found = _parsed(value, _TIME, time.fromisoformat, "a time such as '12:30:00'")
     if found.tzinfo is not None:
-        raise Misfit(f"{_told(value)} has a zone, and the column has none")
+        raise Misfit(f"{_shown(value)} has a zone, and the column has none")
     return found  # type: ignore[no-any-return]
 
 
@@ -300,17 +300,17 @@ def _moment(value: Any) -> datetime:
     if isinstance(value, date):
         return datetime(value.year, value.month, value.day)  # noqa: DTZ001  # the column's business
     what = "a time such as '2026-01-31 12:30:00'"
-    return _parsed(_zone_told(value), _MOMENT, datetime.fromisoformat, what)  # type: ignore[no-any-return]
+    return _parsed(_with_offset(value), _MOMENT, datetime.fromisoformat, what)  # type: ignore[no-any-return]
 
 
-def _zone_told(value: Any) -> Any:
+def _with_offset(value: Any) -> Any:
     return re.sub(r"\s*(?:UTC|GMT|Z)$", "+00:00", value.strip()) if isinstance(value, str) else value
 
 
 def _timestamp(value: Any, _: T.IcebergType) -> datetime:
     found = _moment(value)
     if found.tzinfo is not None:
-        raise Misfit(f"{_told(value)} has a zone, and the column has none")
+        raise Misfit(f"{_shown(value)} has a zone, and the column has none")
     return found
 
 
@@ -319,7 +319,7 @@ def _timestamptz(value: Any, _: T.IcebergType) -> datetime:
     try:
         return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
     except OverflowError:
-        raise Misfit(f"{_told(value)} is out of the range of years") from None
+        raise Misfit(f"{_shown(value)} is out of the range of years") from None
 
 
 def _binary(value: Any, _: T.IcebergType) -> bytes:
@@ -332,7 +332,7 @@ def _fixed(value: Any, kind: T.IcebergType) -> bytes:
     assert isinstance(kind, T.FixedType)
     found = _binary(value, kind)
     if len(found) != len(kind):
-        raise Misfit(f"{_told(value)} has {len(found)} bytes, and the type has {len(kind)}")
+        raise Misfit(f"{_shown(value)} has {len(found)} bytes, and the type has {len(kind)}")
     return found
 
 
@@ -342,7 +342,7 @@ def _uuid(value: Any, _: T.IcebergType) -> UUID:
     try:
         return UUID(bytes=value) if isinstance(value, bytes) else UUID(_instance(value, str, "a UUID"))
     except ValueError:
-        raise Misfit(f"{_told(value)} is not a UUID") from None
+        raise Misfit(f"{_shown(value)} is not a UUID") from None
 
 
 _SCALARS: Mapping[type[T.IcebergType], Callable[[Any, T.IcebergType], Any]] = {

@@ -38,17 +38,17 @@ T = TypeVar("T", Schema, PartitionSpec)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Said(Generic[T]):
+class ByContent(Generic[T]):
     """A schema or spec as an argument of a function that remembers its results: one is as good as an equal one."""
 
     value: T
 
     def __eq__(self, other: object) -> bool:
-        """Return whether both say the same."""
-        return isinstance(other, Said) and text_of(self.value) == text_of(other.value)
+        """Return whether both have the same content."""
+        return isinstance(other, ByContent) and text_of(self.value) == text_of(other.value)
 
     def __hash__(self) -> int:
-        """Return the hash of what is said."""
+        """Return the hash of the content."""
         return hash(text_of(self.value))
 
 

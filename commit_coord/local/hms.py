@@ -30,21 +30,21 @@ def _hadoop(version: str) -> tuple[str, ...]:
     return tuple(f"org.apache.hadoop:hadoop-client-{part}:{version}" for part in ("api", "runtime"))
 
 
-_BESIDE_3 = (
+_WITH_3 = (
     *_hadoop("3.3.6"), "org.slf4j:slf4j-api:1.7.36", "commons-logging:commons-logging:1.2",
     "commons-cli:commons-cli:1.5.0", "commons-collections:commons-collections:3.2.2", "commons-io:commons-io:2.16.1",
 )  # fmt: skip
 
-_BESIDE_4 = (
+_WITH_4 = (
     *_hadoop("3.3.6"), "org.apache.hadoop:hadoop-hdfs:3.3.6", "org.slf4j:slf4j-api:1.7.36",
     "commons-collections:commons-collections:3.2.2", "commons-io:commons-io:2.16.1", "com.google.code.gson:gson:2.9.0",
     "javax.servlet:javax.servlet-api:3.1.0", "org.apache.httpcomponents:httpclient:4.5.13",
 )  # fmt: skip
 
 
-def _beside_exec(version: str) -> tuple[str, ...]:
+def _with_exec(version: str) -> tuple[str, ...]:
     # There is no archive after 4.0.1, but hive-exec carries the server's classes.
-    return (f"org.apache.hive:hive-exec:{version}", *_hadoop("3.4.1"), *_BESIDE_4[2:])
+    return (f"org.apache.hive:hive-exec:{version}", *_hadoop("3.4.1"), *_WITH_4[2:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +77,11 @@ _HYBRID = ("hive-standalone-*", "hive-storage-api-*", *_OWN_DATABASE)
 VERSIONS: Mapping[str, _Version] = MappingProxyType(
     {
         "2.3.10": _Version(binds_everywhere=True),
-        "3.1.3": _Version(_ARCHIVE_3, _OWN_DATABASE, _BESIDE_3, (_TOOL_3, "-initSchema"), binds_everywhere=True),
-        "4.0.1": _Version(_ARCHIVE_4, _OWN_DATABASE, _BESIDE_4, (_TOOL_4, "-initSchema")),
-        "4.1.0": _Version(_ARCHIVE_4, _HYBRID, _beside_exec("4.1.0"), (_TOOL_4, "-initSchemaTo", "4.0.0")),
+        "3.1.3": _Version(_ARCHIVE_3, _OWN_DATABASE, _WITH_3, (_TOOL_3, "-initSchema"), binds_everywhere=True),
+        "4.0.1": _Version(_ARCHIVE_4, _OWN_DATABASE, _WITH_4, (_TOOL_4, "-initSchema")),
+        "4.1.0": _Version(_ARCHIVE_4, _HYBRID, _with_exec("4.1.0"), (_TOOL_4, "-initSchemaTo", "4.0.0")),
         "4.2.0": _Version(
-            _ARCHIVE_4, _HYBRID, _beside_exec("4.2.0"), (_TOOL_4, "-initSchemaTo", "4.0.0"), java=range(21, 23)
+            _ARCHIVE_4, _HYBRID, _with_exec("4.2.0"), (_TOOL_4, "-initSchemaTo", "4.0.0"), java=range(21, 23)
         ),
     }
 )

@@ -54,10 +54,10 @@ def find_java(versions: range) -> Path:
 def java_version(java: Path) -> int:
     """Return 17, 21, … for a ``java`` program, 0 where there is none that starts."""
     try:
-        told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr
+        shown = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr
     except (OSError, subprocess.TimeoutExpired):
         return 0
-    version = re.search(r'version "(?:1\.)?(\d+)', told)
+    version = re.search(r'version "(?:1\.)?(\d+)', shown)
     return int(version[1]) if version else 0
 
 

@@ -29,7 +29,7 @@ from commit_coord.local.stack import Stack, Wanted
 from commit_coord.process import process_name
 
 _PATIENCE_S = 90
-"""For a keeper that was told to stop: its servers have as long as they may take to stop, one after the other."""
+"""For a keeper that was asked to stop: its servers have as long as they may take to stop, one after the other."""
 
 
 class NotUp(LookupError):
@@ -131,11 +131,11 @@ def up(folder: Path, wanted: Wanted, *, temporary: bool, say: Callable[[str], No
         assert keeper.stdin is not None
         assert keeper.stdout is not None
         for line in keeper.stdout:
-            told = json.loads(line)
-            if "say" in told:
-                say(told["say"])
-            elif "error" in told:
-                raise _ERRORS[told["error"]](*told["arguments"])
+            message = json.loads(line)
+            if "say" in message:
+                say(message["say"])
+            elif "error" in message:
+                raise _ERRORS[message["error"]](*message["arguments"])
             else:
                 state = status(folder)
                 keeper.stdin.write("go\n")

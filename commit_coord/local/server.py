@@ -72,7 +72,7 @@ class ServerFailed(RuntimeError):
 
     Args:
         message: Why, on one line.
-        log: The end of what it said.
+        log: The end of its output.
     """
 
     def __init__(self, message: str, log: str = "") -> None:
@@ -178,7 +178,7 @@ def by_load(seconds: float) -> float:
     return seconds * max(1.0, 2 * os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
-def _stands(pid: int) -> bool:
+def _is_stopped(pid: int) -> bool:
     """Return whether every thread of a process is stopped or has ended; True where the system does not say."""
     states = []
     for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
@@ -270,7 +270,7 @@ class LocalServer(Server):
         """Stop the process (SIGSTOP): connections stay open, requests get no answer."""
         os.kill(self.pid, signal.SIGSTOP)
         # On a busy machine its threads go on, and answer, until one of them has had the processor and taken the signal.
-        while not _stands(self.pid):
+        while not _is_stopped(self.pid):
             time.sleep(_POLL_S)
 
     def resume(self) -> None:
@@ -352,8 +352,8 @@ class _Process:
         )
         _supervisors.add(self._supervisor)
         assert self._supervisor.stdout is not None
-        with self._supervisor.stdout as told:
-            self.pid = int(told.readline())
+        with self._supervisor.stdout as output:
+            self.pid = int(output.readline())
 
     def code(self) -> int | None:
         """How it ended, None while it lives."""
@@ -376,7 +376,7 @@ class _Process:
         _supervisors.discard(self._supervisor)
 
     def log_tail(self) -> str:
-        """The end of what it said."""
+        """The end of its output."""
         with suppress(FileNotFoundError), self._log.open("rb") as log:
             log.seek(self._log_start)
             return "\n".join(log.read().decode(errors="replace").splitlines()[-_LOG_TAIL_LINES:])

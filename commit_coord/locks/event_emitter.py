@@ -44,7 +44,7 @@ class LockEventEmitter:
         )
 
     def follow(self, lease: Lease, asked: float) -> None:
-        """Tell that *lease*, whose request began at *asked*, is granted, and of its end when that comes."""
+        """Emit the grant of *lease*, whose request began at *asked*, and its end when it ends."""
         request = lease.request
         if not self._events.heard:
             return
@@ -57,7 +57,7 @@ class LockEventEmitter:
         lease.add_listener(ended)
 
     def ended(self, name: str, *, lost: bool = False) -> None:
-        """Tell of the end of the request of that *name*, once, if its grant was told."""
+        """Emit the end of the request of that *name*, once, if its grant was emitted."""
         request, granted = self._granted.pop(name, (None, 0.0))
         if request is not None:
             self._events.emit(

@@ -1,4 +1,4 @@
-"""Tells what was released by force, and what may have been, when that ends halfway."""
+"""Reports which locks were freed, and which ones may have been, when a forced release fails halfway."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from commit_coord.locks.base import Interrupted
 from commit_coord.model import LockEntry
 
 _NAMED = 3
-"""Requests that the error names; it has the locks of all."""
+"""Maximum number of requests in the message; the error has the locks of all requests."""
 
 
 class FreedLocks(list[LockEntry]):
@@ -31,8 +31,8 @@ class FreedLocks(list[LockEntry]):
     ) -> bool:
         """Remove one request, and add its *entries* if it is gone; return whether it is.
 
-        A request that is gone after a lost reply counts as freed. Perhaps its owner has released it at that moment; but
-        else nobody would learn of a release by force that took place.
+        A request that is gone after a lost reply counts as freed. Its owner may have released it at that moment, but
+        otherwise a forced release that took place would never be reported.
 
         Args:
             entries: The locks of the request.
@@ -64,7 +64,7 @@ class FreedLocks(list[LockEntry]):
 
 @contextmanager
 def telling_what_was_freed() -> Iterator[FreedLocks]:
-    """Give a list, to which the block adds what it has freed.
+    """Yield a list to which the block adds the locks that it has freed.
 
     Raises:
         PartlyFreed: The block failed after something had been freed, or may have been; then the list is complete.

@@ -1,9 +1,9 @@
 """The locks that the threads of this process hold: through one client, and through any client.
 
-A thread that asks again for what it holds already is refused instead of left waiting, also in S:
+A thread that requests a lock that it already holds is refused, also in S, because it could wait forever:
 
 1. The thread holds S on a table.
-2. Somebody asks for X and waits for it.
+2. Another owner asks for X and waits for it.
 3. The thread asks for S again and is queued behind the X: each waits for the other until the deadline.
 """
 

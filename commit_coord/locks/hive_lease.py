@@ -1,26 +1,26 @@
-"""Leases as Hive's proposal has them: locks that a user has for a time, known by a number that every client may use.
+"""Hive leases, as in Hive's proposal: locks with an end time and an id that every client may use.
 
 Theory of operation
     A lease is a request of the ``lease`` lock manager in the operation scope, so leases, operations and LOCK statements
-    are in the same queues, exclude each other by Hive's hierarchy, and are listed together. What makes it a lease is
-    a second row for the request: which objects were asked for (the request also has their parents) and since when.
-    Its id is the place of its request, which grows with every request of the catalog and is never given twice.
+    are in the same queues, exclude each other by Hive's hierarchy, and are listed together. A second row makes
+    the request a lease: it has the requested objects (the request also has their parents) and the start time. The id of
+    a lease is the place of its request, which grows with every request of the catalog and is never given twice.
 
     ``grab_lease`` acquires as any operation does, in a fair queue, and is cleaned up as any operation is if its process
-    ends meanwhile. Granted, the request is given the length that was asked for, and its process is forgotten: from
-    here on its end and ``drop_lease`` are all that ends it.
+    ends meanwhile. After the grant, the request gets the requested duration, and its process is forgotten: from
+    then on only its end time, ``drop_lease`` or force ends it.
 
-    ``hold`` is for a process that has the lease as long as a block of its code runs. Nothing is forgotten there: the
-    heartbeat of the lock manager extends the lease with all its others, finds out that it is gone, and tells.
+    ``hold`` is for a process that has the lease as long as a block of its code runs. Its process is not
+    forgotten: the heartbeat of the lock manager extends it like other leases, and reports when it is lost.
 
 Fencing
-    Between asking whether a lease is live and acting upon it, it may end:
+    A lease may end between the check that it is live and the action that depends on it:
 
-    1. A asks, and its lease is live.   2. A stalls. The lease ends, and B grabs one on the same object.
+    1. A checks its lease: it is live.   2. A stalls. The lease ends, and B grabs one on the same object.
     3. A wakes up and publishes.
 
-    In the transaction that publishes, the question can be asked so that there is no gap (:meth:`Leases.fence`): B is
-    granted when it has deleted A's request, and that row can't be deleted while the transaction has it.
+    The transaction that publishes can check the lease without such a gap (:meth:`HiveLeases.fence`): B is granted only
+    after A's request is deleted, and this row can't be deleted while the transaction has locked it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from commit_coord.errors import (
 from commit_coord.locks.base import Lease, LockManager
 from commit_coord.locks.forcing import FreedLocks, telling_what_was_freed
 from commit_coord.locks.sql import statements as lease_sql
-from commit_coord.locks.sql.manager import LeaseLockManager
+from commit_coord.locks.sql.manager import SqlLockManager
 from commit_coord.locks.sql.requests import stored
 from commit_coord.locks.sql.store import SqlStep, id_list
 from commit_coord.model import Generation, LeaseState, LockMode, LockRequest, LockScope, Resource
@@ -73,10 +73,10 @@ class LeaseObject:
         db_name: The database.
         table_name: The table.
         partition_name: ``k=v`` or ``k=v/k2=v2`` as in paths, a prefix of levels included; none is the whole table.
-        lease_type: ``s`` for shared or read, ``x`` for exclusive or write. Says something where a lease is grabbed.
+        lease_type: ``s`` for shared or read, ``x`` for exclusive or write. Used only when a lease is grabbed.
 
     Raises:
-        InvalidArguments: A name is empty, a partition has another form, or there is no such type.
+        InvalidArguments: A name is empty, a partition has another form, or the type is unknown.
     """
 
     db_name: str
@@ -175,7 +175,7 @@ class _Live:
                 )
 
 
-class Leases:
+class HiveLeases:
     """The leases of one catalog, which gives them as ``catalog.leases``.
 
     Args:
@@ -205,7 +205,7 @@ class Leases:
                 value=manager.name,
                 accepted="lease, with lock.uri naming a SQLite file or a PostgreSQL database",
             )
-        self.manager = cast(LeaseLockManager, manager)
+        self.manager = cast(SqlLockManager, manager)
         self._max_ms = max_duration_ms
         self._database_parents = database_parents
         self._spelled = spelled
@@ -218,22 +218,22 @@ class Leases:
     ) -> int:
         """Take a lease on all *objects* or none, and return its id.
 
-        Guarantee: the lease is held from some moment before the return until it ends, by the service's clock; it does
-        not end with this process. Of two that conflict the later one has the greater id. On any exception nothing is
-        held and nothing stays queued, except when the service could not be reached: then it ends by itself.
+        Guarantee: the lease is held from before the return until it ends by the service's clock, or is dropped. It does
+        not end with this process. Of two leases that conflict, the later one has the greater id. On any exception
+        nothing is held and nothing stays queued, except when the service could not be reached: then it ends by itself.
 
         Args:
-            objects: They need not exist. Of one that comes twice the exclusive one counts.
+            objects: They need not exist. If an object occurs twice, the exclusive type counts.
             lease_duration_sec: How long it is kept without an extension, from the moment at which it is granted.
             lease_wait_duration_sec: How long to wait in the queue, after the earlier requests.
 
         Raises:
-            LeaseAlreadyExists: Somebody held a lease or an operation's lock on one of the objects till the end of the
-                wait; the message names who.
+            LeaseAlreadyExists: Another owner held a lease or an operation lock on one of the objects until the end of
+                the wait; the message names this owner.
             InvalidArguments: No object, a time that is negative or no number, or a duration above
                 ``lease.max-duration-ms``.
-            LockReentered: This thread's own operation holds one of the objects, and would be waited for.
-            LockLost: Somebody ended the lease by force before it was returned.
+            LockReentered: This thread's own operation holds one of the objects, so the thread would wait for itself.
+            LockLost: An operator dropped the lease by force before it was returned.
             LockServiceUnavailable: The database could not be reached.
         """
         duration_ms = _milliseconds("lease_duration_sec", lease_duration_sec)
@@ -261,15 +261,15 @@ class Leases:
         return [listed for lease in self._live() for listed in lease.listed(chosen)]
 
     def extend_lease(self, lease_id: int, objects: Iterable[LeaseObject] = ()) -> int:
-        """Extend a live lease: it ends as long from now as it was grabbed for. Return its ``end_utc``.
+        """Extend a live lease by the duration for which it was grabbed, from now on. Return its ``end_utc``.
 
         Args:
-            lease_id: Anybody may extend it, in any process: ids are numbers, not secrets.
-            objects: Of this lease, as a check; all objects of a lease end together.
+            lease_id: Any client in any process may extend it: ids are numbers, not secrets.
+            objects: If given, a check that they belong to this lease; all objects of a lease end together.
 
         Raises:
-            InvalidArguments: There is no such lease, it has ended, or an object is not one of its.
-            ExceedsMaxLeaseTime: It would live longer than ``lease.max-duration-ms``; it ends when it would have ended.
+            InvalidArguments: There is no such lease, it has ended, or an object does not belong to it.
+            ExceedsMaxLeaseTime: It would live longer than ``lease.max-duration-ms``. Its end time has not changed.
         """
         _refuse_strangers(self._one(lease_id), self._resources(objects))
         step = lease_sql.EXTEND, self._parameters_of(lease_id)
@@ -285,10 +285,11 @@ class Leases:
         )
 
     def drop_lease(self, lease_id: int, objects: Iterable[LeaseObject] = ()) -> None:
-        """Give a lease back, or some objects of it. On return nobody holds them by this lease. Anybody may do so.
+        """Drop a lease, or some of its objects. On return this lease does not lock them any more. Any client may do so.
 
         Raises:
-            InvalidArguments: There is no such lease, it has ended, or an object is not one of its. Nothing was dropped.
+            InvalidArguments: There is no such lease, it has ended, or an object does not belong to it. Nothing was
+                dropped.
             LockServiceUnavailable: The database failed. It is not known whether they were dropped; the call may be
                 repeated.
         """
@@ -332,8 +333,8 @@ class Leases:
         objects: Iterable[LeaseObject],
         lease_wait_duration_sec: float = 0,
         *,
-        on_lost: Callable[[HeldLease], object] | None = None,
-    ) -> HeldLease:
+        on_lost: Callable[[HeldHiveLease], object] | None = None,
+    ) -> HeldHiveLease:
         """Take a lease on all *objects* or none and extend it until it is dropped; a context manager that drops it.
 
         Without extensions (the process stalls, or the database is gone) it is kept for ``lock.heartbeat-timeout-ms``.
@@ -392,8 +393,8 @@ class Leases:
         objects: Iterable[LeaseObject],
         wait_sec: float,
         duration_ms: int | None,
-        on_lost: Callable[[HeldLease], object] | None,
-    ) -> HeldLease:
+        on_lost: Callable[[HeldHiveLease], object] | None,
+    ) -> HeldHiveLease:
         wait_ms = _milliseconds("lease_wait_duration_sec", wait_sec)
         wanted: LeaseLocks = {}
         for each in objects:
@@ -409,7 +410,7 @@ class Leases:
         request = self._request(wanted, str(manager.store.host.new_id()), statement)
         try:
             lease = manager.acquire(request, deadline=deadline)
-            held = HeldLease(lease, on_lost)
+            held = HeldHiveLease(lease, on_lost)
             self._name(lease, wanted, duration_ms)
             if duration_ms is not None:
                 manager.detach(lease)
@@ -521,31 +522,31 @@ class Leases:
         return LeaseAlreadyExists("lease is held by another owner; wait timed out", **{**error.details, **facts})
 
 
-class HeldLease:
-    """A lease that is extended until it is dropped: see :meth:`Leases.hold`.
+class HeldHiveLease:
+    """A lease that is extended until it is dropped: see :meth:`HiveLeases.hold`.
 
     Args:
         lease: What the lock manager granted.
         on_lost: Called when it is gone.
     """
 
-    def __init__(self, lease: Lease, on_lost: Callable[[HeldLease], object] | None) -> None:
+    def __init__(self, lease: Lease, on_lost: Callable[[HeldHiveLease], object] | None) -> None:
         assert lease.generation is not None
         self.lease_id = int(lease.generation)
         self.lost = threading.Event()
         """Set when the lease is gone before it was dropped."""
         self._lease = lease
         self._on_lost = on_lost
-        # Weak: a circle would keep a lease that nobody has, and its heartbeat, until the collector comes.
-        weakly = weakref.WeakMethod(self._told)
+        # Weak: a reference cycle would keep an unused lease, and its heartbeat, until the garbage collector runs.
+        weakly = weakref.WeakMethod(self._changed)
 
-        def told(lease: Lease, state: LeaseState) -> None:
+        def changed(lease: Lease, state: LeaseState) -> None:
             if tell := weakly():
                 tell(lease, state)
 
-        lease.add_listener(told)
+        lease.add_listener(changed)
 
-    def _told(self, lease: Lease, state: LeaseState) -> None:
+    def _changed(self, lease: Lease, state: LeaseState) -> None:
         if state is LeaseState.LOST:
             self.lost.set()
             if self._on_lost is not None:
@@ -574,11 +575,11 @@ class HeldLease:
         """Drop the lease.
 
         Raises:
-            LockLost: It was gone before the end of a block that knows of nothing.
+            LockLost: The lease was lost before the end of the block, and the block raised no error.
         """
         try:
             if exc_type is None and self._lease.state is not LeaseState.RELEASED:
-                with suppress(LockServiceUnavailable):  # By our own clock it is live, and nobody says otherwise.
+                with suppress(LockServiceUnavailable):  # by our own clock the lease is live
                     self._lease.ensure_active(0)
         finally:
             self._lease.release()
@@ -587,7 +588,7 @@ class HeldLease:
 class _Borrowed(Lease):
     """Resources for which a thread need not wait, because it uses the lease that locks them."""
 
-    def __init__(self, leases: Leases, request: LockRequest, lease_id: int) -> None:
+    def __init__(self, leases: HiveLeases, request: LockRequest, lease_id: int) -> None:
         super().__init__(request, Generation(lease_id))
         self._leases = leases
 
@@ -627,3 +628,7 @@ def _text(objects: LeaseLocks) -> str:
 
 def _moment(ms: int) -> str:
     return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+Leases, HeldLease = HiveLeases, HeldHiveLease
+"""Former names of two classes, for programs that import them."""

@@ -1,7 +1,7 @@
 """Locks within one process.
 
-One :class:`~commit_coord.locks.memory_space.Space` holds the queues; all managers of one name share it. Whatever
-removes a request works out, under the space's mutex, which requests that grants, and wakes these and no others.
+One :class:`~commit_coord.locks.memory_space.Space` holds the queues; all managers of one name share it. When a
+request is removed, the space computes under its mutex which waiting requests are granted, and wakes only these.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from commit_coord.process import SYSTEM_HOST, Host
 from commit_coord.protocol.deadlock import Wait
 
 _TICK = 0.1
-"""Seconds between two looks of a waiter whether a lease was dropped without a release."""
+"""Seconds between two checks of a waiter whether a lease was dropped without a release."""
 
 HolderOf = Callable[[LockRequest, Blocker], Holder]
 Settle = Callable[[MemoryTicket, Sequence[JournalEntry], Sequence[str], str | None], None]
 
 
 class MemoryLease(HandoverLease):
-    """Ends by release or by force; its process is its liveness."""
+    """Ends by release, by force, or with its process."""
 
     def __init__(self, space: Space, ticket: MemoryTicket, settle: Settle) -> None:
         super().__init__(ticket.request, Generation(ticket.place))
@@ -68,7 +68,7 @@ class MemoryLease(HandoverLease):
         self._next_note = note
 
     def ensure_active(self, max_age_ms: int | None = None) -> None:
-        """Return unless it was released or freed by force: asking costs nothing here."""
+        """Return unless the lease was released or freed by force. This reads memory, so *max_age_ms* has no effect."""
         self._raise_if_over()
 
     def take(self, limit: int) -> Sequence[Offer]:
@@ -107,7 +107,7 @@ class MemoryLeases:
         self._explicit: dict[str, MemoryLease] = {}
 
     def add(self, lease: MemoryLease) -> None:
-        """Note that this client has *lease*; one of a LOCK statement as long as it is held."""
+        """Register *lease* with this client. A lease of a LOCK statement is kept in memory until it ends."""
         request = lease.request
         self._leases[request.request_id] = lease
         if request.explicit:
@@ -115,11 +115,11 @@ class MemoryLeases:
         lease.add_listener(lambda lease, state: self._forget(lease))
 
     def discard(self, request: LockRequest) -> None:
-        """Know nothing of a lease of *request* any more."""
+        """Remove the lease of *request* from the leases of this client."""
         self._leases.pop(request.request_id, None)
 
     def lost(self, request_id: str) -> None:
-        """The lease of *request_id* was freed by force."""
+        """Mark the lease of *request_id* as lost: it was freed by force."""
         lease = self._leases.get(request_id)
         if lease is not None and lease._change(LeaseState.LOST, "released by force"):
             self._events.emit(LockLeaseLost(request=str(lease.request), reason="released by force"))
@@ -143,11 +143,11 @@ class MemoryQueue:
     """The queues of a space, as one client sees them.
 
     Args:
-        space: Holds them.
-        table: Lists them.
-        leases: Those of this client.
-        held: Knows the threads.
-        emitter: Tells of leases that ended by being dropped.
+        space: The space with the queues.
+        table: Lists the locks of the space.
+        leases: The leases of this client.
+        held: The locks that the threads of this process hold.
+        emitter: Emits the end of a lease that was dropped without a release.
         settings: Times.
         clock: The clock.
         threads: How threads wait.
@@ -184,13 +184,13 @@ class MemoryQueue:
         """See :meth:`Queue.enter`."""
         request, space = acquire.request, self.space
         space.remove_dropped()
-        # Weakly: what is noted of a lease stays until the next request comes, and must keep no client alive.
+        # A weak reference: the space keeps the ticket until the next request comes, and must not keep a client alive.
         lost = partial(_tell, weakref.ref(self._leases), request.request_id)
         ticket = space.enter(request, self._clock.wall_ms(), self._held.agent, self._threads.turn(), lost)
         return self.blocker(ticket)
 
     def wait(self, acquire: Acquire, blocker: Blocker, until: float) -> Blocker | None:
-        """See :meth:`Queue.wait`. The turn is given by whatever removes the last one in the way."""
+        """See :meth:`Queue.wait`. The turn is set when the last request that blocks this one is removed."""
         request = acquire.request
         while (left := until - self._clock.now()) > 0 and not acquire.is_closed:
             if self.ticket(request).turn.wait(min(left, _TICK)):
@@ -214,7 +214,7 @@ class MemoryQueue:
         """See :meth:`Queue.leave`."""
         self._leases.discard(request)
         ticket = self.space.find(request.request_id)
-        # Somebody else's request of the same id, for which ours was refused, is not ours to remove.
+        # If another client's request has the same id, ours was refused, and the other one must stay.
         if ticket is not None and ticket.request is request:
             self.space.remove(ticket)
 
@@ -307,7 +307,7 @@ class MemoryLockTable:
         return (self.free(request_id, None) for request_id in request_ids)
 
     def reap(self, *, dry_run: bool) -> Sequence[LockEntry]:
-        """Free what belongs to processes that have ended: another client may have written the owner."""
+        """Free the locks of processes that have ended: the owner of a request may be a process other than this one."""
         dead = [
             (ticket, blocked_by)
             for ticket, blocked_by in self._space.tickets()

@@ -57,8 +57,8 @@ class ExpiringEntries:
 class Space:
     """The queues of both scopes. Every method takes the mutex; none blocks while it has it.
 
-    A Ctrl-C may end a method at any line. What is half entered is found by its request id, which is noted first and
-    forgotten last, and a removal can be repeated from any point.
+    A Ctrl-C may end a method at any line. The request id is entered first and removed last, so a request that was
+    entered only in part is found by its id. A removal can be repeated after any line.
     """
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class Space:
         self._queues: dict[LockScope, dict[Resource, dict[LockMode, list[int]]]] = {scope: {} for scope in LockScope}
         self._watchers: dict[int, set[int]] = {}
         self.dropped: deque[tuple[MemoryTicket, Callable[[], None]]] = deque()
-        """Granted, and nobody has the lease any more, released or not; and what tells of the end."""
+        """Granted tickets whose leases nobody refers to any more, released or not; each with what emits the end."""
         self.journal = ExpiringEntries()
         self.answers = ExpiringEntries()
         self.notes: dict[Resource, str] = {}
@@ -77,14 +77,14 @@ class Space:
     def enter(
         self, request: LockRequest, now_ms: int, agent: str, turn: Turn, lost: Callable[[], None]
     ) -> MemoryTicket:
-        """Put *request* of *agent* behind everyone, return its ticket.
+        """Add *request* of *agent* at the end of its queues, and return its ticket.
 
         Args:
-            request: What is asked for.
-            now_ms: When, since the epoch.
-            agent: The thread that asks.
-            turn: Given when nothing is in the way any more.
-            lost: Called when it is freed by force.
+            request: The request.
+            now_ms: The present time, since the epoch.
+            agent: The thread that makes the request.
+            turn: Set when no other request blocks this one any more.
+            lost: Called when the request is freed by force.
         """
         with self._mutex:
             if request.request_id in self._tickets:
@@ -100,7 +100,7 @@ class Space:
             return ticket
 
     def remove(self, ticket: MemoryTicket) -> bool:
-        """Remove *ticket*, wake the requests that are granted now; return whether it was there."""
+        """Remove *ticket*, and wake the requests that are granted now. Return whether it was there."""
         try:
             with self._mutex:
                 return self._remove(ticket)
@@ -128,31 +128,31 @@ class Space:
             return offers
 
     def retract(self, ticket: MemoryTicket) -> bool:
-        """Let nobody take the offer of *ticket* from now on; return whether nobody has."""
+        """Prevent that a holder takes the offer of *ticket* from now on. Return whether no holder has taken it."""
         with self._mutex:
             ticket.retracted = not ticket.taken
             return ticket.retracted
 
     def settle(self, holder: MemoryTicket, done: Sequence[str], returned: Sequence[str], note: str | None) -> None:
-        """Pass on what *holder* leaves, if it still has its place.
+        """Report the outcomes of the offers that *holder* took, and keep its note, if it still has its place.
 
         Args:
             holder: The ticket that is released.
-            done: Requests to end; their answers are there already.
-            returned: Requests to leave to their owners.
-            note: For the next holder; None leaves the one that is there.
+            done: Requests whose offers were published; their answers are stored already.
+            returned: Requests whose offers are returned to their owners.
+            note: For the next holder; None keeps the present note.
         """
         try:
             with self._mutex:
                 self._settle(holder, done, returned, note)
         except BaseException:
-            # As in remove: what is half removed is granted as if nothing blocked it.
+            # As in `remove`: a ticket that is removed in part would be granted although others block it.
             with self._mutex:
                 self._settle(holder, done, returned, note)
             raise
 
     def remove_dropped(self) -> None:
-        """Remove what was let go of without a release."""
+        """Remove the tickets whose leases were dropped without a release."""
         while self.dropped:
             with contextlib.suppress(IndexError):  # another thread was faster
                 ticket, ended = self.dropped.popleft()
@@ -164,7 +164,7 @@ class Space:
         return self._tickets.get(request_id)
 
     def blocker(self, ticket: MemoryTicket) -> MemoryTicket | None:
-        """Return whom *ticket* waits for."""
+        """Return the ticket that *ticket* waits for."""
         with self._mutex:
             return self._by_place.get(ticket.blocker or 0)
 
@@ -202,9 +202,9 @@ class Space:
         )
 
     def _look(self, ticket: MemoryTicket) -> None:
-        """Find out whom *ticket* waits for and watch it, or give the turn."""
+        """Find the ticket that *ticket* waits for and watch it; if there is none, set the turn."""
         blocker = nearest_blocker(ticket.place, ticket.request.locks, self._queues[ticket.request.scope])
-        # Noted first, so that a removal knows where to undo what follows.
+        # This comes first, so that a removal knows what to undo.
         ticket.blocker = blocker
         if blocker is None:
             ticket.turn.set()
@@ -215,7 +215,7 @@ class Space:
         for request_id in returned:
             if ticket := self._tickets.get(request_id):
                 ticket.taken = False
-        # 1. A takes the offer of B, and carries it out.   2. A is freed by force, and not told yet; B is granted.
+        # 1. A takes the offer of B, and publishes it.   2. A is freed by force, and does not know it yet; B is granted.
         # 3. A settles. If that ended B's request, a third one would be granted while B holds.
         if self._tickets.get(holder.request.request_id) is not holder:
             return

@@ -18,7 +18,7 @@ LOCK_MANAGERS: Mapping[str, str] = MappingProxyType(
     {
         "none": "commit_coord.locks.none:NoneLockManager",
         "memory": "commit_coord.locks.memory:MemoryLockManager",
-        "lease": "commit_coord.locks.sql.manager:LeaseLockManager",
+        "lease": "commit_coord.locks.sql.manager:SqlLockManager",
         "hms": "commit_coord.locks.hms.manager:HmsLockManager",
         "zookeeper": "commit_coord.locks.zookeeper.manager:ZooKeeperLockManager",
         "hms-to-zookeeper": "commit_coord.locks.migration.manager:open_manager",

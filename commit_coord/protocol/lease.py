@@ -9,7 +9,7 @@ Theory of operation
     the holder always finds itself LOST before anybody else may take over:
 
     1. The holder sends a renewal at 0.
-    2. The service receives it at 2 and will free the locks at 2 + lease.
+    2. The service receives it at 2 and will end the lease at 2 + lease.
     3. The reply is lost. The holder counts from 0 and stops at 0 + lease.
 
     Events: CONFIRMED, the service answered that the lease is ours (``last_confirmed_at`` is when that was asked);

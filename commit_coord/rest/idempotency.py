@@ -203,7 +203,7 @@ def _newer(holder: MetadataHolder, warehouse: Warehouse, request: Request) -> Ht
             location = catalog.metadata_location(holder.name)
             uuid = str(catalog.coordinator.read(location).table_uuid)
         if uuid != holder.uuid:
-            raise NoSuchTableError(f"another one has the name now: {holder.name}")
+            raise NoSuchTableError(f"another table has the name now: {holder.name}")
         return replace(warehouse.answers.load(location, request), holder=holder)
 
 

@@ -97,7 +97,7 @@ class Protocol(HttpToolsProtocol):
 
     _is_in_head = True
     """Whether a head is due or incomplete."""
-    _bytes_besides = 0
+    _other_bytes = 0
     """What has arrived since the head began, or since the last piece of its body."""
 
     delivery: Delivery
@@ -118,11 +118,11 @@ class Protocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Accept a part of a request."""
-        self._bytes_besides += len(data)
+        self._other_bytes += len(data)
         if self._is_in_head:
             self._limit_time(self._limits.head_timeout_ms)
         super().data_received(data)
-        if self._bytes_besides > _MAX_HEAD_BYTES:
+        if self._other_bytes > _MAX_HEAD_BYTES:
             self.transport.abort()  # close() would wait until the client has sent everything
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -151,13 +151,13 @@ class Protocol(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         """Accept a piece of a body, whose length others limit."""
-        self._bytes_besides = 0
+        self._other_bytes = 0
         super().on_body(body)
 
     def on_message_complete(self) -> None:
         """Note the end of the request."""
         self._is_in_head = True
-        self._bytes_besides = 0
+        self._other_bytes = 0
         self._end_time_limit()
         super().on_message_complete()
 

@@ -52,7 +52,7 @@ class BackgroundWriter(Generic[T]):
             return self._changed.wait_for(lambda: not (self._items or self._lost or self._is_writing), timeout_s)
 
     def _run(self) -> None:
-        told_at = float("-inf")
+        logged_at = float("-inf")
         while True:
             with self._changed:
                 self._is_writing = False
@@ -61,9 +61,9 @@ class BackgroundWriter(Generic[T]):
                 self._is_writing = True
                 lost = 0
                 # While many are dropped, a line for each time would be as many as they.
-                if self._lost and (not self._items or time.monotonic() - told_at > self._TELL_EVERY_S):
+                if self._lost and (not self._items or time.monotonic() - logged_at > self._TELL_EVERY_S):
                     lost, self._lost = self._lost, 0
-                    told_at = time.monotonic()
+                    logged_at = time.monotonic()
                 item = self._items.popleft() if self._items else None
             try:
                 if item is not None:

@@ -222,7 +222,7 @@ class BatchWriter:
         target: Where to.
         names: Of the columns that come, in order.
         case_sensitive: As given to ``check_fits``.
-        carried: Whether the rows are in the table: each is written again, whoever wrote it first.
+        carried: Whether the rows are in the table already. Then no truncated value is refused for being out of range.
     """
 
     target: Target

@@ -141,8 +141,8 @@ def relations(plan: Any) -> list[Any]:
 def plans_being_written(spark: SparkSession, *, overwrite: bool) -> list[Any]:
     """Return the analyzed plans of the rows that this driver writes just now, through the second API.
 
-    A data source is not told whose rows it writes. Usually there is one such query; the rows of another one are a
-    reason more to be careful.
+    Spark does not pass the plan of the rows to a data source. Usually there is one such query; if there is another one,
+    its rows make the check stricter.
 
     Source: ``SQLExecution.withNewExecutionId`` of Spark 4.1.
     """

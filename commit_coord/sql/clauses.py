@@ -76,12 +76,12 @@ def unknown(tree: sql.Expr) -> str | None:
     """Return the first clause of *tree* that is not carried out here, as it could be written; None without one."""
     for node in tree.walk():
         if (known := _CARRIED_OUT.get(type(node))) is None:
-            return _told(node)
+            return _text(node)
         for key, value in node.args.items():
             if value and key not in known:
-                return _told(value) if isinstance(value, sql.Expr) else key.upper().strip("_")
+                return _text(value) if isinstance(value, sql.Expr) else key.upper().strip("_")
     return None
 
 
-def _told(clause: sql.Expr) -> str:
+def _text(clause: sql.Expr) -> str:
     return clause.sql(dialect="hive", unsupported_level=ErrorLevel.IGNORE).strip()

@@ -75,7 +75,7 @@ def _located_files(statement: AddPartitions, table: Table) -> list[DataFile]:
 
     Raises:
         StatementError: One does not fit the table, or has rows of another partition; or the table has one already, and
-            no IF NOT EXISTS was said.
+            there is no IF NOT EXISTS.
     """
     known = {canonical(task.file.file_path) for task in table.scan().plan_files()} if _locates(statement) else set()
     files: list[DataFile] = []

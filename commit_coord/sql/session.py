@@ -10,7 +10,7 @@ from commit_coord.config import OperationLocks
 from commit_coord.errors import LockError, StatementError
 from commit_coord.iceberg.named_partitions import OPEN, partition_levels
 from commit_coord.locks.forcing import telling_what_was_freed
-from commit_coord.locks.hive_lease import HiveLease, LeaseObject, Leases
+from commit_coord.locks.hive_lease import HiveLease, HiveLeases, LeaseObject
 from commit_coord.model import LockEntry, LockMode, LockScope, LockState, Reach, Resource
 from commit_coord.protocol.hierarchy import lock_target
 from commit_coord.sql import show
@@ -104,9 +104,9 @@ class Session:
             case Unlock():
                 return self._unlock(statement)
             case ShowLease(objects=objects):
-                return show.show_lease(self._leases(Leases.list_lease, objects))
+                return show.show_lease(self._leases(HiveLeases.list_lease, objects))
             case DropForceLease(objects=objects):
-                ended = self._leases(Leases.force_drop_lease, objects)
+                ended = self._leases(HiveLeases.force_drop_lease, objects)
                 return show.message(f"ended {len({lease.lease_id for lease in ended})} leases")
             case DropTable(table=name, if_exists=True) if not self.catalog.table_exists(self.names.identifier(name)):
                 return show.message(f"there is no table {name}")
@@ -117,7 +117,7 @@ class Session:
     def _execute(self, statement: Statement, text: str) -> Answer:
         """Do what *statement* says under its locks; they are planned again once they are held.
 
-        1. We plan the locks of a partition.   2. Somebody changes how the table is partitioned.
+        1. We plan the locks of a partition.   2. Another client changes how the table is partitioned.
         3. We get our locks, which are not those that the statement needs now.
         """
         wanted = locks_of(statement, self.names)
@@ -203,7 +203,9 @@ class Session:
             resource = lock_target(resource, partition_levels(table, statement.partition.named))
         return self.catalog.spelled(resource)
 
-    def _leases(self, ask: Callable[[Leases, list[LeaseObject]], list[HiveLease]], objects: Leased) -> list[HiveLease]:
+    def _leases(
+        self, ask: Callable[[HiveLeases, list[LeaseObject]], list[HiveLease]], objects: Leased
+    ) -> list[HiveLease]:
         if not self.catalog.locks.guarantees.mutual_exclusion:
             return []  # Locks are turned off, and nobody has any.
         named = [LeaseObject.of(self._leasable(name, partition)) for name, partition in objects]

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from sqlglot import expressions as sql
 
-from commit_coord.iceberg.named_partitions import Value, told
+from commit_coord.iceberg.named_partitions import Value, as_text
 from commit_coord.model import LockMode
 
 
@@ -40,7 +40,7 @@ class PartitionClause:
 
     def __str__(self) -> str:
         """Return it as it could be written."""
-        return told(self.named)
+        return as_text(self.named)
 
     @property
     def named(self) -> Mapping[str, Value]:

@@ -74,7 +74,7 @@ class Calls:
             try:
                 with transaction.whole():
                     if outermost and again is not None:
-                        self.draft.note(calls=(*self.draft.staged.calls, again))
+                        self.draft.update(calls=(*self.draft.staged.calls, again))
                     with self.basis.files_may_be_gone() if outermost else nullcontext():
                         yield
             except BaseException as error:
@@ -156,7 +156,7 @@ def replayable(method: F) -> F:
         with calls.call(cast(StagingTransaction, self), lambda transaction: method(transaction, *args, **kwargs)):
             # A plan makes a new one each time.
             if calls.stack.depth == 1 and any(hasattr(value, "read_next_batch") for value in (*args, *kwargs.values())):
-                calls.draft.note(replayable=False)  # a RecordBatchReader can be read once
+                calls.draft.update(replayable=False)  # a RecordBatchReader can be read once
             return method(self, *args, **kwargs)
 
     return cast(F, call)

@@ -152,7 +152,7 @@ class Committing:
         draft, request = self._draft, self._request
         base, staged = draft.table.metadata, draft.staged
         # While the append is prepared its transaction is looked at, which would make a snapshot of it.
-        draft.note(pending=None)
+        draft.update(pending=None)
         append = staged.pending.prepare() if staged.pending is not None else None
         draft.staged = staged
         reads = staged.reads or bool(staged.depended) or staged.evolves or not staged.only_appends

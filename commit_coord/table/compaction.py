@@ -8,9 +8,9 @@ Theory of operation
     A compaction may take hours, and a stalled one lose its lease:
 
     1. We choose the files of a partition.   2. We stall; the lease ends.
-    3. Somebody overwrites the partition.    4. We wake up and publish.
+    3. A writer overwrites the partition.    4. We wake up and publish.
 
-    The swap would not go through at 4, since the pointer has moved; planned again on the new head, the rewriting is
+    The swap fails at 4, because the pointer has moved; planned again on the new head, the rewriting is
     refused because the files are gone. So it is when the partition spec of the new files is gone, also if another one
     has its id by then. Nor does it publish when no other commit came in between: the lock service is asked for the
     lease once the latch is held and the new metadata is written, right before the swap.

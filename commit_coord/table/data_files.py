@@ -46,7 +46,8 @@ def data_files(
         io: Writes the files.
         write_uuid: Part of the files' names; None makes one up.
         counter: Numbers the files of one *write_uuid*.
-        carried: Whether the rows, or some of them, are in the table: each is written again, whoever wrote it first.
+        carried: Whether some of the rows are in the table already. Then no truncated value is refused for being out of
+            range.
         host: Makes the id where *write_uuid* is None.
 
     Raises:

@@ -61,7 +61,7 @@ class Dependencies:
             StaleRead: What they were computed from has changed. Nothing landed.
         """
         if self._stack.is_called and reads == NOTHING:
-            self._draft.note(replaces=True)
+            self._draft.update(replaces=True)
         self.depends_on(row_filter if reads is None else reads, branch, read_at, case_sensitive=case_sensitive)
 
     def depends_on(
@@ -86,7 +86,7 @@ class Dependencies:
         # What is replaced is planned on what the table shows: also what was added between the read and then.
         if basis.has_moved or _head_of(draft.table.metadata, branch) != read.snapshot_id:
             read = read.strictly()
-        draft.note(depended=(*draft.staged.depended, read))
+        draft.update(depended=(*draft.staged.depended, read))
         self.refuse_stale(draft.table.metadata, draft.staged.depended[-1:])
 
     def brings_rows(self, reads: BooleanExpression | str | None, branch: str | None) -> None:
@@ -94,14 +94,14 @@ class Dependencies:
         if reads is not None:
             self.depends_on(reads, branch)
         elif self._stack.is_called:
-            self._draft.note(rows_given=True)
+            self._draft.update(rows_given=True)
 
     def removes(self, row_filter: BooleanExpression | str, branch: str | None, *, case_sensitive: bool) -> None:
         """Note that the present call deletes the rows that match *row_filter*."""
         if self._stack.is_called:
             read = self._read(row_filter, branch, None, case_sensitive, Operation.DELETE)
             removed = read.strictly() if self._basis.has_moved else read
-            self._draft.note(removed=(*self._draft.staged.removed, removed))
+            self._draft.update(removed=(*self._draft.staged.removed, removed))
 
     def refuse_stale(self, head: TableMetadata, reads: Iterable[Read]) -> None:
         """Raise ``StaleRead`` when *head* shows a change of what one of *reads* depends on."""
@@ -191,7 +191,7 @@ class Dependencies:
             raise self._request.conflict(f"the column {name!r} was replaced by another column since the table was read")
 
     def _note_names(self, case_sensitive: bool, seen: Schema | None = None) -> None:
-        self._draft.note(by_name=True, folds_case=self._draft.staged.folds_case or not case_sensitive)
+        self._draft.update(by_name=True, folds_case=self._draft.staged.folds_case or not case_sensitive)
         self.refuse_other_columns(self._basis.planned_on[0], seen)
 
 

@@ -44,7 +44,7 @@ class HeldLock:
         self.release()  # S, for which our own X would wait; what others commit in between is found at the commit
         needed = needed_locks(self._catalog, operation, self._table)
         # The only reference: when a transaction that was never ended is collected, so is its lease, and its manager
-        # frees the locks.
+        # releases the locks.
         self._lease = acquire_unless_held(self._catalog, needed, operation.value)
         return self.held
 

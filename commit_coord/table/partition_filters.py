@@ -45,12 +45,14 @@ def of_rows(metadata: TableMetadata, rows: pa.Table) -> BooleanExpression:
 
 def of_partitions(spec: PartitionSpec, schema: Schema, partitions: Iterable[Record]) -> BooleanExpression:
     """Return the filter of *partitions* of *spec*, by what identity transforms of columns of *schema* tell."""
-    told = {
+    names = {
         position: name
         for position, field in enumerate(spec.fields)
         if isinstance(field.transform, IdentityTransform) and (name := schema.find_column_name(field.source_id))
     }
-    return of_values(list(told.values()), {tuple(partition[position] for position in told) for partition in partitions})
+    return of_values(
+        list(names.values()), {tuple(partition[position] for position in names) for partition in partitions}
+    )
 
 
 def of_values(names: Sequence[str], found: Iterable[Sequence[Any]]) -> BooleanExpression:

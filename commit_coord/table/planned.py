@@ -94,7 +94,7 @@ class PlannedTransaction(ExactRows, StagingTransaction):
             after = self.table_metadata  # PyIceberg's ValidationError: a spec or an order needs a column that goes
             refuse_mapped_names(before, after.schema(), table_name(self._table.name()))
             if not self._stack.planning:
-                self.draft.note(changes=(*self.draft.staged.changes, Change(before, after, sets_order(updates))))
+                self.draft.update(changes=(*self.draft.staged.changes, Change(before, after, sets_order(updates))))
         elif not any(isinstance(update, AddSnapshotUpdate) for update in updates):
             self._refuse_what_does_not_fit()
         return self
@@ -120,12 +120,12 @@ class PlannedTransaction(ExactRows, StagingTransaction):
         of_refs = bool(updates) and all(isinstance(update, REFS) for update in updates)
         with self.call((lambda transaction: transaction._apply(updates, requirements)) if of_refs else None):
             if self._stack.depth == 1:
-                self.draft.note(replayable=self.draft.staged.replayable and of_refs)
+                self.draft.update(replayable=self.draft.staged.replayable and of_refs)
                 if self._operation is not None:
                     back = rolls_back((*self._updates, *updates), self._table.metadata)
                     self._lock_operation(Operates.ROLL_BACK if back else self._operation)
             elif not updates:
-                self.draft.note(reads=True)  # it found nothing to do, which another head may not bear out
+                self.draft.update(reads=True)  # it found nothing to do, which another head may not bear out
             return super()._apply(updates, requirements)
 
     def _is_sent(self) -> bool:
@@ -159,6 +159,6 @@ class PlannedTransaction(ExactRows, StagingTransaction):
         if any(isinstance(update, AddSnapshotUpdate) for update in self._updates):
             self._apply(*producer._commit())
             return
-        self.draft.note(pending=producer)
+        self.draft.update(pending=producer)
         if self._autocommit:
             self.commit_transaction()

@@ -38,10 +38,10 @@ from commit_coord.iceberg.written import Written, mark, partition_schema
 
 
 def head_of(transaction: Transaction, branch: str | None) -> Snapshot | None:
-    """Return what the next snapshot on *branch* follows; on none (None), what *transaction* has staged there before.
+    """Return the parent of the next snapshot on *branch*; without a branch (None), the last one that is staged there.
 
-    PyIceberg has every snapshot that goes to no branch follow main: 1. An overwrite stages the removal of the old rows.
-    2. It stages the new rows, beside that.   No snapshot would have what the caller asked for.
+    In PyIceberg every snapshot without a branch follows main: 1. An overwrite stages the removal of the old rows.
+    2. It stages the new rows on the same parent.   No snapshot would have what the caller asked for.
     """
     metadata = transaction.table_metadata
     if branch is None:
@@ -105,7 +105,7 @@ class BySpec(_SnapshotProducer[Any]):
             super().commit()
 
     def note_written(self) -> None:
-        """Keep what the added files were written for: what the transaction shows now, if nobody has said it."""
+        """Record the schema and specs of the added files: the transaction's present ones, unless they are known."""
         self.written = self.written or Written.of(self._transaction.table_metadata, self._added_data_files)
 
     def whole(self) -> AbstractContextManager[None]:

@@ -142,11 +142,11 @@ class Draft:
         self.staged = Staged()
         self._view: tuple[TableMetadata, tuple[TableUpdate, ...], TableMetadata] | None = None
 
-    def note(self, **what: Any) -> None:
+    def update(self, **fields: Any) -> None:
         """Replace fields of what is staged."""
         before = self.staged
-        if any(getattr(before, name) is not value for name, value in what.items()):
-            self.staged = replace(before, **what)
+        if any(getattr(before, name) is not value for name, value in fields.items()):
+            self.staged = replace(before, **fields)
 
     def changed(self) -> TableMetadata:
         """Return the table with the staged changes, but for an append that nothing has looked at."""
@@ -172,7 +172,7 @@ class StagingTransaction(Transaction):
 
     @_updates.setter
     def _updates(self, updates: tuple[TableUpdate, ...]) -> None:
-        self.draft.note(updates=updates)
+        self.draft.update(updates=updates)
 
     @property
     def _requirements(self) -> tuple[TableRequirement, ...]:
@@ -180,7 +180,7 @@ class StagingTransaction(Transaction):
 
     @_requirements.setter
     def _requirements(self, requirements: tuple[TableRequirement, ...]) -> None:
-        self.draft.note(requirements=requirements)
+        self.draft.update(requirements=requirements)
 
     @property
     def _snapshot_producers(self) -> list[Any]:
@@ -188,16 +188,16 @@ class StagingTransaction(Transaction):
 
     @_snapshot_producers.setter
     def _snapshot_producers(self, producers: Iterable[Any]) -> None:
-        self.draft.note(producers=tuple(producers))
+        self.draft.update(producers=tuple(producers))
 
     def _register_snapshot_producer(self, producer: Any) -> None:
-        self.draft.note(producers=(*self.draft.staged.producers, producer))
+        self.draft.update(producers=(*self.draft.staged.producers, producer))
 
     def materialise(self) -> None:
         """Make an ordinary PyIceberg snapshot of a pending append, if there is one: something wants to look at it."""
         producer = self.draft.staged.pending
         if producer is not None:
-            self.draft.note(pending=None)
+            self.draft.update(pending=None)
             self._stage(*producer._commit())
 
     def _is_sent(self) -> bool:

@@ -261,7 +261,7 @@ class CoordinatedTable(PlacedTable):
                 table object was loaded later than the files were written: their ids may mean others by then, if old
                 schemas or specs were removed from the table. A file that says no spec is of the only one in it.
             reads: What the rows in the files were computed from, which must not have changed since *read_at*. None:
-                what they replace. ``NOTHING``: no row, as always with ``append`` where it is not said.
+                what they replace. ``NOTHING``: no row, which is the default of ``append``.
             read_at: The snapshot that was read, ``NO_SNAPSHOT`` when there was none; None: the one that this object
                 shows.
             check_duplicate_files: Look into all manifests of the branch, and refuse a file that is in it already, as

@@ -165,7 +165,7 @@ class CoordinatedTransaction(PlannedTransaction):
         """
         self._lock_operation(Operates.MERGE)
         self.dependencies.names_columns(case_sensitive=case_sensitive)
-        self.draft.note(reads=True, computes=True)
+        self.draft.update(reads=True, computes=True)
         choice = (join_cols, when_matched_update_all, when_not_matched_insert_all, case_sensitive)
         return super().upsert(df, *choice, branch, snapshot_properties)
 
@@ -177,32 +177,32 @@ class CoordinatedTransaction(PlannedTransaction):
         snapshot_properties: dict[str, str] = EMPTY_DICT,
         branch: str = MAIN_BRANCH,
     ) -> None:
-        """Put what *change* makes of the rows that match *row_filter* in their place, as of when the commit lands.
+        """Replace the rows that match *row_filter* when the commit lands with the rows that *change* returns for them.
 
         Args:
             row_filter: Which rows. A name means the column that has it, else the only one that has it in another case.
-            change: Called with them, and once more with those of a newer head when the commit lost a race.
+            change: Called with the matching rows; called again with those of a newer head if the commit lost a race.
             snapshot_properties: Go into the snapshots' summaries.
             branch: Where the rows are.
         """
         self._lock_operation(Operates.UPDATE)
         self.dependencies.names_columns(row_filter, case_sensitive=False)
-        self.draft.note(reads=True, computes=True)
+        self.draft.update(reads=True, computes=True)
         rows = self.scan(row_filter, case_sensitive=False, branch=branch).to_arrow()
         if rows.num_rows:
             self.overwrite(change(rows), row_filter, snapshot_properties, case_sensitive=False, branch=branch)
 
     @replayable
     def perform(self, plan: Callable[[CoordinatedTransaction], Any], operation: Operates = Operates.OVERWRITE) -> None:
-        """Do what *plan* does with this transaction, as of the moment at which the commit lands.
+        """Call *plan*, which stages changes in this transaction, on the head on which the commit lands.
 
         Args:
-            plan: Called with this transaction, and once more on a newer head when the commit lost a race. It reads the
-                table through :meth:`scan` alone, and stages what it computed.
-            operation: What it is, for the locks that it takes.
+            plan: Called with this transaction; called again on a newer head if the commit lost a race. It reads the
+                table only through :meth:`scan`, and stages what it has computed.
+            operation: Decides which operation locks are taken.
         """
         self._lock_operation(operation)
-        self.draft.note(reads=True, computes=True)
+        self.draft.update(reads=True, computes=True)
         with self._stack.plan():
             plan(self)
 
@@ -282,7 +282,7 @@ class CoordinatedTransaction(PlannedTransaction):
         if check_duplicate_files:
             self.files.refuse_live(file_paths, branch)
         self.dependencies.names_columns()
-        self.draft.note(reads=True)  # its columns are found by their names, which may mean others on another head
+        self.draft.update(reads=True)  # its columns are found by their names, which may mean others on another head
         self.dependencies.brings_rows(reads, branch)
         if (mapping := grown_mapping(self.table_metadata)) is not None:
             self.set_properties({TableProperties.DEFAULT_NAME_MAPPING: mapping.model_dump_json()})
@@ -346,7 +346,7 @@ class CoordinatedTransaction(PlannedTransaction):
         """Return a builder of snapshots. What is built by hand is checked, not repeated, when the head moved."""
         if self._stack.depth == 0:
             self.calls.follow_the_caller(self)
-            self.draft.note(replayable=False)
+            self.draft.update(replayable=False)
         return CoordinatedUpdateSnapshot(
             self, io=self._table.io, branch=branch, snapshot_properties=snapshot_properties
         )

@@ -157,7 +157,7 @@ class WrittenFiles:
         """
         transaction = self._transaction
         self._calls.lock_operation(transaction, Operates.OVERWRITE)
-        self._calls.draft.note(reads=True)
+        self._calls.draft.update(reads=True)
         metadata, files = transaction.table_metadata, list(data_files)
         specs = metadata.specs()
         if not files and has_partitions(metadata.spec()):
@@ -202,7 +202,7 @@ class WrittenFiles:
             ValidationException: One of *old* is gone, or rows may have been deleted from them, or *new* do not fit the
                 table any more. Nothing was committed.
         """
-        self._calls.draft.note(reads=True)
+        self._calls.draft.update(reads=True)
         if has_deletes_after(head_of(self._transaction, branch), read_at, self._table.io):
             raise ValidationException("rows were deleted while files were being rewritten")
         builder = CoordinatedUpdateSnapshot(
@@ -227,7 +227,7 @@ class WrittenFiles:
         if there and not self._calls.stack.repeating and not self._calls.stack.begun:
             self._calls.basis.see_the_head()
             there = self._live_among(paths, branch)
-        self._calls.draft.note(reads=True)
+        self._calls.draft.update(reads=True)
         if there:
             # No CommitNotApplied: after one of these the files may be deleted.
             raise FileInTable(

@@ -114,9 +114,9 @@ NAMES = (
     base64.b64encode(random.Random(7).randbytes(3_600)).decode(),  # noqa: S311 - what no index can compress
     "\u540d" * 900,
 )
-"""Names that somebody's SQL, path, index or column may stumble over."""
+"""Names that break careless SQL, paths, indexes or columns."""
 
-SAID = (*NAMES, "\x00", "a\ud800b", "\udcff\udcfe", "\ude00\x00\ud83d", "%", "%s %(a)s :b ?", "a:b:c", "\x00" * 300)
+TEXTS = (*NAMES, "\x00", "a\ud800b", "\udcff\udcfe", "\ude00\x00\ud83d", "%", "%s %(a)s :b ?", "a:b:c", "\x00" * 300)
 """What a user, a program or a statement may say of itself: any bytes, half of a surrogate pair too."""
 
 
@@ -126,12 +126,12 @@ class ContractClock(SystemClock):
     def __init__(self) -> None:
         self.slept: list[float] = []
         """For how long clients slept."""
-        self.stands_still = False
+        self.is_frozen = False
         """Whether a client that sleeps fails: it has nothing to wait for."""
 
     def sleep(self, seconds: float) -> None:
         """Block this thread."""
-        assert not self.stands_still, f"slept for {seconds} s"
+        assert not self.is_frozen, f"slept for {seconds} s"
         self.slept.append(seconds)
         super().sleep(seconds)  # the subject: a client that sleeps, on the machine's clock
 
@@ -461,7 +461,7 @@ _SOURCES: dict[str, list[str]] = {}
 
 
 def _ends(service: Service, ended: LockRequest) -> list[bool]:
-    """Return what was told of the ends of *ended*: whether it was lost."""
+    """Return what the events say of the ends of *ended*: whether it was lost."""
     return [e.lost for e in service.seen if isinstance(e, LockEnded) and e.request_id == ended.request_id]
 
 
@@ -590,21 +590,21 @@ class LockContract:
         Nothing that it says ends a service's text, or is taken for another field.
         """
         exclusive = manager.guarantees.mutual_exclusion
-        for text in SAID:
-            said = f"<{text}>"
-            owner = on_behalf_of(said).owner(statement=said, application=said)
+        for text in TEXTS:
+            marked = f"<{text}>"
+            owner = on_behalf_of(marked).owner(statement=marked, application=marked)
             operation = request((X, PART_A), owner=owner), request((S, PART_A))
             for wanted, again in (operation, (replace(latch(), owner=owner), latch())):
                 with manager.acquire(wanted, deadline=soon()):
-                    assert exclusive == blocked(other, again), said
+                    assert exclusive == blocked(other, again), marked
                     listed = [one for one in other.locks() if one.request_id == wanted.request_id and one.mode is X]
-                assert exclusive == bool(listed), said
+                assert exclusive == bool(listed), marked
                 for entry in listed:
                     facts = entry.scope, entry.explicit, entry.owner.process, entry.owner.pid
-                    assert facts == (wanted.scope, False, owner.process, owner.pid), said
+                    assert facts == (wanted.scope, False, owner.process, owner.pid), marked
                     for shown in (entry.owner.user, entry.owner.application, entry.owner.statement):
-                        assert shown, said
-                        assert _plain(said).startswith(_plain(shown)[:8]), (said, shown)
+                        assert shown, marked
+                        assert _plain(marked).startswith(_plain(shown)[:8]), (marked, shown)
 
     def test_a_lock_is_listed_and_freed_by_a_name_of_any_length(
         self, manager: HandoverLockManager, other: HandoverLockManager
@@ -682,7 +682,9 @@ class LockContract:
         else:
             assert [None] * 4 == generations
 
-    def test_a_deadlock_is_told_to_the_youngest(self, manager: HandoverLockManager, other: HandoverLockManager) -> None:
+    def test_a_deadlock_ends_the_youngest_request(
+        self, manager: HandoverLockManager, other: HandoverLockManager
+    ) -> None:
         """Two threads hold one each and want the other's: the later request is refused, the earlier one is granted."""
         if not manager.guarantees.mutual_exclusion:
             excludes_nothing(manager, other)
@@ -730,8 +732,8 @@ class LockContract:
             keeps_out_its_own_process_alone(service)
             return
         finds_deadlocks = manager.guarantees.deadlocks
-        count, told = 3, tmp_path / "told"
-        told.write_text("")
+        count, outcomes = 3, tmp_path / "outcomes"
+        outcomes.write_text("")
         parts = [Resource(("db", f"t{number}", "day=1")) for number in range(count)]
 
         def work(client: HandoverLockManager, number: int) -> None:
@@ -745,12 +747,12 @@ class LockContract:
                     end = "refused"
                 except LockTimeout:
                     end = "timed out"
-            with told.open("a") as file:
+            with outcomes.open("a") as file:
                 file.write(f"{end}\n")
 
         children = [service.fork(partial(work, number=number)) for number in range(count)]
         assert [0] * count == [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
-        ends = sorted(told.read_text().splitlines())
+        ends = sorted(outcomes.read_text().splitlines())
         if finds_deadlocks:
             assert ["granted"] * (count - 1) + ["refused"] == ends
         else:
@@ -935,21 +937,21 @@ class LockContract:
             lease.ensure_active()
 
     def test_a_lease_tells_its_listeners(self, manager: HandoverLockManager) -> None:
-        """Every change of state is told once; a listener that fails disturbs nobody."""
-        told: list[LeaseState] = []
+        """Every change of state is reported once; a listener that fails disturbs nobody."""
+        states: list[LeaseState] = []
         lease = manager.acquire(latch(), deadline=soon())
 
         def fail(*_: object) -> None:
             raise ValueError("a listener of the test")
 
         lease.add_listener(fail)
-        lease.add_listener(lambda _, state: told.append(state))
+        lease.add_listener(lambda _, state: states.append(state))
         lease.ensure_active()
         lease.release()
         lease.release()
-        assert [LeaseState.RELEASED] == told
+        assert [LeaseState.RELEASED] == states
 
-    def test_a_lost_lease_is_told_as_an_event_whatever_its_listeners_do(
+    def test_a_lost_lease_is_emitted_as_an_event_whatever_its_listeners_do(
         self, service: Service, manager: HandoverLockManager, other: HandoverLockManager
     ) -> None:
         """A listener that ends its thread ends it after everything is noted."""
@@ -964,7 +966,7 @@ class LockContract:
         assert LeaseState.LOST is lease.state
         until(lambda: any(isinstance(event, LockLeaseLost) for event in service.seen), "word of the loss")
 
-    def test_an_acquire_is_told_as_an_event(self, service: Service, manager: HandoverLockManager) -> None:
+    def test_an_acquire_is_emitted_as_an_event(self, service: Service, manager: HandoverLockManager) -> None:
         """Who watches sees what was granted."""
         with manager.acquire(latch(), deadline=soon()) as lease:
             events = [event for event in service.seen if isinstance(event, LockAcquired)]
@@ -1091,12 +1093,12 @@ class LockContract:
             assert all(entry.expires_in_ms is None for entry in manager.locks())
             lease.release()
             return
-        told: list[LeaseState] = []
-        lease.add_listener(lambda _, state: told.append(state))
+        states: list[LeaseState] = []
+        lease.add_listener(lambda _, state: states.append(state))
         heartbeat = manager.heartbeat
         # As long as it is extended, it is held: also when its first length is over.
         throughout(1.3, lambda: lease.request.request_id in standing(other), "a lease that is extended")
-        assert [] == [state for state in told if state is not LeaseState.SUSPECT and state is not LeaseState.HELD]
+        assert [] == [state for state in states if state is not LeaseState.SUSPECT and state is not LeaseState.HELD]
         heartbeat.pause()
         next_lease = Contender(other, request((X, TABLE))).ended().lease
         assert next_lease is not None
@@ -1104,7 +1106,7 @@ class LockContract:
             assert LeaseState.LOST is lease.state
             with pytest.raises(LockLost):
                 lease.ensure_active()
-            assert LeaseState.LOST is told[-1]
+            assert LeaseState.LOST is states[-1]
             assert any(isinstance(event, LockLeaseLost) for event in service.seen)
             heartbeat.resume()
             lease.release()
@@ -1199,7 +1201,7 @@ class LockContract:
             return
 
         def work(_: HandoverLockManager) -> None:
-            service.clock.stands_still = True
+            service.clock.is_frozen = True
             other.close()
 
         for _ in range(5):
@@ -1286,7 +1288,7 @@ class LockContract:
     def test_unlock_each_frees_requests_in_the_given_order(
         self, manager: HandoverLockManager, other: HandoverLockManager
     ) -> None:
-        """What was freed of each request is told before the next one is freed; one that is not there frees nothing."""
+        """The locks of each request are yielded before the next request is freed; an unknown request frees nothing."""
         if not manager.guarantees.mutual_exclusion:
             excludes_nothing(manager, other)
             return

@@ -20,7 +20,7 @@ from commit_coord.protocol.modes import compatible
 
 
 class Answer(StrEnum):
-    """What the caller was told."""
+    """The answer that the caller got."""
 
     ACKNOWLEDGED = "acknowledged"
     REFUSED = "refused"
@@ -43,7 +43,7 @@ class Write:
     """A change of rows that have keys; one writer alone changes the rows of a key.
 
     Args:
-        answer: What the writer was told.
+        answer: The answer that the writer got.
         values: Key → its new value; None where its row is deleted.
     """
 
@@ -63,7 +63,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
-    """Somebody held *locks*, as it believed, from *begins* until *ends*."""
+    """A client held *locks*, as it believed, from *begins* until *ends*."""
 
     who: str
     locks: tuple[tuple[Resource, LockMode], ...]
@@ -246,9 +246,9 @@ def check_line(
             return [*line, before], [*broken, f"Unbroken: {before} is in the log, and is not there"]
         line.append(before)
         # A log has a bounded length: the end of the older one, and the older one itself.
-        told = [entry["metadata-file"] for entry in log[:-1]]
+        logged = [entry["metadata-file"] for entry in log[:-1]]
         known = [entry["metadata-file"] for entry in older["metadata-log"]]
-        if told and known[-len(told) :] != told:
+        if logged and known[-len(logged) :] != logged:
             broken.append(f"Unbroken: {line[-2]} and {before} tell different lines")
         names = {snapshot["snapshot-id"] for snapshot in body["snapshots"]}
         if not expiring and any(snapshot["snapshot-id"] not in names for snapshot in older["snapshots"]):

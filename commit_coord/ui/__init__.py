@@ -1,4 +1,4 @@
-"""The page: who holds and who waits, what became of commits, and how to free what nobody gives back.
+"""The page: who holds and who waits, what became of commits, and how to free locks that their owners do not release.
 
 It answers requests as values and knows no server: ``rest`` serves it, for ``commit-coord serve`` and for
 ``commit-coord ui``.

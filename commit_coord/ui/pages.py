@@ -419,7 +419,7 @@ def _identifier(*levels: str) -> Identifier:
     try:
         Resource(levels)
     except ValueError as error:
-        raise NotFound("This is no name of a table.") from error
+        raise NotFound("This is not the name of a table.") from error
     if len(levels) < 2:
         raise NotFound("A table is named NAMESPACE.TABLE.")
     return levels

@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 CONFIGURATION = Path(__file__).with_name("mkdocs.yml")
 
 TOP = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "bench/README.md")
-"""The pages of the manual outside of ``docs/``, beside those of :data:`FOLDERS`."""
+"""The pages of the manual outside of ``docs/``, in addition to those of :data:`FOLDERS`."""
 
 FOLDERS = ("docs", "bench/results")
 

@@ -10,7 +10,7 @@ import pytest
 
 from commit_coord import bench
 from commit_coord.bench import (
-    beside,
+    against,
     cells,
     commits,
     counting,
@@ -382,24 +382,36 @@ def test_what_is_no_number_of_writers_is_refused(writers: str, capsys: pytest.Ca
 def test_two_checkouts_are_compared_by_the_pairs_of_their_runs() -> None:
     """A rate counts as its inverse; what one run lacks is left out; both pairs show the spread."""
     runs = [
-        beside.figures("commits", {"cells": [{"kind": "commit_coord", "writers": 1, "per_second": rate, "p50_ms": ms}]})
+        against.figures(
+            "commits", {"cells": [{"kind": "commit_coord", "writers": 1, "per_second": rate, "p50_ms": ms}]}
+        )
         for rate, ms in ((100.0, 8.0), (50.0, 16.0), (100.0, 10.0), (100.0, 0.0))
     ]
-    rate, ms = compared = beside.compared([runs[0], runs[2]], [runs[1], runs[2]])
+    rate, ms = compared = against.compared([runs[0], runs[2]], [runs[1], runs[2]])
     assert rate["figure"] == "commit_coord, 1, per_second"
     assert (rate["least"], rate["most"]) == pytest.approx((0.5, 1.0))
     assert ms["ratio"] == pytest.approx((0.5 * 1.0) ** 0.5)
-    assert ["commit_coord, 1, per_second"] == [row["figure"] for row in beside.compared(runs[:1], runs[3:])]
-    assert "| commits | commit_coord, 1, p50_ms | 0.707 | 0.500 | 1.000 |" in beside.render(
+    assert ["commit_coord, 1, per_second"] == [row["figure"] for row in against.compared(runs[:1], runs[3:])]
+    assert "| commits | commit_coord, 1, p50_ms | 0.707 | 0.500 | 1.000 |" in against.render(
         {"other": "x", "rows": [{"suite": "commits", **row} for row in compared]}
     )
 
 
+def test_the_former_name_of_the_option_still_compares(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    answers = []
+    for option in ("--against", "--beside"):
+        with pytest.raises(SystemExit):
+            bench.main([option, str(tmp_path / "nowhere"), "--only", "commits"])
+        answers.append(capsys.readouterr().err)
+    assert "folder not found" in answers[0]
+    assert answers[0] == answers[1]
+
+
 def test_a_folder_without_the_package_is_not_measured(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="not a checkout"):
-        beside.run(tmp_path, ["commits"], [], [], print)
+        against.run(tmp_path, ["commits"], [], [], print)
 
 
 def test_a_folder_that_is_not_there_is_not_measured(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="folder not found"):
-        beside.run(tmp_path / "nowhere", ["commits"], [], [], print)
+        against.run(tmp_path / "nowhere", ["commits"], [], [], print)

@@ -777,7 +777,7 @@ def test_commits_through_plain_pyiceberg_that_fail_are_failures(memory: Kit) -> 
     assert row_ids(memory.again(table)) == [1, 2, 3, 4]
 
 
-def test_why_files_can_not_be_committed_is_said(memory: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_names_why_files_can_not_be_committed(memory: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
     """The message is what a log shows; its cause may not be."""
     table = memory.table(ids(1))
     files = [task.file for task in table.scan().plan_files()]

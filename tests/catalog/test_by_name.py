@@ -41,12 +41,12 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_pyiceberg_s_load_catalog_opens_coordinated_catalogs_by_name_once_told(home: Path) -> None:
+def test_pyiceberg_s_load_catalog_opens_coordinated_catalogs_by_name_once_configured(home: Path) -> None:
     assert run(_OPEN, home) == ["CoordinatedSqlCatalog", "CoordinatedSqlCatalog", "SqlCatalog"]
 
 
 @pytest.mark.parametrize("name", ["ours", "typed"])
-def test_pyiceberg_that_was_not_told_refuses_them(home: Path, name: str) -> None:
+def test_pyiceberg_without_that_setting_refuses_them(home: Path, name: str) -> None:
     code = f"""
     import json
     from pyiceberg.catalog import load_catalog

@@ -191,7 +191,7 @@ def test_a_name_means_the_column_that_has_it_else_the_only_one_in_another_case(m
         assert memory.again(table).metadata_location == before
 
 
-def test_a_column_is_not_added_beside_two_that_have_its_name_in_another_case(memory: Kit) -> None:
+def test_a_column_is_not_added_next_to_two_that_have_its_name_in_another_case(memory: Kit) -> None:
     table = made(memory, ("ab", "aB"))
     with pytest.raises(ValidationError, match="ambiguous"), table.update_schema(case_sensitive=False) as changes:
         changes.add_column("AB", LongType())

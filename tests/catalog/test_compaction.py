@@ -96,7 +96,7 @@ def test_a_compaction_that_lost_its_lease_never_publishes(made: Kit, how: str) -
 
 
 def test_a_compaction_whose_rows_are_gone_is_refused() -> None:
-    """Its lease is broken and somebody overwrites its partition: its files are not the table's any more."""
+    """Its lease is broken and another client overwrites its partition: its files are not the table's any more."""
     with kit("lease") as made:
         table = with_small_files(made)
 

@@ -77,7 +77,7 @@ def test_arguments_go_before_the_environment_before_the_file(tmp_path: Path) -> 
         import pyiceberg.catalog
         import commit_coord
         from commit_coord import ConfigError
-        def said(call):
+        def outcome(call):
             try:
                 return type(call()).__name__
             except Exception as error:
@@ -89,13 +89,13 @@ def test_arguments_go_before_the_environment_before_the_file(tmp_path: Path) -> 
             "values": [settings.lock_acquire_timeout_ms, settings.lock_num_retries, settings.lock_policy],
             "origins": [origins[k] for k in (
                 "lock.acquire-timeout-ms", "lock.num-retries", "lock.policy", "lock.max-partitions")],
-            "plain pyiceberg": said(lambda: pyiceberg.catalog.load_catalog("prod")),
-            "pyiceberg with impl": said(lambda: pyiceberg.catalog.load_catalog(
+            "plain pyiceberg": outcome(lambda: pyiceberg.catalog.load_catalog("prod")),
+            "pyiceberg with impl": outcome(lambda: pyiceberg.catalog.load_catalog(
                 "prod", **{"py-catalog-impl": "commit_coord.catalog.CoordinatedSqlCatalog"})),
-            "plain": said(lambda: commit_coord.load_catalog("plain")),
-            "other": said(lambda: commit_coord.load_catalog("other")),
-            "rest": said(lambda: commit_coord.load_catalog("rest")),
-            "missing": said(lambda: commit_coord.load_catalog("missing")),
+            "plain": outcome(lambda: commit_coord.load_catalog("plain")),
+            "other": outcome(lambda: commit_coord.load_catalog("other")),
+            "rest": outcome(lambda: commit_coord.load_catalog("rest")),
+            "missing": outcome(lambda: commit_coord.load_catalog("missing")),
         }))
         """,
         tmp_path,

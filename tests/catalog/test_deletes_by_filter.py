@@ -77,11 +77,11 @@ def test_nan_stays_where_numbers_are_deleted(table: Any, row_filter: str) -> Non
     """Bounds leave NaN out, and PyIceberg's writer does not count it: a file of such bounds is not dropped whole."""
     name = ("db", "nan")
     rows = pa.table({"x": pa.array([0.0, float("nan")], pa.float64(), from_pandas=False)})
-    beside = table.catalog.create_table(name, rows.schema)
+    other = table.catalog.create_table(name, rows.schema)
     try:
-        beside.append(rows)
-        beside.delete(row_filter)
-        (left,) = beside.scan().to_arrow()["x"].to_pylist()
+        other.append(rows)
+        other.delete(row_filter)
+        (left,) = other.scan().to_arrow()["x"].to_pylist()
         assert math.isnan(left)
     finally:
         table.catalog.drop_table(name)

@@ -159,7 +159,7 @@ def become(memory: Kit, table: Any, state: str) -> None:
 @example(before=["by text"], meanwhile=["flat", "by 8 buckets"], how="dynamic")
 @example(before=["with a column"], meanwhile=["without it", "text required"], how="append")
 @example(before=["with a column"], meanwhile=["without it", "text required"], how="overwrite")
-def test_rows_land_under_what_they_were_written_for_or_not_at_all_whoever_has_its_ids_by_now(
+def test_rows_land_under_what_they_were_written_for_or_not_at_all_even_if_its_ids_are_reused(
     memory: Kit, before: list[str], meanwhile: list[str], how: Any
 ) -> None:
     """Old schemas and specs are removed all the time, so others get their ids."""

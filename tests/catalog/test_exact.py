@@ -100,7 +100,7 @@ def test_threads_may_import_for_the_first_time_at_once() -> None:
     program = """
 import importlib, random, sys, threading, commit_coord
 theirs = ["catalog", "expressions", "io.pyarrow", "manifest", "schema", "table"]
-ours = ["CommitConflict", "HiveLease", "Leases", "LockMode", "NOTHING", "load_catalog"]
+ours = ["CommitConflict", "HiveLease", "HiveLeases", "LockMode", "NOTHING", "load_catalog"]
 uses = [(importlib.import_module, f"pyiceberg.{name}") for name in theirs]
 uses += [(lambda name: getattr(commit_coord, name), name) for name in ours]
 random.Random(int(sys.argv[1])).shuffle(uses)
@@ -171,7 +171,7 @@ def test_a_name_that_is_gone_leaves_everything_as_it_was() -> None:
 
 def test_two_mends_of_one_function_are_both_made() -> None:
     class Theirs:
-        def said(self, value: Any) -> str:
+        def value_of(self, value: Any) -> str:
             return f"theirs {value}"
 
     mends = Mends()
@@ -180,6 +180,6 @@ def test_two_mends_of_one_function_are_both_made() -> None:
         def saying(real: Any, name: str = name) -> Any:
             return lambda self, value: f"{name} {real(self, value)}"
 
-        mends.wrap(Theirs, "said", saying)
+        mends.wrap(Theirs, "value_of", saying)
     mends.make()
-    assert Theirs().said(1) == "b a theirs 1"
+    assert Theirs().value_of(1) == "b a theirs 1"

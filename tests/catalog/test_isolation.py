@@ -86,7 +86,7 @@ CHANGES: dict[str, Callable[[Any], None]] = {
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("call", COMPUTED)
 def test_rows_that_were_computed_from_old_ones_are_refused(made: Kit, call: str, change: str) -> None:
-    """Otherwise what somebody else committed would be undone."""
+    """Otherwise what another client committed would be undone."""
     table = made.table(ids(1, 2, 3))
     stale = made.again(table)
     read = stale.scan().to_arrow()
@@ -267,7 +267,7 @@ BY_PREDICATE: dict[str, Callable[[Any], None]] = {
 def test_what_names_rows_by_a_predicate_takes_those_that_were_added_meanwhile(
     made: Kit, call: Callable[[Any], None], level: str
 ) -> None:
-    """Under each level: rows are stale only where somebody computed them from older ones."""
+    """Under each level: rows are stale only if they were computed from older ones."""
     levels = {f"write.{operation}.isolation-level": level for operation in ("delete", "update")}
     table = made.table(frame((1, "a")), properties=levels, partition_spec=BY_S)
     stale = made.again(table)
@@ -535,7 +535,7 @@ SAME: dict[str, tuple[Change, Change, Callable[[Any], bool]]] = {
         lambda table: table.properties["p"] == "mine",
     ),
 }
-"""What changes nothing, what somebody else changes meanwhile, and whether the first one holds."""
+"""What changes nothing, what another client changes meanwhile, and whether the first one holds."""
 
 
 def unchanged_by_same(made: Kit) -> Any:
@@ -577,7 +577,7 @@ def test_a_change_of_nothing_holds_on_the_table_as_it_is_or_is_refused(made: Kit
     assert made.held() == []
 
 
-def test_a_column_is_the_first_one_when_a_stale_handle_was_told_so(made: Kit) -> None:
+def test_a_column_is_the_first_one_when_a_stale_handle_moved_it_there(made: Kit) -> None:
     table = made.table(ids(1))
     stale = made.again(table)
     with table.update_schema() as changes:
@@ -587,7 +587,7 @@ def test_a_column_is_the_first_one_when_a_stale_handle_was_told_so(made: Kit) ->
     assert column_names(made.again(table)) == column_names(stale) == ["id", "s"]
 
 
-def test_a_reference_of_a_stale_handle_is_where_it_was_told_to_be_or_is_refused(made: Kit) -> None:
+def test_a_reference_of_a_stale_handle_is_where_it_was_put_or_is_refused(made: Kit) -> None:
     table = made.table(ids(1))
     first = table.current_snapshot().snapshot_id
     table.manage_snapshots().create_tag(first, "x").commit()

@@ -262,7 +262,7 @@ def unnumbered(fresh: Kit, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_entries_that_were_merged_without_sequence_numbers_are_repaired(fresh: Kit, unnumbered: Any) -> None:
-    """On every branch, also when somebody appends meanwhile."""
+    """On every branch, also when another client appends meanwhile."""
     table = unnumbered
     with table.manage_snapshots() as snapshots:
         snapshots.create_branch(table.current_snapshot().snapshot_id, "b")

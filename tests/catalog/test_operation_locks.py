@@ -158,7 +158,7 @@ PARTITIONED: dict[str, tuple[Callable[[Any], object], str, str]] = {
     "delete anywhere": (lambda table: table.delete("id = 1"), "iceberg", "X db/t"),
     "delete anywhere or in a prefix": (lambda table: table.delete("id = 1 or s = 'a'"), "iceberg", "X db/t"),
     "overwrite": (lambda table: table.overwrite(_at((9, "a", 3)), "s = 'a'"), "iceberg", "S db/t, X db/t/s=a"),
-    "overwrite with rows beside what they replace": (
+    "overwrite with rows outside of what they replace": (
         lambda table: table.overwrite(_at((9, "b", 3)), "s = 'a'"),
         "iceberg",
         "S db/t, X db/t/s=a, S db/t/s=b, X db/t/s=b/day=2026-01-03",
@@ -286,7 +286,7 @@ def test_a_call_whose_partitions_changed_while_it_waited_locks_those_that_are_th
 
 
 def test_a_builder_waits_for_its_lock_and_builds_on_what_is_there_then(made: Kit) -> None:
-    """It was begun before somebody else's change, and committed after it."""
+    """It was begun before another client's change, and committed after it."""
     table = made.table(ids(1))
     name = Resource.table(table.name())
     update = table.update_schema().add_column("mine", LongType())
@@ -307,7 +307,7 @@ def test_a_builder_waits_for_its_lock_and_builds_on_what_is_there_then(made: Kit
 
 
 def test_a_call_that_fails_gives_back_what_it_took(made: Kit) -> None:
-    """Its exception refers to the transaction, and somebody may keep it: a notebook's ``sys.last_value``."""
+    """Its exception refers to the transaction, and its user may keep it: a notebook's ``sys.last_value``."""
     transaction = made.table(ids(1)).transaction()
     with pytest.raises(ValueError, match="nothing"):
         transaction.delete("nothing = 1")
@@ -416,7 +416,7 @@ def test_a_denied_request_fails_after_its_tries(statement: bool) -> None:
             assert denied.value.details["tries"] == 4
 
 
-def test_a_write_whose_partitions_cannot_be_told_locks_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_whose_partitions_are_not_known_locks_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever goes wrong when they are computed: they are only locked."""
     with kit("memory", **{"operation-locks": "hive", "lock.acquire-timeout-ms": "5000"}) as made:
         table = made.table(ids(1), partition_spec=PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "p")))

@@ -19,7 +19,7 @@ from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.catalog.repair import Repair
 from commit_coord.errors import CommitConflict, CommitNotApplied, InvalidArguments, PartlyRepaired
 from commit_coord.events import CommitOverwritten
-from commit_coord.iceberg.overwrites import Note
+from commit_coord.iceberg.overwrites import HandoverNote
 from tests.catalog.kit import (
     EVERY_LOCK_MANAGER,
     SCHEMA,
@@ -62,9 +62,9 @@ def listened(catalog: CoordinatedCatalog) -> list[CommitOverwritten]:
     return seen
 
 
-def note_of(catalog: CoordinatedCatalog, table: Any) -> Note:
+def note_of(catalog: CoordinatedCatalog, table: Any) -> HandoverNote:
     with catalog.coordinator.latch(tuple(table.name())) as latch:
-        return Note.parse(latch.handover_note or "")
+        return HandoverNote.parse(latch.handover_note or "")
 
 
 def overwritten(made: Kit, *, commits: int = 1) -> tuple[Any, list[Any]]:

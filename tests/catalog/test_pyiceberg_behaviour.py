@@ -227,7 +227,7 @@ def test_of_two_create_transactions_the_second_is_refused(coord: Kit) -> None:
         second.commit_transaction()
 
 
-def test_missing_tables_are_told_by_every_operation(coord: Kit) -> None:
+def test_every_operation_reports_a_missing_table(coord: Kit) -> None:
     catalog, missing = coord.catalog, (coord.namespace, "missing")
     assert not catalog.table_exists(missing)
     for call in (catalog.load_table, catalog.drop_table, catalog.purge_table):
@@ -1067,7 +1067,7 @@ CALLS: dict[str, Callable[[Table], object]] = {
 }
 
 
-def told(call: Callable[[Table], object], table: Table) -> list[str]:
+def outcome_of(call: Callable[[Table], object], table: Table) -> list[str]:
     """Do *call* on *table*, and return of what it warned and PyIceberg's class of the error that it raised."""
     raised = []
     with warnings.catch_warnings(record=True) as caught:
@@ -1081,7 +1081,7 @@ def told(call: Callable[[Table], object], table: Table) -> list[str]:
 
 
 def snapshots_of(table: Table) -> list[tuple[int | None, dict[str, str]]]:
-    """Return the parent of each snapshot, by its place, and what its summary says beside of us."""
+    """Return the parent of each snapshot, by its place, and what its summary says apart from our properties."""
     places = {snapshot.snapshot_id: place for place, snapshot in enumerate(table.snapshots())}
     found = []
     for snapshot in table.snapshots():
@@ -1113,7 +1113,7 @@ def test_calls_warn_and_leave_snapshots_and_rows_as_pyicebergs_do(
         for store in stores
     )
     for call in calls:
-        assert told(CALLS[call], stock) == told(CALLS[call], ours), call
+        assert outcome_of(CALLS[call], stock) == outcome_of(CALLS[call], ours), call
         again = memory.again(ours)
         assert snapshots_of(stock) == snapshots_of(again) == snapshots_of(ours), call
         assert stock.refs().keys() == again.refs().keys()

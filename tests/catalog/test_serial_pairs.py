@@ -194,7 +194,7 @@ PAIRS = [
         prepare=lambda table: None,
     ),
     Pair("overwrite, append into it", overwrite(ids(20), "id >= 2"), append(5)),
-    Pair("overwrite, append beside it", overwrite(ids(20), "id = 1"), append(5), both=True),
+    Pair("overwrite, append next to it", overwrite(ids(20), "id = 1"), append(5), both=True),
     Pair("overwrite of everything, append", overwrite(ids(20), "id >= 0"), append(5)),
     Pair("overwrite, overwrite of one file", overwrite(ids(20), "id = 1"), overwrite(ids(30), "id = 2")),
     Pair("overwrite, overwrite of the same rows", overwrite(ids(20), "id = 1"), overwrite(ids(30), "id = 1")),

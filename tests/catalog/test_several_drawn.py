@@ -215,7 +215,7 @@ def test_every_transaction_is_seen_whole_or_not_at_all(seed: int) -> None:
         for table in TABLES:
             store.catalog.create_table(table, SCHEMA)
         with ThreadPoolExecutor(_WRITERS + 3) as pool:
-            beside = [pool.submit(disturb, store, world, stop)]
+            disturbers = [pool.submit(disturb, store, world, stop)]
             readers = [pool.submit(read, store, world, stop, wrong) for _ in range(2)]
             try:
                 for writer in [pool.submit(write, store, world, number) for number in range(_WRITERS)]:
@@ -225,7 +225,7 @@ def test_every_transaction_is_seen_whole_or_not_at_all(seed: int) -> None:
                     world.deliver()
                 stop.set()
             looks = sum(reader.result() for reader in readers)
-            for each in beside:
+            for each in disturbers:
                 each.result()
         assert [] == wrong
         assert looks > 0

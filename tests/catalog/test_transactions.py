@@ -549,7 +549,7 @@ def an_update(tx: Any) -> None:
 
 ON_NO_BRANCH: dict[str, tuple[Callable[[Any], Any], list[Any]]] = {
     "overwrite": (lambda tx: tx.overwrite(frame((1, "new")), "id >= 1", branch=None), [(1, "new")]),
-    # One file has only such rows, the other has rows beside them.
+    # One file has only such rows, the other has other rows, too.
     "in part": (lambda tx: tx.overwrite(frame((2, "new")), "id >= 2", branch=None), [(1, "1"), (2, "new")]),
     "dynamic": (
         lambda tx: tx.dynamic_partition_overwrite(frame((7, "1")), branch=None),
@@ -568,7 +568,7 @@ ON_NO_BRANCH: dict[str, tuple[Callable[[Any], Any], list[Any]]] = {
 @pytest.mark.parametrize("raced", [False, True])
 @pytest.mark.parametrize("call", ON_NO_BRANCH)
 def test_what_is_staged_on_no_branch_is_all_in_the_last_snapshot(made: Kit, call: str, raced: bool) -> None:
-    """Whoever publishes it publishes all that was called: PyIceberg stages the parts of a call beside each other."""
+    """Its publisher publishes all calls: PyIceberg stages the parts of one call side by side."""
     change, expected = ON_NO_BRANCH[call]
     table = made.table(ids(1, 2), ids(3), partition_spec=BY_S if call == "dynamic" else UNPARTITIONED_PARTITION_SPEC)
     tx = made.again(table).transaction()

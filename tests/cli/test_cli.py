@@ -285,7 +285,7 @@ def test_unlock_frees_the_holder_and_the_waiter_gets_the_lock(shell: Shell, cata
     assert waiter.ended().was_granted
 
 
-def test_unlock_frees_waiters_when_told_so_and_their_error_names_the_operator(
+def test_unlock_frees_waiters_on_demand_and_their_error_names_the_operator(
     shell: Shell, catalog: CoordinatedCatalog
 ) -> None:
     catalog.lock_operation({SALES: EXCLUSIVE}, statement="stuck")
@@ -538,7 +538,7 @@ def test_did_it_land(shell: Shell) -> None:
 
 @pytest.fixture
 def overwritten(shell: Shell, catalog: CoordinatedCatalog) -> str:
-    """The metadata file of the table's last commit, which somebody put back to the one before."""
+    """The metadata file of the table's last commit, which another program put back to the one before."""
     table = catalog.load_table(("shop", "sales"))
     lost, base = table.metadata_location, table.metadata.metadata_log[-1].metadata_file
     with sqlite3.connect(shell.folder / "catalog.db") as db:
@@ -624,7 +624,7 @@ def test_repair_ends_with_a_code_of_its_own_while_commits_must_be_made_again(
     assert shell("repair", "shop.sales").exit_code == 0
 
 
-def test_repair_forgets_when_told_so(shell: Shell, catalog: CoordinatedCatalog, overwritten: str) -> None:
+def test_repair_forgets_on_demand(shell: Shell, catalog: CoordinatedCatalog, overwritten: str) -> None:
     assert shell.json("repair", "shop.sales", "--yes", "--forget")["forgotten"][0]["location"] == overwritten
     assert shell.json("repair", "shop.sales", "--dry-run")["lost"] == []
     assert len(shell.json("repair", "shop.sales", "--dry-run", "--from", overwritten)["lost"]) == 1
@@ -672,7 +672,7 @@ def test_what_was_lost_can_be_forgotten_when_its_files_are_gone(
     assert f"{overwritten}\nshop.sales: 1 forgotten" in forgotten.stdout
 
 
-def test_orphans_are_listed_and_deleted_when_told_so(shell: Shell, catalog: CoordinatedCatalog) -> None:
+def test_orphans_are_listed_and_deleted_on_demand(shell: Shell, catalog: CoordinatedCatalog) -> None:
     location = catalog.load_table(("shop", "sales")).location().removeprefix("file://")
     orphan = Path(location) / "data" / "left.parquet"
     orphan.write_bytes(b"four")

@@ -619,7 +619,7 @@ def misspelled_option(table: Any) -> None:
 
 
 def stale_overwrite(table: Any) -> None:
-    """Write what was computed from rows that somebody else has changed since."""
+    """Write what was computed from rows that another client has changed since."""
     read = table.scan().to_arrow()
     table.catalog.load_table(table.name()).append(read)
     table.overwrite(read)
@@ -728,7 +728,7 @@ def run(place: Place, line: str, shell: str = "{command}") -> subprocess.Complet
     )
 
 
-def test_a_full_disk_for_the_output_is_said(place: Place) -> None:
+def test_a_full_disk_for_the_output_is_reported(place: Place) -> None:
     ended = run(place, "commits shop.sales @", "{command} >/dev/full")
     assert (ExitCode.FAILED, "error: no space left on device; free some space on the disk, and try again\n") == (
         ended.returncode,
@@ -772,7 +772,9 @@ def test_a_script_whose_output_is_closed_says_what_did_not_run(place: Place, giv
     [("catalog:\n  shop: [\n", "line='2', cause='Found ugly disallowed"), ("just text\n", "cause='it is a text")],
     ids=["no YAML", "no mapping"],
 )
-def test_a_configuration_that_pyiceberg_can_not_read_is_said(place: Place, line: str, text: str, reason: str) -> None:
+def test_a_configuration_that_pyiceberg_can_not_read_is_reported(
+    place: Place, line: str, text: str, reason: str
+) -> None:
     """PyIceberg reads it when it is imported, so this takes a process of its own."""
     configured(text)(place)
     ended = run(place, line)
@@ -812,14 +814,14 @@ def test_a_pipe_without_a_reader_is_broken_although_nothing_is_left_to_be_flushe
         assert _is_broken(stream)
 
 
-def test_a_question_that_nobody_answers_is_said(place: Place) -> None:
+def test_a_question_that_nobody_answers_is_reported(place: Place) -> None:
     run(place, 'sql @ "LOCK TABLE shop.sales EXCLUSIVE"')
     ended = run(place, "unlock shop.sales @", "{command} </dev/null")
     assert ended.returncode == USAGE
     assert ended.stderr.endswith("error: the question was not answered: add --yes\n")
 
 
-def test_a_full_disk_for_the_tables_is_said_and_changes_nothing(place: Place) -> None:
+def test_a_full_disk_for_the_tables_is_reported_and_changes_nothing(place: Place) -> None:
     rows = ", ".join(f"({number})" for number in range(20_000))
     ended = subprocess.run(
         [sys.executable, "-m", "commit_coord.cli", "sql", *place.catalog],
@@ -835,7 +837,7 @@ def test_a_full_disk_for_the_tables_is_said_and_changes_nothing(place: Place) ->
     assert "3\n" == run(place, 'sql @ "SELECT count(*) FROM shop.sales"').stdout
 
 
-def test_an_audit_log_in_a_folder_that_is_not_there_is_said_in_a_line(place: Place) -> None:
+def test_an_audit_log_in_a_folder_that_is_not_there_is_reported_in_a_line(place: Place) -> None:
     run(place, 'sql @ "LOCK TABLE shop.sales EXCLUSIVE"')
     ended = run(place, "unlock shop.sales --yes @ -p commit-coord.audit-log=~/no/such/folder/audit.jsonl")
     assert 0 == ended.returncode

@@ -37,7 +37,7 @@ def ended_process() -> str:
 
 @pytest.fixture
 def catalog(tmp_path: Path) -> Iterator[CoordinatedCatalog]:
-    """A catalog in which a pipeline holds, a notebook waits, and somebody has died; all of it since days."""
+    """A catalog in which a pipeline holds, a notebook waits, and another owner has died; all of it since days."""
     made = commit_coord.load_catalog(
         "shop",
         uri=f"coord+sqlite:///{tmp_path}/catalog.db",

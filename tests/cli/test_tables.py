@@ -297,7 +297,7 @@ def test_a_folded_text_has_the_same_letters_and_fits(text: str, width: int) -> N
 
 
 def test_nothing_of_an_answer_is_lost_on_a_narrow_screen() -> None:
-    """Columns beside each other or below each other: the letters are the same."""
+    """Columns next to each other or below each other: the letters are the same."""
     narrow, wide = ("".join(printed(TABLES["show-locks"], width)) for width in (60, 10_000))
     for text in ("region=north-east/day=2026-01-02", "etl-07.example.org", "blocked_by"):
         assert text in wide

@@ -85,7 +85,7 @@ def test_the_tree_shows_who_holds_and_who_waits_where() -> None:
     ]
 
 
-def test_nothing_is_said_in_one_line() -> None:
+def test_a_tree_without_locks_is_one_line() -> None:
     assert ["catalog shop: no locks"] == rendered([])
 
 

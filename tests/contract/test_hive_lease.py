@@ -18,14 +18,15 @@ from typing import Any, NoReturn
 import pytest
 from sqlalchemy import create_engine, text
 
+import commit_coord
 from commit_coord import (
     ConfigError,
     ExceedsMaxLeaseTime,
-    HeldLease,
+    HeldHiveLease,
+    HiveLeases,
     InvalidArguments,
     LeaseAlreadyExists,
     LeaseObject,
-    Leases,
     LockLost,
     LockReentered,
 )
@@ -35,7 +36,7 @@ from commit_coord.local.server import by_load
 from commit_coord.locks.base import Interrupted
 from commit_coord.locks.registry import create_lock_manager
 from commit_coord.locks.sql import statements as lease_sql
-from commit_coord.locks.sql.manager import LeaseLockManager
+from commit_coord.locks.sql.manager import SqlLockManager
 from commit_coord.locks.sql.sqlite import SqliteStore
 from commit_coord.locks.sql.store import Connection, SqlStep
 from commit_coord.model import ExpiryClock, LockMode, LockScope
@@ -60,30 +61,34 @@ def service(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Service]
 
 
 @pytest.fixture
-def manager(service: Service) -> LeaseLockManager:
+def manager(service: Service) -> SqlLockManager:
     """A client."""
     return opened(service)
 
 
 @pytest.fixture
-def leases(manager: LeaseLockManager) -> Leases:
+def leases(manager: SqlLockManager) -> HiveLeases:
     """The leases as this client sees them."""
-    return Leases(manager)
+    return HiveLeases(manager)
 
 
-def opened(service: Service, **settings: int) -> LeaseLockManager:
+def opened(service: Service, **settings: int) -> SqlLockManager:
     """Return another client."""
     client = service.open(**settings)
-    assert isinstance(client, LeaseLockManager)
+    assert isinstance(client, SqlLockManager)
     return client
 
 
-def another(service: Service) -> Leases:
+def test_the_classes_have_their_former_names_too() -> None:
+    assert (commit_coord.Leases, commit_coord.HeldLease) == (HiveLeases, HeldHiveLease)
+
+
+def another(service: Service) -> HiveLeases:
     """Return the leases as another client sees them."""
-    return Leases(opened(service))
+    return HiveLeases(opened(service))
 
 
-def listed(leases: Leases, *objects: LeaseObject) -> list[tuple[int, str, str]]:
+def listed(leases: HiveLeases, *objects: LeaseObject) -> list[tuple[int, str, str]]:
     """Return id, object and type of the live leases."""
     return [
         (lease.lease_id, f"{lease.db_name}.{lease.table_name} {lease.partition_name}".rstrip(), lease.lease_type)
@@ -117,7 +122,7 @@ class Behind:
         return any(entry.blocked_by and entry.owner.pid == mine for entry in self.manager.locks())
 
     def _run(self, objects: Sequence[LeaseObject]) -> None:
-        self.lease_id = Leases(self.manager).grab_lease(objects, LONG, PATIENCE)
+        self.lease_id = HiveLeases(self.manager).grab_lease(objects, LONG, PATIENCE)
 
     def granted(self) -> int:
         """Return its id once it is granted."""
@@ -129,7 +134,7 @@ class Behind:
 # Grabbing.
 
 
-def test_a_lease_is_on_all_its_objects_or_none(service: Service, leases: Leases) -> None:
+def test_a_lease_is_on_all_its_objects_or_none(service: Service, leases: HiveLeases) -> None:
     first = leases.grab_lease([A, OTHER], LONG, 0)
     with pytest.raises(LeaseAlreadyExists):
         another(service).grab_lease([B, A], LONG, 0)
@@ -137,7 +142,7 @@ def test_a_lease_is_on_all_its_objects_or_none(service: Service, leases: Leases)
     assert leases.grab_lease([B], LONG, 0) > first
 
 
-def test_a_refusal_names_the_holder(service: Service, leases: Leases) -> None:
+def test_a_refusal_names_the_holder(service: Service, leases: HiveLeases) -> None:
     """The user, the process, and the lease with its end; after the wait that was asked for."""
     held = leases.grab_lease([T], LONG, 0)
     started = time.monotonic()
@@ -150,7 +155,7 @@ def test_a_refusal_names_the_holder(service: Service, leases: Leases) -> None:
     assert facts["until"] > facts["since"]
 
 
-def test_objects_need_not_exist_and_hive_escapes_are_understood(leases: Leases) -> None:
+def test_objects_need_not_exist_and_hive_escapes_are_understood(leases: HiveLeases) -> None:
     escaped = LeaseObject("db", "t", "when=10%3A00/what=a%2Fb")
     lease_id = leases.grab_lease([escaped], LONG)
     assert ("db", "t", "when=10:00", "what=a/b") == escaped.resource.path
@@ -175,7 +180,7 @@ def test_objects_need_not_exist_and_hive_escapes_are_understood(leases: Leases) 
     ],
 )
 def test_leases_exclude_each_other_by_hives_hierarchy(
-    service: Service, leases: Leases, first: LeaseObject, second: LeaseObject, together: bool
+    service: Service, leases: HiveLeases, first: LeaseObject, second: LeaseObject, together: bool
 ) -> None:
     leases.grab_lease([first], LONG, 0)
     if together:
@@ -185,12 +190,12 @@ def test_leases_exclude_each_other_by_hives_hierarchy(
             another(service).grab_lease([second], LONG, 0)
 
 
-def test_of_an_object_that_comes_twice_the_exclusive_one_counts(leases: Leases) -> None:
+def test_of_an_object_that_comes_twice_the_exclusive_one_counts(leases: HiveLeases) -> None:
     lease_id = leases.grab_lease([T, T_SHARED], LONG)
     assert [(lease_id, "db.t", "x")] == listed(leases)
 
 
-def test_leases_and_operations_wait_in_one_queue(service: Service, manager: LeaseLockManager, leases: Leases) -> None:
+def test_leases_and_operations_wait_in_one_queue(service: Service, manager: SqlLockManager, leases: HiveLeases) -> None:
     """A lease keeps operations out, an operation keeps leases out, and SHOW LOCKS has both."""
     lease_id = leases.grab_lease([A], LONG)
     operation = Contender(opened(service), request((X, TABLE), statement="ALTER TABLE")).queued()
@@ -206,9 +211,9 @@ def test_leases_and_operations_wait_in_one_queue(service: Service, manager: Leas
 
 
 def test_a_lease_that_ends_by_itself_closes_no_circle(
-    service: Service, manager: LeaseLockManager, leases: Leases
+    service: Service, manager: SqlLockManager, leases: HiveLeases
 ) -> None:
-    """Its thread waits for somebody who waits for the lease: not for ever, and nobody is refused."""
+    """Its thread waits for a client that waits for the lease: not for ever, and nobody is refused."""
     leases.grab_lease([OTHER], 3.0)
     entered = threading.Event()
 
@@ -226,7 +231,7 @@ def test_a_lease_that_ends_by_itself_closes_no_circle(
         other.result(PATIENCE)
 
 
-def test_a_thread_is_not_left_waiting_for_its_own_operation(manager: LeaseLockManager, leases: Leases) -> None:
+def test_a_thread_is_not_left_waiting_for_its_own_operation(manager: SqlLockManager, leases: HiveLeases) -> None:
     with manager.acquire(request((X, TABLE)), deadline=soon()), pytest.raises(LockReentered):
         leases.grab_lease([T], LONG, PATIENCE)
     lease_id = leases.grab_lease([T], LONG)
@@ -235,7 +240,7 @@ def test_a_thread_is_not_left_waiting_for_its_own_operation(manager: LeaseLockMa
     assert leases.confirm_lease(lease_id)
 
 
-def test_who_came_first_is_first(service: Service, leases: Leases) -> None:
+def test_who_came_first_is_first(service: Service, leases: HiveLeases) -> None:
     """Waiters are granted in their order, each as soon as the one before it ends."""
     held = leases.grab_lease([T], LONG)
     shared = Behind(service, T_SHARED)
@@ -250,10 +255,10 @@ def test_who_came_first_is_first(service: Service, leases: Leases) -> None:
     assert first < exclusive.granted()
 
 
-def test_of_many_processes_one_gets_it(service: Service, leases: Leases, tmp_path: Path) -> None:
+def test_of_many_processes_one_gets_it(service: Service, leases: HiveLeases, tmp_path: Path) -> None:
     def work(client: Any) -> None:
         try:
-            lease_id = Leases(client).grab_lease([A, OTHER], LONG, 0)
+            lease_id = HiveLeases(client).grab_lease([A, OTHER], LONG, 0)
         except LeaseAlreadyExists:
             return
         (tmp_path / f"won-{lease_id}").touch()
@@ -299,16 +304,16 @@ def test_no_two_that_conflict_are_live_at_one_time(service: Service) -> None:
 
 
 def test_ids_grow_over_restarts_of_everything(
-    service: Service, leases: Leases, monkeypatch: pytest.MonkeyPatch
+    service: Service, leases: HiveLeases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = [leases.grab_lease([T_SHARED], LONG) for _ in range(3)]
-    os.waitpid(service.fork(lambda client: Leases(client).grab_lease([T_SHARED], LONG)), 0)
+    os.waitpid(service.fork(lambda client: HiveLeases(client).grab_lease([T_SHARED], LONG)), 0)
     after_boot = opened(service)
     monkeypatch.setattr(after_boot.store, "clock_name", "another boot")
     leases.force_drop_lease()
     ids += [another(service).grab_lease([T], LONG)]
     leases.force_drop_lease()
-    ids += [Leases(after_boot).grab_lease([T], LONG)]
+    ids += [HiveLeases(after_boot).grab_lease([T], LONG)]
     assert sorted(set(ids)) == ids
     assert ids[3] > ids[2] + 1, "the other process had one in between"
 
@@ -316,7 +321,7 @@ def test_ids_grow_over_restarts_of_everything(
 # The end.
 
 
-def test_a_lease_ends_by_the_clock_of_the_database(service: Service, leases: Leases) -> None:
+def test_a_lease_ends_by_the_clock_of_the_database(service: Service, leases: HiveLeases) -> None:
     """SQLite's is its host's; what a client of PostgreSQL believes of the time is of no interest."""
 
     class Ahead(SystemClock):
@@ -324,14 +329,14 @@ def test_a_lease_ends_by_the_clock_of_the_database(service: Service, leases: Lea
             return super().now() + LONG + 1
 
     lease_id = leases.grab_lease([T], LONG)
-    ahead = Leases(LeaseLockManager(service.uri, space=service.space, clock=Ahead()))
+    ahead = HiveLeases(SqlLockManager(service.uri, space=service.space, clock=Ahead()))
     server = ahead.manager.guarantees.clock is ExpiryClock.SERVER
     assert server == ahead.confirm_lease(lease_id)
     assert server == bool(ahead.list_lease())
     ahead.manager.close()
 
 
-def test_a_lease_that_nobody_extends_ends_and_the_next_one_is_granted(service: Service, leases: Leases) -> None:
+def test_a_lease_that_nobody_extends_ends_and_the_next_one_is_granted(service: Service, leases: HiveLeases) -> None:
     lease_id = leases.grab_lease([T], 0.5)
     following = another(service).grab_lease([T], LONG, PATIENCE)
     assert following > lease_id
@@ -341,11 +346,11 @@ def test_a_lease_that_nobody_extends_ends_and_the_next_one_is_granted(service: S
     assert [(following, "db.t", "x")] == listed(leases)
 
 
-def test_a_lease_outlives_its_process_and_ends_in_time(service: Service, leases: Leases) -> None:
+def test_a_lease_outlives_its_process_and_ends_in_time(service: Service, leases: HiveLeases) -> None:
     """Kill -9: nobody gets it before its end, not even by reaping; then a waiter does."""
 
     def work(client: Any) -> None:
-        Leases(client).grab_lease([T], 1)
+        HiveLeases(client).grab_lease([T], 1)
         threading.Event().wait(600)
 
     victim = service.fork(work)
@@ -360,9 +365,9 @@ def test_a_lease_outlives_its_process_and_ends_in_time(service: Service, leases:
     assert now.start_utc > held.end_utc - ROUNDING
 
 
-def test_a_killed_waiter_leaves_nothing(service: Service, leases: Leases) -> None:
+def test_a_killed_waiter_leaves_nothing(service: Service, leases: HiveLeases) -> None:
     held = leases.grab_lease([T], LONG)
-    victim = service.fork(lambda client: Leases(client).grab_lease([T], LONG, 60))
+    victim = service.fork(lambda client: HiveLeases(client).grab_lease([T], LONG, 60))
     until(lambda: len(leases.manager.locks()) == 2, "a waiter")
     os.kill(victim, signal.SIGKILL)
     os.waitpid(victim, 0)
@@ -371,7 +376,7 @@ def test_a_killed_waiter_leaves_nothing(service: Service, leases: Leases) -> Non
     assert [(behind.granted(), "db.t", "x")] == listed(leases)
 
 
-def test_an_extension_moves_the_end_and_nothing_else(service: Service, leases: Leases) -> None:
+def test_an_extension_moves_the_end_and_nothing_else(service: Service, leases: HiveLeases) -> None:
     """Every client that knows the id may extend it; by what it was grabbed for, from now."""
     lease_id = leases.grab_lease([A, B], LONG)
     before = leases.list_lease()
@@ -389,7 +394,7 @@ def test_an_extension_moves_the_end_and_nothing_else(service: Service, leases: L
     assert abs(end - before[0].start_utc - LONG * 1000) < 60_000
 
 
-def test_the_end_of_a_lease_is_the_same_in_every_listing(manager: LeaseLockManager, leases: Leases) -> None:
+def test_the_end_of_a_lease_is_the_same_in_every_listing(manager: SqlLockManager, leases: HiveLeases) -> None:
     """However the host's two clocks are rounded, and however long the process stalls between looking at both."""
     if isinstance(manager.store, SqliteStore):
         manager.store.clock = Uneven()
@@ -403,7 +408,7 @@ def test_an_end_follows_a_wall_clock_that_is_set(tmp_path: Path) -> None:
     """On SQLite, where the end is shown by another clock than it is counted by."""
     with Service("lease", f"sqlite:///{tmp_path}/l.db") as service:
         manager = opened(service)
-        leases, clock = Leases(manager), Uneven()
+        leases, clock = HiveLeases(manager), Uneven()
         assert isinstance(manager.store, SqliteStore)
         manager.store.clock = clock
         leases.grab_lease([T], LONG)
@@ -412,9 +417,9 @@ def test_an_end_follows_a_wall_clock_that_is_set(tmp_path: Path) -> None:
         assert abs(leases.list_lease()[0].end_utc - before - clock.set_by_ms) < ROUNDING
 
 
-def test_no_lease_lives_longer_than_a_lease_may(manager: LeaseLockManager) -> None:
+def test_no_lease_lives_longer_than_a_lease_may(manager: SqlLockManager) -> None:
     """Such an extension is refused and changes nothing; such a lease is not granted."""
-    leases = Leases(manager, max_duration_ms=10_000)
+    leases = HiveLeases(manager, max_duration_ms=10_000)
     with pytest.raises(InvalidArguments, match=r"at most 10 \(lease.max-duration-ms\)"):
         leases.grab_lease([T], 10.001)
     lease_id = leases.grab_lease([T], 10)
@@ -435,7 +440,7 @@ def test_no_lease_lives_longer_than_a_lease_may(manager: LeaseLockManager) -> No
 # Dropping.
 
 
-def test_a_dropped_lease_is_gone(leases: Leases) -> None:
+def test_a_dropped_lease_is_gone(leases: HiveLeases) -> None:
     lease_id = leases.grab_lease([T], LONG)
     leases.drop_lease(lease_id, [T])
     assert not leases.confirm_lease(lease_id)
@@ -444,7 +449,7 @@ def test_a_dropped_lease_is_gone(leases: Leases) -> None:
         leases.drop_lease(lease_id)
 
 
-def test_some_objects_of_a_lease_are_dropped_and_the_others_stay(service: Service, leases: Leases) -> None:
+def test_some_objects_of_a_lease_are_dropped_and_the_others_stay(service: Service, leases: HiveLeases) -> None:
     """Those that wait for what was dropped are granted; parents stay locked as far as the others need them."""
     lease_id = leases.grab_lease([T, A, B, OTHER], LONG)
     other, part = Behind(service, OTHER), Behind(service, LeaseObject("db", "t", "day=3"))
@@ -461,7 +466,7 @@ def test_some_objects_of_a_lease_are_dropped_and_the_others_stay(service: Servic
     leases.grab_lease([T], LONG)
 
 
-def test_two_that_drop_parts_of_one_lease_drop_both(leases: Leases, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_that_drop_parts_of_one_lease_drop_both(leases: HiveLeases, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second finds that the objects are others than it read, and reads again."""
     lease_id = leases.grab_lease([A, B, OTHER], LONG)
     real, done = leases._reduce, list[bool]()
@@ -480,9 +485,9 @@ def test_two_that_drop_parts_of_one_lease_drop_both(leases: Leases, monkeypatch:
 
 @pytest.mark.parametrize("others", [[A], []], ids=["a part", "the lease"])
 def test_what_was_dropped_before_its_reply_was_lost_is_no_stranger(
-    service: Service, leases: Leases, monkeypatch: pytest.MonkeyPatch, others: list[LeaseObject]
+    service: Service, leases: HiveLeases, monkeypatch: pytest.MonkeyPatch, others: list[LeaseObject]
 ) -> None:
-    """Although somebody else drops *others* before the change is sent again."""
+    """Although another client drops *others* before the change is sent again."""
     lease_id, real, done = leases.grab_lease([A, B, OTHER], LONG), leases._reduce, list[bool]()
 
     def reduce(*arguments: Any) -> bool:
@@ -496,7 +501,7 @@ def test_what_was_dropped_before_its_reply_was_lost_is_no_stranger(
     assert ([(lease_id, "db.other", "x")] if others else []) == listed(leases)
 
 
-def test_by_force_a_lease_ends_as_a_whole(service: Service, leases: Leases) -> None:
+def test_by_force_a_lease_ends_as_a_whole(service: Service, leases: HiveLeases) -> None:
     first, second = leases.grab_lease([A, OTHER], LONG), leases.grab_lease([B], LONG)
     assert [] == leases.force_drop_lease([T]), "on exactly this object there is none"
     ended = another(service).force_drop_lease([OTHER, LeaseObject("db", "nothing")])
@@ -504,7 +509,7 @@ def test_by_force_a_lease_ends_as_a_whole(service: Service, leases: Leases) -> N
     assert [False, True] == [leases.confirm_lease(each) for each in (first, second)]
 
 
-def test_an_empty_list_ends_all_leases_and_nothing_else(service: Service, leases: Leases) -> None:
+def test_an_empty_list_ends_all_leases_and_nothing_else(service: Service, leases: HiveLeases) -> None:
     leases.grab_lease([A], LONG)
     leases.grab_lease([OTHER], LONG)
     operation = Contender(opened(service), request((S, TABLE))).ended()
@@ -513,7 +518,7 @@ def test_an_empty_list_ends_all_leases_and_nothing_else(service: Service, leases
     operation.release()
 
 
-def test_what_is_freed_as_a_lock_is_no_lease_any_more(leases: Leases) -> None:
+def test_what_is_freed_as_a_lock_is_no_lease_any_more(leases: HiveLeases) -> None:
     lease_id = leases.grab_lease([A], LONG)
     leases.manager.unlock(resource=PART_A)
     assert not leases.confirm_lease(lease_id)
@@ -524,7 +529,7 @@ def test_what_is_freed_as_a_lock_is_no_lease_any_more(leases: Leases) -> None:
     )
 
 
-def test_leases_that_ended_leave_nothing(leases: Leases) -> None:
+def test_leases_that_ended_leave_nothing(leases: HiveLeases) -> None:
     """Also where nobody waited for them."""
     for _ in range(3):
         ended = leases.grab_lease([T_SHARED], 0.05)
@@ -533,7 +538,7 @@ def test_leases_that_ended_leave_nothing(leases: Leases) -> None:
     assert [last] == [entry.generation for entry in leases.manager.locks()]
 
 
-def test_a_list_is_of_objects_and_what_lies_in_them(leases: Leases) -> None:
+def test_a_list_is_of_objects_and_what_lies_in_them(leases: HiveLeases) -> None:
     of_t, of_a = leases.grab_lease([T_SHARED], LONG), leases.grab_lease([A, OTHER], LONG)
     assert [(of_t, "db.t", "s"), (of_a, "db.t day=1", "x")] == listed(leases, T)
     assert [(of_a, "db.t day=1", "x")] == listed(leases, A)
@@ -545,14 +550,14 @@ def test_a_list_is_of_objects_and_what_lies_in_them(leases: Leases) -> None:
 
 
 @pytest.mark.parametrize("seconds", [-1, -0.001, float("nan"), float("inf"), True, "60", None])
-def test_a_time_that_is_none_is_refused(leases: Leases, seconds: Any) -> None:
+def test_a_time_that_is_none_is_refused(leases: HiveLeases, seconds: Any) -> None:
     for arguments in ((seconds, 0), (LONG, seconds)):
         with pytest.raises(InvalidArguments, match="invalid length of time|invalid lease duration"):
             leases.grab_lease([T], *arguments)
     assert [] == list(leases.manager.locks())
 
 
-def test_arguments_that_make_no_sense_are_refused(leases: Leases) -> None:
+def test_arguments_that_make_no_sense_are_refused(leases: HiveLeases) -> None:
     lease_id = leases.grab_lease([A], LONG)
     refused: list[tuple[str, Callable[[], Any]]] = [
         ("at least one object", lambda: leases.grab_lease([], LONG, 0)),
@@ -584,7 +589,7 @@ def test_arguments_that_make_no_sense_are_refused(leases: Leases) -> None:
 @pytest.mark.parametrize("impl", ["none", "memory"])
 def test_without_a_database_there_are_no_leases(impl: str) -> None:
     with create_lock_manager(impl) as elsewhere, pytest.raises(ConfigError) as refused:
-        Leases(elsewhere)
+        HiveLeases(elsewhere)
     assert {"key": "lock-impl", "value": impl}.items() <= refused.value.details.items()
     assert refused.value.details["accepted"].startswith("lease, with lock.uri")
 
@@ -593,7 +598,7 @@ def test_without_a_database_there_are_no_leases(impl: str) -> None:
 
 
 def _failing(
-    monkeypatch: pytest.MonkeyPatch, leases: Leases, error: BaseException, *, times: int, before: bool = False
+    monkeypatch: pytest.MonkeyPatch, leases: HiveLeases, error: BaseException, *, times: int, before: bool = False
 ) -> None:
     """Let *error* come in place of the answer when a lease is named or loses an object."""
     kind: type[Connection] = type(leases.manager.store.connection)
@@ -611,13 +616,13 @@ def _failing(
     monkeypatch.setattr(kind, "run", run)
 
 
-def test_a_lost_reply_makes_no_second_lease(leases: Leases, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_reply_makes_no_second_lease(leases: HiveLeases, monkeypatch: pytest.MonkeyPatch) -> None:
     _failing(monkeypatch, leases, Interrupted("cut"), times=3)
     lease_id = leases.grab_lease([T], LONG)
     assert [(lease_id, "db.t", "x")] == listed(leases)
 
 
-def test_a_lost_reply_to_a_drop_is_no_error(leases: Leases, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_reply_to_a_drop_is_no_error(leases: HiveLeases, monkeypatch: pytest.MonkeyPatch) -> None:
     lease_id = leases.grab_lease([A, OTHER], LONG)
     _failing(monkeypatch, leases, Interrupted("cut"), times=2)
     leases.drop_lease(lease_id, [OTHER])
@@ -625,7 +630,7 @@ def test_a_lost_reply_to_a_drop_is_no_error(leases: Leases, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("before", [True, False])
-def test_an_interrupt_leaves_no_lease(leases: Leases, monkeypatch: pytest.MonkeyPatch, before: bool) -> None:
+def test_an_interrupt_leaves_no_lease(leases: HiveLeases, monkeypatch: pytest.MonkeyPatch, before: bool) -> None:
     _failing(monkeypatch, leases, KeyboardInterrupt(), times=1, before=before)
     with pytest.raises(KeyboardInterrupt):
         leases.grab_lease([T], LONG)
@@ -633,7 +638,9 @@ def test_an_interrupt_leaves_no_lease(leases: Leases, monkeypatch: pytest.Monkey
     leases.grab_lease([T], LONG)
 
 
-def test_an_interrupt_after_the_lease_was_let_go_leaves_none(leases: Leases, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_after_the_lease_was_let_go_leaves_none(
+    leases: HiveLeases, monkeypatch: pytest.MonkeyPatch
+) -> None:
     manager = leases.manager
     real = manager.detach
 
@@ -647,9 +654,9 @@ def test_an_interrupt_after_the_lease_was_let_go_leaves_none(leases: Leases, mon
     assert [] == list(manager.locks())
 
 
-def test_a_client_that_closes_leaves_its_leases(service: Service, leases: Leases) -> None:
+def test_a_client_that_closes_leaves_its_leases(service: Service, leases: HiveLeases) -> None:
     closing = opened(service)
-    lease_id = Leases(closing).grab_lease([T], LONG)
+    lease_id = HiveLeases(closing).grab_lease([T], LONG)
     closing.close()
     assert leases.confirm_lease(lease_id)
 
@@ -659,8 +666,8 @@ def test_a_client_that_closes_leaves_its_leases(service: Service, leases: Leases
 QUICK = {"lease_ms": 1000, "heartbeat_interval_ms": 200}
 
 
-def test_a_held_lease_is_extended_until_the_end_of_its_block(service: Service, leases: Leases) -> None:
-    holding = Leases(opened(service, **QUICK))
+def test_a_held_lease_is_extended_until_the_end_of_its_block(service: Service, leases: HiveLeases) -> None:
+    holding = HiveLeases(opened(service, **QUICK))
     with holding.hold([A]) as held:
         (before,) = leases.list_lease()
         assert held.lease_id == before.lease_id
@@ -679,7 +686,7 @@ def test_a_held_lease_is_extended_until_the_end_of_its_block(service: Service, l
 
 
 def test_a_held_lease_that_nobody_keeps_is_given_back(service: Service) -> None:
-    leases = Leases(opened(service, lease_ms=1000, heartbeat_interval_ms=200))
+    leases = HiveLeases(opened(service, lease_ms=1000, heartbeat_interval_ms=200))
     gc.disable()  # nobody may rely on the collector
     try:
         leases.hold([T])
@@ -688,9 +695,9 @@ def test_a_held_lease_that_nobody_keeps_is_given_back(service: Service) -> None:
         gc.enable()
 
 
-def test_its_owner_learns_that_a_held_lease_is_gone(service: Service, leases: Leases) -> None:
+def test_its_owner_learns_that_a_held_lease_is_gone(service: Service, leases: HiveLeases) -> None:
     """By the event and the call as soon as a heartbeat finds out; by an error at the end at the latest."""
-    holding, told = Leases(opened(service, **QUICK)), list[HeldLease]()
+    holding, told = HiveLeases(opened(service, **QUICK)), list[HeldHiveLease]()
     with pytest.raises(LockLost), holding.hold([A], on_lost=told.append) as held:
         leases.force_drop_lease([A])
         assert held.lost.wait(PATIENCE)
@@ -704,10 +711,10 @@ def test_its_owner_learns_that_a_held_lease_is_gone(service: Service, leases: Le
         raise ZeroDivisionError
 
 
-def test_a_holder_that_stalls_finds_its_lease_gone(service: Service, leases: Leases) -> None:
+def test_a_holder_that_stalls_finds_its_lease_gone(service: Service, leases: HiveLeases) -> None:
     """Nobody extends it; the next one is granted, and the first leaves that one alone."""
     stalled = opened(service, **QUICK)
-    with pytest.raises(LockLost), Leases(stalled).hold([T]) as held:
+    with pytest.raises(LockLost), HiveLeases(stalled).hold([T]) as held:
         stalled.heartbeat.pause()
         with ThreadPoolExecutor(1) as another:
             following = another.submit(leases.grab_lease, [T], LONG, PATIENCE).result()
@@ -717,11 +724,11 @@ def test_a_holder_that_stalls_finds_its_lease_gone(service: Service, leases: Lea
     assert leases.confirm_lease(following)
 
 
-def test_a_killed_process_holds_nothing(service: Service, leases: Leases) -> None:
+def test_a_killed_process_holds_nothing(service: Service, leases: HiveLeases) -> None:
     """Who holds by a block of code is known to be dead on its own host."""
 
     def work(client: Any) -> None:
-        with Leases(client).hold([T]):
+        with HiveLeases(client).hold([T]):
             threading.Event().wait(600)
 
     victim = service.fork(work)
@@ -734,7 +741,7 @@ def test_a_killed_process_holds_nothing(service: Service, leases: Leases) -> Non
     assert time.monotonic() - started < by_load(10)
 
 
-def test_a_thread_does_not_wait_for_what_its_lease_locks(manager: LeaseLockManager, leases: Leases) -> None:
+def test_a_thread_does_not_wait_for_what_its_lease_locks(manager: SqlLockManager, leases: HiveLeases) -> None:
     """Inside of the block only; and of a lease that was grabbed, where it says that it has it."""
     with leases.hold([T]):
         assert manager.holds(TABLE, X)
@@ -749,7 +756,7 @@ def test_a_thread_does_not_wait_for_what_its_lease_locks(manager: LeaseLockManag
         pass
 
 
-def test_a_forked_child_leaves_its_parents_lease_alone(service: Service, leases: Leases) -> None:
+def test_a_forked_child_leaves_its_parents_lease_alone(service: Service, leases: HiveLeases) -> None:
     """One that unwinds through the parent's block drops nothing."""
     with leases.hold([T]) as held:
 
@@ -773,7 +780,7 @@ def test_a_database_that_has_locks_and_knows_no_leases_learns_of_them(tmp_path: 
                 manager.requests.ask(f"DROP TABLE commit_coord_{table}", {})
             lease_id = another(service).grab_lease([OTHER], LONG)
             lease.ensure_active(0)
-            assert Leases(manager).confirm_lease(lease_id)
+            assert HiveLeases(manager).confirm_lease(lease_id)
 
 
 @pytest.mark.postgres
@@ -791,7 +798,7 @@ def test_leases_survive_a_restart_of_the_server(postgres: PostgresServer) -> Non
 # Fencing.
 
 
-def test_nobody_ends_a_lease_in_the_middle_of_a_transaction_that_asked(service: Service, leases: Leases) -> None:
+def test_nobody_ends_a_lease_in_the_middle_of_a_transaction_that_asked(service: Service, leases: HiveLeases) -> None:
     """From the question to the end of the transaction; a lease that has ended is distinguished from one that lives."""
     lease_id = leases.grab_lease([T], LONG)
     engine = create_engine(service.uri)

@@ -97,11 +97,11 @@ def test_a_prefix_keeps_out_what_is_below_it_and_nothing_else(service: Service) 
     """X on p=1 conflicts with every p=1/q=…, since those hold their prefix in S; p=2/q=… is free."""
     manager, other = service.open(), service.open()
     prefix, below = Resource((*T1.path, "p=1")), Resource((*T1.path, "p=1", "q=1"))
-    beside = Resource((*T1.path, "p=2", "q=1"))
+    neighbour = Resource((*T1.path, "p=2", "q=1"))
     exclusive = manager.guarantees.mutual_exclusion
     with manager.acquire(request((X, prefix)), deadline=soon()):
         assert [exclusive, exclusive] == [blocked(other, request((mode, below))) for mode in LockMode]
-        assert not blocked(other, request((X, beside)))
+        assert not blocked(other, request((X, neighbour)))
     with manager.acquire(request((X, below)), deadline=soon()):
         assert exclusive == blocked(other, request((X, prefix)))
         assert not blocked(other, request((S, prefix)))

@@ -30,7 +30,7 @@ from commit_coord.locks.registry import create_lock_manager
 from commit_coord.locks.sql import queue as lease
 from commit_coord.locks.sql import sqlite
 from commit_coord.locks.sql import statements as lease_sql
-from commit_coord.locks.sql.manager import LeaseLockManager
+from commit_coord.locks.sql.manager import SqlLockManager
 from commit_coord.locks.sql.postgres import PostgresConnection, postgres_text
 from commit_coord.model import LeaseState, LockMode, LockRequest, LockState, Resource
 from commit_coord.process import boottime_offset_ms
@@ -116,7 +116,7 @@ def test_a_lost_lease_whose_listener_ends_the_thread_is_extended_no_more(
     """In a service that keeps it until it is removed, nobody else is granted before. Also if it is not *noted*."""
     with Service("lease", f"sqlite:///{tmp_path}/locks.db") as service:
         manager = service.open(lease_ms=1000, heartbeat_interval_ms=200)
-        assert isinstance(manager, LeaseLockManager)
+        assert isinstance(manager, SqlLockManager)
         lease = manager.acquire(latch(), deadline=soon())
         assert isinstance(lease, HeartbeatLease)
         tickets = manager.parts.queue.tickets
@@ -162,7 +162,7 @@ def test_a_release_that_is_done_again_gives_nothing_back_that_the_next_holder_to
     """The reply to the release was lost, and the transaction is sent again."""
     with Service("lease", f"sqlite:///{tmp_path}/locks.db") as service:
         manager, other = service.open(), service.open()
-        assert isinstance(manager, LeaseLockManager)
+        assert isinstance(manager, SqlLockManager)
         holder = manager.acquire(latch(), deadline=soon())
         assert isinstance(holder, HeartbeatLease)
         ticket = manager.parts.queue.tickets[holder.request.request_id]
@@ -189,7 +189,7 @@ def test_a_heartbeat_while_a_listing_is_asked_for_gives_nobody_more_than_a_lease
     url = f"sqlite:///{tmp_path}/locks.db"
     with Service("lease", url) as service:
         holder = service.open().acquire(latch(), deadline=soon())
-        early = LeaseLockManager(url, space=service.space, clock=Before())
+        early = SqlLockManager(url, space=service.space, clock=Before())
         (entry,) = early.locks()
         assert early.settings.lease_ms == entry.expires_in_ms
         early.close()
@@ -200,7 +200,7 @@ def test_an_offer_that_was_carried_out_and_comes_back_can_not_be_taken_back(tmp_
     """The transaction that enters the request comes to the server once more after the request was ended."""
     with Service("lease", f"sqlite:///{tmp_path}/locks.db") as service:
         manager, other = service.open(), service.open()
-        assert isinstance(other, LeaseLockManager)
+        assert isinstance(other, SqlLockManager)
         holder = manager.acquire(latch(), deadline=soon())
         (carried,) = in_line(other, "a")
         assert [offer.text for offer in holder.take(10)] == ["a"]
@@ -214,9 +214,9 @@ def test_an_offer_that_was_carried_out_and_comes_back_can_not_be_taken_back(tmp_
 
 LOOKS = """
 import sys
-from commit_coord.locks.sql.manager import LeaseLockManager
+from commit_coord.locks.sql.manager import SqlLockManager
 
-with LeaseLockManager(sys.argv[1], space=sys.argv[2]) as manager:
+with SqlLockManager(sys.argv[1], space=sys.argv[2]) as manager:
     print(*[entry.expires_in_ms for entry in manager.locks()])
 """
 
@@ -229,7 +229,7 @@ from sqlalchemy.dialects import sqlite  # what is not loaded yet can't be, witho
 (soft, hard) = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
 try:
-    early = manager.LeaseLockManager("sqlite:////nowhere.db")
+    early = manager.SqlLockManager("sqlite:////nowhere.db")
 except LockServiceUnavailable as error:
     assert "a free file descriptor" in str(error)
 else:
@@ -281,7 +281,7 @@ def test_of_two_threads_that_fork_each_releases_what_it_has_locked() -> None:
 def test_steps_that_landed_are_no_failure_when_nobody_can_be_woken(service: Service) -> None:
     """Each error but one promises that nothing has happened."""
     manager = service.open()
-    assert isinstance(manager, LeaseLockManager)
+    assert isinstance(manager, SqlLockManager)
     held = manager.acquire(latch(), deadline=soon())
     connection, number = manager.store.connection, {"number": 0}
     failing, own = (f"SELECT {failure(service, ':number')}", number), {"request_id": held.request.request_id}
@@ -321,7 +321,7 @@ def test_the_offset_of_a_time_namespace_is_read() -> None:
 def test_an_offer_is_in_one_hand_only(on_postgres: Service) -> None:
     """Two holders take at the same moment: one was freed by force while its statement waited for a row."""
     manager, other = on_postgres.open(), on_postgres.open()
-    assert isinstance(manager, LeaseLockManager)
+    assert isinstance(manager, SqlLockManager)
     freed = manager.acquire(latch(), deadline=soon())
     first, second = in_line(other, "a", "b")
     with psycopg.connect(_plain(on_postgres.uri)) as slow, ThreadPoolExecutor(1) as pool:
@@ -349,7 +349,7 @@ def test_a_request_that_was_carried_while_its_reply_was_lost_does_not_enter_agai
     """The reply to its entering is lost; before it asks again, the holder has carried its offer out."""
     with Service("lease", f"sqlite:///{tmp_path}/locks.db") as service:
         manager, other = service.open(), service.open()
-        assert isinstance(other, LeaseLockManager)
+        assert isinstance(other, SqlLockManager)
         holder = manager.acquire(latch(), deadline=soon())
         entered, carried = threading.Event(), threading.Event()
         real = other.parts.queue.enter_once
@@ -381,7 +381,7 @@ def test_an_offer_that_was_taken_while_its_reply_was_lost_is_in_doubt(
     """When its owner asks for its place, the holder that took it has ended without a report: none is before it."""
     with Service("lease", f"sqlite:///{tmp_path}/locks.db") as service:
         manager, other = service.open(), service.open()
-        assert isinstance(other, LeaseLockManager)
+        assert isinstance(other, SqlLockManager)
         holder = manager.acquire(latch(), deadline=soon())
         real = other.parts.queue.enter_once
 
@@ -417,7 +417,7 @@ def test_an_unreachable_database_is_a_clear_error(url: str) -> None:
 def test_the_queue_on_postgresql_is_one_queue(on_postgres: Service) -> None:
     """A request that took its place and has not committed keeps later ones from overtaking it."""
     manager, other = on_postgres.open(), on_postgres.open()
-    assert isinstance(manager, LeaseLockManager)
+    assert isinstance(manager, SqlLockManager)
     other.acquire(latch(), deadline=soon()).release()
     early = latch()
     with psycopg.connect(_plain(on_postgres.uri)) as slow:
@@ -441,7 +441,7 @@ def test_a_removal_between_entering_and_waiting_is_noticed(
     """The blocker goes when its removal could not see the new request yet, and wakes nobody: it is asked once more."""
     monkeypatch.setattr(lease, "LOOK_AGAIN_S", 3600.0)
     manager, other = on_postgres.open(), on_postgres.open()
-    assert isinstance(other, LeaseLockManager)
+    assert isinstance(other, SqlLockManager)
     first = elsewhere(manager.acquire, latch(), deadline=soon())
     threading.Timer(0.1, first.release).start()
     other.acquire(latch(), deadline=soon()).release()  # From here on this thread listens.
@@ -538,7 +538,7 @@ def test_an_interrupt_before_a_transaction_was_sent_leaves_a_connection_that_wor
 def test_a_server_notices_within_a_lease_that_its_client_is_gone(on_postgres: Service) -> None:
     """A cut that says nothing leaves no transaction open for the two hours that are the system's default."""
     manager = on_postgres.open()
-    assert isinstance(manager, LeaseLockManager)
+    assert isinstance(manager, SqlLockManager)
     shown = {
         name: manager.store.connection.ask(f"SELECT setting FROM pg_settings WHERE name = '{name}'", {})[0][0]
         for name in ("tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count", "tcp_user_timeout")
@@ -552,7 +552,7 @@ def test_a_server_notices_within_a_lease_that_its_client_is_gone(on_postgres: Se
 def test_a_client_notices_within_a_lease_that_its_server_is_gone(on_postgres: Service) -> None:
     """1. The server's answer and its good-bye are lost.   2. The network is back, and nobody has anything to send."""
     manager = on_postgres.open()
-    assert isinstance(manager, LeaseLockManager)
+    assert isinstance(manager, SqlLockManager)
     connection = manager.store.connection
     connection.ask("SELECT 1", {})
     assert isinstance(connection, PostgresConnection)
@@ -583,7 +583,7 @@ def test_locks_survive_a_restart_and_a_failed_release_is_repeated(
 def test_what_a_server_refuses_for_good_is_not_asked_again(on_postgres: Service) -> None:
     """Psycopg calls limits of the server operational, as it calls a connection that was cut."""
     manager = on_postgres.open()
-    assert isinstance(manager, LeaseLockManager)
+    assert isinstance(manager, SqlLockManager)
     assert not manager.locks(TABLE)
     tries: list[None] = []
 

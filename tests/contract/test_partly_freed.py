@@ -132,7 +132,7 @@ def free(operator: HandoverLockManager, each: Sequence[str]) -> Sequence[LockEnt
     return freed
 
 
-def told_of(free: Callable[[], object]) -> tuple[set[str], set[str]]:
+def reported_by(free: Callable[[], object]) -> tuple[set[str], set[str]]:
     """Return the requests that are freed by what *free* returns or raises, and those that may be."""
 
     def ids(entries: Any) -> set[str]:
@@ -166,7 +166,7 @@ def test_whatever_a_release_by_force_meets_it_tells_what_is_free_and_what_may_be
             ids = [one.request_id for one in wanted]
 
             calls.fails, calls.made = number, 0
-            freed, maybe = told_of(partial(free, operator, [] if how == "unlock" else ids))
+            freed, maybe = reported_by(partial(free, operator, [] if how == "unlock" else ids))
             ended, calls.fails = calls.made <= number, None
             standing = {entry.request_id for entry in operator.locks()}
             assert not freed & standing, number

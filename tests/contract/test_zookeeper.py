@@ -238,7 +238,7 @@ def test_what_dead_clients_left_is_cleared_by_reap(service: Service, raw: Any) -
     assert not any(path.endswith("/db") for path in everything(raw, service))
 
 
-# Beside Hive's own clients.
+# Together with Hive's own clients.
 
 
 def hive_lock(raw: Any, resource: str, mode: str, *, explicit: bool = False) -> str:
@@ -301,7 +301,7 @@ def test_what_hives_unlock_leaves_of_a_lock_statement_is_cleared_by_reap(service
 
 def test_a_waiter_does_not_block_hive(service: Service, raw: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hive holds A and tries for B, we queue for both: behind Hive we wait in no queue, so that it gets B and ends."""
-    monkeypatch.setattr(queue_module, "BESIDE_HIVE_S", 0.2)
+    monkeypatch.setattr(queue_module, "NEXT_TO_HIVE_S", 0.2)
     manager, root = service.open(), f"{HIVE}@{service.space}"
     first = hive_lock(raw, f"{root}/db/t/day=1", "EXCLUSIVE")
     waiter = Contender(manager, request((X, PART_A), (X, PART_B))).queued()
@@ -346,7 +346,7 @@ def test_a_partition_is_locked_without_a_list_of_its_table(
 
 
 def test_a_mark_is_not_wiped_while_another_x_comes(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between the list without X and the wiping somebody enters an X: the next S finds it."""
+    """Between the list without X and the wiping a client enters an X: the next S finds it."""
     manager, other = service.open(), service.open()
     manager.acquire(request((X, TABLE)), deadline=soon()).release()
     wipe, turns, came = Entering.clear_marks, iter([True]), list[Contender]()
@@ -402,7 +402,7 @@ def alone() -> Iterator[ZooKeeperEnsemble]:
 
 @pytest.fixture
 def identified(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Whoever waits and has looked up whom it waits for: the last that it asks for, until something changes."""
+    """A waiter that has looked up what it waits for: the last that it asks for, until something changes."""
     identified: list[str] = []
     requests = LockView.requests
 
@@ -738,7 +738,7 @@ def test_an_offer_that_was_taken_before_its_entry_was_heard_of_is_in_doubt(
 
 
 def test_the_offer_of_a_request_that_is_freed_by_force_goes_with_it(service: Service, raw: Any) -> None:
-    """Whether somebody has taken it or not."""
+    """Whether another client has taken it or not."""
     near, far = service.open(), ours(service.open())
     held = near.acquire(latch(), deadline=soon())
     waiters = in_line(far, "x", "y")
@@ -774,13 +774,13 @@ def test_who_steps_apart_for_hive_does_not_publish_an_offer_that_was_taken_again
     """
     near, far = ours(service.open()), ours(service.open())
     held = near.acquire(latch(), deadline=soon())
-    monkeypatch.setattr(queue_module, "BESIDE_HIVE_S", math.inf)
+    monkeypatch.setattr(queue_module, "NEXT_TO_HIVE_S", math.inf)
     waiter = Submitter(far, offering("x"), seconds=4.0).queued()
     assert [offer.text for offer in held.take(10)] == ["x"]
     raw.delete(near.layout.request(held.request.request_id))
     ticket, offer = far.parts.queue.tickets[waiter.request.request_id], far.layout.offer(waiter.request.request_id)
     waits_since = ticket.behind
-    monkeypatch.setattr(queue_module, "BESIDE_HIVE_S", 0.1)
+    monkeypatch.setattr(queue_module, "NEXT_TO_HIVE_S", 0.1)
     until(lambda: ticket.behind != waits_since or not raw.exists(offer), "the end of the wait in the queue")
     assert raw.exists(offer)
     assert isinstance(waiter.failed(), OfferLost)

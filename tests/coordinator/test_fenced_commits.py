@@ -120,7 +120,7 @@ def test_a_commit_to_several_tables_lands_only_while_its_lease_is_live(made: Kit
 def test_a_commit_whose_lease_ended_after_it_was_planned_does_not_land(
     made: Kit, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
-    """Somebody ended it by force, grabbed one and committed. What was refused left no file."""
+    """An operator ended it by force, grabbed one and committed. What was refused left no file."""
     table, leases = made.table(ids(1)), made.catalog.leases
     rival = made.open()
     following: list[int] = []

@@ -254,7 +254,7 @@ def test_what_writers_say_of_their_appends_is_not_added_up() -> None:
 
 
 def overwritten(catalog: Any) -> list[str]:
-    """Return the request ids of rows 1, 2 and 3, which share a snapshot that somebody has overwritten."""
+    """Return the request ids of rows 1, 2 and 3, which share a snapshot that was overwritten."""
     in_line(catalog, *(appending(value) for value in range(1, 4)))
     shared = request_ids(catalog)[-1]
     assert len(shared) == 3

@@ -50,7 +50,7 @@ NOTES = [(request_id, "flights") for request_id in IDS[:3]]
 OWNER = Owner(user="ann", host="mill", pid=7, application="job.py", statement="commit")
 
 
-def said(one: Proof, *words: str) -> bool:
+def names_all(one: Proof, *words: str) -> bool:
     """Return whether the proof fails and its differences name all of *words*."""
     text = "\n".join(one.differences)
     return not one.holds and all(word in text for word in words)
@@ -90,7 +90,7 @@ def test_same_rows_in_another_order() -> None:
 )
 def test_rows_that_differ(found: pa.Table, words: list[str]) -> None:
     """Whatever differs in the rows is noticed."""
-    assert said(proof.same_rows("flights", SOURCE, found, "somebody"), *words)
+    assert names_all(proof.same_rows("flights", SOURCE, found, "somebody"), *words)
 
 
 def test_equal_sums() -> None:
@@ -109,7 +109,7 @@ def test_equal_sums() -> None:
 )
 def test_sums_that_differ(found: dict[str, list[int]], words: list[str]) -> None:
     """Whatever differs in the sums is noticed."""
-    assert said(proof.same_sums("t", ("month",), ("delay",), {"1": [2, 5]}, found, "Spark"), *words)
+    assert names_all(proof.same_sums("t", ("month",), ("delay",), {"1": [2, 5]}, found, "Spark"), *words)
 
 
 def test_exactly_once() -> None:
@@ -121,27 +121,27 @@ def test_exactly_once() -> None:
 
 def test_lost_commit() -> None:
     """An acknowledged commit that is not in the history is noticed."""
-    assert said(proof.exactly_once(HISTORY, [*NOTES, (IDS[3], "flights")]), IDS[3], "is not there")
+    assert names_all(proof.exactly_once(HISTORY, [*NOTES, (IDS[3], "flights")]), IDS[3], "is not there")
 
 
 def test_doubled_commit() -> None:
     """A commit that is twice in the history is noticed."""
-    assert said(proof.exactly_once(marked(2, **{REQUEST_ID: IDS[1]}), NOTES[:2]), IDS[1], "2 times")
+    assert names_all(proof.exactly_once(marked(2, **{REQUEST_ID: IDS[1]}), NOTES[:2]), IDS[1], "2 times")
 
 
 def test_commit_in_the_wrong_table() -> None:
     """A commit that landed elsewhere is noticed."""
-    assert said(proof.exactly_once(HISTORY, [*NOTES[:2], (IDS[2], "planes")]), IDS[2], "planes")
+    assert names_all(proof.exactly_once(HISTORY, [*NOTES[:2], (IDS[2], "planes")]), IDS[2], "planes")
 
 
-def test_commit_that_nobody_was_told_of() -> None:
+def test_commit_that_no_writer_was_acknowledged() -> None:
     """A commit without an acknowledgement is noticed."""
-    assert said(proof.exactly_once(HISTORY, NOTES[:2]), IDS[2], "nobody wrote it")
+    assert names_all(proof.exactly_once(HISTORY, NOTES[:2]), IDS[2], "nobody wrote it")
 
 
 def test_uncoordinated_commit() -> None:
     """A snapshot without a request id is noticed."""
-    assert said(proof.exactly_once(marked(2), NOTES[:2]), "1 snapshot carries no request id")
+    assert names_all(proof.exactly_once(marked(2), NOTES[:2]), "1 snapshot carries no request id")
 
 
 def test_refused_never() -> None:
@@ -149,9 +149,9 @@ def test_refused_never() -> None:
     refused = [(IDS[4], "flights")]
     mine = [f"warehouse/flights/metadata/00003-{IDS[2]}.metadata.json"]
     assert proof.never(HISTORY, refused, mine).holds
-    assert said(proof.never(marked(0, **{REQUEST_ID: IDS[4]}), refused), IDS[4], "is there")
+    assert names_all(proof.never(marked(0, **{REQUEST_ID: IDS[4]}), refused), IDS[4], "is there")
     left = [*mine, f"warehouse/flights/metadata/00004-{IDS[4]}.gz.metadata.json"]
-    assert said(proof.never(HISTORY, refused, left), IDS[4], "metadata file")
+    assert names_all(proof.never(HISTORY, refused, left), IDS[4], "metadata file")
 
 
 def test_unbroken() -> None:
@@ -170,7 +170,7 @@ def test_unbroken() -> None:
 )
 def test_broken(history: dict[str, dict[str, Any]]) -> None:
     """Whatever is no unbroken line is noticed."""
-    assert said(proof.unbroken(history), "flights")
+    assert names_all(proof.unbroken(history), "flights")
 
 
 def test_no_lock_left() -> None:
@@ -186,15 +186,15 @@ def test_no_lock_left() -> None:
         requested_at_ms=0,
     )
     assert proof.no_lock_left([], 1.0).holds
-    assert said(proof.no_lock_left([entry], 1.0), "X nyc/flights", "ann@mill")
+    assert names_all(proof.no_lock_left([entry], 1.0), "X nyc/flights", "ann@mill")
 
 
 def test_resumed() -> None:
     """A driver that was killed in the middle has all of its months once; else it is noticed."""
     requests = {"flights-01": IDS[0], "flights-02": IDS[1]}
     assert proof.resumed("spark-1", 1, 2, HISTORY["flights"], requests).holds
-    assert said(proof.resumed("spark-1", 2, 2, HISTORY["flights"], requests), "not in the middle")
-    assert said(proof.resumed("spark-1", 1, 2, body(SNAPSHOTS[:1]), requests), "flights-02 is 0 times")
+    assert names_all(proof.resumed("spark-1", 2, 2, HISTORY["flights"], requests), "not in the middle")
+    assert names_all(proof.resumed("spark-1", 1, 2, body(SNAPSHOTS[:1]), requests), "flights-02 is 0 times")
 
 
 def test_many_differences_are_counted() -> None:

@@ -161,7 +161,7 @@ def test_the_image_is_read_from_the_files(tmp_path: Path) -> None:
     altered = found(replace(image, rows={A: ROWS, B: ROWS - 1, f"{B} as it was not written": 1}))
     assert 2 == altered.wrong_rows
     data = next(Path(path) for path in image.named if path.endswith(".parquet"))
-    (data.parent / "beside.parquet").write_bytes(b"")
+    (data.parent / "unknown.parquet").write_bytes(b"")
     data.unlink()
     changed = found(replace(image_of(location), rows=image.rows), [log(A, B)])
     assert (1, 1) == (changed.missing, changed.orphans)

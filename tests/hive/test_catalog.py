@@ -209,15 +209,15 @@ def test_a_parameter_that_is_set_while_a_commit_is_prepared_stays(
     """An alter replaces all parameters, so they are read again right before it."""
     table, swap = catalog.create_table((db, "t"), SCHEMA), catalog.swap
 
-    def after_somebody_else(*of: Any) -> Any:
-        with MetastoreClient.of(catalog.metastore.service) as somebody:
-            found = somebody.get_table(db, "t")
+    def after_another_client(*of: Any) -> Any:
+        with MetastoreClient.of(catalog.metastore.service) as another:
+            found = another.get_table(db, "t")
             found.parameters["comment"] = "by hand"
-            somebody.alter_table(db, "t", found, expected=None)
-            somebody.close()
+            another.alter_table(db, "t", found, expected=None)
+            another.close()
         return swap(*of)
 
-    monkeypatch.setattr(catalog, "swap", after_somebody_else)
+    monkeypatch.setattr(catalog, "swap", after_another_client)
     table.append(ids(1))
     assert parameters(catalog, db)["comment"] == "by hand"
     assert row_ids(catalog.load_table((db, "t"))) == [1]
@@ -461,7 +461,7 @@ class _Hurried:
         pass
 
 
-# Beside writers that know nothing of us.
+# Together with writers that know nothing of us.
 
 
 def test_ours_and_pyicebergs_own_lose_nothing(catalog: CoordinatedHiveCatalog, hms: HiveMetastore, db: str) -> None:
@@ -797,7 +797,7 @@ def test_without_compare_and_set_the_common_lock_is_held(
 def test_without_compare_and_set_an_interrupt_waits_for_the_answer_to_the_swap(
     hms: HiveMetastore, db: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else the lock would be given back, and the change that is under way would land over somebody else's commit."""
+    """Else the lock would be given back, and the change that is under way would land over another else's commit."""
     catalog = opened(hms.uri, **{"hive.compare-and-set": "ignored", "lock-impl": "hms"})
     catalog.create_namespace(db)
     table = catalog.create_table((db, "t"), SCHEMA)

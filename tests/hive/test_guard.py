@@ -219,7 +219,7 @@ def test_a_guard_that_was_freed_is_set_again_in_the_background(world: World, clo
     guards.beat()
     (again,) = world.present()
     assert again.guard
-    # Handed back by somebody else meanwhile, it is not set again.
+    # Handed back by another client meanwhile, it is not set again.
     world.plain.unlock(int(again.generation or 0))
     found = world.plain.get_table(world.db, "t")
     found.parameters[LOCK_IMPL] = "hms"

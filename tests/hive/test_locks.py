@@ -22,8 +22,8 @@ from commit_coord.local.server import by_load
 from commit_coord.locks.base import Lease, LockManager, LockSettings
 from commit_coord.locks.handover import FORCED_RELEASE_LIFETIME_MS
 from commit_coord.locks.hms import names as hms_names
+from commit_coord.locks.hms.forced_release_notes import ForcedReleaseNotes
 from commit_coord.locks.hms.manager import HmsLockManager
-from commit_coord.locks.hms.release_notes import ReleaseNotes
 from commit_coord.model import LeaseState, LockMode, LockScope, LockState, Owner, Resource
 from commit_coord.testing.carrying import Submitter, offering
 from commit_coord.testing.contract import (
@@ -504,10 +504,10 @@ def test_who_was_not_answered_takes_nobody_for_dead(hms: HiveMetastore, service:
         first, second = (HmsLockManager(way.uri, settings=settings) for way in (to_first, to_second))
         held = service.open().acquire(request((X, TABLE)), deadline=soon())
         waiters = [Contender(client, request((X, TABLE)), seconds=120).queued() for client in (first, second)]
-        beside = second.acquire(latch(Resource(("db", "beside"))), deadline=soon())
+        second_lease = second.acquire(latch(Resource(("db", "second"))), deadline=soon())
         to_first.refuse += away
         to_second.refuse += away
-        until(lambda: beside.state is LeaseState.LOST, "the end of a lease")
+        until(lambda: second_lease.state is LeaseState.LOST, "the end of a lease")
         looks = to_second.seen.count("show_locks")
         to_second.refuse.clear()
         until(lambda: to_second.seen.count("show_locks") > looks, "a look at the queue")
@@ -607,13 +607,16 @@ def test_a_note_of_a_forced_release_goes_when_its_waiter_has_read_it_or_after_an
     def noted() -> set[str]:
         return {one.part.partition or "" for one in plain.show_locks(hms_names.OPERATIONS, hms_names.RELEASES)}
 
-    notes, operator = ReleaseNotes(plain, SYSTEM_CLOCK), Owner(user="it's me", host="night", pid=7, application="")
+    notes, operator = (
+        ForcedReleaseNotes(plain, SYSTEM_CLOCK),
+        Owner(user="it's me", host="night", pid=7, application=""),
+    )
     for waiter in ("of-a-waiter-that-died", "of-one-that-lives"):
         notes.leave(waiter, operator, why="")
     assert notes.take("of-one-that-lives") == {"released_by": 'it"s me@night pid 7'}
     assert not notes.take("of-one-that-lives")
     assert noted() == {"r=of-a-waiter-that-died"}
-    ReleaseNotes(plain, _HourLater()).leave("an-hour-later", operator, why="it hangs")
+    ForcedReleaseNotes(plain, _HourLater()).leave("an-hour-later", operator, why="it hangs")
     assert noted() == {"r=an-hour-later"}
     notes.leave("hms-7", operator, why="Hive reads no note")
     assert noted() == {"r=an-hour-later"}

@@ -133,7 +133,7 @@ def world(hms: HiveMetastore, zookeeper: ZooKeeperEnsemble, tmp_path: Path) -> I
 
 
 def test_a_writer_that_never_loads_the_table_again_writes_through_all_phases(world: World) -> None:
-    """Beside one that knows only the metastore's locks: it goes on until the phase is zookeeper, and after it."""
+    """So does one that knows only the metastore's locks: it goes on until the phase is zookeeper, and after it."""
     table = world.catalog.create_table(world.name, SCHEMA)
     pinned = world.pinned().load_table(world.name)
     table.append(ids(1))
@@ -322,7 +322,7 @@ def test_it_needs_a_metastore_and_both_services(world: World) -> None:
 
 
 def test_a_guard_that_was_left_is_removed_by_the_next_client_that_finds_it(world: World) -> None:
-    """An operator died between the change of the phase and the removal; or somebody set it too late."""
+    """An operator died between the change of the phase and the removal; or another client set it too late."""
     table = world.catalog.create_table(world.name, SCHEMA)
     table.append(ids(1))
     for phase in (Phase.HMS, Phase.BOTH):

@@ -22,6 +22,6 @@ def test_it_serves_its_catalog_again_after_it_was_killed(tmp_path: Path) -> None
     assert not server.running
 
 
-def test_what_keeps_it_from_starting_is_said(tmp_path: Path) -> None:
+def test_what_keeps_it_from_starting_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ServerFailed, match="commit-coord serve --catalog shop ended with code"):
         RestServer("shop", {"uri": "nothing://"}, tmp_path).start()

@@ -301,7 +301,7 @@ MUTANTS = (
         "tests/catalog/test_compaction.py::test_a_compaction_that_lost_its_lease_never_publishes",
     ),
     Mutant(
-        "whoever-lost-the-latch-looks-again",
+        "a-writer-that-lost-the-latch-looks-again",
         "coordinator/publishing.py",
         "        return self.locate(plan) if plan.location in self._maybe_overwritten else Where.IN_LOG\n",
         "        return Where.IN_LOG\n",
@@ -347,7 +347,7 @@ MUTANTS = (
         "            vars(error).update(freed=tuple(freed), maybe_freed=tuple(freed.maybe))\n",
         "",
         "tests/observing/test_observing.py::"
-        "test_whatever_may_have_been_freed_is_written_down_told_and_counted[before interrupts-unlock]",
+        "test_whatever_may_have_been_freed_is_recorded_emitted_and_counted[before interrupts-unlock]",
     ),
     Mutant(
         "a-request-that-is-deleted-in-part-may-be-free",
@@ -369,7 +369,7 @@ MUTANTS = (
         "with self._forcing() as freed:",
         "with telling_what_was_freed() as freed:",
         "tests/observing/test_observing.py::"
-        "test_whatever_may_have_been_freed_is_written_down_told_and_counted[before lasts-drop lease]",
+        "test_whatever_may_have_been_freed_is_recorded_emitted_and_counted[before lasts-drop lease]",
     ),
     Mutant(
         "an-adoption-that-is-refused-leaves-the-guard",

@@ -120,7 +120,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "catalog/by_name.py",
         '    if properties.get("uri", "").startswith(COORDINATED_URI_PREFIX):\n',
         "    if False:\n",
-        "tests/catalog/test_by_name.py::test_pyiceberg_s_load_catalog_opens_coordinated_catalogs_by_name_once_told",
+        "tests/catalog/test_by_name.py::test_pyiceberg_s_load_catalog_opens_coordinated_catalogs_by_name_once_configured",
     ),
     Mutant(
         "an-expired-append-is-metadata",

@@ -6,7 +6,7 @@ from tests.mutants.mutant import Mutant
 
 _PARTITIONED = "tests/catalog/test_rows_by_partition.py::"
 _EVOLVED = "tests/catalog/test_evolved_tables.py::"
-_WHOEVER = f"{_EVOLVED}test_rows_land_under_what_they_were_written_for_or_not_at_all_whoever_has_its_ids_by_now"
+_REUSED = f"{_EVOLVED}test_rows_land_under_what_they_were_written_for_or_not_at_all_even_if_its_ids_are_reused"
 _EMPTY = "tests/catalog/test_empty_appends.py::"
 _MERGED = "tests/catalog/test_merged_manifests.py::"
 _CARRIED = "tests/catalog/test_carried_entries.py::"
@@ -52,28 +52,28 @@ MUTANTS: tuple[Mutant, ...] = (
         "table/written_files.py",
         "            producer.written = written\n            for data_file in old:\n",
         "            for data_file in old:\n",
-        _WHOEVER,
+        _REUSED,
     ),
     Mutant(
         "files-are-what-their-writer-kept",
         "iceberg/written.py",
         "given.schema if given else shown",
         "shown",
-        _WHOEVER,
+        _REUSED,
     ),
     Mutant(
         "specs-are-what-the-writer-kept",
         "iceberg/written.py",
         ", **(given.specs if given else {})}",
         "}",
-        _WHOEVER,
+        _REUSED,
     ),
     Mutant(
         "what-was-kept-is-compared-before-the-partitions-are-read",
         "table/written_files.py",
         "        if given and data_files and (reason := written.misfit(now)):\n",
         "        if given and data_files and (reason := ''):\n",
-        _WHOEVER,
+        _REUSED,
     ),
     Mutant(
         "a-snapshot-built-by-hand-knows-its-spec-by-its-id",
@@ -203,7 +203,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{_EMPTY}test_orphans_spares_files_that_a_reader_does_not_see",
     ),
     Mutant(
-        "orphans-beside-the-data-of-another-table",
+        "orphans-next-to-the-data-of-another-table",
         "catalog/orphans.py",
         'for path in (metadata.location, *(metadata.properties.get(key, "") for key in _PLACES)):',
         "for path in (metadata.location,):",
@@ -299,7 +299,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "table/table.py",
         "        except Exception:  # noqa: BLE001 - they are only locked: the write itself finds the error\n",
         "        except (ValueError, NotImplementedError):\n",
-        "tests/catalog/test_operation_locks.py::test_a_write_whose_partitions_cannot_be_told_locks_the_table",
+        "tests/catalog/test_operation_locks.py::test_a_write_whose_partitions_are_not_known_locks_the_table",
     ),
     Mutant(
         "orphans-of-shared-files",

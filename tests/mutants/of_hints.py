@@ -10,8 +10,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "hints-a-setting-without-accepted-values-has-none",
         "cli/failures.py",
-        'return said if "accepted" in error.details else f"{said}; {_ADVICE[kind]}"',
-        "return said",
+        'return text if "accepted" in error.details else f"{text}; {_ADVICE[kind]}"',
+        "return text",
         f"{_MISTAKES}test_each_error_of_the_tree_says_what_to_do[ConfigError]",
     ),
     Mutant(

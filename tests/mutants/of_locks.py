@@ -187,7 +187,7 @@ _LOCKS = (
         "tests/hive/test_locks.py::test_one_metastore_of_two_that_hangs_costs_no_lease",
     ),
     Mutant(
-        "heartbeats-of-others-are-known-while-somebody-waits",
+        "heartbeats-of-others-are-known-while-a-client-waits",
         "locks/hms/service.py",
         "_REMEMBERED = 10\n",
         "_REMEMBERED = 0\n",
@@ -275,7 +275,7 @@ _LOCKS = (
         "                yield freed\n        except PermissionError:\n            raise\n"
         "        else:\n            if freed or",
         "tests/observing/test_observing.py::"
-        "test_what_was_freed_before_the_lock_service_failed_is_written_down_and_told[unlock]",
+        "test_what_was_freed_before_the_lock_service_failed_is_recorded_and_emitted[unlock]",
     ),
     Mutant(
         "a-lock-that-can-not-be-looked-for-was-not-freed",
@@ -288,14 +288,14 @@ _LOCKS = (
     ),
     Mutant(
         "a-note-of-a-forced-release-is-left",
-        "locks/hms/release_notes.py",
+        "locks/hms/forced_release_notes.py",
         "                    self._metastore.unlock(note.lock_id)\n        return facts\n",
         "                    pass\n        return facts\n",
         "tests/hive/test_locks.py::test_a_note_of_a_forced_release_goes_when_its_waiter_has_read_it_or_after_an_hour",
     ),
     Mutant(
         "notes-of-dead-waiters-stay-for-ever",
-        "locks/hms/release_notes.py",
+        "locks/hms/forced_release_notes.py",
         "if note.heartbeat_ms < now_ms - FORCED_RELEASE_LIFETIME_MS:",
         "if note.heartbeat_ms < 0:",
         "tests/hive/test_locks.py::test_a_note_of_a_forced_release_goes_when_its_waiter_has_read_it_or_after_an_hour",

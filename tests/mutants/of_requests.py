@@ -223,7 +223,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "iceberg/streams.py",
         "            if seen != now:\n",
         "            if False:\n",
-        _REBASED + "the_first_offsets_of_two_coordinators_are_told_apart",
+        _REBASED + "the_first_offsets_of_two_coordinators_are_distinct",
     ),
     Mutant(
         "a-refusal-is-told-while-others-move-the-head",

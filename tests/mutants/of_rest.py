@@ -638,8 +638,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "what-stands-behind-a-body-has-no-end",
         "rest/tls.py",
-        "        if self._bytes_besides > _MAX_HEAD_BYTES:",
-        "        if self._is_in_head and self._bytes_besides > _MAX_HEAD_BYTES:",
+        "        if self._other_bytes > _MAX_HEAD_BYTES:",
+        "        if self._is_in_head and self._other_bytes > _MAX_HEAD_BYTES:",
         _PROTOCOL + "what_is_no_body_and_does_not_end_is_cut_off[trailers-first-1000]",
     ),
     Mutant(

@@ -78,7 +78,7 @@ MUTANTS += (
         " and",
     ),
     Mutant(
-        "an-added-file-with-null-beside-a-value",
+        "an-added-file-with-null-next-to-a-value",
         _FOREIGN,
         "from_batches([batch])",
         "from_batches([batch]).slice(0, 1)",

@@ -357,16 +357,16 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-change-of-nothing-on-an-old-table-is-acknowledged",
         "table/planned.py",
-        "            elif not updates:\n                self.draft.note(reads=True)",
-        "            elif not updates:\n                self.draft.note()",
+        "            elif not updates:\n                self.draft.update(reads=True)",
+        "            elif not updates:\n                self.draft.update()",
         _ISOLATION + "a_change_of_nothing_holds_on_the_table_as_it_is_or_is_refused",
     ),
     Mutant(
         "a-column-that-a-stale-handle-makes-the-first-one-is-not",
         "table/planned.py",
-        "            elif not updates:\n                self.draft.note(reads=True)",
-        "            elif not updates:\n                self.draft.note()",
-        _ISOLATION + "a_column_is_the_first_one_when_a_stale_handle_was_told_so",
+        "            elif not updates:\n                self.draft.update(reads=True)",
+        "            elif not updates:\n                self.draft.update()",
+        _ISOLATION + "a_column_is_the_first_one_when_a_stale_handle_moved_it_there",
     ),
     Mutant(
         "a-schema-change-means-whatever-has-the-name-by-now",
@@ -415,7 +415,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "table/table.py",
         "could not be prepared: {type(error).__name__}: {error}",
         "could not be prepared",
-        "tests/catalog/test_bad_input.py::test_why_files_can_not_be_committed_is_said",
+        "tests/catalog/test_bad_input.py::test_the_error_names_why_files_can_not_be_committed",
     ),
     Mutant(
         "half-of-a-call-that-failed-is-committed",
@@ -446,7 +446,7 @@ MUTANTS: tuple[Mutant, ...] = (
         _CALLS + "what_a_refresh_leaves_half_planned_is_not_committed",
     ),
     Mutant(
-        "a-tag-beside-rows-vanishes-with-a-lost-race",
+        "a-tag-next-to-rows-vanishes-with-a-lost-race",
         _STAGED,
         "one_branch and own_refs and",
         "one_branch and",
@@ -469,14 +469,14 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "columns-of-foreign-files-are-whatever-has-their-names-by-now",
         "table/transaction.py",
-        "        self.dependencies.names_columns()\n        self.draft.note(reads=True)  # its columns",
-        "        self.draft.note(reads=True)  # its columns",
+        "        self.dependencies.names_columns()\n        self.draft.update(reads=True)  # its columns",
+        "        self.draft.update(reads=True)  # its columns",
         _CALLS + "columns_of_foreign_files_are_those_that_had_their_names",
     ),
     Mutant(
         "foreign-files-follow-any-head",
         "table/transaction.py",
-        "        self.draft.note(reads=True)  # its columns",
+        "        self.draft.update(reads=True)  # its columns",
         "        # its columns",
         _CALLS + "columns_of_foreign_files_are_those_that_had_their_names",
     ),
@@ -511,7 +511,7 @@ MUTANTS: tuple[Mutant, ...] = (
         _CALLS + "rows_computed_behind_a_call_that_computes_rows_depend_on_all_rows",
     ),
     Mutant(
-        "under-snapshot-a-delete-beside-an-overwrite-leaves-what-was-added",
+        "under-snapshot-a-delete-next-to-an-overwrite-leaves-what-was-added",
         _STAGED,
         " or (bool(self.removed) and not self.rows_given)",
         "",
@@ -541,7 +541,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-name-mapping-undoes-that-of-others",
         "table/transaction.py",
-        "        self.draft.note(reads=True)  # its columns",
+        "        self.draft.update(reads=True)  # its columns",
         "        pass  # its columns",
         _CALLS + "files_without_field_ids_land_while_others_grow_the_name_mapping",
     ),
@@ -644,7 +644,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/catalog/test_transactions.py::test_who_adds_a_file_looks_at_no_other_head_than_the_commit_does",
     ),
     Mutant(
-        "the-parts-of-a-call-are-staged-beside-each-other",
+        "the-parts-of-a-call-are-staged-in-parallel",
         "table/producers.py",
         "            if staged is not None:  # else it has",
         "            if staged is not None and metadata is None:  # else it has",

@@ -361,7 +361,7 @@ class OutOfReach(NoneLockManager):
 
 
 @pytest.mark.parametrize("how", ["unlock", "reap"])
-def test_what_was_freed_before_the_lock_service_failed_is_written_down_and_told(
+def test_what_was_freed_before_the_lock_service_failed_is_recorded_and_emitted(
     opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     audit = tmp_path / "audit.jsonl"
@@ -390,7 +390,7 @@ def test_what_was_freed_before_the_lock_service_failed_is_written_down_and_told(
 
 @pytest.mark.parametrize("how", ["unlock", "reap", "drop lease"])
 @pytest.mark.parametrize("fault", FAULTS, ids=str)
-def test_whatever_may_have_been_freed_is_written_down_told_and_counted(
+def test_whatever_may_have_been_freed_is_recorded_emitted_and_counted(
     opened: Open,
     tmp_path: Path,
     value: Callable[..., float],

@@ -188,10 +188,10 @@ class Wap(Race):
         both = [Held.append(table, ids(number), properties=published) for _ in range(2)]
         self.one_lands(*[self.held(held, BLIND) for held in both])
         self.expected.append(number)
-        self._publish_beside_an_append(-2 - 2 * number, -3 - 2 * number)
+        self._publish_during_an_append(-2 - 2 * number, -3 - 2 * number)
         self.count()
 
-    def _publish_beside_an_append(self, staged_row: int, row: int) -> None:
+    def _publish_during_an_append(self, staged_row: int, row: int) -> None:
         staged = Held.append(self.table, ids(staged_row), branch=None)
         assert 200 == self.held(staged, BLIND)()
         table = self.table
@@ -337,10 +337,10 @@ class Replacements(Race):
     def round(self, number: int) -> None:
         """See :meth:`Race.round`."""
         table, first = self.table, 10 * number
-        late, beside = Held.replacement(table, ids(first)), Held.append(table, ids(first + 1))
+        late, other = Held.replacement(table, ids(first)), Held.append(table, ids(first + 1))
         for more in range(number % 4):
             self.table.append(ids(first + 2 + more))
-        assert [200, 200] == self.at_once(self.held(late), self.held(beside, BLIND))
+        assert [200, 200] == self.at_once(self.held(late), self.held(other, BLIND))
         self.expected = row_ids(self.table)
         assert self.expected in ([first], [first, first + 1]), self.expected
         self.count()

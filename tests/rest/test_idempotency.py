@@ -402,7 +402,7 @@ class Made:
 
 @pytest.mark.parametrize("endpoint", sorted(_WITH_A_FILE))
 @pytest.mark.parametrize("since", ["changed", "dropped", "another has the name", "only the file is gone"])
-def test_a_repeat_is_never_told_that_nothing_was_done_because_a_file_is_gone(
+def test_a_repeat_never_hears_that_nothing_was_done_because_a_file_is_gone(
     server: Server, name: Name, endpoint: str, since: str
 ) -> None:
     made, key = Made(server, endpoint, name), new_key()

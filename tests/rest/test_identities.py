@@ -404,7 +404,7 @@ def test_the_keys_behind_a_url_are_fetched_once_and_again_for_a_new_one(
         assert 401 == server.ask("GET", _LIST, token=issuer.token("alice")).status
 
 
-def test_while_the_issuer_is_down_its_clients_are_told_to_come_back(
+def test_while_the_issuer_is_down_its_clients_are_asked_to_come_back(
     clients: Path, published: _Keys, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     published.is_up = False

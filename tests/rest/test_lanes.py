@@ -95,7 +95,7 @@ async def _waits(catalog: CoordinatedCatalog, *tables: str) -> None:
     """Return when a request waits for each of *tables*, in addition to the one that blocks it."""
     for table in tables:
         resource = Resource.table(("db", table))
-        await asyncio.to_thread(until, lambda: len(catalog.show_locks(resource)) > 1, "somebody waits")  # noqa: B023
+        await asyncio.to_thread(until, lambda: len(catalog.show_locks(resource)) > 1, "a client waits")  # noqa: B023
 
 
 @pytest.mark.parametrize("threads", [2, 32])
@@ -134,9 +134,9 @@ def test_while_one_table_is_stuck_all_else_is_answered(
     assert statuses <= {200, 204, 404, 409}
 
 
-@pytest.mark.parametrize("beside", ["alone", "beside drops that wait"])
+@pytest.mark.parametrize("company", ["alone", "with drops that wait"])
 def test_of_two_tables_with_many_undeclared_clients_each_one_needs_two_tries(
-    serve: Callable[..., InProcess], beside: str
+    serve: Callable[..., InProcess], company: str
 ) -> None:
     server, numbers = serve(), itertools.count(1)
     locations = {
@@ -171,7 +171,7 @@ def test_of_two_tables_with_many_undeclared_clients_each_one_needs_two_tries(
 
     async def all_of_them() -> list[int]:
         drops = []
-        if beside != "alone":
+        if company != "alone":
             ask = [("DELETE", path_of("db", table)) for table in "ab" for _ in range(20)]
             drops = [asyncio.ensure_future(server.asked(*each, token=_SECRET)) for each in ask]
         try:

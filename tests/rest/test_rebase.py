@@ -89,7 +89,7 @@ def test_its_sequence_numbers_and_totals_are_those_of_its_place(
 
 
 @pytest.mark.parametrize(
-    "said, headers, properties, lands",
+    "declared, headers, properties, lands",
     [
         ({}, {}, {}, False),
         ({}, BLIND, {}, True),
@@ -101,17 +101,17 @@ def test_its_sequence_numbers_and_totals_are_those_of_its_place(
         ({}, {}, {"commit.append.blind": "false"}, False),
     ],
 )
-def test_what_is_said_of_less_goes_before_what_is_said_of_more(
+def test_a_declaration_of_less_goes_before_one_of_more(
     server: Server,
     client: RestCatalog,
     name: Name,
-    said: Mapping[str, str],
+    declared: Mapping[str, str],
     headers: Mapping[str, str],
     properties: Mapping[str, str],
     lands: bool,
 ) -> None:
     table = client.create_table(name, SCHEMA, properties=dict(properties))
-    late = Held.append(table, ids(1), properties=said)
+    late = Held.append(table, ids(1), properties=declared)
     Held.append(table, ids(100)).send(server)
     assert (200 if lands else 409) == late.send(server, headers).status
     assert ([1, 100] if lands else [100]) == _rows(client, table)
@@ -380,11 +380,11 @@ def test_a_new_branch_is_forked_also_where_nothing_is_required_of_it(
     assert [0, 1] == sorted(found.scan().use_ref("audit").to_arrow()["id"].to_pylist())
 
 
-@pytest.mark.parametrize("said", ["source-snapshot-id", "published-wap-id", "replace-partitions"])
+@pytest.mark.parametrize("declared", ["source-snapshot-id", "published-wap-id", "replace-partitions"])
 def test_what_publishes_a_staged_snapshot_or_replaces_partitions_is_no_blind_append(
-    server: Server, client: RestCatalog, table: Any, said: str
+    server: Server, client: RestCatalog, table: Any, declared: str
 ) -> None:
-    both = [Held.append(table, ids(1), properties={said: "1"}) for _ in range(2)]
+    both = [Held.append(table, ids(1), properties={declared: "1"}) for _ in range(2)]
     assert [200, 409] == [held.send(server, BLIND).status for held in both]
     assert [0, 1] == _rows(client, table)
 
@@ -785,7 +785,7 @@ def test_a_coordinator_of_kafka_connect_whose_offsets_have_moved_is_refused_and_
     assert [0, 1, 2] == _rows(client, table)
 
 
-def test_the_first_offsets_of_two_coordinators_are_told_apart(server: Server, client: RestCatalog, name: Name) -> None:
+def test_the_first_offsets_of_two_coordinators_are_distinct(server: Server, client: RestCatalog, name: Name) -> None:
     table = client.create_table(name, SCHEMA)
     first, second = (Held.append(table, ids(n), properties={_OFFSETS: f'{{"0":{n}}}'}) for n in (1, 2))
     assert [200, 400] == [held.send(server, BLIND).status for held in (first, second)]
@@ -803,7 +803,7 @@ def test_a_coordinator_of_kafka_connect_follows_the_commits_of_others(
     assert [0, 1, 2, 9, 100] == _rows(client, table)
 
 
-# -- beside the library --------------------------------------------------------------------------------------
+# -- together with the library --------------------------------------------------------------------------------------
 
 
 def test_declared_appends_follow_those_of_the_library(server: Server, client: RestCatalog, table: Any) -> None:

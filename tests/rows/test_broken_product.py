@@ -77,7 +77,7 @@ def no_ref_is_dropped(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(definitions, "drop_ref", lambda *_: None)
 
 
-def time_stands_a_year_later(patch: pytest.MonkeyPatch) -> None:
+def clock_is_a_year_ahead(patch: pytest.MonkeyPatch) -> None:
     real = definitions.roll_back
     patch.setattr(definitions, "roll_back", lambda one, table: real(replace(one, to=_earlier(one.to)), table))
 
@@ -157,7 +157,7 @@ BROKEN: list[tuple[Break, Program, str]] = [
         program(MakeRef("a", "r", "branch"), SqlDropRef("a", "r", "branch")),
         "SqlDropRef wrong",
     ),
-    (time_stands_a_year_later, program(SqlRollback("a", 1, timed=True)), "SqlRollback wrong"),
+    (clock_is_a_year_ahead, program(SqlRollback("a", 1, timed=True)), "SqlRollback wrong"),
     (one_more_snapshot_goes, program(SqlExpire("a", last=2)), "SqlExpire took others"),
     (no_other_table_is_looked_for, program(Orphans("a"), neighbour="same"), "Orphans landed"),
     (no_other_table_is_looked_for, program(Orphans("a"), neighbour="inside"), "Orphans landed"),

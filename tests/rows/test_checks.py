@@ -182,7 +182,7 @@ def test_a_location_has_many_spellings(spelling: Any) -> None:
 
 
 @pytest.fixture
-def beside(request: Any, tmp_path: Path) -> Iterator[Neighbour]:
+def neighbour(request: Any, tmp_path: Path) -> Iterator[Neighbour]:
     where: Neighbourhood = request.param
     folder = tmp_path / "warehouse" / NAMESPACE / "t" / "i"
     with (
@@ -192,12 +192,12 @@ def beside(request: Any, tmp_path: Path) -> Iterator[Neighbour]:
         yield made
 
 
-@pytest.mark.parametrize("beside", NEIGHBOURHOODS, indirect=True)
-def test_a_neighbour_that_lost_a_file_is_found(beside: Neighbour) -> None:
-    beside.grow("a")
-    files = beside.grow("b")
-    beside.judge()
-    beside.read()
+@pytest.mark.parametrize("neighbour", NEIGHBOURHOODS, indirect=True)
+def test_a_neighbour_that_lost_a_file_is_found(neighbour: Neighbour) -> None:
+    neighbour.grow("a")
+    files = neighbour.grow("b")
+    neighbour.judge()
+    neighbour.read()
     os.unlink(next(path for path in files if path.endswith(".parquet")))
     with pytest.raises(Finding, match="a neighbour lost files"):
-        beside.judge()
+        neighbour.judge()

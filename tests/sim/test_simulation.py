@@ -114,7 +114,7 @@ def _never_asks(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(HeartbeatLease, "ensure_active", lambda self, max_age_ms=None: None)
 
 
-def _releases_whoever_holds(patch: pytest.MonkeyPatch) -> None:
+def _releases_the_holder(patch: pytest.MonkeyPatch) -> None:
     real = Keeper.release
 
     def release(self: Any, ticket: Any) -> None:
@@ -157,7 +157,7 @@ def _takes_the_old_head_for_a_failure(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Publisher, "locate", locate)
 
 
-def _frees_whoever_holds(patch: pytest.MonkeyPatch) -> None:
+def _frees_the_holder(patch: pytest.MonkeyPatch) -> None:
     real = Keeper.release
 
     def release(self: Any, ticket: Any) -> None:
@@ -171,7 +171,7 @@ def _frees_whoever_holds(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Keeper, "release", release)
 
 
-def _says_failure_while_somebody_has_the_offer(patch: pytest.MonkeyPatch) -> None:
+def _says_failure_while_another_writer_has_the_offer(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SqlQueue, "retract", lambda self, request: True)
     patch.setattr(ZooKeeperQueue, "retract", lambda self, request: True)
 
@@ -192,7 +192,7 @@ def _looks_for_no_lost_reply(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LockCalls, "own", lambda self, request: [])
 
 
-def _releases_whoever_stands(patch: pytest.MonkeyPatch) -> None:
+def _releases_every_lock(patch: pytest.MonkeyPatch) -> None:
     real = Keeper.release
 
     def release(self: Any, ticket: Any) -> None:
@@ -380,19 +380,19 @@ def test_runs_under_one_kind_of_fault_keep_every_promise(under: str, first: int)
     [
         (_never_compares, _as_it_comes),
         (_never_asks, _with_stalls),
-        (_releases_whoever_holds, _as_it_comes),
+        (_releases_the_holder, _as_it_comes),
         (_compares_with_a_later_read, _as_it_comes),
         (_takes_a_lost_answer_for_a_failure, _with_lost_answers),
         (_takes_the_old_head_for_a_failure, _with_lost_answers),
-        (_says_failure_while_somebody_has_the_offer, _with_impatience),
+        (_says_failure_while_another_writer_has_the_offer, _with_impatience),
         (_never_asks, _with_stalls_in_a_metastore),
-        (_releases_whoever_stands, _in_a_metastore),
+        (_releases_every_lock, _in_a_metastore),
         (_never_steps_back, _in_a_metastore),
         (_takes_everybody_for_dead, _in_a_metastore),
         (_looks_for_no_lost_reply, _in_a_metastore),
         (_never_asks, _in_zookeeper(_with_stalls)),
-        (_frees_whoever_holds, _in_zookeeper(_as_it_comes)),
-        (_says_failure_while_somebody_has_the_offer, _in_zookeeper(_with_impatience)),
+        (_frees_the_holder, _in_zookeeper(_as_it_comes)),
+        (_says_failure_while_another_writer_has_the_offer, _in_zookeeper(_with_impatience)),
         (_leaves_its_nodes, _in_zookeeper(_as_it_comes)),
     ],
 )

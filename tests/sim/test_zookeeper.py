@@ -85,7 +85,7 @@ def _sent(client: Any, kind: str, what: Any, watch: Callable[[Any], None]) -> An
     return transaction.commit_async()
 
 
-def _told(deeds: list[Deed], opened: Callable[[], Any], flushed: Callable[[Any], None]) -> Told:
+def _answers_of(deeds: list[Deed], opened: Callable[[], Any], flushed: Callable[[Any], None]) -> Told:
     """Do all of *deeds* with two clients; return all that they were told, in order."""
     clients, told = [opened(), opened()], Told()
     fired: Told = []
@@ -163,7 +163,7 @@ def _simulated(deeds: list[Deed]) -> Told:
         return client
 
     def work() -> None:
-        told.extend(_told(deeds, opened, lambda _: None))
+        told.extend(_answers_of(deeds, opened, lambda _: None))
 
     with world.ending():
         world.start(process, work)
@@ -198,7 +198,7 @@ def test_the_simulated_tree_answers_as_a_real_one(real: str, seed: int) -> None:
     cleaner = opened()
     cleaner.delete(_BASE, recursive=True)
     cleaner.stop()
-    answers = _told(deeds, opened, flushed)
+    answers = _answers_of(deeds, opened, flushed)
     simulated = _simulated(deeds)
     for really, by_us in zip(_ranked(answers), _ranked(simulated), strict=True):
         assert by_us == really

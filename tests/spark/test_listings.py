@@ -69,7 +69,7 @@ def test_leases_are_rows(spark: SparkSession, catalog: Any, properties: dict[str
     assert [] == rows(reader.load()), "a DataFrame keeps what it was planned with"
 
 
-def test_what_can_not_be_listed_is_said(spark: SparkSession, catalog: Any, properties: dict[str, str]) -> None:
+def test_what_can_not_be_listed_is_reported(spark: SparkSession, catalog: Any, properties: dict[str, str]) -> None:
     register(spark)
     options = {"catalog": "test", **{f"catalog.{key}": value for key, value in properties.items()}}
     with pytest.raises(Exception, match=r"unknown option.*colour"):

@@ -250,7 +250,7 @@ def test_a_drop_of_a_database_that_fails_half_way_says_what_was_dropped(
         shop.run(f"DROP DATABASE {other} CASCADE")
 
 
-def test_databases_are_parents_where_they_are_told_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_databases_are_parents_where_the_property_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     with kit("memory", **{"lock.database-parents": "true"}) as made:
         shop = _shop(made)
         watched(
@@ -369,7 +369,7 @@ def test_no_comparison_holds_for_null(shop: Shop, condition: str, found: str) ->
         ("ALTER TABLE t1 SET PARTITION SPEC (day(ts), month(ts))", "ts_month conflicts with ts_day: table='db.t1'"),
     ],
 )
-def test_what_can_not_be_done_is_said_and_nothing_is_done(shop: Shop, command: str, expected: str) -> None:
+def test_what_can_not_be_done_is_reported_and_nothing_is_done(shop: Shop, command: str, expected: str) -> None:
     before = {table: shop.catalog.load_table(table).metadata_location for table in shop.catalog.list_tables("db")}
     with pytest.raises(StatementError) as error:
         shop.run(command)
@@ -407,7 +407,7 @@ def test_what_can_not_be_done_is_said_and_nothing_is_done(shop: Shop, command: s
         ("SELECT zz FROM t1", "line 1, column 8", "there is no such column"),
     ],
 )
-def test_what_is_not_there_is_said_with_its_place_and_what_was_expected(
+def test_what_is_not_there_is_reported_with_its_place_and_what_was_expected(
     shop: Shop, command: str, position: str, expected: str
 ) -> None:
     with pytest.raises(StatementError) as error:

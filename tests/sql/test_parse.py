@@ -198,7 +198,7 @@ def test_help_names_every_kind_of_statement() -> None:
     assert {text.split()[0].upper() for text in STATEMENTS} - {"WITH", "DESC"} <= first_words
 
 
-def test_a_quote_without_an_end_is_said_to_be_one() -> None:
+def test_a_quote_without_an_end_is_reported_as_one() -> None:
     with pytest.raises(StatementError, match="a quote or a comment has no end"):
         parse("SELECT 'abc")
 

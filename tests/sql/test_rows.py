@@ -854,7 +854,7 @@ def pairs(shelf: Shelf, *values: tuple[int, str]) -> Callable[[], None]:
     return lambda: shelf.made.open().load_table((shelf.made.namespace, "t")).append(data)
 
 
-BESIDE = [
+OUTSIDE = [
     ("INSERT OVERWRITE t SELECT k, p FROM t WHERE k > 0", [(1, "a"), (2, "b"), (9, "a")]),
     ("INSERT INTO t SELECT k, 'z' FROM t WHERE p = 'a'", [(1, "a"), (1, "z"), (2, "b"), (9, "a"), (9, "z")]),
     ("INSERT OVERWRITE t PARTITION (p='a') SELECT k FROM t WHERE p = 'a'", [(1, "a"), (2, "b"), (9, "a")]),
@@ -872,7 +872,7 @@ BESIDE = [
 ]
 
 
-@pytest.mark.parametrize("statement, after", BESIDE, ids=[text for text, _ in BESIDE])
+@pytest.mark.parametrize("statement, after", OUTSIDE, ids=[text for text, _ in OUTSIDE])
 @pytest.mark.parametrize("partitioned", [True, False])
 def test_rows_that_were_appended_meanwhile_are_seen(
     shelf: Shelf,

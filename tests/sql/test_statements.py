@@ -339,7 +339,7 @@ def test_a_command_that_waits_too_long_names_the_holder_and_does_nothing(shop: S
         ("DROP TABLE nope", "there is no such table"),
     ],
 )
-def test_what_can_not_be_done_is_said_and_nothing_is_done(shop: Shop, command: str, expected: str) -> None:
+def test_what_can_not_be_done_is_reported_and_nothing_is_done(shop: Shop, command: str, expected: str) -> None:
     before = {name: shop.catalog.load_table((shop.made.namespace, name)).metadata_location for name in ("t1", "t2")}
     with pytest.raises(StatementError) as error:
         shop.run(command)

@@ -325,7 +325,7 @@ def test_axe_finds_no_violation_where_a_table_moves(looked_at: Page, moving: str
     assert_accessible(page)
 
 
-def test_a_lost_server_is_said(browser: Browser, properties: dict[str, str]) -> None:
+def test_a_lost_server_is_reported(browser: Browser, properties: dict[str, str]) -> None:
     """The page says that what it shows is old."""
     page = browser.new_page()
     with served_page(properties) as address:

@@ -52,7 +52,7 @@ def test_a_waiter_comes_behind_its_holder_and_names_the_holder() -> None:
 
 
 def test_the_longest_wait_comes_first() -> None:
-    """A database where somebody waits comes before those where nobody waits, the longest wait first."""
+    """A database where a client waits comes before those where nobody waits, the longest wait first."""
     shown = look(
         entry("a/t", "quiet"),
         entry("b/t", "b1"),
@@ -64,7 +64,7 @@ def test_the_longest_wait_comes_first() -> None:
 
 
 def test_a_shared_lock_that_another_lock_implies_is_not_shown() -> None:
-    """A lock on a partition holds a shared lock on the table; it is shown only where somebody waits for it."""
+    """A lock on a partition holds a shared lock on the table; it is shown only where a client waits for it."""
     implied, partition = entry("db/t", "one", shared=True), entry("db/t/k=1", "one")
     assert ["db/t/k=1"] == [str(group.resource) for group in look(implied, partition).databases[0].groups]
     awaited = look(implied, partition, entry("db/t", "two", waits="one"))

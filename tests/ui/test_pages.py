@@ -33,7 +33,7 @@ ORDERS = Resource(("db", "orders"))
 
 @pytest.fixture
 def held(shop: CoordinatedCatalog) -> Iterator[LockEntry]:
-    """A lock that somebody holds on ``db.orders``."""
+    """A lock that a client holds on ``db.orders``."""
     with shop.lock_operation({ORDERS: X}, statement="nightly load"):
         yield shop.show_locks(ORDERS)[0]
 
@@ -166,7 +166,7 @@ def test_more_dead_owners_than_shown_are_confirmed_again(
     assert 1 == len(shop.show_locks(ORDERS))
 
 
-def test_what_was_freed_before_an_error_is_said(
+def test_what_was_freed_before_an_error_is_reported(
     server: InProcess, held: LockEntry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The sentence of the error is shown as it is."""

@@ -37,7 +37,7 @@ class Watcher:
         self.status = 0
         self.text = ""
         self.gone = asyncio.Event()
-        self._told = asyncio.Event()
+        self._notified = asyncio.Event()
         self._asked = False
 
     async def receive(self) -> dict[str, Any]:
@@ -52,14 +52,14 @@ class Watcher:
         """Take a part of the answer."""
         self.status = message.get("status", self.status)
         self.text += message.get("body", b"").decode()
-        self._told.set()
+        self._notified.set()
 
     async def heard(self, text: str) -> None:
         """Wait for *text*."""
         async with asyncio.timeout(PATIENCE):
             while text not in self.text:
-                self._told.clear()
-                await self._told.wait()
+                self._notified.clear()
+                await self._notified.wait()
 
 
 @asynccontextmanager
@@ -85,7 +85,7 @@ async def watching(server: InProcess, query: str = "") -> AsyncIterator[Watcher]
 
 @pytest.fixture
 def held(shop: CoordinatedCatalog) -> Iterator[LockEntry]:
-    """A lock that somebody holds on ``db.orders``."""
+    """A lock that a client holds on ``db.orders``."""
     with shop.lock_operation({ORDERS: X}, statement="nightly load"):
         yield shop.show_locks(ORDERS)[0]
 
@@ -187,7 +187,7 @@ def test_those_who_see_the_same_share_one_text(
     assert 2 == made.count("_now.html")
 
 
-def test_too_many_who_watch_are_told_so(server: InProcess, held: LockEntry, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_who_watch_are_refused(server: InProcess, held: LockEntry, monkeypatch: pytest.MonkeyPatch) -> None:
     """Until another one goes."""
     monkeypatch.setattr(browsing, "_MOST_WATCHING", 1)
 

@@ -42,13 +42,13 @@ def test_a_file_that_is_not_there_lacks_nothing(tmp_path: Path) -> None:
 
 
 def test_headers_are_read_once_unless_they_are_long() -> None:
-    became_required._said.cache_clear()
+    became_required._parsed.cache_clear()
     short, long = _schema(0, required=True), Schema(*_many(5_000))
     for schema, kept in ((short, 1), (long, 1)):
         meta = {"schema": schema.model_dump_json().encode(), "partition-spec": b"[]"}
         for _ in range(2):
             assert written_for(meta) == (schema, ())
-            assert became_required._said.cache_info().currsize == kept
+            assert became_required._parsed.cache_info().currsize == kept
 
 
 def _many(count: int) -> list[NestedField]:

@@ -198,6 +198,6 @@ def test_what_waits_for_a_metastore_in_this_process_is_freed_in_its_turn(monkeyp
     assert [7] == unlocked
 
 
-def test_what_would_be_freed_is_not_told_as_freed() -> None:
+def test_what_would_be_freed_is_not_reported_as_freed() -> None:
     with pytest.raises(LockServiceUnavailable):
         sides(zookeeper=True).reap(dry_run=True)

@@ -106,7 +106,7 @@ def installed(extras: tuple[str, ...]) -> set[str]:
     return {package for package, _ in found}
 
 
-def said(extras: tuple[str, ...], of: list[object], code: str, *arguments: str) -> str:
+def printed(extras: tuple[str, ...], of: list[object], code: str, *arguments: str) -> str:
     """Return what *code* prints in a process that has *extras* alone."""
     here = installed(extras)
     missing = [
@@ -136,14 +136,14 @@ def modules() -> list[str]:
 @pytest.mark.parametrize("extras", [(), *((extra,) for extra in EXTRAS)], ids="".join)
 def test_what_an_extra_is_for_can_be_imported_without_the_others(extras: tuple[str, ...]) -> None:
     wanted: list[object] = [name for name in modules() if needs(name) <= set(extras)]
-    assert "" == said(extras, wanted, IMPORTS)
+    assert "" == printed(extras, wanted, IMPORTS)
 
 
 @pytest.mark.parametrize("extra", EXTRAS)
-def test_what_is_said_to_need_an_extra_does(extra: str) -> None:
+def test_what_is_documented_to_need_an_extra_does(extra: str) -> None:
     """Else it would be left out above."""
     wanted: list[object] = [name for name in modules() if needs(name) == {extra}]
-    assert any(line.startswith("commit_coord.") for line in said((), wanted, IMPORTS).splitlines())
+    assert any(line.startswith("commit_coord.") for line in printed((), wanted, IMPORTS).splitlines())
 
 
 @pytest.mark.parametrize(
@@ -158,4 +158,4 @@ def test_commands_work_with_the_extra_that_they_need_alone(
     extras: tuple[str, ...], lines: list[str], tmp_path: Path
 ) -> None:
     of: list[object] = [tuple(line.split("|") if "|" in line else line.split()) for line in lines]
-    assert "" == said(extras, of, COMMANDS, str(tmp_path))
+    assert "" == printed(extras, of, COMMANDS, str(tmp_path))

@@ -151,7 +151,7 @@ def test_nobody_waits_for_longer_than_the_bound() -> None:
     turns.leave(stuck, 100)
 
 
-def test_when_the_line_is_full_more_run_at_once_and_are_told_at_once() -> None:
+def test_when_the_line_is_full_more_run_at_once_and_are_answered_at_once() -> None:
     turns = _turns(most_waiting=2)
     _refused(turns, A)
     assert [Stage.WAITING] * 2 == [turns.enter([T], writer, 0).stage for writer in (B, C)]

@@ -155,7 +155,7 @@ def test_the_order_goes_on_where_the_number_turns_negative() -> None:
 @pytest.mark.parametrize(
     "mine, expected",
     [
-        (("SHARED", 1), None),  # beside a reader
+        (("SHARED", 1), None),  # next to a reader
         (("EXCLUSIVE", 2), 1),  # the nearest, not the first
         (("SHARED", 4), 2),  # readers do not block a reader
         (("EXCLUSIVE", 5), 4),

@@ -10,7 +10,7 @@ import org.apache.iceberg.shaded.com.fasterxml.jackson.databind.ObjectMapper;
 /**
  * A worker of the bench that runs in Java; it speaks as worker.py does.
  *
- * Here and beside: no lambda expressions, and casts in place of type arguments (compile_java).
+ * Here and in the other classes: no lambda expressions, and casts in place of type arguments (compile_java).
  */
 abstract class Worker {
     /** Answer one request. */

@@ -60,7 +60,7 @@ class CommonLock:
         """Return the common lock of *table*: the latch itself, or one more for the swap.
 
         Raises:
-            LockTimeout: Somebody held it for longer than ``lock.acquire-timeout-ms``.
+            LockTimeout: Another owner held it for longer than ``lock.acquire-timeout-ms``.
             LockServiceUnavailable: The metastore did not answer.
         """
         held = self.held(table)

@@ -41,7 +41,7 @@ class MetastoreLocks:
         metadata: Reads the tables' metadata.
         phases: Of the tables that move to another lock manager.
         files: Where the metastore's locks keep offers.
-        events: Told what the locks do.
+        events: Receives what happens to locks.
         host: Names this process, and its requests.
     """
 

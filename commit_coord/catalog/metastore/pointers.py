@@ -112,7 +112,7 @@ class Pointers:
 
         One without a condition is seen to its end:
 
-        1. We hold the lock and send the change.   2. Ctrl-C: we give the lock back.   3. Somebody else commits.
+        1. We hold the lock and send the change.   2. Ctrl-C: we give the lock back.   3. Another client commits.
         4. The change, which was still under way, is carried out over theirs.
 
         Args:

@@ -69,7 +69,7 @@ class WriterProperties:
 
         1. A metadata file is written in phase ``hms``.   2. The table moves to ``zookeeper``.   3. The file is
         registered in its place.   4. A writer from before that still holds ZooKeeper's lock; the next one takes the
-        metastore's.   And the file is published as it is, so it can't be told what the table said.
+        metastore's.   The file is published unchanged, so its properties can't be corrected first.
 
         Raises:
             ConfigError: Its phase or its epoch is another, or its writers use another lock manager.

@@ -40,7 +40,7 @@ class Swaps:
         guards: What keeps them out where writers lock elsewhere.
         metadata: Reads what is swapped in and out.
         table_format: How a table looks in the metastore.
-        overwrites: Told what was found and what landed.
+        overwrites: Receives the pointers that were found, and the commits that landed.
     """
 
     def __init__(

@@ -122,7 +122,7 @@ class TableMoves:
         started, name = self._clock.now(), table_name(table)
         before: State | None = None
         after: State | None = None
-        stands = ""
+        reached = ""
 
         def ended(outcome: Outcome, reason: str = "", waits_for: Sequence[Sighting] = ()) -> Moved:
             return Moved(
@@ -156,7 +156,7 @@ class TableMoves:
                         return ended(Outcome.FAILED, str(error))
                     after = self._state(table)
             if after != before or after.phase is not Phase.HMS or before.epoch:
-                stands = f"the table is in phase {after.phase}, but its guard is not seen to: "
+                reached = f"the table is in phase {after.phase}, but its guard is not seen to: "
                 self._see_to_guard(table)
         except CommitStateUnknown:
             logger.warning("the outcome of a step of %s is not known", name, exc_info=True)
@@ -168,10 +168,10 @@ class TableMoves:
             if isinstance(error.__cause__, OperationsHold):
                 return ended(Outcome.WAITS, str(error.__cause__))
             outcome = Outcome.REFUSED if isinstance(error.__cause__, ConfigError) else Outcome.FAILED
-            return ended(outcome, f"{stands}{error}")
+            return ended(outcome, f"{reached}{error}")
         except Exception as error:  # one table must not end the others
             logger.warning("%s could not be moved", name, exc_info=True)
-            return ended(Outcome.FAILED, f"{stands}{type(error).__name__}: {error}")
+            return ended(Outcome.FAILED, f"{reached}{type(error).__name__}: {error}")
         return ended(Outcome.CHANGED if after != before else Outcome.THERE)
 
     def _state(self, table: Identifier) -> State:
@@ -318,7 +318,7 @@ class Migration(TableMoves):
             try:
                 found.append(self._status(table, seen, registry, window_s))
             except (LockError, MetastoreUnavailable):
-                raise  # of each table the same would be said
+                raise  # the error does not depend on the table
             except Exception as error:  # noqa: BLE001 - one table must not hide the others
                 found.append(TableStatus(table=table_name(table), state=None, problem=_unreadable(error)))
         return found
@@ -328,7 +328,7 @@ class Migration(TableMoves):
         try:
             return self._verified(table)
         except (LockError, MetastoreUnavailable):
-            raise  # of each table the same would be said
+            raise  # the error does not depend on the table
         except Exception as error:  # noqa: BLE001 - one table must not hide the others
             return Verified(table=table_name(table), state=None, problems=[_unreadable(error)])
 
@@ -342,9 +342,11 @@ class Migration(TableMoves):
             problems.append(
                 f"{LOCK_IMPL} is {properties.get(LOCK_IMPL)!r}: the phase asks for {state.phase.lock_impl!r}"
             )
-        told = properties.get(LOCK_ENABLED, "true").lower() == "false"
-        if told != (state.phase is Phase.ZOOKEEPER) and LOCK_PHASE in properties:
-            wrong = "told to lock in the metastore" if not told else "told not to lock in the metastore"
+        avoids_hms = properties.get(LOCK_ENABLED, "true").lower() == "false"
+        if avoids_hms != (state.phase is Phase.ZOOKEEPER) and LOCK_PHASE in properties:
+            wrong = (
+                "configured to lock in the metastore" if not avoids_hms else "configured not to lock in the metastore"
+            )
             problems.append(f"Java's writers are {wrong} ({LOCK_ENABLED}): set or remove the property")
         if shown["metadata_location"] == location:
             problems += [
@@ -387,7 +389,7 @@ class Migration(TableMoves):
             window_s: How far back a table's history counts.
             force: Go on to ``zookeeper`` even if lock-only writers were seen.
             back: Whether tables that are further on go back; else they stay.
-            on_moved: Told of each, as it ends, in the thread that has moved it.
+            on_moved: Called with each result, as soon as it is there, in the thread that has moved it.
 
         Raises:
             KeyboardInterrupt: The tables whose move had begun were moved first; *on_moved* knows them.
@@ -414,7 +416,7 @@ class Migration(TableMoves):
     ) -> None:
         """Have the tables to come of the databases that *patterns* name as a whole be made in *phase*.
 
-        *on_set* is told of each database that is changed.
+        *on_set* is called with the name of each database that is changed.
         """
         databases = self._hive.metastore.get_all_databases()
         whole = [pattern.lower().partition(".")[0] for pattern in patterns if _is_whole(pattern)]

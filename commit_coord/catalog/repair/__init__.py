@@ -35,7 +35,7 @@ from commit_coord.catalog.repair.histories import LostHistories
 from commit_coord.catalog.repair.unreadable import UnreadableManifests
 from commit_coord.errors import InvalidArguments, PartlyRepaired
 from commit_coord.iceberg.attempt import table_name
-from commit_coord.iceberg.overwrites import Acknowledged, Note
+from commit_coord.iceberg.overwrites import Acknowledged, HandoverNote
 
 if TYPE_CHECKING:
     from commit_coord.coordinator import Coordinator
@@ -71,7 +71,7 @@ def find(coordinator: Coordinator, table: Identifier, since: Iterable[str] = ())
             table=table_name(table),
             lock_manager=coordinator.locks.name,
         )
-    note = Note.parse(text or "")
+    note = HandoverNote.parse(text or "")
     known = [lost.location for lost in (*note.lost, *([note.head] if note.head else []))]
     found: dict[str, list[LostCommit]] = {}
     for path in dict.fromkeys([*given, *known]):
@@ -91,10 +91,10 @@ def execute(
 ) -> list[LostCommit]:
     """Bring back what can be; if nothing else was found, have the lock service forget it. Return what was brought back.
 
-    What was overwritten after *repair* was made is not forgotten. *on_restored* is told of each commit, as it lands.
+    What was overwritten after *repair* was made is not forgotten. *on_restored* is called for each commit, as it lands.
 
     Guarantee: on return each of ``repair.restorable`` is in the history of the table, once, also when others repair it
-    too. It may be called again. Rows that somebody has deleted since stay deleted.
+    too. It may be called again. Rows that were deleted since stay deleted.
 
     Raises:
         CommitConflict: Nobody can tell what became of a commit since *repair* was made: make a new one.
@@ -135,9 +135,9 @@ def forget(
         if not latch.handover_note:
             return ()
         _, location = coordinator.load(table)
-        head = Note.parse(latch.handover_note).head
+        head = HandoverNote.parse(latch.handover_note).head
         lost = coordinator.overwrites.look_back(table, location, latch.handover_note).lost
         kept = tuple(one for one in lost if only is not None and one.location not in only)
         if kept != lost and not dry_run:
-            latch.set_handover_note(Note(head=None if head in lost else head, lost=kept).to_text())
+            latch.set_handover_note(HandoverNote(head=None if head in lost else head, lost=kept).to_text())
         return tuple(one for one in lost if one not in kept)

@@ -124,7 +124,7 @@ class HmsGuards:
         """Return when *table* is guarded. Costs nothing when that was confirmed a moment ago.
 
         Raises:
-            LockTimeout: Somebody held the EXCLUSIVE lock until *deadline*.
+            LockTimeout: Another owner held the EXCLUSIVE lock until *deadline*.
             LockServiceUnavailable: The metastore did not answer, or grants no locks.
         """
         self.heartbeat.ensure_running()

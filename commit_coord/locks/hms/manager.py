@@ -18,9 +18,9 @@ from commit_coord.locks.handover import HandoverLease
 from commit_coord.locks.held import Held
 from commit_coord.locks.hms import names as hms_names
 from commit_coord.locks.hms.calls import LockCalls
+from commit_coord.locks.hms.forced_release_notes import ForcedReleaseNotes
 from commit_coord.locks.hms.offers import OfferFiles, OthersOffers, OwnOffers
 from commit_coord.locks.hms.queue import HmsQueue
-from commit_coord.locks.hms.release_notes import ReleaseNotes
 from commit_coord.locks.hms.requests import HmsTicket
 from commit_coord.locks.hms.service import HmsLeases
 from commit_coord.locks.hms.table import HmsLockTable
@@ -148,7 +148,7 @@ class HmsLockManager(QueueLockManager[HmsQueue]):
     ) -> None:
         settings, events = settings or LockSettings(), events or Events()
         client = self.metastore = metastore or MetastoreClient.of(uri)
-        self._notes = ReleaseNotes(client, clock)
+        self._notes = ForcedReleaseNotes(client, clock)
 
         def made() -> Parts[HmsQueue]:
             def holder(request: LockRequest, blocker: Blocker) -> Holder:

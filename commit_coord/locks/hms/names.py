@@ -148,7 +148,7 @@ def parts(request: LockRequest) -> list[LockPart]:
     return [named, *(_operation(resource, mode) for resource, mode in request.locks)]
 
 
-def release_note(request_id: str) -> LockPart:
+def forced_release_note(request_id: str) -> LockPart:
     """Return the lock that is a note about the forced release of a request; its owner is the operator."""
     return LockPart(type=LockType.SHARED_READ, db=OPERATIONS, table=RELEASES, partition=f"r={_encoded(request_id)}")
 

@@ -313,7 +313,7 @@ class OthersOffers:
     def tell_next(self, ticket: HmsTicket, landed: Collection[str]) -> None:
         """Tell the first waiter behind *ticket* whose offer has not *landed* that its turn comes next.
 
-        Nothing depends on it: a waiter that is not told asks later.
+        Nothing depends on it: a waiter without this message asks later.
         """
         request, files = ticket.request, self._files
         if files is None or not _allowed(files, request):

@@ -96,7 +96,7 @@ class HmsBlocker(Blocker):
 
 UNLISTED_BLOCKER = HmsBlocker(
     request_id="",
-    owner=Owner(user="somebody whom the metastore does not list", host="", pid=0, application=""),
+    owner=Owner(user="an owner that the metastore does not list", host="", pid=0, application=""),
     requested_at_ms=0,
     ahead=1,
     turns=1,

@@ -132,7 +132,7 @@ class MigratingLockManager(HandoverLockManager):
     def acquire(self, request: LockRequest, *, deadline: float, policy: Policy | None = None) -> HandoverLease:
         """See :meth:`LockManager.acquire`. What is returned is what the tables ask for at that time."""
         names = names_of(request)
-        with self._told(request) as started:
+        with self._emitting(request) as started:
             while True:
                 lease = self._taking.take(replace(request, offer=""), names, deadline, policy)
                 assert isinstance(lease, MigratingLease)
@@ -143,7 +143,7 @@ class MigratingLockManager(HandoverLockManager):
 
     def submit(self, request: LockRequest, *, deadline: float) -> HandoverLease | JournalEntry:
         """See :meth:`HandoverLockManager.submit`. The caller asks the lease whether it suits the table."""
-        with self._told(request) as started:
+        with self._emitting(request) as started:
             lease = self._taking.take(request, names_of(request), deadline, None)
             if isinstance(lease, JournalEntry):
                 self._emitter.not_granted(request, started, "carried")
@@ -154,8 +154,8 @@ class MigratingLockManager(HandoverLockManager):
                 return self._granted(lease, started)
 
     @contextmanager
-    def _told(self, request: LockRequest) -> Iterator[float]:
-        """Tell of *request*, and of its end unless it is granted. Gives the time when it began."""
+    def _emitting(self, request: LockRequest) -> Iterator[float]:
+        """Emit the events of *request*: its start, and its end unless it is granted. Yield the time when it began."""
         started = self._emitter.asked(request)
         try:
             with naming_who_released(self, request):

@@ -135,8 +135,8 @@ class Writers:
         self._counted: dict[str, dict[str, Counted]] = {}
         self._phases: dict[str, str] = {}
         self._lock = threading.Lock()
-        self._told: tuple[int, str] | None = None
-        """The session and the client by which this client was told of last; None where there is something new."""
+        self._announced: tuple[int, str] | None = None
+        """The session and the client with which this client was announced last; None if there is something new."""
         self.heartbeat = Heartbeat(self._beat, idle=lambda: _EVERY, name="commit-coord-writers")
 
     @classmethod
@@ -151,7 +151,7 @@ class Writers:
 
     def appear(self) -> None:
         """See to it that this client is in the registry soon."""
-        if self._told is None:
+        if self._announced is None:
             self.heartbeat.ensure_running()
 
     def latched(self, table: Resource, phase: Phase, waited_ms: float) -> None:
@@ -163,7 +163,7 @@ class Writers:
             one = self._counted.setdefault(name, {}).setdefault(phase.value, Counted())
             one.latches += 1
             one.waited_ms += waited_ms
-            self._told = None
+            self._announced = None
         self.heartbeat.ensure_running()
 
     def all(self) -> list[Writer]:
@@ -182,7 +182,7 @@ class Writers:
 
     def _beat(self) -> float | None:
         session, client = self._session(), self._client()
-        if self._told == (session.number, client):
+        if self._announced == (session.number, client):
             return None
         with self._lock:
             named = list(self._phases)[-_TABLES:]
@@ -191,11 +191,11 @@ class Writers:
                 tables={name: self._phases[name] for name in named},
                 counted={name: self._counted[name] for name in named},
             ).to_json()
-            self._told = session.number, client
+            self._announced = session.number, client
         try:
             self._write(session, self._layout.writer(client), data)
         except LockServiceUnavailable as error:
-            self._told = None
+            self._announced = None
             logger.warning("the registry of writers could not be written: %s", error)
         return _EVERY
 

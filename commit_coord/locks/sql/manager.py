@@ -29,7 +29,7 @@ from commit_coord.model import ExpiryClock, Guarantees, LockEntry, LockScope, Re
 from commit_coord.process import SYSTEM_HOST, Host
 
 
-class LeaseLockManager(QueueLockManager[SqlQueue]):
+class SqlLockManager(QueueLockManager[SqlQueue]):
     """Locks as rows in a SQL database.
 
     Args:

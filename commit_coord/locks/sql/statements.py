@@ -401,7 +401,7 @@ NAME_LEASE = """
     FROM commit_coord_requests r WHERE r.request_id = :request_id AND r.place = :place
     ON CONFLICT (scope, lease_id) DO NOTHING"""
 
-# Forget the leases whose requests are gone, whoever removed these requests.
+# Forget the leases whose requests are gone, for any reason.
 FORGET_LEASES = f"""
     DELETE FROM commit_coord_leases AS l WHERE NOT EXISTS (SELECT 1 FROM commit_coord_requests r WHERE {_REQUEST})"""
 

@@ -28,7 +28,7 @@ from commit_coord.model import LockRequest
 from commit_coord.protocol.deadlock import Obstacle, Wait
 
 
-class ToldWaits:
+class PublishedWaits:
     """The published waits of all clients.
 
     Args:
@@ -62,14 +62,14 @@ class ToldWaits:
             return ()
         if ticket.tells != marker.created:
             wait = self._wait_of(ticket, first, marker.created)
-            told = CreateNode if ticket.tells is None else ChangeNode
+            publish = CreateNode if ticket.tells is None else ChangeNode
             ticket.tells = marker.created
             with suppress(MultiRefused):  # An earlier reply was lost, and the node exists already.
-                self._session.multi([told(path, wait_data(wait))])
+                self._session.multi([publish(path, wait_data(wait))])
         # Read after our own write: if two clients publish at the same time, at least one of them reads both waits.
         (names,) = self._session.names([self._layout.waits])
-        told_by = self._session.get([f"{self._layout.waits}/{name}" for name in names or ()])
-        return [parse_wait(node.data) for node in told_by if node is not None]
+        published = self._session.get([f"{self._layout.waits}/{name}" for name in names or ()])
+        return [parse_wait(node.data) for node in published if node is not None]
 
     def _wait_of(self, ticket: ZooKeeperTicket, part: RequestPart, place: int) -> Wait:
         """Return the wait of *ticket*: all requests that block *part* on resources that are not free yet."""

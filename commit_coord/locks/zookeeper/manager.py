@@ -24,7 +24,7 @@ from commit_coord.locks.threads import THREADS, Threads
 from commit_coord.locks.zookeeper.access import EnsembleAccess
 from commit_coord.locks.zookeeper.client import ZooKeeperSession
 from commit_coord.locks.zookeeper.connection import EnsembleConnection, SessionEvent
-from commit_coord.locks.zookeeper.deadlocks import ToldWaits
+from commit_coord.locks.zookeeper.deadlocks import PublishedWaits
 from commit_coord.locks.zookeeper.entering import Entering
 from commit_coord.locks.zookeeper.journal import ClientJournal, ZooKeeperJournal
 from commit_coord.locks.zookeeper.layout import HIVE_NAMESPACE, NodeLayout
@@ -144,7 +144,7 @@ class ZooKeeperLockManager(QueueLockManager[ZooKeeperQueue]):
             keeper = Keeper(leases, tickets, retries, heartbeat, emitter, events, clock)
             table = ZooKeeperLockTable(session, view, tickets, leases, keeper, retries, clock, host)
             entering = Entering(session, layout, nodes, offers, journal, tickets, held, clock)
-            waits = ToldWaits(session, layout, nodes, tickets, held)
+            waits = PublishedWaits(session, layout, nodes, tickets, held)
             queue = ZooKeeperQueue(
                 session,
                 nodes,

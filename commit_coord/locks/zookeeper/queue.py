@@ -35,7 +35,7 @@ from commit_coord.locks.keeping import CarryingLease, Keeper, Retries, Tickets
 from commit_coord.locks.threads import Threads
 from commit_coord.locks.zookeeper.client import ZooKeeperSession
 from commit_coord.locks.zookeeper.connection import SessionEvent
-from commit_coord.locks.zookeeper.deadlocks import ToldWaits
+from commit_coord.locks.zookeeper.deadlocks import PublishedWaits
 from commit_coord.locks.zookeeper.entering import Entering
 from commit_coord.locks.zookeeper.layout import HIVE_APPLICATION, LockData, lock_nodes
 from commit_coord.locks.zookeeper.offers import ZooKeeperOffers
@@ -56,7 +56,7 @@ _APART = Backoff(initial_ms=50, maximum_ms=1000)
 _ROUNDS = 3
 """Number of withdrawals after which a request in parts locks prefixes instead of partitions."""
 
-BESIDE_HIVE_S = 5.0
+NEXT_TO_HIVE_S = 5.0
 """Seconds for which a waiter keeps its place behind a lock of Hive's own."""
 
 
@@ -87,7 +87,7 @@ class ZooKeeperQueue:
         entering: Entering,
         offers: ZooKeeperOffers,
         view: LockView,
-        deadlocks: ToldWaits,
+        deadlocks: PublishedWaits,
         tickets: Tickets[ZooKeeperTicket],
         leases: ZooKeeperLeases,
         keeper: Keeper[ZooKeeperTicket],
@@ -216,7 +216,7 @@ class ZooKeeperQueue:
             if not blocker.known:
                 blocker = self._identified(blocker, request, deadline)
             foreign = not blocker.owner.process and blocker.owner.application == HIVE_APPLICATION
-            if foreign and not blocker.apart and self._clock.now() - ticket.behind[1] >= BESIDE_HIVE_S:
+            if foreign and not blocker.apart and self._clock.now() - ticket.behind[1] >= NEXT_TO_HIVE_S:
                 blocker = self._withdraw_and_wait(ticket, blocker, deadline)
             if not blocker.explicit and self._host.is_dead(blocker.owner.process):
                 self._retries.until(deadline, partial(self._remove_dead, blocker))

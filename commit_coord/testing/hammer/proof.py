@@ -42,7 +42,7 @@ class Report:
         unanswered_landed: How many of these are in the table.
         snapshots: In the table.
         failures: Errors that writers met, by name; each is one refused append.
-        plain: What writers that know nothing of us were told: how often, by name.
+        plain: What writers that know nothing of us got as answers: how often, by name.
         changes: Schemas and partition specs that the table got after it was made.
         locks_left: Right after the last process ended.
         broken: What does not hold, in words; empty is the proof.
@@ -104,8 +104,8 @@ def prove(
         broken.append(f"{done} acknowledged instead of {writers * appends}")
     answers = dict.fromkeys(tried, Answer.UNKNOWN) | dict.fromkeys(acked, Answer.ACKNOWLEDGED)
     answers |= dict.fromkeys(refused, Answer.REFUSED)
-    told = [Append(mark=mark, answer=answer, snapshot_id=acked.get(mark)) for mark, answer in answers.items()]
-    broken += check_places(told, places)
+    appends_tried = [Append(mark=mark, answer=answer, snapshot_id=acked.get(mark)) for mark, answer in answers.items()]
+    broken += check_places(appends_tried, places)
     broken += check_snapshots(body)
     line, uneven = check_line(location, lambda path: json.loads(_local(path).read_bytes()), files=_LINE)
     lists = [snapshot["manifest-list"] for snapshot in body["snapshots"]]

@@ -391,7 +391,7 @@ def _summary(now: Observed, snapshot: Json, parent: Json | None) -> Iterator[str
         if key in stated and int(stated[key]) != wanted:
             yield f"{key} is {stated[key]}, of {wanted}"
     if parent is None and snapshot.get("parent-snapshot-id") is not None:
-        return  # expired: what changed can't be told
+        return  # expired: what changed is not known
     old = {file.path: file.file for file in now.live(parent["snapshot-id"])} if parent is not None else {}
     added = [f for path, f in live.items() if path not in old]
     removed = [f for path, f in old.items() if path not in live]

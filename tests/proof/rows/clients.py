@@ -40,7 +40,7 @@ class Clients:
     locks: str
     catalogs: dict[str, Any] = field(default_factory=dict)
     refused: Counter[str] | None = None
-    """How often the events of ours have said that the commit of a request id was refused; None: nobody hears them."""
+    """How often our events have reported that the commit of a request id was refused; None: nobody hears them."""
     lock_impl: ClassVar[str] = "memory"
 
     def __post_init__(self) -> None:

@@ -130,7 +130,7 @@ class Doing:
                 ours: Any = table
                 files, written = self.slots[slot]
                 request = {"request_id": f"{table.metadata.table_uuid} {slot}"} if operation.named else {}
-                condition, schema_id = readers.expression(where), written if operation.told else None
+                condition, schema_id = readers.expression(where), written if operation.with_schema_id else None
                 ours.commit_files(files, mode=mode, overwrite_filter=condition, schema_id=schema_id, **request)
             case Compact():
                 ours = table

@@ -118,14 +118,14 @@ class Handle:
     metadata_location: str = ""
     _about: Mapping[str, Any] = field(default_factory=dict)
 
-    def told(self, about: Mapping[str, Any]) -> Handle:
+    def updated(self, about: Mapping[str, Any]) -> Handle:
         """Take what the process says of its table."""
         self._about, self.metadata_location = about, about["metadata_location"]
         return self
 
     def refresh(self) -> Handle:
         """Have it loaded again."""
-        return self.told(self.catalog.ask("load", self.key))
+        return self.updated(self.catalog.ask("load", self.key))
 
     def schema(self) -> Any:
         """Return its columns."""
@@ -191,7 +191,7 @@ class Remote:
 
     def create_table(self, key: tuple[str, str], schema: Any, **given: Any) -> Handle:
         """Have a table made."""
-        return Handle(self, key).told(self.ask("create", key, schema, given))
+        return Handle(self, key).updated(self.ask("create", key, schema, given))
 
     def purge_table(self, key: tuple[str, str]) -> None:
         """Drop the table and its files."""
@@ -222,7 +222,7 @@ class FarDoing:
         """Do *operation* on *table*, as its client sees it."""
         written = self.slots[operation.slot] if isinstance(operation, CommitFiles) else None
         error, about, foreign, slot = table.catalog.ask("do", operation, table.key, written, self.dropped)
-        table.told(about)
+        table.updated(about)
         self.files.rows.update(foreign)
         if isinstance(operation, WriteFiles) and error is None:
             self.slots[operation.slot] = slot
@@ -326,7 +326,7 @@ class Rig(many.Rig):
         self._folder, self._place, self._apart = folder, place, apart
 
     def table(self, dice: Dice) -> Program:
-        """Return a program without steps; no table lies beside its own, which a client would have to make."""
+        """Return a program without steps; no table lies next to its own, which a client would have to make."""
         return placed(dice, table(dice), neighbours=False)
 
     def of(self, locks: str) -> Clients:

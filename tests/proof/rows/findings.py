@@ -22,7 +22,7 @@ class Finding(Exception):
 
 
 class Spoilt(Exception):
-    """Nothing more can be said of the table: above all, a late client of PyIceberg's broke it by itself."""
+    """Nothing more can be checked in the table: above all, a late client of PyIceberg's broke it by itself."""
 
 
 ALONE = "PyIceberg alone: "

@@ -149,9 +149,9 @@ def read_all(folder: Path, names: Sequence[str], say: Callable[[str], None] = pr
         with ExitStack() as stack:
             engine = ENGINES[name](stack)
             for table in kept(folder):
-                told = len(tally.unexplained)
+                shown = len(tally.unexplained)
                 compare(name, engine, table, tally)
-                for different in tally.unexplained[told:]:
+                for different in tally.unexplained[shown:]:
                     say(different)
         say(f"{name}: {tally} ({time.monotonic() - began:.0f} s)")
     unexplained = sum(len(tally.unexplained) for tally in tallies.values())

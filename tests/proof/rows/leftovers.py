@@ -32,7 +32,7 @@ class Leftovers:
         self._known |= set(paths)
 
     def new(self, head: Observed) -> set[str]:
-        """Return files that nothing refers to, of which no earlier call told; from now on they are known."""
+        """Return files that nothing refers to, which no earlier call returned; from now on they are known."""
         found = on_disk(head) - self._reached
         self._merges |= head.raw.get("properties", {}).get("commit.manifest-merge.enabled") == "true"
         if self._merges:

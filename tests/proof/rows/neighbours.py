@@ -36,10 +36,10 @@ class Neighbour:
     """
 
     def __init__(self, catalogs: dict[str, Any], where: Neighbourhood, folder: Path, name: str) -> None:
-        self._where, self._catalogs, self._name = where, catalogs, (NAMESPACE, f"{name}_beside")
+        self._where, self._catalogs, self._name = where, catalogs, (NAMESPACE, f"{name}_neighbour")
         self._files = Files()
         self._rows = 0
-        self._apart = folder.with_name(f"{folder.name}-beside")
+        self._apart = folder.with_name(f"{folder.name}-neighbour")
         places = {"around": folder.parent, "data": self._apart, "inside": folder / "i", "foreign inside": folder / "i"}
         properties = {_DATA_PATH: f"file://{folder}/shared"} if where == "data" else {}
         if where.startswith("foreign"):

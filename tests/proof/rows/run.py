@@ -44,7 +44,7 @@ from tests.proof.rows.model.meaning import meaning
 from tests.proof.rows.model.operations import (
     OURS_ALONE,
     AddFiles,
-    Beside,
+    AppendToNeighbour,
     CommitFiles,
     Expected,
     Expire,
@@ -184,7 +184,7 @@ class Run:
             return
         self.steps += 1
         if self.is_stock(one) and self.head.location != self.handles[one.client].metadata_location:
-            self.finish()  # what its late commit breaks is told from what was broken before
+            self.finish()  # what its late commit breaks is distinguished from what was broken before
         before = self.state
         base = before if is_fresh(one) or isinstance(one, Orphans) else self.base(one.client)
         self.written.begin(one, base)
@@ -215,7 +215,7 @@ class Run:
             with quiet():
                 if isinstance(operation, Recreate):
                     self._recreate(operation.client, purge=operation.purge)
-                elif isinstance(operation, Beside):
+                elif isinstance(operation, AppendToNeighbour):
                     if self.neighbour is not None:
                         self.leftovers.allow(self.neighbour.grow(operation.client))
                 else:

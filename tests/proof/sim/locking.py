@@ -21,7 +21,7 @@ from commit_coord.locks.heartbeat import Heartbeat
 from commit_coord.locks.memory import MemoryLockManager
 from commit_coord.locks.queue_manager import QueueLockManager
 from commit_coord.locks.sql import statements as lease_sql
-from commit_coord.locks.sql.manager import LeaseLockManager
+from commit_coord.locks.sql.manager import SqlLockManager
 from commit_coord.locks.sql.sqlite import SqliteConnection, SqliteStore, sqlite_text
 from commit_coord.locks.sql.store import Connection, FetchedRows, SqlStep, Store
 from commit_coord.locks.threads import Threads
@@ -321,7 +321,7 @@ def observe(
     queue.grant, keeper.ensure_active, keeper.release = grant_and_tell, ensure_active_and_hurry, release_at_leisure
 
 
-class SimulatedLeaseManager(LeaseLockManager):
+class SimulatedLeaseManager(SqlLockManager):
     """The real manager, in a simulated process.
 
     Args:

@@ -85,12 +85,12 @@ def simple_where(dice: Dice, state: State) -> Where:
     if isinstance(found, Compare) and dice.chance(15):
         found = replace(found, op="!=")
     if isinstance(found, Compare) and isinstance(found.value, float) and dice.chance(40):
-        found = replace(found, value=dice.one(_BESIDE))
+        found = replace(found, value=dice.one(_OUT_OF_RANGE))
     return Stated(Not(found) if dice.chance(25) else found)
 
 
 TYPED = {"uuid", *(str(kind) for kind in PRIMITIVES)}
 """Types that have a literal in SQL."""
 
-_BESIDE = (math.nan, 0.1, -0.1, 16777217.0, 3.4028235e38, 1e39, -1e39)
+_OUT_OF_RANGE = (math.nan, 0.1, -0.1, 16777217.0, 3.4028235e38, 1e39, -1e39)
 """Numbers that no float is."""

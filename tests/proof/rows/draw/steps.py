@@ -32,7 +32,7 @@ from tests.proof.rows.model.conditions import Always
 from tests.proof.rows.model.operations import (
     AddFiles,
     Append,
-    Beside,
+    AppendToNeighbour,
     CommitFiles,
     Compact,
     Concatenate,
@@ -116,7 +116,7 @@ def step(dice: Dice, view: View, mix: Mix) -> Step:
     if len(view.head.files) < 2 and dice.chance(40):
         return _append(dice, client, view.base(client), view)
     if view.neighbour and dice.chance(15):
-        return Beside(client)
+        return AppendToNeighbour(client)
     if dice.chance(8):
         return Look(where(dice, view.head))
     if (made := _merged_on_read(dice, view, mix)) is not None:
@@ -151,7 +151,7 @@ def meanwhile(dice: Dice, view: View, client: str, mix: Mix) -> Single:
     if (made := _merged_on_read(dice, view, mix)) is not None:
         return made
     if view.neighbour and dice.chance(15):
-        return Beside(other)
+        return AppendToNeighbour(other)
     if other != "s" and dice.chance(mix.stated) and (located := add_partition(dice, other, view.head, view)):
         return located
     change = mix.changes and base.fields.fields and dice.chance(50)
@@ -231,8 +231,8 @@ def _commit_files(dice: Dice, client: str, base: State, view: View) -> Single | 
     condition = where(dice, base) if mode == "overwrite" and dice.chance(50) else Always()
     slot = dice.one(sorted(view.slots))
     written, _ = view.slots[slot]
-    told = (written.uuid, written.fields) != (base.uuid, base.fields) or dice.chance(50)
-    return CommitFiles(client, slot, mode, condition, dice.chance(50), told)
+    with_schema_id = (written.uuid, written.fields) != (base.uuid, base.fields) or dice.chance(50)
+    return CommitFiles(client, slot, mode, condition, dice.chance(50), with_schema_id)
 
 
 def _sets(dice: Dice, base: State, kinds: set[str] | None = None) -> tuple[tuple[str, Any], ...]:

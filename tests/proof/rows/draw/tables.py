@@ -112,12 +112,12 @@ def table(dice: Dice) -> Program:
 
 
 def placed(dice: Dice, program: Program, *, neighbours: bool = True, uuids: bool = True) -> Program:
-    """Return *program* with another spelling of its location, with a table beside it, or with a column of UUIDs.
+    """Return *program* with another spelling of its location, with a table next to it, or with a column of UUIDs.
 
     Args:
         dice: Chance.
         program: What was drawn so far.
-        neighbours: Tables may lie beside it.
+        neighbours: Tables may lie next to it.
         uuids: Its clients know UUIDs.
     """
     spelling: Spelling = dice.one(SPELLINGS) if dice.chance(25) else ""

@@ -30,7 +30,7 @@ from tests.proof.rows.model.operations import (
     AddColumn,
     AddFiles,
     Append,
-    Beside,
+    AppendToNeighbour,
     Call,
     CommitFiles,
     Compact,
@@ -102,7 +102,7 @@ def meaning(operation: Single, base: State, head: State, slots: Slots) -> Expect
     return replace(found, refusable="a value is of another type: columns were swapped since it was chosen")
 
 
-_READ_NO_ROWS = (Append, Beside, AddColumn, DropColumn, RenameColumn, SetProperty, MakeRef)
+_READ_NO_ROWS = (Append, AppendToNeighbour, AddColumn, DropColumn, RenameColumn, SetProperty, MakeRef)
 """What lands whatever rows there are."""
 
 
@@ -176,7 +176,7 @@ def _meaning(operation: Single, base: State, head: State, slots: Slots) -> Expec
         return Expected((head,))
     if base.uuid != head.uuid and not isinstance(operation, Recreate):
         return operation.after_drop(base, head) if isinstance(operation, Elsewhere) else DROPPED
-    if head.version > _NEWEST_VERSION and not isinstance(operation, Recreate | Orphans | Beside):
+    if head.version > _NEWEST_VERSION and not isinstance(operation, Recreate | Orphans | AppendToNeighbour):
         return Expected((head,), "tables of its version can only be read")
     if isinstance(operation, Elsewhere):
         return operation.meaning(base, head)

@@ -104,7 +104,7 @@ class CommitFiles:
         mode: What they replace.
         where: What they replace.
         named: With a request id that is the slot's.
-        told: With the id of the schema that they were written with; else it is that of the client's table.
+        with_schema_id: With the id of the schema that they were written with; else it is that of the client's table.
     """
 
     client: str
@@ -112,7 +112,7 @@ class CommitFiles:
     mode: WriteMode = "append"
     where: Where = Always()  # noqa: RUF009 - frozen
     named: bool = False
-    told: bool = True
+    with_schema_id: bool = True
 
 
 @dataclass(frozen=True)
@@ -428,7 +428,7 @@ class TableStatement(Elsewhere):
 
 
 @dataclass(frozen=True)
-class Beside(Elsewhere):
+class AppendToNeighbour(Elsewhere):
     """The table that lies in the same folder gets a row; this one stays as it is."""
 
     client: str

@@ -111,7 +111,7 @@ def on_snapshot(after: State | None, serial: tuple[State, ...], base: State, hea
     """
     late = "the table has changed"
     if after is None or base.fields != head.fields:
-        return Expected(serial, late)  # rows are no more told apart by their values
+        return Expected(serial, late)  # rows are no longer distinguished by their values
     old, new = base.of(branch), after.of(branch)
     if (old - new) - head.of(branch):
         return Expected((), "rows that it replaces are gone")

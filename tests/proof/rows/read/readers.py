@@ -78,7 +78,7 @@ _COMPARISONS: dict[str, Any] = {
 
 
 class ReadError(Exception):
-    """A reader in another process failed, and said how."""
+    """A reader in another process failed, and reported why."""
 
 
 class _Stock:

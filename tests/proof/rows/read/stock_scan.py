@@ -39,7 +39,7 @@ def main() -> None:
             return
         try:
             answer: bytes | tuple[str, str] = _read(*asked)
-        except Exception as error:  # noqa: BLE001 - that is told
+        except Exception as error:  # noqa: BLE001 - the caller reports it
             answer = type(error).__name__, str(error)
         assert "commit_coord" not in sys.modules
         pickle.dump(answer, answers)

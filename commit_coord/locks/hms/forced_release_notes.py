@@ -19,7 +19,7 @@ from commit_coord.locks.hms.requests import FOREIGN, translated
 from commit_coord.model import Owner
 
 
-class ReleaseNotes:
+class ForcedReleaseNotes:
     """The notes in one metastore.
 
     Args:
@@ -47,7 +47,7 @@ class ReleaseNotes:
                         self._metastore.unlock(note.lock_id)
                 self._removes_old_from_ms = now_ms + FORCED_RELEASE_LIFETIME_MS
             self._metastore.lock(
-                [hms_names.release_note(request_id)],
+                [hms_names.forced_release_note(request_id)],
                 user=hms_names.user(by),
                 host=hms_names.fitting(ForcedRelease.by(by, why).operator),
                 agent=hms_names.fitting(why),
@@ -59,7 +59,7 @@ class ReleaseNotes:
         Raises:
             LockServiceUnavailable: The metastore did not answer.
         """
-        about, facts = hms_names.release_note(request_id), dict[str, str]()
+        about, facts = hms_names.forced_release_note(request_id), dict[str, str]()
         with self._metastore.within(BRIEFLY):
             with translated(None):
                 notes = [note for note in self._listed() if note.part == about]

@@ -1,4 +1,4 @@
-"""This checkout beside another one, in one run: what a change costs.
+"""This checkout against another one, in one run: what a change costs.
 
 The two run the same small piece of a suite in the order this, other, other, this, so a machine that grows slower or
 faster meanwhile does so for both. Each is measured by its own bench, with its own code and, where it has one, its own
@@ -99,7 +99,7 @@ def compared(this: Sequence[Figures], other: Sequence[Figures]) -> list[dict[str
 def render(found: Mapping[str, Any]) -> str:
     """Return what :func:`run` found as Markdown."""
     lines = [
-        f"This checkout beside {found['other']}: cost here by cost there, below 1 is faster here. Least and most are",
+        f"This checkout against {found['other']}: cost here by cost there, below 1 is faster here. Least and most are",
         "the ratios of the two pairs of runs. Those of PyIceberg and of the JVM show how far apart equal code is.",
         "",
         "| suite | figure | ratio | least | most |",
@@ -112,7 +112,7 @@ def render(found: Mapping[str, Any]) -> str:
 
 
 def _measured(root: Path, suite: str, options: Sequence[str]) -> Mapping[str, Any]:
-    with tempfile.TemporaryDirectory(prefix="commit-coord-beside-") as results:
+    with tempfile.TemporaryDirectory(prefix="commit-coord-against-") as results:
         command = ["-m", "commit_coord.cli", "bench", "--only", suite, "--results", results, *options]
         done = _python(root, *command)
         path = Path(results, "results.json")
@@ -127,12 +127,12 @@ def _measured(root: Path, suite: str, options: Sequence[str]) -> Mapping[str, An
 
 def _ensure_checkout(root: Path) -> None:
     if not root.is_dir():
-        raise ConfigError("folder not found", key="--beside", value=root)
+        raise ConfigError("folder not found", key="--against", value=root)
     output = _python(root, "-c", "import commit_coord; print(commit_coord.__file__)")
     if output.returncode or root not in Path(output.stdout.strip()).parents:
         raise ConfigError(
             "not a checkout of commit_coord that can be measured",
-            key="--beside",
+            key="--against",
             value=root,
             output=output.stderr[-500:],
         )
