@@ -384,7 +384,8 @@ _PAGE = """\
 
 <!-- Written by `make package ARGS="--container IMAGE --page docs/first-hour.md"`. -->
 
-This page is the record of an automated walk: no person was timed. `make package` copies the sources into {where}.
+This page is the record of an automated walk: no person was timed. `make package` copies the sources into
+{where}.
 It types every block of the README, of the tutorials and of the guide to dlt in the order given, and stops at the first
 one that fails. Each tutorial begins with a new environment. The walk leaves out the blocks before which the source says
 `not run` and why: the tests and the demo, a metastore to move from, and containers. Packages come from Debian, the
