@@ -147,6 +147,7 @@ class CoordinatedCatalog(CreatingCatalog, ReadingCatalog, MaintainedCatalog, Met
 
         Raises:
             NoSuchTableError: No table has this name, or another table than *expected* has it by now.
+            CommitNotApplied: Another writer changes it all the time, or the database or the metastore refuses.
             CommitStateUnknown: It is not known whether the table was dropped.
         """
         table = self._table_identifier(identifier)
@@ -171,6 +172,7 @@ class CoordinatedCatalog(CreatingCatalog, ReadingCatalog, MaintainedCatalog, Met
         Raises:
             NoSuchTableError: As for :meth:`drop_table`.
             TableAlreadyExistsError: A table or a view has the new name.
+            CommitNotApplied: As for :meth:`_rename`; nothing was renamed.
             CommitStateUnknown: It is not known whether the table was renamed; or it was, and could not be loaded.
         """
         old, new = self._table_identifier(from_identifier), self._table_identifier(to_identifier)
@@ -213,6 +215,7 @@ class CoordinatedCatalog(CreatingCatalog, ReadingCatalog, MaintainedCatalog, Met
         Raises:
             NoSuchTableError: There is none of that name.
             TableAlreadyExistsError: There is a table *new*.
+            CommitNotApplied: Another writer changes it all the time, or the database or the metastore refuses.
             CommitStateUnknown: It is not known whether the table was renamed.
         """
         raise NotImplementedError
@@ -230,7 +233,7 @@ class CoordinatedCatalog(CreatingCatalog, ReadingCatalog, MaintainedCatalog, Met
             expected: As for :meth:`drop_table`.
 
         Raises:
-            NoSuchTableError: As for :meth:`drop_table`.
+            NoSuchTableError, CommitNotApplied: As for :meth:`drop_table`.
             CommitStateUnknown: It is not known whether the table was dropped; no file was deleted.
             ValidationException: ``gc.enabled`` is false: other tables may need its files. Nothing was dropped.
         """
@@ -253,7 +256,7 @@ class CoordinatedCatalog(CreatingCatalog, ReadingCatalog, MaintainedCatalog, Met
         Raises:
             NamespaceAlreadyExistsError: There is one of that name.
             NoSuchNamespaceError: No namespace can have this name: a level of it is empty.
-            CommitNotApplied: The database refuses it; there is no such namespace.
+            CommitNotApplied: The database or the metastore refuses it; there is no such namespace.
             CommitStateUnknown: It is not known whether the namespace was created.
         """
         with self.operating(Operation.CREATE_DATABASE, self._namespace_identifier(namespace)):

@@ -198,7 +198,7 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
         if base is not None:
             return self._swaps.swap(table, base, location)
         new = self._convert_iceberg_into_hive(self._made(table, location, self.coordinator.read(location)))
-        result = self.pointers.create(new, location, taken=SwapResult.MOVED)
+        result = self.pointers.create(new, location, if_taken=SwapResult.MOVED)
         if result is SwapResult.SWAPPED:
             self.guards.place_for_new(table, location)
         return result

@@ -31,7 +31,7 @@ from sqlalchemy.exc import (
 
 from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.catalog.opening import open_locks
-from commit_coord.catalog.sql_changes import NamedRows, send_once
+from commit_coord.catalog.sql_changes import KEY, NamedRows, send_once
 from commit_coord.catalog.sql_namespaces import SqlNamespaces
 from commit_coord.catalog.sql_views import SqlViews
 from commit_coord.config import Configuration, Settings, configure
@@ -54,11 +54,10 @@ _BUSY_TIMEOUT_MS = 30_000
 _AGAIN = Backoff(initial_ms=10, maximum_ms=500)
 """Between tries while a server is started again."""
 
-_KEY = "catalog_name = :catalog AND table_namespace = :namespace AND table_name = :name"
-_POINTER = f"SELECT metadata_location FROM iceberg_tables WHERE {_KEY}"
+_POINTER = f"SELECT metadata_location FROM iceberg_tables WHERE {KEY}"
 _SWAP = text(
     "UPDATE iceberg_tables SET metadata_location = :location, previous_metadata_location = :base "
-    f"WHERE {_KEY} AND metadata_location = :base"
+    f"WHERE {KEY} AND metadata_location = :base"
 )
 _CREATE = text(
     "INSERT INTO iceberg_tables (catalog_name, table_namespace, table_name, metadata_location) "
@@ -158,7 +157,7 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlNamespaces):
 
     def _drop(self, table: Identifier, location: str | None = None) -> None:
         """See :meth:`CoordinatedCatalog._drop`; also of a row without a pointer, which PyIceberg lists and drops."""
-        self._rows.drop(table, "" if location is None and self.pointer(table) is None else location)
+        self._rows.drop(table, location)
 
     def _rename(self, old: Identifier, new: Identifier) -> None:
         """See :meth:`CoordinatedCatalog._rename`."""
@@ -215,7 +214,10 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlNamespaces):
                     return False  # what was swapped before it is rolled back
             return True
 
-        return send_once(self._connected, swapped, ", ".join(table_name(swap.table) for swap in ordered))
+        try:
+            return send_once(self._connected, swapped, ", ".join(table_name(swap.table) for swap in ordered))
+        except IntegrityError:
+            return SwapResult.MOVED  # another client has created the table
 
     @property
     def _leases_are_here(self) -> bool:

@@ -9,9 +9,9 @@ from typing import Any, Protocol, TypeVar
 
 from pyiceberg.typedef import Identifier
 from sqlalchemy import Connection, TextClause, text
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import DataError, IntegrityError, InternalError, ProgrammingError
 
-from commit_coord.errors import CommitNotApplied, CommitStateUnknown
+from commit_coord.errors import CommitNotApplied, CommitStateUnknown, UpdatesDoNotFit
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.protocol.commit import SwapResult
 
@@ -19,15 +19,18 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_KEY = "catalog_name = :catalog AND table_namespace = :namespace AND table_name = :name"
-_NAMED = text(f"SELECT 1 FROM iceberg_tables WHERE {_KEY}")
-_DROP = f"DELETE FROM iceberg_tables WHERE {_KEY} AND COALESCE(metadata_location, '') = :base"
+KEY = "catalog_name = :catalog AND table_namespace = :namespace AND table_name = :name"
+_NAMED = text(f"SELECT 1 FROM iceberg_tables WHERE {KEY}")
+_DROP = f"DELETE FROM iceberg_tables WHERE {KEY} AND COALESCE(metadata_location, '') = :base"
 _RENAME = text(
     "UPDATE iceberg_tables SET table_namespace = :to_namespace, table_name = :to_name "
-    f"WHERE {_KEY} AND metadata_location = :base"
+    f"WHERE {KEY} AND metadata_location = :base"
 )
 _TRIES = 10
 """Of a drop or rename of what has another pointer each time."""
+
+REFUSALS = (DataError, IntegrityError, InternalError, ProgrammingError)
+"""What a database raises that refuses a change: for a constraint, a trigger, a missing grant, or a value too long."""
 
 
 class Connected(Protocol):
@@ -58,10 +61,7 @@ def send_once(connected: Connected, change: Callable[[Connection], bool], what: 
         nonlocal is_sent
         if is_sent:
             return SwapResult.LOST_REPLY
-        try:
-            if not change(connection):
-                return SwapResult.MOVED
-        except IntegrityError:
+        if not change(connection):
             return SwapResult.MOVED
         is_sent = True
         try:
@@ -93,7 +93,8 @@ class NamedRows:
         kind: What they are: "Table" or "View".
         missing: The error if there is none of that name.
         taken: The error if a name is used.
-        only: What a row without a pointer has to fulfil to be dropped, as SQL; "" if there are no such rows.
+        only: What each row has to fulfil to be dropped, as SQL. A row without a pointer is dropped, too, and its key
+            alone does not tell whether it is a table or a view.
     """
 
     def __init__(
@@ -105,21 +106,24 @@ class NamedRows:
         kind: str,
         missing: type[Exception],
         taken: type[Exception],
-        only: str = "",
+        only: str,
     ) -> None:
         self._connected, self._key, self._pointer = connected, key, pointer
         self._kind, self._missing, self._taken = kind, missing, taken
         self._drop = text(_DROP + only)
 
     def drop(self, name: Identifier, location: str | None = None) -> None:
-        """Remove *name*, if its pointer is *location*: "" for none, None for any.
+        """Remove *name*, if its pointer is *location*, or whatever its pointer is, if that is None.
 
         Raises:
             Exception: The one given as *missing*: there is none of that name.
-            CommitNotApplied: It has another pointer, or the database refuses.
+            CommitNotApplied: It has another pointer, or the database refuses (``UpdatesDoNotFit``).
             CommitStateUnknown: It is not known whether it was dropped.
         """
-        result, _ = self._change(name, location, self._drop)
+        try:
+            result, _ = self._change(name, location, self._drop)
+        except REFUSALS as error:
+            raise self._refused("dropped", name) from error
         if result is SwapResult.MOVED:
             self._there(name)
             raise self._not_applied("dropped", name)
@@ -134,15 +138,18 @@ class NamedRows:
 
         Raises:
             Exception: The one given as *missing*: there is none of the old name. Or the one given as *taken*.
-            CommitNotApplied: It has another pointer each time, or the database refuses.
+            CommitNotApplied: It has another pointer each time, or the database refuses (``UpdatesDoNotFit``).
             CommitStateUnknown: It is not known whether it was renamed.
         """
         key = self._key(new)
-        result, base = self._change(old, None, _RENAME, to_namespace=key["namespace"], to_name=key["name"])
+        try:
+            result, base = self._change(old, None, _RENAME, to_namespace=key["namespace"], to_name=key["name"])
+        except REFUSALS as error:
+            if self._connected(lambda connection: connection.execute(_NAMED, key).all()):
+                raise self._taken(f"{self._kind} {table_name(new)} already exists") from error
+            raise self._refused("renamed", old) from error
         if result is SwapResult.MOVED:
             self._there(old)
-            if self._connected(lambda connection: connection.execute(_NAMED, key).all()):
-                raise self._taken(f"{self._kind} {table_name(new)} already exists")
             raise self._not_applied("renamed", old)
         if result is SwapResult.LOST_REPLY and not self._is_seen(new, base):
             raise CommitStateUnknown(
@@ -155,20 +162,21 @@ class NamedRows:
     def _change(
         self, name: Identifier, location: str | None, statement: TextClause, **values: str
     ) -> tuple[SwapResult, str]:
-        """Change the row of *name* if its pointer is *location* (None: whatever it is), and return the pointer."""
+        """Change the row of *name* if its pointer is *location* (None: whatever it is), and return the pointer.
+
+        The pointer of a row without one is "".
+        """
         for _ in range(_TRIES):
-            base = self._there(name) if location is None else location
+            base = self._pointer(name) or "" if location is None else location
             changed = partial(_has_changed, statement, {**self._key(name), "base": base, **values})
             result = send_once(self._connected, changed, table_name(name))
-            if result is not SwapResult.MOVED or location is not None or self._pointer(name) == base:
+            if result is not SwapResult.MOVED or location is not None or (self._pointer(name) or "") == base:
                 break
         return result, base
 
-    def _there(self, name: Identifier) -> str:
-        location = self._pointer(name)
-        if location is None:
+    def _there(self, name: Identifier) -> None:
+        if self._pointer(name) is None:
             raise self._missing(f"{self._kind} does not exist: {table_name(name)}")
-        return location
 
     def _is_seen(self, name: Identifier, location: str) -> bool:
         try:
@@ -177,10 +185,15 @@ class NamedRows:
             logger.warning("the pointer of %s could not be read", table_name(name), exc_info=True)
             return False
 
+    def _refused(self, done: str, name: Identifier) -> UpdatesDoNotFit:
+        return UpdatesDoNotFit(
+            f"the {self._kind.lower()} was not {done}: the database refuses that", table=table_name(name)
+        )
+
     def _not_applied(self, done: str, name: Identifier) -> CommitNotApplied:
         return CommitNotApplied(
-            f"the {self._kind.lower()} was not {done}: another writer changes it all the time, or a trigger or policy "
-            "of the database forbids it",
+            f"the {self._kind.lower()} was not {done}: another writer changes it all the time, or a policy of the "
+            "database forbids it",
             table=table_name(name),
         )
 

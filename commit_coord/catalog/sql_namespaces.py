@@ -9,16 +9,20 @@ from pyiceberg.catalog import Catalog, PropertiesUpdateSummary
 from pyiceberg.catalog.sql import IcebergNamespaceProperties, SqlCatalog
 from pyiceberg.exceptions import NamespaceAlreadyExistsError, NamespaceNotEmptyError, NoSuchNamespaceError
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
-from sqlalchemy import Connection, Delete, Executable, Insert, delete, insert
+from sqlalchemy import Connection, Delete, Executable, Insert, Update, delete, insert, update
 
-from commit_coord.catalog.sql_changes import send_once
-from commit_coord.errors import CommitNotApplied, CommitStateUnknown
+from commit_coord.catalog.sql_changes import REFUSALS, send_once
+from commit_coord.errors import CommitNotApplied, CommitStateUnknown, UpdatesDoNotFit
 from commit_coord.protocol.commit import SwapResult
 
 T = TypeVar("T")
 
 _MARK = IcebergNamespaceProperties.NAMESPACE_MINIMAL_PROPERTIES
-"""A namespace is stored as its properties alone. With none it has this one, by which PyIceberg and Java find it."""
+"""A property that each namespace has which is created here: a namespace is stored as its properties alone.
+
+1. Two clients create one, with different properties.   2. The rows of both are stored.   So one row has the same key.
+A user may give it another value. PyIceberg and Java give it to a namespace without properties.
+"""
 
 _TRIES = 10
 """Of a change of properties that other clients set at the same time."""
@@ -34,60 +38,76 @@ class SqlNamespaces(SqlCatalog):
     def create_namespace(self, namespace: str | Identifier, properties: Properties = EMPTY_DICT) -> None:
         """See :meth:`CoordinatedCatalog.create_namespace`, also when several clients create it at once."""
         if not self.namespace_exists(namespace):
-            if self._send(namespace, "created", self._set(namespace, properties or _MARK)):
+            try:
+                self._send(namespace, "created", self._set(namespace, {**_MARK, **properties}))
+            except REFUSALS as error:
+                # 1. Two clients find no namespace.   2. The first creates it.   3. The second gets a duplicate key.
+                if not self.namespace_exists(namespace):
+                    raise _refused(namespace, "created") from error
+            else:
                 return
-            # 1. Two clients find no namespace.   2. The first creates it.   3. The second gets a duplicate key.
-            if not self.namespace_exists(namespace):
-                raise _refused(namespace, "created")
         raise NamespaceAlreadyExistsError(f"Namespace {namespace} already exists")
 
     def drop_namespace(self, namespace: str | Identifier) -> None:
         """See :meth:`CoordinatedCatalog.drop_namespace`."""
         if tables := self.list_tables(namespace):
             raise NamespaceNotEmptyError(f"Namespace {_name(namespace)} is not empty. {len(tables)} tables exist.")
-        if not self._send(namespace, "dropped", self._removed(namespace)):
-            raise _refused(namespace, "dropped")
+        try:
+            # A DELETE that waits for a change of the namespace removes only what was there before the change.
+            self._send(namespace, "dropped", self._touched(namespace), self._removed(namespace))
+        except REFUSALS as error:
+            raise _refused(namespace, "dropped") from error
 
     def load_namespace_properties(self, namespace: str | Identifier) -> Properties:
-        """Return the properties of a namespace, without the mark that keeps it when it has none.
+        """Return the properties of a namespace, without the mark.
 
         Raises:
             NoSuchNamespaceError: There is no such namespace.
         """
-        found = super().load_namespace_properties(namespace)
-        return {key: value for key, value in found.items() if _MARK.get(key) != value}
+        return _shown(super().load_namespace_properties(namespace))
 
     def update_namespace_properties(
         self, namespace: str | Identifier, removals: set[str] | None = None, updates: Properties = EMPTY_DICT
     ) -> PropertiesUpdateSummary:
         """Remove and set properties of a namespace, which stays when its last one is removed.
 
-        Each removal sets the mark: two clients may remove the last two properties at once.
+        A change begins with the row of the mark, so it meets a drop and other changes there. A change that finds no
+        mark sets it: two clients may remove the last two properties at once.
 
         Raises:
             NoSuchNamespaceError: There is no such namespace.
             ValueError: A property is to be removed and set.
-            CommitNotApplied: The database refuses the properties; nothing was changed.
+            CommitNotApplied: The database refuses the properties (``UpdatesDoNotFit``), or other clients change them
+                all the time; nothing was changed.
             CommitStateUnknown: It is not known whether the properties were changed.
         """
-        removed = set(removals or ()) - _MARK.keys()
+        removed = set(removals or ())
         for _ in range(_TRIES):
-            found = self.load_namespace_properties(namespace)
-            summary, _ = self._get_updated_props_and_update_summary(found, removed, updates)
-            put = {**(_MARK if removed else {}), **updates}
+            found = super().load_namespace_properties(namespace)
+            summary, _ = self._get_updated_props_and_update_summary(_shown(found), removed, updates)
+            put = {**({} if _MARK.keys() <= found.keys() - removed else _MARK), **updates}
             changes = [self._removed(namespace, removed | put.keys()), *([self._set(namespace, put)] if put else [])]
-            if self._send(namespace, "changed", *changes):
-                return summary
-        raise _refused(namespace, "changed")
+            try:
+                if self._send(namespace, "changed", *changes, is_marked=_MARK.keys() <= found.keys()):
+                    return summary
+            except REFUSALS as error:
+                if super().load_namespace_properties(namespace) == found:
+                    raise _refused(namespace, "changed") from error
+        raise CommitNotApplied(
+            "the namespace was not changed: other clients change it all the time", namespace=_name(namespace)
+        )
 
-    def _send(self, namespace: str | Identifier, what: str, *statements: Executable) -> bool:
-        """Return whether the *statements* were executed in one transaction; if not, the database refuses them.
+    def _send(self, namespace: str | Identifier, what: str, *statements: Executable, is_marked: bool = False) -> bool:
+        """Return whether the *statements* were executed in one transaction; False if the mark was seen and is gone.
 
         Raises:
-            CommitStateUnknown: It is not known whether they were.
+            DatabaseError: One of ``REFUSALS``; nothing was executed.
+            CommitStateUnknown: It is not known whether they were executed.
         """
 
         def changed(connection: Connection) -> bool:
+            if is_marked and connection.execute(self._touched(namespace)).rowcount == 0:
+                return False
             for statement in statements:
                 connection.execute(statement)
             return True
@@ -105,6 +125,12 @@ class SqlNamespaces(SqlCatalog):
         rows = [{**key, "property_key": name, "property_value": value} for name, value in properties.items()]
         return insert(IcebergNamespaceProperties).values(rows)
 
+    def _touched(self, namespace: str | Identifier) -> Update:
+        """Return the statement that makes other changes of the namespace wait; it hits a row if there is a mark."""
+        row = IcebergNamespaceProperties
+        of = row.catalog_name == self.name, row.namespace == _name(namespace), row.property_key.in_(_MARK)
+        return update(row).where(*of).values(property_value=row.property_value)
+
     def _removed(self, namespace: str | Identifier, names: set[str] | None = None) -> Delete:
         """Return the statement that removes the properties *names*; None means all."""
         row = IcebergNamespaceProperties
@@ -116,8 +142,9 @@ def _name(namespace: str | Identifier) -> str:
     return Catalog.namespace_to_string(namespace, NoSuchNamespaceError)
 
 
-def _refused(namespace: str | Identifier, what: str) -> CommitNotApplied:
-    return CommitNotApplied(
-        f"the namespace was not {what}: the database refuses that, or other clients change it all the time",
-        namespace=_name(namespace),
-    )
+def _shown(properties: Properties) -> Properties:
+    return {key: value for key, value in properties.items() if _MARK.get(key) != value}
+
+
+def _refused(namespace: str | Identifier, what: str) -> UpdatesDoNotFit:
+    return UpdatesDoNotFit(f"the namespace was not {what}: the database refuses that", namespace=_name(namespace))

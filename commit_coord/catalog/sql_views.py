@@ -11,18 +11,19 @@ from pyiceberg.exceptions import NoSuchViewError, ViewAlreadyExistsError
 from pyiceberg.typedef import Identifier
 from pyiceberg.view.metadata import ViewMetadata
 from sqlalchemy import Connection, TextClause, text
+from sqlalchemy.exc import IntegrityError
 
-from commit_coord.catalog.sql_changes import Connected, NamedRows, send_once
+from commit_coord.catalog.sql_changes import KEY, Connected, NamedRows, send_once
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.iceberg.view_metadata import ViewPointer
 from commit_coord.protocol.commit import SwapResult
 
 _IN_NAMESPACE = "catalog_name = :catalog AND table_namespace = :namespace"
-_NAMED = f"{_IN_NAMESPACE} AND table_name = :name"
-_KEY = f"{_NAMED} AND iceberg_type = 'VIEW'"
+_VIEWS_ONLY = " AND iceberg_type = 'VIEW'"
+_KEY = KEY + _VIEWS_ONLY
 _FIND = text(f"SELECT metadata_location, previous_metadata_location FROM iceberg_tables WHERE {_KEY}")
-_NAMES = text(f"SELECT table_name FROM iceberg_tables WHERE {_IN_NAMESPACE} AND iceberg_type = 'VIEW'")
-_TAKEN = text(f"SELECT 1 FROM iceberg_tables WHERE {_NAMED} AND (iceberg_type <> 'VIEW' OR iceberg_type IS NULL)")
+_NAMES = text(f"SELECT table_name FROM iceberg_tables WHERE {_IN_NAMESPACE}{_VIEWS_ONLY}")
+_TAKEN = text(f"SELECT 1 FROM iceberg_tables WHERE {KEY} AND (iceberg_type <> 'VIEW' OR iceberg_type IS NULL)")
 _SWAP = text(
     "UPDATE iceberg_tables SET metadata_location = :location, previous_metadata_location = :base "
     f"WHERE {_KEY} AND metadata_location = :base"
@@ -50,6 +51,7 @@ class SqlViews:
             kind="View",
             missing=NoSuchViewError,
             taken=ViewAlreadyExistsError,
+            only=_VIEWS_ONLY,
         )
 
     def find(self, view: Identifier) -> ViewPointer | None:
@@ -105,7 +107,10 @@ class SqlViews:
         def changed(connection: Connection) -> bool:
             return connection.execute(statement, values).rowcount == 1
 
-        return send_once(self._connected, changed, f"the view {values['name']}")
+        try:
+            return send_once(self._connected, changed, f"the view {values['name']}")
+        except IntegrityError:
+            return SwapResult.MOVED  # another client has created the view
 
     def _refuse_table(self, view: Identifier) -> None:
         if self._connected(lambda connection: connection.execute(_TAKEN, self._key(view)).all()):

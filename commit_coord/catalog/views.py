@@ -166,6 +166,7 @@ class ViewedCatalog(LockingCatalog, NamedCatalog):
 
         Raises:
             NoSuchViewError: The view does not exist.
+            CommitNotApplied: Other writers change the view all the time, or the store refuses; nothing was dropped.
             CommitStateUnknown: It is not known whether the view was dropped.
         """
         view = self._view_identifier(identifier)
@@ -187,6 +188,7 @@ class ViewedCatalog(LockingCatalog, NamedCatalog):
             NoSuchViewError: No view has the old name, or another view than *expected* has it by now.
             NoSuchNamespaceError: The namespace of the new name does not exist.
             ViewAlreadyExistsError: A view or a table has the new name.
+            CommitNotApplied: Other writers change the view all the time, or the store refuses; nothing was renamed.
             CommitStateUnknown: It is not known whether the view was renamed.
         """
         old, new = self._view_identifier(from_identifier), self._view_identifier(to_identifier)

@@ -64,7 +64,7 @@ _ADVICE: dict[ErrorKind, str] = {
     ErrorKind.COMMIT_CONFLICT: "look at what the other commit has changed, and repeat the command",
     ErrorKind.STALE_READ: "read the table again, and write what you compute from that",
     ErrorKind.CHECKPOINT_IN_TABLE: "do not repeat it: look for another instance of the stream, and stop one of the two",
-    ErrorKind.UPDATES_DO_NOT_FIT: "read the table again, and ask for something else",
+    ErrorKind.UPDATES_DO_NOT_FIT: "ask for something else, or remove the reason; the same is refused again",
     ErrorKind.NO_SUCH_PROPERTY: "check the name of the property, and whether it is still in the table",
     ErrorKind.COMMIT_STATE_UNKNOWN: "ask `commit-coord commits TABLE --request-id ID` before anything is repeated",
     ErrorKind.METASTORE_UNAVAILABLE: "check the uri, and that the metastore is up",

@@ -7,6 +7,7 @@ methods have Thrift's names, and the client can be used where ``HiveCatalog`` ex
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -16,7 +17,7 @@ from uuid import uuid4
 
 from hive_metastore.ttypes import EnvironmentContext, GetTableRequest, GetTablesRequest
 
-from commit_coord.errors import CommitNotApplied, CommitStateUnknown
+from commit_coord.errors import CommitNotApplied, CommitStateUnknown, UpdatesDoNotFit
 from commit_coord.hms.calls import MetastoreCaller
 from commit_coord.hms.connection import (
     AlreadyExists,
@@ -31,6 +32,8 @@ from commit_coord.hms.connection import (
     UnknownMethod,
 )
 from commit_coord.hms.locks import ThriftLockCalls
+
+logger = logging.getLogger(__name__)
 
 CREATION = "commit-coord.creation-id"
 """The parameter of a database that tells which call has created it."""
@@ -205,67 +208,93 @@ class MetastoreClient(ThriftLockCalls):
 
         Raises:
             AlreadyExists: There is another one of that name.
-            InvalidObject: Its name is none for a database.
-            MetaError: The server refuses it.
+            CommitNotApplied: The server refuses it; if for its name, it is ``UpdatesDoNotFit``.
             NotSent: Nothing was sent.
             CommitStateUnknown: It is not known whether it was created.
         """
         database.parameters = {**(database.parameters or {}), CREATION: uuid4().hex}
         try:
             self._create(database)
+        except InvalidObject as error:
+            raise _refused(database.name, "created", error) from error
         except (MetaError, MetastoreServerFailed):
             try:
                 self._create(database)
             except (AlreadyExists, InvalidObject, NotSent) as error:
                 raise _unknown(database.name, "created", error) from error
+            except (MetaError, MetastoreServerFailed) as error:
+                raise CommitNotApplied(f"the namespace was not created: {error}", namespace=database.name) from error
 
     def _create(self, database: Any) -> None:
         try:
             self._caller.send("create_database", database)
         except (AlreadyExists, LostReply, MetaError, MetastoreServerFailed) as error:
             # 1. The server creates the database and gets no answer of its own.   2. It tries again, and finds ours.
+            in_doubt = isinstance(error, LostReply)
             try:
                 found = self.get_database(database.name).parameters or {}
                 if found.get(CREATION) == database.parameters[CREATION]:
                     return
             except NoSuchObject:
-                pass
+                in_doubt = in_doubt or isinstance(error, AlreadyExists)  # it may have been ours, and was dropped since
             except Exception as unseen:
                 raise _unknown(database.name, "created", error) from unseen
-            if isinstance(error, LostReply):
+            if in_doubt:
                 raise _unknown(database.name, "created", error) from error
             raise
 
     def alter_database(self, dbname: str, db: Any) -> None:
-        """Replace a database's properties. The call is sent once: there may be others by the time of the next one.
+        """Replace a database's properties.
+
+        A refusal is one if it comes twice, as in :meth:`create_database`. The call is sent again only if the database
+        is seen to be as it was: another client may have changed it.
 
         Raises:
             NoSuchObject: There is none of that name.
+            CommitNotApplied: The server refuses it.
+            NotSent: Nothing was sent.
             CommitStateUnknown: It is not known whether they were replaced.
         """
+        before, is_refused = self.get_database(dbname), False
+        while True:
+            try:
+                self._caller.send("alter_database", dbname.lower(), db)
+                return
+            except (LostReply, MetaError, MetastoreServerFailed, NoSuchObject, NotSent) as error:
+                is_answer = isinstance(error, MetaError | MetastoreServerFailed)
+                if not is_refused and isinstance(error, NoSuchObject | NotSent):
+                    raise
+                if not is_answer or not self._is_still(before):
+                    raise _unknown(dbname, "changed", error) from error
+                if is_refused:
+                    raise CommitNotApplied(f"the namespace was not changed: {error}", namespace=dbname) from error
+                is_refused = True
+
+    def _is_still(self, database: Any) -> bool:
         try:
-            self._caller.send("alter_database", dbname.lower(), db)
-        except (LostReply, MetaError, MetastoreServerFailed) as error:
-            raise _unknown(dbname, "changed", error) from error
+            return bool(self.get_database(database.name) == database)
+        except Exception:
+            logger.warning("the namespace %s could not be read", database.name, exc_info=True)
+            return False
 
     def drop_database(self, name: str, deleteData: bool, cascade: bool) -> None:  # noqa: N803 - Thrift's
         """Drop a database that was seen. The call is sent once, as that of a table.
 
         Raises:
             InvalidOperation: It is not empty.
-            CommitNotApplied: The server refuses that.
+            CommitNotApplied: The server refuses that (``UpdatesDoNotFit``).
             CommitStateUnknown: It is not known whether it was dropped; by us, if the answer is that there is none.
         """
         try:
             self._caller.send("drop_database", name.lower(), deleteData, cascade)
         except (LostReply, MetaError, MetastoreServerFailed, NoSuchObject) as error:
             if is_refused_drop(error):
-                raise _not_dropped(name, error) from error
+                raise _refused(name, "dropped", error) from error
             raise _unknown(name, "dropped", error) from error
         except InvalidOperation as error:
             if "not empty" in str(error):
                 raise
-            raise _not_dropped(name, error) from error
+            raise _refused(name, "dropped", error) from error
 
     def version(self) -> str:
         """Return what the server says of its version; up to Hive 3 that is the one of its interface."""
@@ -286,8 +315,8 @@ def is_refused_drop(error: Exception) -> bool:
     return isinstance(error, MetaError) and str(error).startswith(_REFUSED_DROPS)
 
 
-def _not_dropped(namespace: str, error: Exception) -> CommitNotApplied:
-    return CommitNotApplied(f"the namespace was not dropped: {error}", namespace=namespace)
+def _refused(namespace: str, what: str, error: Exception) -> UpdatesDoNotFit:
+    return UpdatesDoNotFit(f"the namespace was not {what}: {error}", namespace=namespace)
 
 
 def _unknown(namespace: str, what: str, error: Exception) -> CommitStateUnknown:

@@ -114,7 +114,7 @@ def _table_made(warehouse: Warehouse, request: Request, before: StateBefore, now
     if now["there"] != request.idempotency_key:
         return None  # a table that a request with a key creates has the key as its UUID
     table = (*request.namespace, request.parsed(CreateTableRequest).name)
-    with executed(table):
+    with executed(table, has_key=True):
         return warehouse.answers.load(warehouse.catalog.metadata_location(table), request).of(table, now["there"])
 
 
@@ -163,7 +163,7 @@ def _registered(warehouse: Warehouse, request: Request, before: StateBefore, now
     if location != wanted and now["next"] in (None, before["next"]):
         return None
     table = (*request.namespace, request.parsed(RegisterTable).name)
-    with executed(table):
+    with executed(table, has_key=True):
         uuid = warehouse.catalog.coordinator.read(location).table_uuid
         return warehouse.answers.load(location, request).of(table, uuid)
 
@@ -279,7 +279,7 @@ def _view_registered(
 
 def _with_view(warehouse: Warehouse, request: Request, now: StateBefore) -> HttpAnswer:
     view = (*request.namespace, request.parsed(Named).name)
-    with executed(view):
+    with executed(view, has_key=True):
         return warehouse.answers.load(now["location"], request).of(view, now["there"], is_view=True)
 
 

@@ -94,16 +94,25 @@ class AnswerGone(Exception):
     """
 
 
+_AWAY = (OperationalError, InterfaceError, MetastoreUnavailable, LockError)
+
+
 @contextmanager
-def executed(name: Identifier) -> Iterator[None]:
+def executed(name: Identifier, *, has_key: bool = False) -> Iterator[None]:
     """Let the block answer a request that was executed and that has changed the table or view *name*.
 
+    Args:
+        name: The table or view.
+        has_key: Whether the client may send the request again: its effect is found by its key.
+
     Raises:
-        AnswerGone: Whatever the block raises.
+        AnswerGone: Whatever the block raises, unless *has_key* and a service is away: that error is a 503.
     """
     try:
         yield
     except Exception as error:
+        if has_key and isinstance(error, _AWAY):
+            raise
         raise AnswerGone(
             f"the request was executed, but {'.'.join(name)} can't be read, or was changed or dropped since, so the "
             "original answer can't be given; load it to see its state, and do not repeat the request"
@@ -213,7 +222,10 @@ def _message(error: Exception) -> str:
     """Return the message of *error*; that of a refused commit begins with the reason, which Java's clients compare."""
     if isinstance(error, OperationalError | InterfaceError):  # its text contains the statement
         # Each change of a catalog whose COMMIT was sent ends well, or with CommitStateUnknown.
-        return "the catalog's database can't be reached, or did not answer; nothing was changed"
+        return (
+            "the catalog's database can't be reached, or did not answer; this request changed nothing; if it was sent "
+            "before, send it again with the same Idempotency-Key"
+        )
     return without_passwords(str(error)).removeprefix("the commit did not land: ")
 
 

@@ -195,7 +195,7 @@ def _newer(holder: MetadataHolder, warehouse: Warehouse, request: Request) -> Ht
         AnswerGone: *holder* does not exist any more, or has another name.
     """
     catalog = warehouse.catalog
-    with executed(holder.name):
+    with executed(holder.name, has_key=True):
         if holder.is_view:
             location = catalog.view_location(holder.name)
             uuid = catalog.load_view(holder.name).metadata.view_uuid

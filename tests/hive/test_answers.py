@@ -28,13 +28,19 @@ from typing import Any
 
 import pytest
 from hive_metastore.ttypes import Database
-from pyiceberg.exceptions import NamespaceAlreadyExistsError, NamespaceNotEmptyError
+from pyiceberg.exceptions import NamespaceAlreadyExistsError, NamespaceNotEmptyError, NoSuchNamespaceError
 
 import commit_coord
 from commit_coord.catalog.hive import CoordinatedHiveCatalog
 from commit_coord.catalog.metastore.hive_table import METADATA_LOCATION
 from commit_coord.catalog.migration import Migration, Moved, Outcome
-from commit_coord.errors import CommitConflict, CommitNotApplied, CommitStateUnknown, LockServiceUnavailable
+from commit_coord.errors import (
+    CommitConflict,
+    CommitNotApplied,
+    CommitStateUnknown,
+    LockServiceUnavailable,
+    UpdatesDoNotFit,
+)
 from commit_coord.events import PhaseChange
 from commit_coord.hms.calls import FailedOver, MetastoreCaller
 from commit_coord.hms.connection import (
@@ -514,6 +520,8 @@ OF_TABLES_AND_VIEWS: list[Making] = [
     drop_of_a_view,
 ]
 OF_NAMESPACES: list[Making] = [creation_of_a_namespace, change_of_a_namespace, drop_of_a_namespace]
+RAW = (AlreadyExists, InvalidObject, InvalidOperation, MetaError, MetastoreServerFailed, NoSuchObject)
+"""What a metastore answers, which a catalog puts into words."""
 
 
 def misjudged(world: World, make: Making, faults: dict[int, Fault]) -> str | None:
@@ -532,6 +540,8 @@ def misjudged(world: World, make: Making, faults: dict[int, Fault]) -> str | Non
         there = is_there(world.reader)
     except FileNotFoundError as error:
         return f"{shown}\n{said!r}, and a file is gone: {error}"
+    if make in OF_NAMESPACES and isinstance(said, RAW) and not CHANGES.isdisjoint(world.metastore.seen):
+        return f"{shown}\n{said!r} is told of to people"
     # An error of what follows the change must not look like an error of the change.
     if there is (said is None) or isinstance(said, CommitStateUnknown):
         return None
@@ -609,12 +619,70 @@ def test_a_namespace_that_another_client_has_created_is_refused(world: World) ->
         catalog.create_namespace("theirs")
 
 
+def test_a_creation_that_a_server_repeats_is_unknown_if_the_namespace_is_gone(world: World) -> None:
+    """The answer is that there is one, which may have been ours: another client has dropped it since."""
+    with closing(world.open()) as catalog:
+        change, _ = world.prepared(creation_of_a_namespace, catalog)
+        before = {*world.metastore._databases}
+        world.metastore.meanwhile = lambda: [
+            world.metastore._databases.pop(name) for name in world.metastore._databases.keys() - before
+        ]
+        world.metastore.faults |= {0: Fault(MetaError, Carried.TWICE)}
+        with pytest.raises(CommitStateUnknown, match="the namespace was created"):
+            change()
+
+
+@pytest.mark.parametrize(
+    "make, answer, error",
+    [
+        (creation_of_a_namespace, MetaError("anna has no privilege"), CommitNotApplied),
+        (creation_of_a_namespace, InvalidObject("no name for a database"), UpdatesDoNotFit),
+        (change_of_a_namespace, MetaError("anna has no privilege"), CommitNotApplied),
+        (change_of_a_namespace, MetastoreServerFailed("it broke"), CommitNotApplied),
+    ],
+)
+def test_a_change_of_a_namespace_that_is_refused_each_time_was_not_made(
+    world: World, monkeypatch: pytest.MonkeyPatch, make: Making, answer: Exception, error: type[Exception]
+) -> None:
+    answers, sent = Metastore._answer, []
+
+    def answered(self: Metastore, name: str, *arguments: Any) -> Any:
+        if name in CHANGES:
+            sent.append(name)
+            raise answer
+        return answers(self, name, *arguments)
+
+    with closing(world.open()) as catalog:
+        change, is_there = world.prepared(make, catalog)
+        monkeypatch.setattr(Metastore, "_answer", answered)
+        with pytest.raises(error, match=f"the namespace was not c.*{answer}") as refused:
+            change()
+    assert (type(refused.value), refused.value.__cause__) == (error, answer)
+    assert len(sent) == (1 if isinstance(answer, InvalidObject) else 2)
+    assert not is_there(world.reader)
+
+
+def test_a_namespace_that_is_dropped_before_its_change_does_not_exist(world: World) -> None:
+    with closing(world.open()) as catalog:
+        change, _ = world.prepared(change_of_a_namespace, catalog)
+        get = catalog.metastore.get_database
+
+        def dropping(name: str) -> Any:
+            found = get(name)
+            world.metastore._databases.pop(name)
+            return found
+
+        with pytest.MonkeyPatch.context() as patched, pytest.raises(NoSuchNamespaceError):
+            patched.setattr(catalog.metastore, "get_database", dropping)
+            change()
+
+
 @pytest.mark.parametrize(
     "answer, error",
     [
-        (MetaError("Table metadata not deleted since /w is not writable by anna"), CommitNotApplied),
-        (MetaError("Database not dropped since /w is not writable by anna"), CommitNotApplied),
-        (InvalidOperation("anna has no privilege"), CommitNotApplied),
+        (MetaError("Table metadata not deleted since /w is not writable by anna"), UpdatesDoNotFit),
+        (MetaError("Database not dropped since /w is not writable by anna"), UpdatesDoNotFit),
+        (InvalidOperation("anna has no privilege"), UpdatesDoNotFit),
         (InvalidOperation("Database db is not empty. One or more functions exist."), NamespaceNotEmptyError),
         (MetaError("a listener failed"), CommitStateUnknown),
     ],

@@ -93,8 +93,8 @@ MUTANTS = (
     Mutant(
         "compare-and-set",
         "catalog/sql.py",
-        'previous_metadata_location = :base "\n    f"WHERE {_KEY} AND metadata_location = :base"\n',
-        'previous_metadata_location = :base "\n    f"WHERE {_KEY}"\n',
+        'previous_metadata_location = :base "\n    f"WHERE {KEY} AND metadata_location = :base"\n',
+        'previous_metadata_location = :base "\n    f"WHERE {KEY}"\n',
         f"{_GROUPS}test_a_stranger_s_commit_before_the_swap_moves_the_whole_group[memory]",
     ),
     Mutant(

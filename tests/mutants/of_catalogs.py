@@ -14,12 +14,14 @@ _HITS_SQL, _HITS_HIVE = (
 )
 _ANSWERS = "tests/hive/test_answers.py::test_no_answer_of_a_metastore_misjudges_a_change"
 
+_NAMESPACES = "tests/catalog/test_namespaces.py::"
+
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-namespace-that-two-clients-create",
-        "catalog/sql_changes.py",
-        "        except IntegrityError:\n            return SwapResult.MOVED\n",
-        "        except IntegrityError:\n            raise\n",
+        "catalog/sql_namespaces.py",
+        "            except REFUSALS as error:\n                # 1. Two",
+        "            except ZeroDivisionError as error:\n                # 1. Two",
         "tests/catalog/test_calls_between.py::test_a_call_between_two_statements_of_another_ends_in_words"
         "[create_namespace-create_namespace-False-nothing there]",
     ),
@@ -41,7 +43,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-creation-that-is-overtaken-on-a-metastore-is-in-doubt",
         "catalog/hive.py",
-        "self.pointers.create(new, location, taken=SwapResult.MOVED)",
+        "self.pointers.create(new, location, if_taken=SwapResult.MOVED)",
         "self.pointers.create(new, location)",
         "tests/hive/test_answers.py::test_a_creation_that_another_client_overtakes_is_a_conflict",
     ),
@@ -309,6 +311,49 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/hive/test_answers.py::test_a_namespace_that_another_client_has_created_is_refused[none-honoured]",
     ),
     Mutant(
+        "a-namespace-that-a-server-made-again-is-another-client-s",
+        "hms/client.py",
+        "in_doubt = in_doubt or isinstance(error, AlreadyExists)",
+        "pass",
+        "tests/hive/test_answers.py::"
+        "test_a_creation_that_a_server_repeats_is_unknown_if_the_namespace_is_gone[none-honoured]",
+    ),
+    Mutant(
+        "one-refusal-of-a-change-of-a-namespace-proves-that-it-was-not-made",
+        "hms/client.py",
+        "                if is_refused:\n",
+        "                if True:\n",
+        f"{_ANSWERS}[none-honoured-change_of_a_namespace]",
+    ),
+    Mutant(
+        "a-change-of-a-namespace-that-was-made-is-refused",
+        "hms/client.py",
+        "if not is_answer or not self._is_still(before):",
+        "if not is_answer:",
+        f"{_ANSWERS}[none-honoured-change_of_a_namespace]",
+    ),
+    Mutant(
+        "a-change-that-the-database-refuses-is-sent-ten-times",
+        "catalog/sql_namespaces.py",
+        "if super().load_namespace_properties(namespace) == found:",
+        "if False:",
+        f"{_NAMESPACES}test_a_property_without_a_value_is_refused_at_once",
+    ),
+    Mutant(
+        "two-clients-make-one-namespace",
+        "catalog/sql_namespaces.py",
+        "{**_MARK, **properties}",
+        "properties or _MARK",
+        f"{_NAMESPACES}test_of_two_that_create_a_namespace_one_is_told_that_it_made_it",
+    ),
+    Mutant(
+        "a-change-brings-a-dropped-namespace-back",
+        "catalog/sql_namespaces.py",
+        "if is_marked and connection",
+        "if False and connection",
+        f"{_NAMESPACES}test_a_change_does_not_bring_a_dropped_namespace_back",
+    ),
+    Mutant(
         "every-answer-to-a-drop-refuses-it",
         "hms/client.py",
         "isinstance(error, MetaError) and str(error).startswith(_REFUSED_DROPS)",
@@ -402,7 +447,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-drop-whose-reply-was-lost-is-sent-again-sql",
         "catalog/sql_changes.py",
-        "            if result is not SwapResult.MOVED or location is not None or self._pointer(name) == base:\n",
+        "            if result is not SwapResult.MOVED or location is not None or "
+        '(self._pointer(name) or "") == base:\n',
         "            if result is SwapResult.SWAPPED:\n",
         f"{_HITS_SQL}[drop_of_a_view]",
     ),

@@ -20,9 +20,17 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "an-answer-that-cant-be-made-is-a-refusal",
         "rest/errors.py",
-        "    except Exception as error:\n        raise AnswerGone(\n",
-        "    except (FileNotFoundError, NoSuchTableError, NoSuchViewError) as error:\n        raise AnswerGone(\n",
+        "    except Exception as error:\n        if has_key",
+        "    except (FileNotFoundError, NoSuchTableError, NoSuchViewError) as error:\n        if has_key",
         f"{_AFTER}test_no_failure_after_a_change_looks_like_its_failure[create_view-OSError]",
+    ),
+    Mutant(
+        "a-repeat-while-the-database-is-away-is-sent-away-for-good",
+        "rest/errors.py",
+        "if has_key and isinstance(error, _AWAY):",
+        "if False:",
+        f"{_AFTER}test_no_failure_under_a_repeat_looks_like_the_failure_of_what_was_executed"
+        "[create_table-OSError-answer lost]",
     ),
     Mutant(
         "a-view-whose-answer-cant-be-made-was-not-changed",

@@ -235,6 +235,7 @@ def test_a_database_that_is_away_is_unavailable_and_shows_no_statement(
                 status, kind, message = answer.error
                 assert (503, "ServiceUnavailableException", "1") == (status, kind, answer.headers["retry-after"])
                 assert "database can't be reached" in message
+                assert "this request changed nothing; if it was sent before, send it again with the same" in message
                 assert "secret" not in message
         assert 200 == server.ask("GET", "/v1/shop/namespaces/db/tables/t").status
 

@@ -15,7 +15,7 @@ from commit_coord.catalog.metastore.pointers import AGAIN, Pointers
 from commit_coord.catalog.metastore.properties import WriterProperties
 from commit_coord.catalog.metastore.servers import Servers
 from commit_coord.clock import Clock
-from commit_coord.errors import CommitNotApplied, CommitStateUnknown
+from commit_coord.errors import CommitNotApplied, CommitStateUnknown, UpdatesDoNotFit
 from commit_coord.hms.calls import FailedOver
 from commit_coord.hms.client import MetastoreClient, is_refused_drop
 from commit_coord.hms.connection import InvalidOperation, LostReply, MetaError, MetastoreServerFailed, NoSuchObject
@@ -57,16 +57,18 @@ class Administration:
         self._properties, self._common_lock, self._clock = properties, common_lock, clock
 
     def create(self, new: Any, location: str) -> None:
-        """Create the table *new* with the pointer *location*: again, until it is known to exist or not.
+        """Create *new* with the pointer *location*: again, until it is known to exist or not.
 
         Raises:
-            TableAlreadyExistsError: There is one, and it is not this.
-            CommitStateUnknown: It is not known whether the table was created; its metadata file is kept.
+            TableAlreadyExistsError, ViewAlreadyExistsError: There is one, and it is not this.
+            NoSuchNamespaceError: There is no such database.
+            InvalidOperation: The metastore refuses it; the message says what to change.
+            CommitStateUnknown: It is not known whether it was created; its metadata file is kept.
         """
         table, in_doubt = (new.dbName, new.tableName), False
         for check in range(_TRIES):
             try:
-                result = self._pointers.create(new, location, taken=SwapResult.MOVED)
+                result = self._pointers.create(new, location, if_taken=SwapResult.MOVED)
                 if result is SwapResult.MOVED and not in_doubt:
                     raise self._pointers.taken(f"{self._pointers.kind} {table_name(table)} already exists")
                 in_doubt = True
@@ -80,26 +82,28 @@ class Administration:
                     raise
                 logger.warning("it is not known yet whether %s was created", table_name(table), exc_info=True)
             self._clock.sleep(next_wait(AGAIN, check, self._clock.random()))
+        kind = self._pointers.kind.lower()
         raise CommitStateUnknown(
-            "it is not known whether the table was created; its metadata file is kept; look for the table first",
+            f"it is not known whether the {kind} was created; its metadata file is kept; look for the {kind} first",
             table=table_name(table),
             location=location,
         )
 
     def rename(self, old: Identifier, new: Identifier) -> str:
-        """Move a table to another name, on the condition that its pointer is the one that goes along.
+        """Move a table or view to another name, on the condition that its pointer is the one that goes along.
 
         Returns:
             The pointer.
 
         Raises:
-            NoSuchTableError: There is none of the old name.
+            NoSuchTableError, NoSuchViewError: There is none of the old name.
             NoSuchNamespaceError: There is no database of the new name's.
-            TableAlreadyExistsError: There is a table of the new name.
+            TableAlreadyExistsError, ViewAlreadyExistsError: There is one of the new name.
             ConfigError: Its writers use another lock manager than this catalog.
             LockTimeout: The metastore ignores the condition, and another client held the table's lock for longer than
                 ``lock.acquire-timeout-ms``. Nothing was sent.
-            CommitStateUnknown: It is not known whether the table was renamed.
+            CommitNotApplied: The metastore refuses the rename.
+            CommitStateUnknown: It is not known whether it was renamed.
         """
         with ExitStack() as held:
             return self._rename(old, new, held)
@@ -142,7 +146,7 @@ class Administration:
             except Exception as error:
                 # As in :meth:`create`, an error is one only before anything is in doubt.
                 if not sent:
-                    self._refuse_missing_database(new, error)
+                    self._tell_refusal(old, new, error)
                     raise
                 logger.warning("it is not known yet whether %s was renamed", table_name(old), exc_info=True)
             self._clock.sleep(next_wait(AGAIN, check, self._clock.random()))
@@ -153,11 +157,15 @@ class Administration:
             to=table_name(new),
         )
 
-    def _refuse_missing_database(self, table: Identifier, refused: Exception) -> None:
-        """Raise if the metastore has *refused* something because the database of *table* does not exist."""
-        is_answer = isinstance(refused, MetaError | InvalidOperation | MetastoreServerFailed)
-        if is_answer and table[0] not in self._client.get_all_databases():
-            raise NoSuchNamespaceError(f"Namespace does not exist: {table[0]}") from refused
+    def _tell_refusal(self, old: Identifier, new: Identifier, refused: Exception) -> None:
+        """Raise what it means that the metastore has *refused* a rename, if that is an answer of the metastore."""
+        if not isinstance(refused, MetaError | InvalidOperation | MetastoreServerFailed):
+            return
+        if new[0] not in self._client.get_all_databases():
+            raise NoSuchNamespaceError(f"Namespace does not exist: {new[0]}") from refused
+        raise CommitNotApplied(
+            f"the {self._pointers.kind.lower()} was not renamed: {refused}", table=table_name(old), to=table_name(new)
+        ) from refused
 
     def drop(self, table: Identifier, location: str | None = None) -> None:
         """Drop *table*, if its pointer is *location* or that is None. The call is sent once.
@@ -166,24 +174,27 @@ class Administration:
         3. Sent again, it would drop their table.
 
         Raises:
-            NoSuchTableError: There is none of that name, or none of Iceberg's.
+            NoSuchTableError, NoSuchViewError: There is none of that name, or none of Iceberg's.
             ConfigError: Its writers use another lock manager than this catalog.
-            CommitNotApplied: It has another pointer, so nothing was sent; or the server refuses the drop.
-            CommitStateUnknown: It is not known whether the table was dropped.
+            CommitNotApplied: It has another pointer, so nothing was sent; or the server refuses the drop
+                (``UpdatesDoNotFit``).
+            CommitStateUnknown: It is not known whether it was dropped.
         """
+        kind = self._pointers.kind.lower()
         found = self._pointers.found(table).parameters
         self._properties.refuse_others(table, found)
         if location not in (None, found[METADATA_LOCATION]):
-            raise CommitNotApplied("the table was not dropped: another writer has changed it", table=table_name(table))
+            raise CommitNotApplied(
+                f"the {kind} was not dropped: another writer has changed it", table=table_name(table)
+            )
         database, name = table
         try:
             self._client.drop_table(database, name, deleteData=False)
         except (LostReply, MetaError, MetastoreServerFailed, NoSuchObject) as error:
             if is_refused_drop(error):
-                raise CommitNotApplied(f"the table was not dropped: {error}", table=table_name(table)) from error
+                raise UpdatesDoNotFit(f"the {kind} was not dropped: {error}", table=table_name(table)) from error
             # Also "no such table": a server repeats what its database did not answer, and then finds nothing.
             raise CommitStateUnknown(
-                f"it is not known whether the {self._pointers.kind.lower()} was dropped ({error}); look for it before "
-                "you repeat the call",
+                f"it is not known whether the {kind} was dropped ({error}); look for it before you repeat the call",
                 table=table_name(table),
             ) from error

@@ -169,13 +169,13 @@ class Pointers:
             logger.warning("the pointer of %s could not be read", table_name(table), exc_info=True)
             return False
 
-    def create(self, new: Any, location: str, *, taken: SwapResult = SwapResult.LOST_REPLY) -> SwapResult:
+    def create(self, new: Any, location: str, *, if_taken: SwapResult = SwapResult.LOST_REPLY) -> SwapResult:
         """Send the creation of the table *new* with the pointer *location*, and say what its answer proves.
 
         Args:
             new: The table.
             location: Its pointer.
-            taken: What is returned if the answer is that the name is taken, and another table is seen to have it.
+            if_taken: What is returned if the answer is that the name is taken, and another table is seen to have it.
 
         Raises:
             NotSent: Nothing was sent.
@@ -199,7 +199,7 @@ class Pointers:
                 try:
                     if (seen := self.location(table)) == location:
                         return SwapResult.SWAPPED
-                    return taken if seen is not None and not refusals else SwapResult.LOST_REPLY
+                    return if_taken if seen is not None and not refusals else SwapResult.LOST_REPLY
                 except (MetastoreUnavailable, MetaError, MetastoreServerFailed):
                     logger.warning("the pointer of %s could not be read", table_name(table), exc_info=True)
                     return SwapResult.LOST_REPLY

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyiceberg.catalog import Catalog
+from pyiceberg.catalog import Catalog, PropertiesUpdateSummary
 from pyiceberg.catalog.hive import HiveCatalog
+from pyiceberg.exceptions import NoSuchNamespaceError
 from pyiceberg.table import Table
-from pyiceberg.typedef import Identifier, Properties
+from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 
 from commit_coord.catalog.metastore.administration import Administration
 from commit_coord.catalog.metastore.guards import Guards
 from commit_coord.catalog.metastore.hive_table import TableFormat
 from commit_coord.catalog.metastore.names import folded
 from commit_coord.hms.client import CREATION, MetastoreClient
+from commit_coord.hms.connection import NoSuchObject
 from commit_coord.iceberg.overwrites import Overwrites
 
 
@@ -68,6 +70,23 @@ class MetastoreTables(HiveCatalog):
         """
         found = super().load_namespace_properties(namespace)
         return {key: value for key, value in found.items() if key != CREATION}
+
+    def update_namespace_properties(
+        self, namespace: str | Identifier, removals: set[str] | None = None, updates: Properties = EMPTY_DICT
+    ) -> PropertiesUpdateSummary:
+        """Remove and set properties of a namespace.
+
+        Raises:
+            NoSuchNamespaceError: There is none of that name.
+            ValueError: A property is to be removed and set.
+            CommitNotApplied: The metastore refuses the properties; nothing was changed.
+            MetastoreUnavailable: Nothing was sent.
+            CommitStateUnknown: It is not known whether the properties were changed.
+        """
+        try:
+            return super().update_namespace_properties(namespace, removals, updates)
+        except NoSuchObject as error:  # it was dropped after it was read
+            raise NoSuchNamespaceError(f"Namespace does not exist: {namespace}") from error
 
     def list_namespaces(self, namespace: str | Identifier = ()) -> list[Identifier]:
         """Return all namespaces; none below another: the metastore has one level.

@@ -195,6 +195,7 @@ class MetastoreViews:
 
         Raises:
             NoSuchViewError: The view does not exist.
+            CommitNotApplied: The metastore refuses the drop.
             CommitStateUnknown: It is not known whether the view was dropped.
         """
         self._administration.drop(view)
@@ -206,6 +207,7 @@ class MetastoreViews:
             NoSuchViewError: The view does not exist.
             ViewAlreadyExistsError: A table or a view has the name *to*.
             NoSuchNamespaceError: The database of the new name does not exist.
+            CommitNotApplied: The metastore refuses the rename.
             CommitStateUnknown: It is not known whether the view was renamed.
         """
         self._administration.rename(view, to)
