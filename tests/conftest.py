@@ -71,8 +71,8 @@ ONE_OF = {
 }
 """Of the cases of each test in these files, a run of CI tries one of so many, and ``make test-all`` tries all.
 
-The seed of the run decides which (``--randomly-seed``). In other files, it tries a third of the cases of a test that
-has four or more.
+The name of the test decides which: the same ones in each run. In other files, it tries a quarter of the cases of a test
+that has four or more.
 """
 
 SLICED_TOGETHER = {
@@ -114,9 +114,9 @@ LONG = (
     r"spark/test_(programs|streams).py::",
     r"sql/test_clauses.py::test_no_argument_of_an_expression",
 )
-"""Tests of 20 seconds and more: of them all, a run of CI tries one in ``ONE_OF_LONG``, which the seed decides."""
+"""Tests of 20 seconds and more: of them all, a run of CI tries one in ``ONE_OF_LONG``, the same ones in each run."""
 
-ONE_OF_LONG = 4
+ONE_OF_LONG = 6
 
 _LONG = "long"
 
@@ -180,7 +180,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
             cases[_LONG if long.search(item.nodeid) else file if item.path in together else test].append(item)
     every = {here / f"{name}.py": number for name, number in ONE_OF.items()}
     for test, alike in cases.items():
-        number = min(ONE_OF_LONG if test == _LONG else every.get(alike[0].path, 3 if len(alike) > 3 else 1), len(alike))
+        number = min(ONE_OF_LONG if test == _LONG else every.get(alike[0].path, 4 if len(alike) > 3 else 1), len(alike))
         tried = crc32(test.encode()) % number  # not of all tests the first: that would be one kind of catalog
         for place, item in enumerate(alike):
             if place % number != tried:
