@@ -342,6 +342,11 @@ class JournalEntry:
     snapshot_ids: tuple[int, ...] = field(default=())
 
     @property
+    def request_id(self) -> str:
+        """The commit request id, of what ``find_commit`` returns; the key of any other entry."""
+        return self.key
+
+    @property
     def stored(self) -> dict[str, Any]:
         """What services store as JSON. The key is called ``request_id`` there, as in all entries since the first."""
         return {

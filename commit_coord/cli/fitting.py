@@ -118,21 +118,21 @@ class FittingTable:
             if column.below and _gives_way(self.columns, natural, widths, column.below):
                 yield from self._with_lines_below(place, room)
                 return
-        yield self._beside(widths, self.rows)
+        yield self._joined(widths, self.rows)
 
     def _with_lines_below(self, below: int, room: int) -> Iterator[RenderableType]:
         """Yield the table, with the column *below* on a line below each row."""
         natural = [0 if place == below else width for place, width in enumerate(self.natural)]
         widths, column = _widths(self.columns, natural, room), self.columns[below]
         width = room - _GAP
-        yield self._beside(widths, [])
+        yield self._joined(widths, [])
         yield Text(" " * _GAP + column.name, style="bold")
         for row in self.rows:
-            yield self._beside(widths, [row], header=False)
+            yield self._joined(widths, [row], header=False)
             for line in folded(column.cut(row[below], max(width, column.least)), width).split("\n"):
                 yield Text(" " * _GAP) + line
 
-    def _beside(self, widths: dict[int, int], rows: Sequence[Sequence[Text]], *, header: bool = True) -> Table:
+    def _joined(self, widths: dict[int, int], rows: Sequence[Sequence[Text]], *, header: bool = True) -> Table:
         made = Table(header_style="bold", box=None, pad_edge=False, show_header=header)
         for place, width in widths.items():
             column = self.columns[place]

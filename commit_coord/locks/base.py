@@ -253,7 +253,7 @@ class LockManager(ABC):
     refuses_waits: bool = False
     """Whether :meth:`refuse_waits` ends the requests that wait."""
     keeps_hive_leases: bool = False
-    """Whether it stores its locks in a database where ``locks/hive_lease`` can keep leases beside them."""
+    """Whether it stores its locks in a database where ``locks/hive_lease`` can keep leases, too."""
 
     @property
     def heartbeat(self) -> HeartbeatSender:

@@ -76,7 +76,7 @@ def test_a_property_without_a_value_is_refused_at_once(store: Kit) -> None:
     assert len(sent) == 1
 
 
-def test_of_two_that_create_a_namespace_one_is_told_that_it_made_it(store: Kit) -> None:
+def test_of_two_that_create_a_namespace_one_made_it(store: Kit) -> None:
     other = store.open()
     before(store, "INSERT INTO iceberg_namespace", lambda: other.create_namespace("new", {"theirs": "1"}))
     with pytest.raises(NamespaceAlreadyExistsError):

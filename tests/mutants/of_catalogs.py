@@ -344,7 +344,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "catalog/sql_namespaces.py",
         "{**_MARK, **properties}",
         "properties or _MARK",
-        f"{_NAMESPACES}test_of_two_that_create_a_namespace_one_is_told_that_it_made_it",
+        f"{_NAMESPACES}test_of_two_that_create_a_namespace_one_made_it",
     ),
     Mutant(
         "a-change-brings-a-dropped-namespace-back",

@@ -182,7 +182,7 @@ def test_a_location_has_many_spellings(spelling: Any) -> None:
 
 
 @pytest.fixture
-def neighbour(request: Any, tmp_path: Path) -> Iterator[Neighbour]:
+def next_table(request: Any, tmp_path: Path) -> Iterator[Neighbour]:
     where: Neighbourhood = request.param
     folder = tmp_path / "warehouse" / NAMESPACE / "t" / "i"
     with (
@@ -192,12 +192,12 @@ def neighbour(request: Any, tmp_path: Path) -> Iterator[Neighbour]:
         yield made
 
 
-@pytest.mark.parametrize("neighbour", NEIGHBOURHOODS, indirect=True)
-def test_a_neighbour_that_lost_a_file_is_found(neighbour: Neighbour) -> None:
-    neighbour.grow("a")
-    files = neighbour.grow("b")
-    neighbour.judge()
-    neighbour.read()
+@pytest.mark.parametrize("next_table", NEIGHBOURHOODS, indirect=True)
+def test_a_neighbour_that_lost_a_file_is_found(next_table: Neighbour) -> None:
+    next_table.grow("a")
+    files = next_table.grow("b")
+    next_table.judge()
+    next_table.read()
     os.unlink(next(path for path in files if path.endswith(".parquet")))
     with pytest.raises(Finding, match="a neighbour lost files"):
-        neighbour.judge()
+        next_table.judge()

@@ -181,7 +181,7 @@ class Turns:
 
 
 def test_what_waits_for_a_metastore_in_this_process_is_freed_in_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also when it has gone to the metastore since."""
+    """Also when it has gone to the metastore since, but not when it has its locks there by now."""
     turns, unlocked, anything = Turns("a", "b", "c"), list[int](), cast("Any", SimpleNamespace())
     metastore = SimpleNamespace(unlock=unlocked.append)
     table = HmsLockTable(
@@ -193,8 +193,11 @@ def test_what_waits_for_a_metastore_in_this_process_is_freed_in_its_turn(monkeyp
     assert ["c"] == [one.request_id for one in next(each)]
     assert ["a", "b"] == turns.waiting
     turns.waiting.remove("b")
-    listed.append(replace(entry("b"), generation=Generation(7)))
+    listed.append(replace(entry("b"), generation=Generation(7), state=LockState.WAITING))
     assert ["b"] == [one.request_id for one in next(each)]
+    turns.waiting.remove("a")
+    listed.append(replace(entry("a"), generation=Generation(8), state=LockState.ACQUIRED))
+    assert [] == next(each)
     assert [7] == unlocked
 
 
