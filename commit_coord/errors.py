@@ -290,8 +290,8 @@ class CheckpointInTable(CommitConflict):
 class UpdatesDoNotFit(CommitConflict, ValueError):
     """The commit did not land: what it asks for does not fit the table, for example a schema id that does not exist.
 
-    Or the metastore or the database refuses a drop, a rename, or a change of a namespace, for example the drop of the
-    database ``default``; nothing was done.
+    Or the catalog's database refuses a drop, a rename, or a change of a namespace, or a metastore says that it does not
+    do that, for example drop the database ``default``; nothing was done.
     What to do: read the table again and ask for something else, or remove the reason that the message gives. Until then
     the same request is refused again.
     """

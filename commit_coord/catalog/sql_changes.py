@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 from pyiceberg.typedef import Identifier
 from sqlalchemy import Connection, TextClause, text
-from sqlalchemy.exc import DataError, IntegrityError, InternalError, ProgrammingError
+from sqlalchemy.exc import DatabaseError, DataError, IntegrityError, InternalError, ProgrammingError
 
 from commit_coord.errors import CommitNotApplied, CommitStateUnknown, UpdatesDoNotFit
 from commit_coord.iceberg.attempt import table_name
@@ -31,6 +31,20 @@ _TRIES = 10
 
 REFUSALS = (DataError, IntegrityError, InternalError, ProgrammingError)
 """What a database raises that refuses a change: for a constraint, a trigger, a missing grant, or a value too long."""
+
+_TEMPORARY = ("25006", "25P03")
+"""PostgreSQL's codes of a server that is a standby, and of a transaction that was idle for too long."""
+
+
+def refused(what: str, error: DatabaseError, **details: str) -> CommitNotApplied:
+    """Return what it means that the database did not execute *what* because of one of ``REFUSALS``.
+
+    That is ``UpdatesDoNotFit`` unless the same request may be executed later.
+    """
+    is_temporary = error.connection_invalidated or getattr(error.orig, "sqlstate", None) in _TEMPORARY
+    kind = CommitNotApplied if is_temporary else UpdatesDoNotFit
+    reason = str(error.orig).partition("\n")[0]  # Without the statement and its values.
+    return kind(f"{what}: the database refuses that", cause=reason, **details)
 
 
 class Connected(Protocol):
@@ -123,7 +137,7 @@ class NamedRows:
         try:
             result, _ = self._change(name, location, self._drop)
         except REFUSALS as error:
-            raise self._refused("dropped", name) from error
+            raise self._refused("dropped", name, error) from error
         if result is SwapResult.MOVED:
             self._there(name)
             raise self._not_applied("dropped", name)
@@ -147,7 +161,7 @@ class NamedRows:
         except REFUSALS as error:
             if self._connected(lambda connection: connection.execute(_NAMED, key).all()):
                 raise self._taken(f"{self._kind} {table_name(new)} already exists") from error
-            raise self._refused("renamed", old) from error
+            raise self._refused("renamed", old, error) from error
         if result is SwapResult.MOVED:
             self._there(old)
             raise self._not_applied("renamed", old)
@@ -185,10 +199,8 @@ class NamedRows:
             logger.warning("the pointer of %s could not be read", table_name(name), exc_info=True)
             return False
 
-    def _refused(self, done: str, name: Identifier) -> UpdatesDoNotFit:
-        return UpdatesDoNotFit(
-            f"the {self._kind.lower()} was not {done}: the database refuses that", table=table_name(name)
-        )
+    def _refused(self, done: str, name: Identifier, error: DatabaseError) -> CommitNotApplied:
+        return refused(f"the {self._kind.lower()} was not {done}", error, table=table_name(name))
 
     def _not_applied(self, done: str, name: Identifier) -> CommitNotApplied:
         return CommitNotApplied(

@@ -10,9 +10,10 @@ from pyiceberg.catalog.sql import IcebergNamespaceProperties, SqlCatalog
 from pyiceberg.exceptions import NamespaceAlreadyExistsError, NamespaceNotEmptyError, NoSuchNamespaceError
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 from sqlalchemy import Connection, Delete, Executable, Insert, Update, delete, insert, update
+from sqlalchemy.exc import DatabaseError
 
-from commit_coord.catalog.sql_changes import REFUSALS, send_once
-from commit_coord.errors import CommitNotApplied, CommitStateUnknown, UpdatesDoNotFit
+from commit_coord.catalog.sql_changes import REFUSALS, refused, send_once
+from commit_coord.errors import CommitNotApplied, CommitStateUnknown
 from commit_coord.protocol.commit import SwapResult
 
 T = TypeVar("T")
@@ -43,7 +44,7 @@ class SqlNamespaces(SqlCatalog):
             except REFUSALS as error:
                 # 1. Two clients find no namespace.   2. The first creates it.   3. The second gets a duplicate key.
                 if not self.namespace_exists(namespace):
-                    raise _refused(namespace, "created") from error
+                    raise _refused(namespace, "created", error) from error
             else:
                 return
         raise NamespaceAlreadyExistsError(f"Namespace {namespace} already exists")
@@ -56,7 +57,7 @@ class SqlNamespaces(SqlCatalog):
             # A DELETE that waits for a change of the namespace removes only what was there before the change.
             self._send(namespace, "dropped", self._touched(namespace), self._removed(namespace))
         except REFUSALS as error:
-            raise _refused(namespace, "dropped") from error
+            raise _refused(namespace, "dropped", error) from error
 
     def load_namespace_properties(self, namespace: str | Identifier) -> Properties:
         """Return the properties of a namespace, without the mark.
@@ -71,8 +72,8 @@ class SqlNamespaces(SqlCatalog):
     ) -> PropertiesUpdateSummary:
         """Remove and set properties of a namespace, which stays when its last one is removed.
 
-        A change begins with the row of the mark, so it meets a drop and other changes there. A change that finds no
-        mark sets it: two clients may remove the last two properties at once.
+        A change begins with the rows of the namespace, so it meets a drop and other changes there. A change that finds
+        no mark sets it: two clients may remove the last two properties at once.
 
         Raises:
             NoSuchNamespaceError: There is no such namespace.
@@ -88,17 +89,17 @@ class SqlNamespaces(SqlCatalog):
             put = {**({} if _MARK.keys() <= found.keys() - removed else _MARK), **updates}
             changes = [self._removed(namespace, removed | put.keys()), *([self._set(namespace, put)] if put else [])]
             try:
-                if self._send(namespace, "changed", *changes, is_marked=_MARK.keys() <= found.keys()):
+                if self._send(namespace, "changed", *changes, is_there=True):
                     return summary
             except REFUSALS as error:
                 if super().load_namespace_properties(namespace) == found:
-                    raise _refused(namespace, "changed") from error
+                    raise _refused(namespace, "changed", error) from error
         raise CommitNotApplied(
             "the namespace was not changed: other clients change it all the time", namespace=_name(namespace)
         )
 
-    def _send(self, namespace: str | Identifier, what: str, *statements: Executable, is_marked: bool = False) -> bool:
-        """Return whether the *statements* were executed in one transaction; False if the mark was seen and is gone.
+    def _send(self, namespace: str | Identifier, what: str, *statements: Executable, is_there: bool = False) -> bool:
+        """Return whether the *statements* were executed in one transaction; False if *is_there* and it has no rows.
 
         Raises:
             DatabaseError: One of ``REFUSALS``; nothing was executed.
@@ -106,7 +107,7 @@ class SqlNamespaces(SqlCatalog):
         """
 
         def changed(connection: Connection) -> bool:
-            if is_marked and connection.execute(self._touched(namespace)).rowcount == 0:
+            if is_there and connection.execute(self._touched(namespace)).rowcount == 0:
                 return False
             for statement in statements:
                 connection.execute(statement)
@@ -126,9 +127,9 @@ class SqlNamespaces(SqlCatalog):
         return insert(IcebergNamespaceProperties).values(rows)
 
     def _touched(self, namespace: str | Identifier) -> Update:
-        """Return the statement that makes other changes of the namespace wait; it hits a row if there is a mark."""
+        """Return the statement that makes other changes of the namespace wait; it hits all rows of the namespace."""
         row = IcebergNamespaceProperties
-        of = row.catalog_name == self.name, row.namespace == _name(namespace), row.property_key.in_(_MARK)
+        of = row.catalog_name == self.name, row.namespace == _name(namespace)
         return update(row).where(*of).values(property_value=row.property_value)
 
     def _removed(self, namespace: str | Identifier, names: set[str] | None = None) -> Delete:
@@ -146,5 +147,5 @@ def _shown(properties: Properties) -> Properties:
     return {key: value for key, value in properties.items() if _MARK.get(key) != value}
 
 
-def _refused(namespace: str | Identifier, what: str) -> UpdatesDoNotFit:
-    return UpdatesDoNotFit(f"the namespace was not {what}: the database refuses that", namespace=_name(namespace))
+def _refused(namespace: str | Identifier, done: str, error: DatabaseError) -> CommitNotApplied:
+    return refused(f"the namespace was not {done}", error, namespace=_name(namespace))

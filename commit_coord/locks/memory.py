@@ -320,9 +320,14 @@ class MemoryLockTable:
     def _free(self, tickets: Iterable[tuple[MemoryTicket, str | None]]) -> Sequence[LockEntry]:
         with telling_what_was_freed() as freed:
             for ticket, blocked_by in list(tickets):
-                if freed.free(_entries(ticket, blocked_by), partial(self._space.remove, ticket)):
-                    ticket.turn.set()
-                    ticket.lost()
+                try:
+                    freed.free(_entries(ticket, blocked_by), partial(self._space.remove, ticket))
+                finally:
+                    # 1. Ctrl-C arrives while the ticket is removed.   2. The next request is granted.
+                    # 3. The former holder must learn that.
+                    if self._space.find(ticket.request.request_id) is not ticket:
+                        ticket.turn.set()
+                        ticket.lost()
         return freed
 
 

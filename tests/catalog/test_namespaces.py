@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchNamespaceError
 from sqlalchemy import event, text
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import IntegrityError, InternalError
 
-from commit_coord.errors import UpdatesDoNotFit
+from commit_coord.catalog.sql_changes import refused
+from commit_coord.errors import CommitNotApplied, UpdatesDoNotFit
 from tests.catalog.kit import Kit, kit
 
 
@@ -62,18 +63,33 @@ def test_a_change_that_the_database_refuses_is_sent_once(
     name = store.table().name()
     refuse(store, of)
     sent = before(store, of.partition(" ")[0], lambda: None)
-    with pytest.raises(UpdatesDoNotFit, match=f"was not {done}: the database refuses that") as refused:
+    with pytest.raises(UpdatesDoNotFit, match=f"was not {done}: the database refuses that") as error:
         change(store.catalog, name)
-    assert isinstance(refused.value.__cause__, IntegrityError)
+    assert isinstance(error.value.__cause__, IntegrityError)
+    assert error.value.details["cause"] == "forbidden"
     assert len([statement for statement in sent if of.rpartition(" ")[2] in statement]) == 1
 
 
 def test_a_property_without_a_value_is_refused_at_once(store: Kit) -> None:
     sent = before(store, "INSERT", lambda: None)
-    with pytest.raises(UpdatesDoNotFit) as refused:
+    with pytest.raises(UpdatesDoNotFit) as error:
         store.catalog.update_namespace_properties("db", updates={"a": None})
-    assert isinstance(refused.value.__cause__, IntegrityError)
+    assert isinstance(error.value.__cause__, IntegrityError)
     assert len(sent) == 1
+
+
+class _Standby(Exception):
+    def __init__(self, sqlstate: str) -> None:
+        super().__init__("cannot execute INSERT in a read-only transaction\nCONTEXT: …")
+        self.sqlstate = sqlstate
+
+
+@pytest.mark.parametrize("sqlstate", ["25006", "25P03"])
+def test_what_a_standby_refuses_may_be_asked_again(sqlstate: str) -> None:
+    """A final refusal would be kept for the key of a REST request."""
+    error = refused("the namespace was not created", InternalError("INSERT …", {}, _Standby(sqlstate)))
+    assert type(error) is CommitNotApplied
+    assert error.details["cause"] == "cannot execute INSERT in a read-only transaction"
 
 
 def test_of_two_that_create_a_namespace_one_made_it(store: Kit) -> None:
@@ -85,9 +101,10 @@ def test_of_two_that_create_a_namespace_one_made_it(store: Kit) -> None:
     other.close()
 
 
-def test_a_change_does_not_bring_a_dropped_namespace_back(store: Kit) -> None:
+@pytest.mark.parametrize("made_by", ["ours", "PyIceberg"])
+def test_a_change_does_not_bring_a_dropped_namespace_back(store: Kit, made_by: str) -> None:
     other = store.open()
-    store.catalog.create_namespace("new", {"a": "1"})
+    (store.catalog if made_by == "ours" else store.stock).create_namespace("new", {"a": "1"})
     before(store, "UPDATE iceberg_namespace", lambda: other.drop_namespace("new"))
     with pytest.raises(NoSuchNamespaceError):
         store.catalog.update_namespace_properties("new", {"a"}, {"b": "2"})

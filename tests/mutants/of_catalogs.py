@@ -349,9 +349,16 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-change-brings-a-dropped-namespace-back",
         "catalog/sql_namespaces.py",
-        "if is_marked and connection",
+        "if is_there and connection",
         "if False and connection",
-        f"{_NAMESPACES}test_a_change_does_not_bring_a_dropped_namespace_back",
+        f"{_NAMESPACES}test_a_change_does_not_bring_a_dropped_namespace_back[ours]",
+    ),
+    Mutant(
+        "a-standby-refuses-for-good",
+        "catalog/sql_changes.py",
+        "kind = CommitNotApplied if is_temporary else UpdatesDoNotFit",
+        "kind = UpdatesDoNotFit",
+        f"{_NAMESPACES}test_what_a_standby_refuses_may_be_asked_again[25006]",
     ),
     Mutant(
         "every-answer-to-a-drop-refuses-it",

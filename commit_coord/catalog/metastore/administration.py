@@ -163,7 +163,8 @@ class Administration:
             return
         if new[0] not in self._client.get_all_databases():
             raise NoSuchNamespaceError(f"Namespace does not exist: {new[0]}") from refused
-        raise CommitNotApplied(
+        kind = UpdatesDoNotFit if isinstance(refused, InvalidOperation) else CommitNotApplied
+        raise kind(
             f"the {self._pointers.kind.lower()} was not renamed: {refused}", table=table_name(old), to=table_name(new)
         ) from refused
 

@@ -49,6 +49,7 @@ from commit_coord.model import (
     LockMode,
     LockRequest,
     LockScope,
+    Owner,
     Reach,
     Resource,
 )
@@ -204,6 +205,12 @@ class MigratingLockManager(HandoverLockManager):
     def recall(self, key: str) -> JournalEntry | None:
         """See :meth:`HandoverLockManager.recall`."""
         return self.zookeeper.recall(key)
+
+    def note_forced_release(self, request_id: str, by: Owner, why: str) -> None:
+        """See :meth:`HandoverLockManager.note_forced_release`. A writer that knows only the metastore looks there."""
+        super().note_forced_release(request_id, by, why)
+        if any(entry.request_id == request_id for entry in self.hms.locks()):
+            self.hms.note_forced_release(request_id, by, why)
 
     def refuse_waits(self) -> None:
         """See :meth:`LockManager.refuse_waits`."""
