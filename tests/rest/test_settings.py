@@ -180,7 +180,7 @@ def test_a_page_without_authentication_is_read_only_unless_the_settings_say_othe
     (tmp_path / "clients.toml").write_text(_TOKEN)
     (tmp_path / "serve.toml").write_text(f"catalogs = ['shop']\n{text}")
     served: list[Serving] = []
-    monkeypatch.setattr("commit_coord.cli.serving._run", lambda serving, _: served.append(serving))
+    monkeypatch.setattr("commit_coord.rest.serve", lambda serving, _: served.append(serving))
     result = CliRunner().invoke(app, ["serve", "--config", str(tmp_path / "serve.toml"), *options])
     assert ExitCode.OK == result.exit_code, result.stderr
     assert [read_only] == [serving.page_is_read_only for serving in served]
