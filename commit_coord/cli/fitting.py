@@ -20,6 +20,8 @@ _GAP = 2
 
 _CUT = "…"
 
+_TAB = 8
+
 WHOLE = sys.maxsize
 """The ``least`` of a column whose texts are whole as long as another column can be dropped."""
 
@@ -43,22 +45,26 @@ def cut_in_middle(text: Text, width: int) -> Text:
 
 def folded(text: Text, width: int) -> Text:
     """Return *text* in lines of at most *width* columns, ended at blanks; longer words are cut into even pieces."""
-    if text.cell_len <= width:
-        return text
+    text = text.copy()
+    text.expand_tabs(_TAB)
+    lines = text.split("\n", allow_blank=True)
+    return Text("\n").join(piece for line in lines for piece in _pieces(line, width))
+
+
+def _pieces(line: Text, width: int) -> list[Text]:
     starts, used = [], 0
-    for word in re.finditer(r"\S+", text.plain):
-        length = cell_len(word[0])
-        if used and used + 1 + length > width:
-            starts.append(word.start())
-            used = 0
-        letters = len(word[0])
+    for found in re.finditer(r"(\s*)(\S+)", line.plain):
+        blanks, letters, length = cell_len(found[1]), len(found[2]), cell_len(found[2])
+        if blanks and used + blanks + length > width:
+            starts.append(found.start(2))
+            used = blanks = 0
         pieces = -(-length // (width if length == letters else max(1, width - 1)))  # a wide letter may not fit in
-        starts += [word.start() + letters * piece // pieces for piece in range(1, pieces)]
-        used += -(-length // pieces) + (1 if used else 0)
-    lines = text.divide(starts)
-    for line in lines:
-        line.rstrip()
-    return Text("\n").join(lines)
+        starts += [found.start(2) + letters * piece // pieces for piece in range(1, pieces)]
+        used = used + blanks + length if pieces == 1 else -(-length // pieces)
+    pieces_of_line = line.divide(starts)
+    for one in pieces_of_line:
+        one.rstrip()
+    return [one for one in pieces_of_line if one] or [Text()]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,11 @@ def importing() -> Iterator[None]:
 
     What exists at the end of the block stays for good: later searches do not go through it.
     """
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         gc.freeze()
-        gc.enable()
+        if was_enabled:
+            gc.enable()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-from commit_coord.errors import PartlyFreed
+from commit_coord.errors import LockRefused, PartlyFreed
 from commit_coord.locks.base import Interrupted
 from commit_coord.model import LockEntry
 
@@ -83,15 +83,21 @@ def telling_what_was_freed() -> Iterator[FreedLocks]:
         if not freed and not freed.maybe:
             raise
         raise PartlyFreed(
-            "the lock service failed, and it is not known whether some locks were freed"
-            if freed.maybe
-            else "the lock service failed after a part of the locks had been freed",
+            _what_happened(freed, cause),
             freed=freed,
             maybe_freed=freed.maybe,
             requests=_ids(freed),
             unknown=_ids(freed.maybe),
             cause=str(cause) or type(cause).__name__,
         ) from cause
+
+
+def _what_happened(freed: FreedLocks, cause: BaseException) -> str:
+    if freed.maybe:
+        return "the lock service failed, and it is not known whether some locks were freed"
+    if isinstance(cause, LockRefused):
+        return "a part of the locks was freed, and the release of another one was refused"
+    return "the lock service failed after a part of the locks had been freed"
 
 
 def _ids(entries: Iterable[LockEntry]) -> str | None:

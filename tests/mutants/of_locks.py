@@ -294,6 +294,13 @@ _LOCKS = (
         "tests/hive/test_locks.py::test_a_note_of_a_forced_release_goes_when_its_waiter_has_read_it_or_after_an_hour",
     ),
     Mutant(
+        "a-lock-of-a-transaction-keeps-the-others",
+        "locks/hms/table.py",
+        "                    continue\n                for ticket in list(self._tickets.values()):\n",
+        "                    break\n                for ticket in list(self._tickets.values()):\n",
+        "tests/unit/test_forcing.py::test_a_lock_of_a_transaction_keeps_no_other_lock",
+    ),
+    Mutant(
         "notes-of-dead-waiters-stay-for-ever",
         "locks/hms/forced_release_notes.py",
         "if note.heartbeat_ms < now_ms - FORCED_RELEASE_LIFETIME_MS:",

@@ -11,7 +11,8 @@ from typing import Any, cast
 
 import pytest
 
-from commit_coord.errors import LockServiceUnavailable, PartlyFreed
+from commit_coord.errors import LockRefused, LockServiceUnavailable, PartlyFreed
+from commit_coord.hms.connection import LockOfTransaction
 from commit_coord.locks.base import Interrupted
 from commit_coord.locks.forcing import FreedLocks, telling_what_was_freed
 from commit_coord.locks.hms.table import HmsLockTable
@@ -199,6 +200,28 @@ def test_what_waits_for_a_metastore_in_this_process_is_freed_in_its_turn(monkeyp
     listed.append(replace(entry("a"), generation=Generation(8), state=LockState.ACQUIRED))
     assert [] == next(each)
     assert [7] == unlocked
+
+
+def test_a_lock_of_a_transaction_keeps_no_other_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    unlocked, anything = list[int](), cast("Any", SimpleNamespace())
+
+    def unlock(lock_id: int) -> None:
+        if lock_id == 7:
+            raise LockOfTransaction("open")
+        unlocked.append(lock_id)
+
+    metastore = SimpleNamespace(unlock=unlock)
+    table = HmsLockTable(
+        cast("Any", metastore), cast("Any", {}), anything, cast("Any", Turns()), anything, anything, anything
+    )
+    listed = [replace(entry(f"hms-{number}"), generation=Generation(number)) for number in (7, 8, 9)]
+    monkeypatch.setattr(table, "_listed", lambda: listed)
+    with pytest.raises(PartlyFreed, match="a part of the locks was freed, and the release of another one was refused"):
+        table.free(None, listed[0].resource)
+    assert [8, 9] == unlocked
+    monkeypatch.setattr(table, "_listed", lambda: listed[:1])
+    with pytest.raises(LockRefused, match="belongs to a transaction"):
+        table.free(None, listed[0].resource)
 
 
 def test_what_would_be_freed_is_not_reported_as_freed() -> None:

@@ -215,12 +215,19 @@ class HmsLockTable:
         by_lock: dict[int, list[LockEntry]] = {}
         for entry in chosen:
             by_lock.setdefault(int(entry.generation or 0), []).append(entry)
+        refusals: list[LockRefused] = []
         with telling_what_was_freed() as freed, translated(None):
             for lock_id, entries in sorted(by_lock.items()):
-                freed.free(entries, partial(self._unlock, lock_id), unknown=_UNKNOWN)
+                try:
+                    freed.free(entries, partial(self._unlock, lock_id), unknown=_UNKNOWN)
+                except LockRefused as error:
+                    refusals.append(error)  # It keeps no other lock from being freed.
+                    continue
                 for ticket in list(self._tickets.values()):
                     if ticket.lock_id == lock_id:
                         self._keeper.observe(ticket, LeaseEvent.DENIED, "released by force")
+            if refusals:
+                raise refusals[0]
         return freed
 
     def _unlock(self, lock_id: int) -> bool:

@@ -251,18 +251,8 @@ def open_manager(
 ) -> MigratingLockManager:
     """Return the manager with two lock managers of its own, and without guards.
 
-    Args:
-        uri: ZooKeeper's servers.
-        metastore: The metastore, as :class:`~commit_coord.locks.hms.manager.HmsLockManager` takes it.
-        state_of: As for :class:`MigratingLockManager`.
-        space: As for ZooKeeper.
-        settings: Times.
-        clock: Where time and chance come from.
-        events: Receives what happens to locks.
-        options: Of :class:`~commit_coord.locks.zookeeper.manager.ZooKeeperLockManager`.
-
-    Raises:
-        ConfigError: An argument makes no sense, or something is not installed.
+    *state_of* is as for :class:`MigratingLockManager`; all else as for
+    :func:`~commit_coord.locks.migration.sides.open_sides`, errors included.
     """
     hms, zookeeper, emitter = open_sides(
         uri, metastore=metastore, space=space, settings=settings, clock=clock, events=events or Events(), **options
