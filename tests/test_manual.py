@@ -243,7 +243,6 @@ def test_no_text_of_the_page_is_a_riddle(template: str) -> None:
 
 @pytest.mark.parametrize("package", ["duckdb", "polars"])
 def test_a_recipe_runs_as_printed(package: str, tmp_path: Path) -> None:
-    pytest.importorskip(package)
     described = {
         "PYICEBERG_HOME": str(tmp_path),
         "PYICEBERG_DEFAULT_CATALOG": "shop",

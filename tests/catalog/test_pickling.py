@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import pickle
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,8 @@ def test_a_table_that_was_sent_does_not_claim_the_locks_of_its_sender(
 
 def test_functions_that_refer_to_a_table_can_be_sent(table: CoordinatedTable) -> None:
     """As Spark, Ray and Dask send them."""
-    cloudpickle = pytest.importorskip("pyspark.cloudpickle")
+    cloudpickle: Any = import_module("pyspark.cloudpickle")
+
     rows = ids(2)
     elsewhere(_call, cloudpickle.dumps(lambda: table.append(rows)))
     assert [1, 2] == row_ids(table.refresh())

@@ -160,7 +160,6 @@ def test_a_class_places_data_files_if_the_catalog_and_the_table_name_it(allowed:
 def test_the_file_store_of_a_catalog_is_the_class_that_the_catalog_names(trap: Tripwire) -> None:
     """And then that of every table."""
     chosen = "pyiceberg.io.fsspec.FsspecFileIO"
-    pytest.importorskip("fsspec")
     with kit("memory", **{_FILE_IO: chosen}) as made:
         table = made.table(ids(1), properties=trap.properties)
         assert "FsspecFileIO" == type(table.io).__name__

@@ -973,7 +973,6 @@ def test_not_a_database(shell: Shell) -> None:
 
 def test_unreachable_database(shell: Shell) -> None:
     """Nobody listens there; the password is not shown."""
-    pytest.importorskip("psycopg")
     uri = "coord+postgresql+psycopg://ann:hush@127.0.0.1:1/shop?connect_timeout=2"
     message = shell.error("locks", "--uri", uri, place=False, exits=3)
     assert "can't be opened" in message
@@ -1004,7 +1003,6 @@ def test_outcomes_have_their_own_codes() -> None:
 
 def test_demo_without_java(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     """It says what to install, before anything is started."""
-    pytest.importorskip("pyspark")
     monkeypatch.setenv("JAVA_HOME", str(shell.folder))
     message = shell.error("demo", place=False, exits=ExitCode.MISSING)
     assert "Java 17" in message

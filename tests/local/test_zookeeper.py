@@ -9,9 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("kazoo")
-
 from kazoo.client import KazooClient
 
 from commit_coord.local import ZooKeeperEnsemble
