@@ -715,7 +715,7 @@ class LockContract:
             ):
                 running.result(3 * PATIENCE)
         if not manager.guarantees.deadlocks:
-            assert LockTimeout in {type(end) for end in ended.values()}
+            assert {LockTimeout, LockDeadlock} & {type(end) for end in ended.values()}
             return
         assert isinstance(ended["ann"], Lease), ended
         error = ended["bob"]
@@ -756,8 +756,7 @@ class LockContract:
         if finds_deadlocks:
             assert ["granted"] * (count - 1) + ["refused"] == ends
         else:
-            assert "timed out" in ends
-            assert "refused" not in ends
+            assert {"timed out", "refused"} & set(ends)  # without the promise it may find one, too
 
     # Waiting and giving up.
 
