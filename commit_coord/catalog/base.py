@@ -21,11 +21,11 @@ from commit_coord.catalog.reading import ReadingCatalog
 from commit_coord.clock import SYSTEM_CLOCK
 from commit_coord.config import Configuration
 from commit_coord.coordinator import Coordinator, PointerStore, delete_quietly
-from commit_coord.errors import CommitStateUnknown
+from commit_coord.errors import CommitStateUnknown, UpdatesDoNotFit
 from commit_coord.events import Events
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.iceberg.reader import MetadataReader
-from commit_coord.iceberg.storage import FileIOs
+from commit_coord.iceberg.storage import FileIOs, cut_off
 from commit_coord.locks.handover import HandoverLease, HandoverLockManager
 from commit_coord.observing import observe
 from commit_coord.observing.audit import AuditLog
@@ -96,12 +96,15 @@ class CoordinatedCatalog(CreatingCatalog, ReadingCatalog, MaintainedCatalog, Met
         Raises:
             TableAlreadyExistsError: There is a table of this name, and *overwrite* is false; or there is a view.
             FileNotFoundError: The file does not exist; nothing was registered.
+            UpdatesDoNotFit: File stores would read another file than *metadata_location*; nothing was registered.
             ConfigError: By the file, the writers of the table would lock elsewhere; nothing was registered.
             CommitFailedException: The table was not replaced: it is not as *expected*, or a writer that takes no latch
                 changed it at the same time.
             CommitStateUnknown: It is not known whether the table was registered.
         """
         table = self._table_identifier(identifier)
+        if (reason := cut_off(metadata_location)) is not None:
+            raise UpdatesDoNotFit(f"the table was not registered: {reason}", table=table_name(table))
         operation = Operation.DROP_TABLE if overwrite else Operation.CREATE_TABLE
         registering = self.operating(operation, table, "register table")
         with registering, self._latch(table, statement="register table") as latch:

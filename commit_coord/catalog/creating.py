@@ -17,7 +17,7 @@ from pyiceberg.typedef import EMPTY_DICT, Identifier
 from commit_coord.catalog.committing import CommittingCatalog
 from commit_coord.catalog.storing import StoringCatalog
 from commit_coord.catalog.views import ViewedCatalog
-from commit_coord.coordinator import delete_quietly
+from commit_coord.coordinator import delete_quietly, new_file
 from commit_coord.errors import CommitStateUnknown
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.iceberg.new_table import new_metadata, refuse_location
@@ -55,14 +55,17 @@ class CreatingCatalog(CommittingCatalog, ViewedCatalog, StoringCatalog, Metastor
             given = self._properties(table, None, {**self._default_properties, **properties}, changes_phase=False)
             staged = self.stage_table(identifier, schema, location, partition_spec, sort_order, given)
             place = staged.metadata_location
+            created: list[str] = []
             try:
-                self._write_metadata(staged.metadata, staged.io, place)
+                with new_file(place, created):
+                    self._write_metadata(staged.metadata, staged.io, place)
                 metadata = self.coordinator.read(place)
                 self._add(table, place, metadata)
             except CommitStateUnknown:
                 raise  # The table may have the file.
             except Exception:
-                delete_quietly(staged.io, place)
+                for path in created:
+                    delete_quietly(staged.io, path)
                 raise
             return self._made(table, place, metadata)
 

@@ -9,6 +9,15 @@ protocol for a commit to several tables, and for a commit to a view.
 
 from commit_coord.coordinator.coordinator import Coordinator
 from commit_coord.coordinator.multi_table import TableAttempt
-from commit_coord.coordinator.stores import Committed, PointerStore, PointerSwap, Replanner, delete_quietly
+from commit_coord.coordinator.stores import Committed, PointerStore, PointerSwap, Replanner, delete_quietly, new_file
 
-__all__ = ["Committed", "Coordinator", "PointerStore", "PointerSwap", "Replanner", "TableAttempt", "delete_quietly"]
+__all__ = [
+    "Committed",
+    "Coordinator",
+    "PointerStore",
+    "PointerSwap",
+    "Replanner",
+    "TableAttempt",
+    "delete_quietly",
+    "new_file",
+]

@@ -19,7 +19,7 @@ from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.iceberg.attempt import Attempt
 from commit_coord.iceberg.overwrites import HandoverNote, versions
 from commit_coord.iceberg.rebase import REQUEST_ID, Conflict, Rebased, created, rebase
-from commit_coord.iceberg.storage import metadata_places, unserved
+from commit_coord.iceberg.storage import metadata_places, misplaced, unserved
 from commit_coord.protocol.commit import NeedsReplan, NothingToSwap, Planned, PlanResult, Refusal, WrongLatch
 
 logger = logging.getLogger(__name__)
@@ -240,7 +240,7 @@ class Planner:
         self._used_plain_name = True
         location = metadata_places(metadata).new_metadata_location(f"{version:05d}-{name}{suffix}.metadata.json")
         io = self._services.store.file_io(location)
-        if (reason := unserved(io, location)) is not None:
+        if (reason := misplaced(metadata) or unserved(io, location)) is not None:
             return Refusal(reason=reason, misfit=ValueError(reason))
         payload = Payload(parts=[alone], alone=alone, io=io, base=head, written=[], unused=[])
         return Planned(base=base, location=location, payload=payload)

@@ -7,7 +7,7 @@ from concurrent.futures import wait
 
 from commit_coord.coordinator.payload import Payload
 from commit_coord.coordinator.run import Run
-from commit_coord.coordinator.stores import delete_quietly
+from commit_coord.coordinator.stores import delete_quietly, new_file
 from commit_coord.events import SwapEnded
 from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg import metadata as fast_metadata
@@ -76,8 +76,7 @@ class Publisher:
 
     def _write_metadata(self, payload: Payload, location: str) -> None:
         json = fast_metadata.dump_parts(payload.metadata)
-        payload.written.append(location)
-        with payload.io.new_output(location).create() as output:
+        with new_file(location, payload.written), payload.io.new_output(location).create() as output:
             for part in fast_metadata.zipped(json, location):
                 output.write(part)
         self._services.cache.put(location, payload.metadata, sum(map(len, json)), json)
@@ -85,24 +84,24 @@ class Publisher:
     def _write_list(self, payload: Payload, rebased: Rebased) -> None:
         listed = rebased.manifest_list
         if listed is not None:
-            payload.written.append(listed.location)
             merge = listed.merge
             if merge is not None and merge.format_version != rebased.metadata.format_version:
                 merge = None  # the table was upgraded after the merge was prepared
-            used = manifest_list.write_appended(
-                payload.io,
-                listed.location,
-                head=listed.head,
-                added=listed.added,
-                merged=merge.merged if merge else None,
-                replaced=merge.replaced if merge else frozenset(),
-                clean=listed.clean,
-                metadata=rebased.metadata,
-                snapshot_id=listed.snapshot_id,
-                parent_snapshot_id=listed.parent_snapshot_id,
-                sequence_number=listed.sequence_number,
-                known=self._services.lists,
-            )
+            with new_file(listed.location, payload.written):
+                used = manifest_list.write_appended(
+                    payload.io,
+                    listed.location,
+                    head=listed.head,
+                    added=listed.added,
+                    merged=merge.merged if merge else None,
+                    replaced=merge.replaced if merge else frozenset(),
+                    clean=listed.clean,
+                    metadata=rebased.metadata,
+                    snapshot_id=listed.snapshot_id,
+                    parent_snapshot_id=listed.parent_snapshot_id,
+                    sequence_number=listed.sequence_number,
+                    known=self._services.lists,
+                )
             if listed.merge is not None and not (merge and used):
                 payload.unused.append(listed.merge.merged.manifest_path)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -151,6 +151,20 @@ def published(metadata: TableMetadata, location: str, snapshot_ids: tuple[int, .
     """Return the commit of *snapshot_ids*, with the table as of the last of these snapshots."""
     at = fast_metadata.as_of(metadata, snapshot_ids[-1])
     return Committed(metadata=at, location=location, snapshot_ids=snapshot_ids)
+
+
+@contextmanager
+def new_file(location: str, created: list[str]) -> Iterator[None]:
+    """Write down in *created* the file that the block creates at *location*, before it exists.
+
+    A file that was there before the block is not written down: what is written down is deleted if it is of no use.
+    """
+    created.append(location)
+    try:
+        yield
+    except FileExistsError:
+        created.remove(location)
+        raise
 
 
 def delete_quietly(io: FileIO, path: str) -> bool:

@@ -20,7 +20,7 @@ from commit_coord.coordinator.latched import LatchedCommit
 from commit_coord.coordinator.outcome import raise_unless_landed
 from commit_coord.coordinator.request_ids import file_name, version_of
 from commit_coord.coordinator.services import Services
-from commit_coord.coordinator.stores import delete_quietly
+from commit_coord.coordinator.stores import delete_quietly, new_file
 from commit_coord.errors import InternalError
 from commit_coord.iceberg import view_metadata
 from commit_coord.iceberg.storage import unserved
@@ -108,6 +108,7 @@ class ViewCommit(LatchedCommit):
     ) -> None:
         super().__init__(services, [view], str(services.host.new_id()))
         self._store, self._view, self._change, self._registered = store, view, change, registered
+        self._created: list[str] = []
         self._used_plain_name = False
 
     def run(self) -> CommittedView:
@@ -163,11 +164,11 @@ class ViewCommit(LatchedCommit):
         if self._registered is None:
             made: CommittedView = plan.payload
             io = self._services.store.file_io(plan.location)
-            with io.new_output(plan.location).create() as output:
+            with new_file(plan.location, self._created), io.new_output(plan.location).create() as output:
                 output.write(view_metadata.dump(made.metadata, plan.location))
 
     def _discard(self, plan: Planned) -> None:
-        if self._registered is None:
+        if plan.location in self._created:
             delete_quietly(self._services.store.file_io(plan.location), plan.location)
 
     def _swap(self, plan: Planned) -> SwapResult:

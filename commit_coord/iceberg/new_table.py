@@ -13,6 +13,7 @@ from pyiceberg.table.sorting import SortOrder
 from pyiceberg.types import IcebergType, StructType
 
 from commit_coord.iceberg.partition_names import refuse_names
+from commit_coord.iceberg.storage import cut_off, misplaced
 
 
 def new_metadata(
@@ -22,7 +23,8 @@ def new_metadata(
 
     Raises:
         ValueError: The schema does not fit the format version, or a column of the spec or order is not there. Or as
-            :func:`~commit_coord.iceberg.partition_names.refuse_names`.
+            :func:`~commit_coord.iceberg.partition_names.refuse_names`. Or the properties name a place as in
+            :func:`~commit_coord.iceberg.storage.misplaced`.
         ValidationError: PyIceberg's: a transform of the spec or order does not fit its column.
     """
     made = new_table_metadata(
@@ -31,6 +33,8 @@ def new_metadata(
     made.spec().check_compatible(made.schema())
     refuse_names(made.spec(), made.schema())
     made.sort_order().check_compatible(made.schema())
+    if (reason := misplaced(made)) is not None:
+        raise ValueError(reason)
     if not isinstance(made, TableMetadataV3):
         return made
     columns = pre_order_visit(schema, _FreshIdsAndDefaults()).model_copy(update={"schema_id": made.current_schema_id})
@@ -45,13 +49,13 @@ def refuse_location(location: str, named: Sequence[str] = ()) -> None:
         named: The names that it was made of; none where a caller chose it.
 
     Raises:
-        ValueError: It holds ``?`` or ``#``: file stores cut a location off there, so all files of the table would
-            become one. Or a name is a way out of the warehouse: ``../../etc``.
+        ValueError: File stores would cut it off, see :func:`~commit_coord.iceberg.storage.cut_off`. Or a name is a way
+            out of the warehouse: ``../../etc``.
     """
     if not {".", ".."}.isdisjoint(part for name in named for part in name.split("/")):
         raise ValueError(f"a location can't hold '.' or '..', choose another with location=: {'.'.join(named)}")
-    if "?" in location or "#" in location:
-        raise ValueError(f"a table location can't hold '?' or '#', choose another with location=: {location!r}")
+    if (reason := cut_off(location)) is not None:
+        raise ValueError(f"{reason}; choose another with location=")
 
 
 class _FreshIdsAndDefaults(_SetFreshIDs):

@@ -15,6 +15,7 @@ import logging
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
+from urllib.parse import urlsplit
 
 from pyiceberg.io import PY_IO_IMPL, SCHEMA_TO_FILE_IO, FileIO, load_file_io
 from pyiceberg.table import TableProperties
@@ -25,6 +26,14 @@ logger = logging.getLogger(__name__)
 
 CLASSES = (TableProperties.WRITE_PY_LOCATION_PROVIDER_IMPL, PY_IO_IMPL, "s3.retry-strategy-impl")
 """The properties whose values PyIceberg imports and calls."""
+
+_PLACES = (
+    TableProperties.WRITE_METADATA_PATH,
+    TableProperties.WRITE_DATA_PATH,
+    "write.object-storage.path",
+    "write.folder-storage.path",
+)
+"""The properties that say where files go; Java obeys the last two, of older versions, too."""
 
 
 class FileIOs:
@@ -48,11 +57,37 @@ class FileIOs:
         return self._made[scheme]
 
 
+def cut_off(location: str) -> str | None:
+    """Return why a file at *location* would become another file: file stores cut it off. None if they take it whole.
+
+    They read a location as a URL: ``?`` and ``#`` end it, tabs and line breaks are left out. So all files of a table
+    could become one, or become a file of another table.
+    """
+    try:
+        parts = urlsplit(location)
+    except ValueError as error:
+        return f"{location!r} is no location of a file: {error}"
+    if not location.endswith(parts.path) or not parts.netloc + parts.path:
+        return f"file stores do not take the location {location!r} as it is; it can't hold '?', '#', or line breaks"
+    return None
+
+
+def misplaced(metadata: TableMetadata) -> str | None:
+    """Return why files of a table would become others, see :func:`cut_off`; None if none would."""
+    for key in ("location", *_PLACES):
+        place = metadata.location if key == "location" else metadata.properties.get(key)
+        if place is not None and (reason := cut_off(place)) is not None:
+            return f"{reason}; set another {key}"
+    return None
+
+
 def unserved(io: FileIO, location: str) -> str | None:
-    """Return why no file can ever be at *location*: *io* does not know its scheme. None if it does.
+    """Return why no file can ever be at *location*: it is cut off, or *io* does not know its scheme. None if it can.
 
     A class that the catalog names may know other schemes than PyIceberg's own.
     """
+    if (reason := cut_off(location)) is not None:
+        return reason
     if _scheme(location) in SCHEMA_TO_FILE_IO:
         return None
     try:

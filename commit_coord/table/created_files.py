@@ -17,6 +17,8 @@ from typing import Any
 from pyiceberg.io import FileIO, InputFile, OutputFile, OutputStream
 
 from commit_coord.coordinator import delete_quietly
+from commit_coord.errors import CommitNotApplied
+from commit_coord.iceberg.storage import cut_off
 
 CLOSED_WITHIN_S = 60.0
 """Seconds that a deletion waits for threads with open files. Then it continues; files closed later may stay."""
@@ -27,12 +29,15 @@ class CreatedFiles:
 
     def __init__(self) -> None:
         self._paths: list[str] = []
+        self._found: set[str] = set()  # of them, those that were there before: they are not deleted
         self._writers: list[int] = []  # the threads that have a file open, once for each
         self._abandoned = False
         self._changed = Condition()
 
     def recording(self, io: FileIO) -> FileIO:
         """Return *io* with the locations of new files written down before the files exist.
+
+        It raises CommitNotApplied for a location at which no file can be, see :func:`cut_off`.
 
         A copy of the object with one attribute in front: PyIceberg asks for the class of a FileIO to choose its
         readers.
@@ -41,6 +46,8 @@ class CreatedFiles:
         new_output = io.new_output
 
         def record(location: str) -> OutputFile:
+            if (reason := cut_off(location)) is not None:
+                raise CommitNotApplied(f"nothing was written: {reason}")
             self._paths.append(location)
             return _Output(new_output(location), self)
 
@@ -60,6 +67,10 @@ class CreatedFiles:
             self._writers.append(thread)
         try:
             stream = file.create(overwrite)
+        except FileExistsError:
+            self._found.add(file.location)
+            self._end(thread)
+            raise
         except BaseException:
             self._end(thread)
             raise
@@ -92,7 +103,7 @@ class CreatedFiles:
                 self._changed.wait_for(lambda: all(thread == get_ident() for thread in self._writers), CLOSED_WITHIN_S)
         finally:
             paths, self._paths = self._paths[since:], self._paths[:since]
-            for path in paths:
+            for path in filter(lambda path: path not in self._found, paths):
                 delete_quietly(io, path)
 
     def abandon(self, io: FileIO) -> None:

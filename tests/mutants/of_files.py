@@ -9,9 +9,38 @@ _EVOLVED = "tests/catalog/test_evolved_tables.py::"
 _REUSED = f"{_EVOLVED}test_rows_land_under_what_they_were_written_for_or_not_at_all_even_if_its_ids_are_reused"
 _EMPTY = "tests/catalog/test_empty_appends.py::"
 _MERGED = "tests/catalog/test_merged_manifests.py::"
+_PLACES = "tests/catalog/test_places.py::"
 _CARRIED = "tests/catalog/test_carried_entries.py::"
 
 MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        "a-place-is-taken-whole",
+        "iceberg/storage.py",
+        "    if not location.endswith(parts.path) or",
+        "    if",
+        f"{_PLACES}test_a_place_that_a_store_cuts_off_is_refused_and_no_file_goes",
+    ),
+    Mutant(
+        "data-lies-where-the-table-says",
+        "coordinator/planning.py",
+        "misplaced(metadata) or unserved(io, location)",
+        "unserved(io, location)",
+        f"{_PLACES}test_a_place_that_a_store_cuts_off_is_refused_and_no_file_goes",
+    ),
+    Mutant(
+        "no-file-is-written-where-it-is-cut-off",
+        "table/created_files.py",
+        "if (reason := cut_off(location)) is not None:",
+        "if (reason := None) is not None:",
+        f"{_PLACES}test_a_table_with_such_a_place_is_read_and_mended_but_not_written",
+    ),
+    Mutant(
+        "a-file-that-was-there-is-not-its-own",
+        "coordinator/stores.py",
+        "        created.remove(location)\n",
+        "        pass\n",
+        f"{_PLACES}test_a_file_that_was_there_before_is_not_deleted_by_the_commit_that_finds_it",
+    ),
     Mutant(
         "columns-fit-by-their-names",
         "iceberg/fitting.py",

@@ -586,7 +586,9 @@ def test_a_spec_fits_the_column_that_the_same_commit_adds(server: Server, name: 
     assert 200 == changed.status, changed.body
 
 
-@pytest.mark.parametrize("place, status", [("frobnicate://x/y", 400), ("file:///proc/none/x", 503)])
+@pytest.mark.parametrize(
+    "place, status", [("frobnicate://x/y", 400), ("file:///x/y#z", 400), ("file:///proc/none/x", 503)]
+)
 def test_a_place_that_cannot_be_written_is_no_conflict(server: Server, name: Name, place: str, status: int) -> None:
     """After a 503 a client tries again. This is vain where nothing serves the scheme."""
     tables, plain = "/v1/shop/namespaces/db/tables", {"name": name[1], "schema": _columns("string")}
@@ -601,10 +603,13 @@ def test_a_place_that_cannot_be_written_is_no_conflict(server: Server, name: Nam
     ]
     assert 404 == server.ask("GET", path_of(*name)).status
     before = server.ask("POST", tables, plain).json
-    update = {"action": "set-properties", "updates": {"write.metadata.path": place}}
-    failed.append(server.ask("POST", path_of(*name), {"updates": [update]}))
+    changes = (
+        {"action": "set-properties", "updates": {"write.metadata.path": place}},
+        {"action": "set-location", "location": place},
+    )
+    failed += [server.ask("POST", path_of(*name), {"updates": [update]}) for update in changes]
     assert before["metadata-location"] == server.ask("GET", path_of(*name)).json["metadata-location"]
-    assert [status] * 4 == [answer.error[0] for answer in failed]
+    assert [status] * 5 == [answer.error[0] for answer in failed]
     assert all(place in answer.error[2] for answer in failed if status == 400)
 
 
