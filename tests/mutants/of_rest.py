@@ -386,8 +386,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-table-where-nothing-can-be-written-is-tried-again",
         "coordinator/planning.py",
-        "        if (reason := unserved(io, location)) is not None:\n",
-        '        if (reason := ""):\n',
+        "        if (reason := misplaced(metadata) or unserved(io, location)) is not None:\n",
+        '        if (reason := misplaced(metadata) or ""):\n',
         _WIRE + "a_place_that_cannot_be_written_is_no_conflict[frobnicate://x/y-400]",
     ),
     Mutant(
