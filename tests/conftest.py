@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import defaultdict
 from collections.abc import Generator
@@ -71,7 +72,7 @@ ONE_OF = {
 }
 """Of the cases of each test in these files, a run of CI tries one of so many, and ``make test-all`` tries all.
 
-The name of the test decides which: the same ones in each run. In other files, it tries a quarter of the cases of a test
+The name of the test and ``DRAWN`` decide which. In other files, it tries a fifth of the cases of a test
 that has four or more.
 """
 
@@ -114,9 +115,12 @@ LONG = (
     r"spark/test_(programs|streams).py::",
     r"sql/test_clauses.py::test_no_argument_of_an_expression",
 )
-"""Tests of 20 seconds and more: of them all, a run of CI tries one in ``ONE_OF_LONG``, the same ones in each run."""
+"""Tests of 20 seconds and more: of them all, a run of CI tries one in ``ONE_OF_LONG``."""
 
-ONE_OF_LONG = 6
+ONE_OF_LONG = 8
+
+DRAWN = int(os.environ.get("DRAW", "0"))
+"""Which of the cases a run tries: ``make test DRAW=1`` tries the next ones, and so on until all were tried."""
 
 _LONG = "long"
 
@@ -180,8 +184,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
             cases[_LONG if long.search(item.nodeid) else file if item.path in together else test].append(item)
     every = {here / f"{name}.py": number for name, number in ONE_OF.items()}
     for test, alike in cases.items():
-        number = min(ONE_OF_LONG if test == _LONG else every.get(alike[0].path, 4 if len(alike) > 3 else 1), len(alike))
-        tried = crc32(test.encode()) % number  # not of all tests the first: that would be one kind of catalog
+        number = min(ONE_OF_LONG if test == _LONG else every.get(alike[0].path, 5 if len(alike) > 3 else 1), len(alike))
+        tried = (crc32(test.encode()) + DRAWN) % number  # not the first of each: that would be one kind of catalog
         for place, item in enumerate(alike):
             if place % number != tried:
                 item.add_marker(pytest.mark.slow)
