@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from pyiceberg.typedef import Identifier
 
+from commit_coord import doubt
 from commit_coord.config import Configuration, Settings
 from commit_coord.coordinator import Coordinator
 from commit_coord.errors import CommitLockFailed, LockServiceUnavailable
@@ -128,17 +129,24 @@ class LockingCatalog:
             seconds += policy.longest_s
         return self.locks.acquire(request, deadline=self.coordinator.clock.now() + seconds, policy=policy)
 
-    def operating(self, operation: Operation, name: Identifier, statement: str = "") -> AbstractContextManager[object]:
+    @contextmanager
+    def operating(self, operation: Operation, name: Identifier, statement: str = "") -> Iterator[None]:
         """Hold what *operation* takes on the table or database *name* when it is called from Python.
 
         Raises:
+            CommitStateUnknown: An error in the block leaves it open whether the operation was carried out.
             CommitLockFailed: As :meth:`lock_change`.
             LockReentered: This thread holds a part of it, or holds it in a weaker mode.
             LockError: As :meth:`lock_operation`.
         """
         whole = COMMANDS[operation].level is Level.DATABASE
         on = Resource((".".join(name),)) if whole else Resource.table(name)
-        return acquire(self, needed_locks(self, operation, on), statement or operation.value) or nullcontext()
+        statement = statement or operation.value
+        with (
+            doubt.told_of(f"this was carried out: {statement}", name=".".join(name)),
+            acquire(self, needed_locks(self, operation, on), statement) or nullcontext(),
+        ):
+            yield
 
     def show_locks(self, resource: Resource | None = None) -> Sequence[LockEntry]:
         """Return the held and the awaited locks on *resource* and below it, or all locks."""

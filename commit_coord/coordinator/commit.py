@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, assert_never
 
-from commit_coord.coordinator.driving import drive, in_doubt, pause
+from commit_coord.coordinator.driving import drive, in_doubt, pause, refusing
 from commit_coord.coordinator.groups import Group
 from commit_coord.coordinator.outcome import facts_of, outcome
 from commit_coord.coordinator.payload import Payload, carried
@@ -132,7 +132,7 @@ class Commit:
                 return self._run.latch.ensure_active()
             case Swap(plan=plan):
                 self._is_swapping = True
-                return self._publisher.swap(plan)
+                return refusing(lambda: self._publisher.swap(plan))
             case Locate(plan=plan):
                 return self._publisher.locate(plan)
             case Confirm(plan=plan):
