@@ -308,23 +308,30 @@ class LockingCatalog:
     def fenced(self, lease_id: int) -> Iterator[None]:
         """Refuse every commit of this thread and catalog in the block unless the lease is live at the swap.
 
+        In nested blocks, all of their leases must be.
         A commit that was refused did not land: ``CommitLockFailed``, and its files are gone. Operations of this thread
         do not wait for what the lease locks. What goes by no commit (create, drop and rename of tables) is not refused.
 
         Raises:
-            InvalidArguments: There is no such lease, or it has ended already.
+            InvalidArguments: There is no such lease, or it has ended already; or that is not the id of one.
         """
         with self.leases.treat_as_held(lease_id), self.coordinator.fenced(lease_id):
             yield
 
-    def swap_under_lease(self, lease_id: int, table: tuple[str, ...], base: str | None, location: str) -> SwapResult:
-        """Swap if the lease is live; see :class:`~commit_coord.coordinator.PointerStore`.
+    def swap_under_leases(
+        self, lease_ids: Sequence[int], table: tuple[str, ...], base: str | None, location: str
+    ) -> SwapResult:
+        """Swap if the leases are live; see :class:`~commit_coord.coordinator.PointerStore`.
 
         Asked right before the swap, in another database than that of the pointer: a lease that ends in between is not
         noticed.
         """
-        self.leases.ensure_live(lease_id)
+        self._ensure_live(lease_ids)
         return self.coordinator.store.swap(table, base, location)
+
+    def _ensure_live(self, lease_ids: Sequence[int]) -> None:
+        for lease_id in lease_ids:
+            self.leases.ensure_live(lease_id)
 
     def _policy(self) -> Policy:
         if self.settings.lock_policy == "wait":

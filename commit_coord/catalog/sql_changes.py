@@ -70,7 +70,8 @@ def send_once(connected: Connected, change: Callable[[Connection], bool], what: 
     would find itself in the database; or no connection is to be had.   So all that follows COMMIT is a lost reply.
 
     1. COMMIT fails, and its transaction stays open: SQLite is busy, or a signal handler raised an error.   2. The pool
-    gets the connection back, which then reads what it has not committed.   So the connection is closed.
+    gets the connection back, which then reads what it has not committed.   So the connection is closed; of a driver
+    that still had the transaction open then (SQLite's says so), nothing was committed.
 
     Args:
         connected: Runs work in the database, and tries it again if its connection breaks.
@@ -93,7 +94,14 @@ def send_once(connected: Connected, change: Callable[[Connection], bool], what: 
         try:
             connection.commit()
         except BaseException as error:
+            is_open = not connection.invalidated and getattr(
+                connection.connection.dbapi_connection, "in_transaction", False
+            )
             connection.invalidate(error)
+            if is_open:
+                is_sent = False
+                doubt.ends()
+                raise
             if not isinstance(error, SQLAlchemyError):
                 raise  # not the database's, so it is the caller's
             logger.warning("the reply to a change of %s was lost", what, exc_info=True)

@@ -67,7 +67,7 @@ class Commit:
         is_repair: bool,
     ) -> None:
         self._services = services
-        self._run = Run(services=services, attempt=attempt, fence=services.fence, is_repair=is_repair)
+        self._run = Run(services=services, attempt=attempt, fences=services.fences, is_repair=is_repair)
         self._operation_lease = operation_lease
         self._planner = Planner(self._run, replan)
         self._group = Group(self._run, self._planner, operation_locked=operation_lease is not None)

@@ -82,8 +82,8 @@ class _Breaking:
         self._connection.commit()
         self._engine.step("committed")
 
-    def invalidate(self, error: BaseException) -> None:
-        self._connection.invalidate(error)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
 
 
 class Ticking:

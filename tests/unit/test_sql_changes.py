@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -93,8 +92,10 @@ def test_what_a_failed_commit_left_is_seen_by_nobody(failure: BaseException, tmp
         raise failure
 
     event.listen(engine, "commit", failing, once=True)
-    with suppress(type(failure)):
-        send_once(connected, lambda connection: bool(connection.execute(text("INSERT INTO t VALUES (1)"))), "it")
+    with doubt.watching():
+        with pytest.raises(type(failure)):
+            send_once(connected, lambda connection: bool(connection.execute(text("INSERT INTO t VALUES (1)"))), "it")
+        assert not doubt.is_open(), "the driver still had the transaction"
     assert connected(lambda connection: connection.execute(text("SELECT a FROM t")).all()) == []
     engine.dispose()
 
