@@ -214,6 +214,12 @@ def test_a_swap_that_the_store_refuses_lands_nothing() -> None:
     assert asked[-2:] == ["Discard", "Release"]
 
 
+def test_a_swap_that_is_in_the_log_although_the_store_refuses_it_is_a_success() -> None:
+    verdict, asked = run({Plan: [PLAN], Swap: [SwapRefused(OSError("closed"))], Locate: [Where.IN_LOG]})
+    assert verdict.status is CommitStatus.SUCCESS
+    assert "Discard" not in asked
+
+
 def test_an_interrupt_while_writing_releases_and_discards() -> None:
     asked: list[str] = []
 
