@@ -167,7 +167,7 @@ def interrupted(table: Table, at: int, error: type[BaseException]) -> Iterator[l
             sys.settrace(traced)
 
 
-@pytest.mark.parametrize("error", INTERRUPTS)
+@pytest.mark.parametrize("error", [KeyboardInterrupt, TimeLimit])
 def test_no_interrupt_after_a_compaction_landed_takes_its_files(
     made: Callable[[], Table], error: type[BaseException]
 ) -> None:
@@ -229,7 +229,7 @@ def test_no_interrupt_at_any_line_of_a_commit_misjudges_it(
         act(made())
     assert len(lines) > 500
     wrong, ends = [], Counter[type]()
-    for at in range(1, len(lines), len(lines) // 60):
+    for at in range(1, len(lines), len(lines) // 40):
         table, said = made(), None
         try:
             with interrupted_at_line(at, error):
