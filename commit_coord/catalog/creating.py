@@ -14,6 +14,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.typedef import EMPTY_DICT, Identifier
 
+from commit_coord import doubt
 from commit_coord.catalog.committing import CommittingCatalog
 from commit_coord.catalog.storing import StoringCatalog
 from commit_coord.catalog.views import ViewedCatalog
@@ -64,15 +65,17 @@ class CreatingCatalog(CommittingCatalog, ViewedCatalog, StoringCatalog, Metastor
             except CommitStateUnknown:
                 raise  # The table may have the file.
             except Exception:
-                for path in created:
-                    delete_quietly(staged.io, path)
+                if not doubt.is_open():
+                    for path in created:
+                        delete_quietly(staged.io, path)
                 raise
             return self._made(table, place, metadata)
 
     def _add(self, table: Identifier, location: str, metadata: TableMetadata) -> None:
         """Add *table*, whose name is free, with its pointer at *location*.
 
-        On any other error than ``CommitStateUnknown`` the table was not added, and never will be.
+        On any other error than ``CommitStateUnknown`` the table was not added, and never will be, unless that is in
+        doubt (:mod:`commit_coord.doubt`).
 
         Raises:
             TableAlreadyExistsError: Another client was faster.

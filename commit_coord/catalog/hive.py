@@ -135,6 +135,7 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
             common_lock=self.common_lock,
             table_format=self.table_format,
             read=lambda location: view_metadata.read(self.file_io(location), location),
+            ensure_live=self._ensure_live,
             clock=SYSTEM_CLOCK,
         )
         self._writers = LockOnlyWriters(self.common_lock)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from pyiceberg.typedef import Identifier
 
+from commit_coord import doubt
 from commit_coord.config import Configuration, Settings
 from commit_coord.coordinator import Coordinator
 from commit_coord.errors import CommitLockFailed, LockServiceUnavailable
@@ -128,17 +129,24 @@ class LockingCatalog:
             seconds += policy.longest_s
         return self.locks.acquire(request, deadline=self.coordinator.clock.now() + seconds, policy=policy)
 
-    def operating(self, operation: Operation, name: Identifier, statement: str = "") -> AbstractContextManager[object]:
+    @contextmanager
+    def operating(self, operation: Operation, name: Identifier, statement: str = "") -> Iterator[None]:
         """Hold what *operation* takes on the table or database *name* when it is called from Python.
 
         Raises:
+            CommitStateUnknown: An error in the block leaves it open whether the operation was carried out.
             CommitLockFailed: As :meth:`lock_change`.
             LockReentered: This thread holds a part of it, or holds it in a weaker mode.
             LockError: As :meth:`lock_operation`.
         """
         whole = COMMANDS[operation].level is Level.DATABASE
         on = Resource((".".join(name),)) if whole else Resource.table(name)
-        return acquire(self, needed_locks(self, operation, on), statement or operation.value) or nullcontext()
+        statement = statement or operation.value
+        with (
+            doubt.told_of(f"this was carried out: {statement}", name=".".join(name)),
+            acquire(self, needed_locks(self, operation, on), statement) or nullcontext(),
+        ):
+            yield
 
     def show_locks(self, resource: Resource | None = None) -> Sequence[LockEntry]:
         """Return the held and the awaited locks on *resource* and below it, or all locks."""
@@ -300,23 +308,30 @@ class LockingCatalog:
     def fenced(self, lease_id: int) -> Iterator[None]:
         """Refuse every commit of this thread and catalog in the block unless the lease is live at the swap.
 
+        In nested blocks, all of their leases must be.
         A commit that was refused did not land: ``CommitLockFailed``, and its files are gone. Operations of this thread
         do not wait for what the lease locks. What goes by no commit (create, drop and rename of tables) is not refused.
 
         Raises:
-            InvalidArguments: There is no such lease, or it has ended already.
+            InvalidArguments: There is no such lease, or it has ended already; or that is not the id of one.
         """
         with self.leases.treat_as_held(lease_id), self.coordinator.fenced(lease_id):
             yield
 
-    def swap_under_lease(self, lease_id: int, table: tuple[str, ...], base: str | None, location: str) -> SwapResult:
-        """Swap if the lease is live; see :class:`~commit_coord.coordinator.PointerStore`.
+    def swap_under_leases(
+        self, lease_ids: Sequence[int], table: tuple[str, ...], base: str | None, location: str
+    ) -> SwapResult:
+        """Swap if the leases are live; see :class:`~commit_coord.coordinator.PointerStore`.
 
         Asked right before the swap, in another database than that of the pointer: a lease that ends in between is not
         noticed.
         """
-        self.leases.ensure_live(lease_id)
+        self._ensure_live(lease_ids)
         return self.coordinator.store.swap(table, base, location)
+
+    def _ensure_live(self, lease_ids: Sequence[int]) -> None:
+        for lease_id in lease_ids:
+            self.leases.ensure_live(lease_id)
 
     def _policy(self) -> Policy:
         if self.settings.lock_policy == "wait":

@@ -106,7 +106,7 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlNamespaces):
         self.view_store: SqlViews | None = None
         if self._schema_version == "v1":
             self._type_filter = _TABLES_ONLY
-            self.view_store = SqlViews(name, self._connected)
+            self.view_store = SqlViews(name, self._connected, self._fenced)
         self._pointer_statement = text(_POINTER + self._type_filter)
         self._rows = NamedRows(
             self._connected,
@@ -182,13 +182,13 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlNamespaces):
         """
         return self.swap_all([PointerSwap(table=table, base=base, location=location)])
 
-    def swap_under_lease(self, lease_id: int, table: tuple[str, ...], base: str | None, location: str) -> SwapResult:
-        """Swap if the lease is live: in one transaction, where both are in one database."""
-        if not self._leases_are_here:
-            return super().swap_under_lease(lease_id, table, base, location)
-        return self.swap_all([PointerSwap(table=table, base=base, location=location)], lease_id)
+    def swap_under_leases(
+        self, lease_ids: Sequence[int], table: tuple[str, ...], base: str | None, location: str
+    ) -> SwapResult:
+        """Swap if the leases are live: in one transaction, where both are in one database."""
+        return self.swap_all([PointerSwap(table=table, base=base, location=location)], lease_ids)
 
-    def swap_all(self, swaps: Sequence[PointerSwap], lease_id: int | None = None) -> SwapResult:
+    def swap_all(self, swaps: Sequence[PointerSwap], lease_ids: Sequence[int] = ()) -> SwapResult:
         """Swap all pointers in one transaction, or none; see :meth:`swap`.
 
         Rows are taken in the order of their names, so two transactions never wait for each other.
@@ -196,18 +196,9 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlNamespaces):
         for swap in swaps:
             if swap.base is None and self.view_exists(swap.table):
                 raise TableAlreadyExistsError(f"View with same name already exists: {table_name(swap.table)}")
-        fence = None
-        if lease_id is not None and self._leases_are_here:
-            fence = self.leases.fence(lease_id)
-        elif lease_id is not None:
-            self.leases.ensure_live(lease_id)  # one that ends before the swap is not noticed
         ordered = sorted(swaps, key=lambda swap: swap.table)
 
         def swapped(connection: Connection) -> bool:
-            if fence is not None and lease_id is not None:
-                statement, values = fence
-                if not connection.execute(text(statement), values).all():
-                    raise not_live(lease_id)
             for swap in ordered:
                 values = {**self._key(swap.table), "base": swap.base, "location": swap.location}
                 if connection.execute(_CREATE if swap.base is None else _SWAP, values).rowcount < 1:
@@ -215,9 +206,32 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlNamespaces):
             return True
 
         try:
-            return send_once(self._connected, swapped, ", ".join(table_name(swap.table) for swap in ordered))
+            names = ", ".join(table_name(swap.table) for swap in ordered)
+            return send_once(self._connected, self._fenced(lease_ids, swapped), names)
         except IntegrityError:
             return SwapResult.MOVED  # another client has created the table
+
+    def _fenced(self, lease_ids: Sequence[int], change: Callable[[Connection], bool]) -> Callable[[Connection], bool]:
+        """Return *change*, on the condition that the Hive leases are live.
+
+        Leases in another database are asked for now: one that ends before the change is not noticed.
+
+        Raises:
+            LeaseEnded: A lease that is asked for now has ended; what is returned raises it for those in this database.
+        """
+        if not self._leases_are_here:
+            self._ensure_live(lease_ids)
+            return change
+        # In one order, so that two transactions never wait for each other.
+        fences = {lease_id: self.leases.fence(lease_id) for lease_id in sorted(lease_ids)}
+
+        def fenced(connection: Connection) -> bool:
+            for lease_id, (statement, values) in fences.items():
+                if not connection.execute(text(statement), values).all():
+                    raise not_live(lease_id)
+            return change(connection)
+
+        return fenced
 
     @property
     def _leases_are_here(self) -> bool:

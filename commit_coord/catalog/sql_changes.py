@@ -9,8 +9,16 @@ from typing import Any, Protocol, TypeVar
 
 from pyiceberg.typedef import Identifier
 from sqlalchemy import Connection, TextClause, text
-from sqlalchemy.exc import DatabaseError, DataError, IntegrityError, InternalError, ProgrammingError
+from sqlalchemy.exc import (
+    DatabaseError,
+    DataError,
+    IntegrityError,
+    InternalError,
+    ProgrammingError,
+    SQLAlchemyError,
+)
 
+from commit_coord import doubt
 from commit_coord.errors import CommitNotApplied, CommitStateUnknown, UpdatesDoNotFit
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.protocol.commit import SwapResult
@@ -61,13 +69,17 @@ def send_once(connected: Connected, change: Callable[[Connection], bool], what: 
     1. COMMIT succeeds.   2. The connection breaks, and to give it back fails.   3. *connected* tries again: the change
     would find itself in the database; or no connection is to be had.   So all that follows COMMIT is a lost reply.
 
+    1. COMMIT fails, and its transaction stays open: SQLite is busy, or a signal handler raised an error.   2. The pool
+    gets the connection back, which then reads what it has not committed.   So the connection is closed; of a driver
+    that still had the transaction open then (SQLite's says so), nothing was committed.
+
     Args:
         connected: Runs work in the database, and tries it again if its connection breaks.
         change: Returns whether the database is as the change expects it. If it is not, the change is rolled back.
         what: What is changed, for the log.
 
     Raises:
-        Exception: Nothing was committed, and never will be.
+        Exception: Nothing was committed, and never will be; unless the change is in doubt (:mod:`commit_coord.doubt`).
     """
     is_sent = False
 
@@ -78,16 +90,27 @@ def send_once(connected: Connected, change: Callable[[Connection], bool], what: 
         if not change(connection):
             return SwapResult.MOVED
         is_sent = True
+        doubt.opens()
         try:
             connection.commit()
-        except Exception:
+        except BaseException as error:
+            is_open = not connection.invalidated and getattr(
+                connection.connection.dbapi_connection, "in_transaction", False
+            )
+            connection.invalidate(error)
+            if is_open:
+                is_sent = False
+                doubt.ends()
+                raise
+            if not isinstance(error, SQLAlchemyError):
+                raise  # not the database's, so it is the caller's
             logger.warning("the reply to a change of %s was lost", what, exc_info=True)
             return SwapResult.LOST_REPLY
         return SwapResult.SWAPPED
 
     try:
         return connected(work)
-    except Exception:  # also of the pool, which waits in vain for another connection
+    except SQLAlchemyError:  # also of the pool, which waits in vain for another connection
         if not is_sent:
             raise
         logger.warning("the connection of a change of %s broke after its COMMIT", what, exc_info=True)

@@ -12,6 +12,7 @@ from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 from sqlalchemy import Connection, Delete, Executable, Insert, Update, delete, insert, update
 from sqlalchemy.exc import DatabaseError
 
+from commit_coord import doubt
 from commit_coord.catalog.sql_changes import REFUSALS, refused, send_once
 from commit_coord.errors import CommitNotApplied, CommitStateUnknown
 from commit_coord.protocol.commit import SwapResult
@@ -113,7 +114,8 @@ class SqlNamespaces(SqlCatalog):
                 connection.execute(statement)
             return True
 
-        result = send_once(self._connected, changed, f"the namespace {_name(namespace)}")
+        with doubt.told_of(f"the namespace was {what}", namespace=_name(namespace)):
+            result = send_once(self._connected, changed, f"the namespace {_name(namespace)}")
         if result is SwapResult.LOST_REPLY:
             raise CommitStateUnknown(
                 f"it is not known whether the namespace was {what}; look at it before you repeat the call",

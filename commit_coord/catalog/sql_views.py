@@ -5,6 +5,7 @@ Source: Iceberg Java ``JdbcUtil``, ``JdbcViewOperations``.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pyiceberg.exceptions import NoSuchViewError, ViewAlreadyExistsError
@@ -34,16 +35,20 @@ _CREATE = text(
 )
 
 
+_Change = Callable[[Connection], bool]
+
+
 class SqlViews:
     """The views of one catalog; a :class:`~commit_coord.coordinator.views.ViewStore`.
 
     Args:
         catalog: The name of the catalog.
         connected: Runs work in its database.
+        fenced: Returns a change on the condition that Hive leases are live.
     """
 
-    def __init__(self, catalog: str, connected: Connected) -> None:
-        self._catalog, self._connected = catalog, connected
+    def __init__(self, catalog: str, connected: Connected, fenced: Callable[[Sequence[int], _Change], _Change]) -> None:
+        self._catalog, self._connected, self._fenced = catalog, connected, fenced
         self._rows = NamedRows(
             connected,
             self._key,
@@ -65,15 +70,17 @@ class SqlViews:
         rows = self._connected(lambda connection: connection.execute(_NAMES, key).all())
         return [(*namespace, name) for (name,) in rows]
 
-    def swap(self, view: Identifier, base: str | None, location: str, made: ViewMetadata) -> SwapResult:
-        """Set the pointer of *view* to *location* if it is *base*.
+    def swap(
+        self, view: Identifier, base: str | None, location: str, made: ViewMetadata, lease_ids: Sequence[int] = ()
+    ) -> SwapResult:
+        """Set the pointer of *view* to *location* if it is *base*, and the leases are live.
 
         Raises:
             ViewAlreadyExistsError: A table has the name.
+            LeaseEnded: One of the leases has ended.
         """
-        result = self._change(
-            _CREATE if base is None else _SWAP, {**self._key(view), "base": base, "location": location}
-        )
+        values = {**self._key(view), "base": base, "location": location}
+        result = self._change(_CREATE if base is None else _SWAP, values, lease_ids)
         if result is SwapResult.MOVED and base is None:
             self._refuse_table(view)
         return result
@@ -103,12 +110,12 @@ class SqlViews:
         found = self.find(view)
         return None if found is None else found.location
 
-    def _change(self, statement: TextClause, values: dict[str, Any]) -> SwapResult:
+    def _change(self, statement: TextClause, values: dict[str, Any], lease_ids: Sequence[int]) -> SwapResult:
         def changed(connection: Connection) -> bool:
             return connection.execute(statement, values).rowcount == 1
 
         try:
-            return send_once(self._connected, changed, f"the view {values['name']}")
+            return send_once(self._connected, self._fenced(lease_ids, changed), f"the view {values['name']}")
         except IntegrityError:
             return SwapResult.MOVED  # another client has created the view
 

@@ -14,7 +14,7 @@ from commit_coord.locks.base import Lease
 
 
 class StoringCatalog:
-    """A :class:`~commit_coord.coordinator.PointerStore` but for ``pointer``, ``swap`` and ``swap_under_lease``.
+    """A :class:`~commit_coord.coordinator.PointerStore` but for ``pointer``, ``swap`` and ``swap_under_leases``.
 
     A subclass sets the attributes before the first call.
     """

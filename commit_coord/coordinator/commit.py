@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, assert_never
 
-from commit_coord.coordinator.driving import drive, in_doubt, pause
+from commit_coord.coordinator.driving import drive, in_doubt, pause, refusing
 from commit_coord.coordinator.groups import Group
 from commit_coord.coordinator.outcome import facts_of, outcome
 from commit_coord.coordinator.payload import Payload, carried
@@ -67,7 +67,7 @@ class Commit:
         is_repair: bool,
     ) -> None:
         self._services = services
-        self._run = Run(services=services, attempt=attempt, fence=services.fence, is_repair=is_repair)
+        self._run = Run(services=services, attempt=attempt, fences=services.fences, is_repair=is_repair)
         self._operation_lease = operation_lease
         self._planner = Planner(self._run, replan)
         self._group = Group(self._run, self._planner, operation_locked=operation_lease is not None)
@@ -132,7 +132,7 @@ class Commit:
                 return self._run.latch.ensure_active()
             case Swap(plan=plan):
                 self._is_swapping = True
-                return self._publisher.swap(plan)
+                return refusing(lambda: self._publisher.swap(plan))
             case Locate(plan=plan):
                 return self._publisher.locate(plan)
             case Confirm(plan=plan):

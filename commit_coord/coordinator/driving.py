@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from commit_coord import doubt
 from commit_coord.clock import Clock
 from commit_coord.errors import CommitError, CommitStateUnknown, StatementError
 from commit_coord.protocol.backoff import Backoff, next_wait
-from commit_coord.protocol.commit import Effect, Steps, Verdict
+from commit_coord.protocol.commit import Effect, Steps, SwapRefused, SwapResult, Verdict
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +33,22 @@ def drive(steps: Steps, perform: Callable[[Effect], Any]) -> Verdict:
     except StopIteration as end:
         verdict: Verdict = end.value
         return verdict
+
+
+def refusing(swap: Callable[[], SwapResult]) -> SwapResult:
+    """Return what *swap* returns.
+
+    Raises:
+        SwapRefused: It was not executed and never will be.
+        Exception: It may have been, and may be later.
+    """
+    with doubt.watching():
+        try:
+            return swap()
+        except Exception as error:
+            if doubt.is_open():
+                raise
+            raise SwapRefused(error) from error
 
 
 @contextmanager

@@ -36,7 +36,7 @@ class Group:
         self._services = run.services
         self._planner = planner
         # One swap publishes all of its attempts or none, so an attempt with a condition of its own is swapped alone.
-        alone = run.is_repair or run.fence is not None or operation_locked or run.attempt.since is not None
+        alone = run.is_repair or bool(run.fences) or operation_locked or run.attempt.since is not None
         self.enabled = self._services.group_max_size > 1 and run.attempt.is_pure_append and not alone
         self._members: list[Member] = []
         self._taken: list[str] | None = None

@@ -9,7 +9,7 @@ from typing import Any, assert_never
 
 from pyiceberg.typedef import Identifier
 
-from commit_coord.coordinator.driving import drive, in_doubt, pause
+from commit_coord.coordinator.driving import drive, in_doubt, pause, refusing
 from commit_coord.coordinator.services import Services
 from commit_coord.errors import CommitNotApplied
 from commit_coord.events import CommitBegan, CommitEnded, SwapEnded
@@ -123,7 +123,7 @@ class LatchedCommit(ABC):
                 return self._ensure_active()
             case Swap(plan=plan):
                 self._is_swapping = True
-                return self._swap(plan)
+                return refusing(lambda: self._swap(plan))
             case Locate(plan=plan):
                 return self._locate(plan)
             case Confirm(plan=plan):

@@ -56,7 +56,7 @@ class _TableCommit:
 
     def __init__(self, services: Services, change: TableAttempt) -> None:
         self.change = change
-        self.run = Run(services=services, attempt=change.attempt, fence=services.fence, is_repair=False)
+        self.run = Run(services=services, attempt=change.attempt, fences=services.fences, is_repair=False)
         self.planner = Planner(self.run, change.replan)
         self.publisher = Publisher(self.run)
         self.planned: PlanResult = Refusal(reason="it was not planned")
@@ -191,7 +191,7 @@ class MultiTableCommit(LatchedCommit):
             if (own := member.to_swap) is not None
         ]
         tables = [swap.table for swap in swaps]
-        return self._reported(tables, lambda: self._store.swap_all(swaps, self._services.fence))
+        return self._reported(tables, lambda: self._store.swap_all(swaps, self._services.fences))
 
     def _locate(self, plan: Planned) -> Where:
         found = {member.publisher.locate(member.to_swap) for member in self._members if member.to_swap is not None}

@@ -108,7 +108,7 @@ class Publisher:
     # The swap.
 
     def swap(self, plan: Planned) -> SwapResult:
-        """Compare and set the pointer; with a fence, only while its Hive lease is live.
+        """Compare and set the pointer; with fences, only while their Hive leases are live.
 
         Raises:
             Exception: The swap was not executed and never will be.
@@ -131,10 +131,10 @@ class Publisher:
                 )
 
     def _compare_and_set(self, plan: Planned) -> SwapResult:
-        store, table, fence = self._services.store, self._run.attempt.table, self._run.fence
-        if fence is None:
+        store, table, fences = self._services.store, self._run.attempt.table, self._run.fences
+        if not fences:
             return store.swap(table, plan.base, plan.location)
-        return store.swap_under_lease(fence, table, plan.base, plan.location)
+        return store.swap_under_leases(fences, table, plan.base, plan.location)
 
     def confirm(self, plan: Planned) -> Where:
         """Find out whether an executed swap is final, or a lock-only writer has overwritten it.

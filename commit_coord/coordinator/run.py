@@ -18,7 +18,7 @@ class Run:
     Args:
         services: The services that the commits of the catalog share.
         attempt: The attempt to commit; replaced when it is planned again.
-        fence: The id of the Hive lease that must be live at the swap; None without a fence.
+        fences: The ids of the Hive leases that must be live at the swap.
         is_repair: The attempt has the request id of a commit that landed, so files with the usual names exist already.
         lease: The latch; None while it is not held.
         may_be_carried: Whether another latch holder may have published the attempt.
@@ -27,7 +27,7 @@ class Run:
 
     services: Services
     attempt: Attempt
-    fence: int | None
+    fences: tuple[int, ...]
     is_repair: bool
     lease: HandoverLease | None = None
     may_be_carried: bool = False

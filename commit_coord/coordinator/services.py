@@ -90,17 +90,18 @@ class Services:
 
     @contextmanager
     def fenced(self, lease_id: int) -> Iterator[None]:
-        """Refuse every commit of this thread unless the Hive lease is live at the swap."""
-        outer, self._fences.lease_id = self.fence, lease_id
+        """Refuse every commit of this thread unless the Hive lease, and those of outer blocks, are live at the swap."""
+        outer = self.fences
+        self._fences.lease_ids = (*outer, lease_id)
         try:
             yield
         finally:
-            self._fences.lease_id = outer
+            self._fences.lease_ids = outer
 
     @property
-    def fence(self) -> int | None:
-        """The id of the Hive lease that must be live for this thread's commits; None without a fence."""
-        return getattr(self._fences, "lease_id", None)
+    def fences(self) -> tuple[int, ...]:
+        """The ids of the Hive leases that must be live for this thread's commits."""
+        return getattr(self._fences, "lease_ids", ())
 
     def latch(self, *tables: Identifier, statement: str = "") -> HandoverLease:
         """Acquire the commit latches of *tables*, all or none; a context manager.

@@ -38,11 +38,13 @@ class PointerStore(Protocol):
         """
         ...
 
-    def swap_under_lease(self, lease_id: int, table: Identifier, base: str | None, location: str) -> SwapResult:
-        """Do :meth:`swap` if the Hive lease is live.
+    def swap_under_leases(
+        self, lease_ids: Sequence[int], table: Identifier, base: str | None, location: str
+    ) -> SwapResult:
+        """Do :meth:`swap` if the Hive leases are live.
 
         Raises:
-            LeaseEnded: The lease has ended; the swap was not executed and never will be.
+            LeaseEnded: One has ended; the swap was not executed and never will be.
             Exception: As :meth:`swap`.
         """
         ...
@@ -97,14 +99,14 @@ class PointerSwap:
 class MultiTableStore(Protocol):
     """A store that swaps the pointers of several tables at once."""
 
-    def swap_all(self, swaps: Sequence[PointerSwap], lease_id: int | None = None) -> SwapResult:
+    def swap_all(self, swaps: Sequence[PointerSwap], lease_ids: Sequence[int] = ()) -> SwapResult:
         """Swap all pointers if each of them still has its base as value; otherwise swap none.
 
         As :meth:`PointerStore.swap`.
 
         Args:
             swaps: One for each table.
-            lease_id: The id of the Hive lease that must be live; None: no Hive lease is required.
+            lease_ids: The ids of the Hive leases that must be live.
         """
         ...
 

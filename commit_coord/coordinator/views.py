@@ -8,7 +8,7 @@ view and another writer has created it instead.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -38,13 +38,16 @@ class ViewStore(Protocol):
         """Return the pointer of *view* now, None if the view does not exist."""
         ...
 
-    def swap(self, view: Identifier, base: str | None, location: str, made: ViewMetadata) -> SwapResult:
+    def swap(
+        self, view: Identifier, base: str | None, location: str, made: ViewMetadata, lease_ids: Sequence[int] = ()
+    ) -> SwapResult:
         """Set the pointer of *view* to *location*, a file with the metadata *made*, if the pointer is *base*.
 
-        As :meth:`PointerStore.swap`. In addition, the store keeps lock-only writers out during the swap.
+        As :meth:`PointerStore.swap_under_leases`. In addition, the store keeps lock-only writers out during the swap.
 
         Raises:
             ViewAlreadyExistsError: A table has the name.
+            LeaseEnded: One of the Hive leases has ended.
         """
         ...
 
@@ -173,8 +176,9 @@ class ViewCommit(LatchedCommit):
 
     def _swap(self, plan: Planned) -> SwapResult:
         made: CommittedView = plan.payload
+        fences = self._services.fences
         return self._reported(
-            [self._view], lambda: self._store.swap(self._view, plan.base, plan.location, made.metadata)
+            [self._view], lambda: self._store.swap(self._view, plan.base, plan.location, made.metadata, fences)
         )
 
     def _locate(self, plan: Planned) -> Where:

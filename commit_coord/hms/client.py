@@ -17,6 +17,7 @@ from uuid import uuid4
 
 from hive_metastore.ttypes import EnvironmentContext, GetTableRequest, GetTablesRequest
 
+from commit_coord import doubt
 from commit_coord.errors import CommitNotApplied, CommitStateUnknown, UpdatesDoNotFit
 from commit_coord.hms.calls import MetastoreCaller
 from commit_coord.hms.connection import (
@@ -213,6 +214,10 @@ class MetastoreClient(ThriftLockCalls):
             CommitStateUnknown: It is not known whether it was created.
         """
         database.parameters = {**(database.parameters or {}), CREATION: uuid4().hex}
+        with doubt.sending(AlreadyExists, CommitNotApplied, NotSent):
+            self._create_once(database)
+
+    def _create_once(self, database: Any) -> None:
         try:
             self._create(database)
         except InvalidObject as error:
@@ -255,7 +260,12 @@ class MetastoreClient(ThriftLockCalls):
             NotSent: Nothing was sent.
             CommitStateUnknown: It is not known whether they were replaced.
         """
-        before, is_refused = self.get_database(dbname), False
+        before = self.get_database(dbname)
+        with doubt.sending(CommitNotApplied, NoSuchObject, NotSent):
+            self._alter_database(dbname, db, before)
+
+    def _alter_database(self, dbname: str, db: Any, before: Any) -> None:
+        is_refused = False
         while True:
             try:
                 self._caller.send("alter_database", dbname.lower(), db)
@@ -285,8 +295,12 @@ class MetastoreClient(ThriftLockCalls):
             CommitNotApplied: The server refuses that (``UpdatesDoNotFit``).
             CommitStateUnknown: It is not known whether it was dropped; by us, if the answer is that there is none.
         """
+        with doubt.sending(CommitNotApplied, InvalidOperation, NotSent):
+            self._drop_database(name, deleteData, cascade)
+
+    def _drop_database(self, name: str, delete_data: bool, cascade: bool) -> None:
         try:
-            self._caller.send("drop_database", name.lower(), deleteData, cascade)
+            self._caller.send("drop_database", name.lower(), delete_data, cascade)
         except (LostReply, MetaError, MetastoreServerFailed, NoSuchObject) as error:
             if is_refused_drop(error):
                 raise _refused(name, "dropped", error) from error

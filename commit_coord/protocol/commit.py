@@ -144,7 +144,7 @@ class EnsureActive:
 class Swap:
     """Compare and set the pointer from ``plan.base`` to ``plan.location``. Result: a :class:`SwapResult`.
 
-    Raises an error if the store says that the swap was not executed and never will be.
+    Raises SwapRefused, or another error, which proves nothing.
     """
 
     plan: Planned
@@ -272,6 +272,18 @@ class SwapResult(Enum):
     MOVED = auto()
     """The pointer was not our base. After a lost reply this may be the work of our own first try."""
     LOST_REPLY = auto()
+
+
+class SwapRefused(Exception):
+    """The swap was not executed and never will be.
+
+    Args:
+        error: What says so.
+    """
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 class Where(Enum):
@@ -435,11 +447,11 @@ def _under_latch(limits: TryLimits, replans: int) -> Generator[Effect, Any, Verd
         assert tries <= limits.swaps, "swaps that find the pointer moved are counted"
         try:
             status = yield from _swap(limits, planned)
-        except Exception as error:  # noqa: BLE001
+        except SwapRefused as refused:
             # The store says that this swap was not executed. It may be wrong, so search the log before files go.
             if (yield Locate(planned)) is not Where.IN_LOG:
                 yield Discard(planned)
-                return _not_swapped(error, tries)
+                return _not_swapped(refused.error, tries)
             status = CommitStatus.SUCCESS
         if status is CommitStatus.SUCCESS:
             status = yield from _confirmed(limits, planned)
@@ -490,7 +502,7 @@ def _swap(limits: TryLimits, plan: Planned) -> Generator[Effect, Any, CommitStat
             case Where.STILL_BASE:
                 try:
                     result = yield Swap(plan)
-                except Exception:  # noqa: BLE001
+                except SwapRefused:
                     # This swap was not executed. The first one may still be.
                     result = SwapResult.LOST_REPLY
                 if result is SwapResult.SWAPPED:

@@ -1,8 +1,8 @@
 """Wherever its connection to the database of a SQL catalog breaks, no change is taken for what it is not.
 
-Each change is made again and again. Each time its connections break at another step: before it, after
+Each change is made again and again. Each time its connections break at another step: before it, in it or after
 it if it is a COMMIT, or when the connection is given back; once, or from then on. Then work is tried again, as it is on
-PostgreSQL.
+PostgreSQL. Or a signal handler raises an error at that step.
 
 Afterwards: what was acknowledged is there, with every file; what was refused is not there. And what another client
 made meanwhile, under a name that the change was about, is as that client made it.
@@ -28,6 +28,10 @@ from tests.catalog.kit import SCHEMA, Kit, files_in, files_of, ids, kit, row_ids
 from tests.catalog.test_views import queries, replacing, version
 
 
+class TimeLimit(Exception):
+    """The error of a signal handler, as job queues have one."""
+
+
 class Breaking:
     """An engine whose connections break at a step, and which says that its database is PostgreSQL."""
 
@@ -38,6 +42,7 @@ class Breaking:
         self.seen: list[str] = []
         self.breaks_at: int | None = None
         self.lasts = False
+        self.error: Callable[[str], BaseException] = broken
         self.meanwhile: Callable[[], object] = lambda: None
         """What other clients do when the first connection breaks after a COMMIT."""
 
@@ -56,7 +61,11 @@ class Breaking:
             if "committed" in self.seen:
                 meanwhile, self.meanwhile = self.meanwhile, lambda: None
                 meanwhile()
-            raise OperationalError(name, None, ConnectionError("server closed the connection unexpectedly"))
+            raise self.error(name)
+
+
+def broken(name: str) -> OperationalError:
+    return OperationalError(name, None, ConnectionError("server closed the connection unexpectedly"))
 
 
 class _Breaking:
@@ -69,8 +78,12 @@ class _Breaking:
 
     def commit(self) -> None:
         self._engine.step("commit")
+        event.listen(self._connection, "commit", lambda _: self._engine.step("in commit"), once=True)
         self._connection.commit()
         self._engine.step("committed")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
 
 
 class Ticking:
@@ -291,16 +304,17 @@ def store(engine: Breaking) -> Iterator[Kit]:
         yield made
 
 
-def outcome(engine: Breaking, change: Callable[[], object], breaks_at: int | None) -> Exception | None:
+def outcome(engine: Breaking, change: Callable[[], object], breaks_at: int | None) -> BaseException | None:
     """Return what a change says whose connections break at that step."""
     engine.seen.clear()
     engine.breaks_at = breaks_at
     try:
         change()
-    except Exception as error:  # noqa: BLE001
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001
         return error
     finally:
         engine.breaks_at = None
+        engine.real.dispose()  # what is not committed is not seen from now on
     return None
 
 
@@ -309,8 +323,22 @@ def outcome(engine: Breaking, change: Callable[[], object], breaks_at: int | Non
 def test_no_broken_connection_misjudges_a_change(
     make: Callable[[Kit], Change], lasts: bool, engine: Breaking, store: Kit
 ) -> None:
-    wrong = []
     engine.lasts = lasts
+    misjudges_none(make, engine, store)
+
+
+@pytest.mark.parametrize("error", [TimeLimit, TimeoutError, KeyboardInterrupt])
+@pytest.mark.parametrize("make", CHANGES)
+def test_no_error_of_a_signal_handler_misjudges_a_change(
+    make: Callable[[Kit], Change], error: type[BaseException], engine: Breaking, store: Kit
+) -> None:
+    engine.error = error
+    misjudges_none(make, engine, store)
+
+
+def misjudges_none(make: Callable[[Kit], Change], engine: Breaking, store: Kit) -> None:
+    """Assert that the outcome is right wherever the change fails."""
+    wrong = []
     change, is_there = make(store)
     assert (outcome(engine, change, None), is_there()) == (None, True)
     steps = len(engine.seen)
@@ -321,7 +349,7 @@ def test_no_broken_connection_misjudges_a_change(
             there: bool | str = is_there()
         except FileNotFoundError as error:
             there = str(error)
-        if not isinstance(said, CommitStateUnknown) and there is not (said is None):
+        if not isinstance(said, CommitStateUnknown | KeyboardInterrupt) and there is not (said is None):
             wrong.append(f"{number}: {seen}: {said!r}: {there}")
     assert steps >= 5
     assert not wrong, "\n".join(wrong)

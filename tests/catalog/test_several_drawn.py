@@ -69,25 +69,25 @@ class FaultyStore:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
 
-    def swap_all(self, swaps: Sequence[PointerSwap], lease_id: int | None = None) -> SwapResult:
+    def swap_all(self, swaps: Sequence[PointerSwap], lease_ids: Sequence[int] = ()) -> SwapResult:
         fault = self._dice.choice(_FAULTS)
         self._world.faults[fault] += 1
         match fault:
             case "killed before":
                 raise Killed
             case "killed after":
-                self._real.swap_all(swaps, lease_id)
+                self._real.swap_all(swaps, lease_ids)
                 raise Killed
             case "lost before":
                 return SwapResult.LOST_REPLY
             case "lost after":
-                self._real.swap_all(swaps, lease_id)
+                self._real.swap_all(swaps, lease_ids)
                 return SwapResult.LOST_REPLY
             case "late":
                 with self._world.lock:
-                    self._world.late.append(lambda: self._real.swap_all(swaps, lease_id))
+                    self._world.late.append(lambda: self._real.swap_all(swaps, lease_ids))
                 return SwapResult.LOST_REPLY
-        found: SwapResult = self._real.swap_all(swaps, lease_id)
+        found: SwapResult = self._real.swap_all(swaps, lease_ids)
         return found
 
 

@@ -21,7 +21,7 @@ from commit_coord.protocol.commit import SwapResult, TryLimits
 from tests.catalog.kit import NO_MATCH, SCHEMA, Kit, files_in, files_of, ids, kit, names, row_ids, rows
 from tests.coordinator.test_lost_replies import NoWaiting
 
-SwapAll = Callable[[Sequence[PointerSwap], int | None], SwapResult]
+SwapAll = Callable[[Sequence[PointerSwap], Sequence[int]], SwapResult]
 
 
 @pytest.fixture(params=["memory", "lease", pytest.param("postgres", marks=pytest.mark.postgres)])
@@ -49,8 +49,8 @@ class Faulty:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
 
-    def swap_all(self, swaps: Sequence[PointerSwap], lease_id: int | None = None) -> SwapResult:
-        return self._swap(self._real.swap_all, swaps, lease_id)
+    def swap_all(self, swaps: Sequence[PointerSwap], lease_ids: Sequence[int] = ()) -> SwapResult:
+        return self._swap(self._real.swap_all, swaps, lease_ids)
 
 
 def break_swaps(store: Kit, swap: Callable[..., SwapResult]) -> None:
@@ -172,11 +172,11 @@ def test_an_unmodified_writer_that_moves_one_table_moves_nothing_half(store: Kit
     second = pair[1]
     tries: list[Sequence[PointerSwap]] = []
 
-    def swap(real: SwapAll, swaps: Sequence[PointerSwap], lease_id: int | None) -> SwapResult:
+    def swap(real: SwapAll, swaps: Sequence[PointerSwap], lease_ids: Sequence[int]) -> SwapResult:
         tries.append(swaps)
         if len(tries) == 1:
             store.stock.load_table(second.name()).append(ids(7))
-        return real(swaps, lease_id)
+        return real(swaps, lease_ids)
 
     break_swaps(store, swap)
     append_to_both(store, pair, 2)
@@ -187,9 +187,9 @@ def test_an_unmodified_writer_that_moves_one_table_moves_nothing_half(store: Kit
 def test_the_rows_of_a_database_are_swapped_in_the_order_of_their_names(store: Kit, pair: tuple[Any, Any]) -> None:
     seen: list[list[Any]] = []
 
-    def swap(real: SwapAll, swaps: Sequence[PointerSwap], lease_id: int | None) -> SwapResult:
+    def swap(real: SwapAll, swaps: Sequence[PointerSwap], lease_ids: Sequence[int]) -> SwapResult:
         seen.append([swap.table for swap in swaps])
-        return real(swaps, lease_id)
+        return real(swaps, lease_ids)
 
     break_swaps(store, swap)
     append_to_both(store, (pair[1], pair[0]), 2)
@@ -197,8 +197,8 @@ def test_the_rows_of_a_database_are_swapped_in_the_order_of_their_names(store: K
 
 
 def test_a_reply_that_is_lost_after_the_swap_is_a_success(store: Kit, pair: tuple[Any, Any]) -> None:
-    def swap(real: SwapAll, swaps: Sequence[PointerSwap], lease_id: int | None) -> SwapResult:
-        real(swaps, lease_id)
+    def swap(real: SwapAll, swaps: Sequence[PointerSwap], lease_ids: Sequence[int]) -> SwapResult:
+        real(swaps, lease_ids)
         return SwapResult.LOST_REPLY
 
     break_swaps(store, swap)
@@ -209,9 +209,9 @@ def test_a_reply_that_is_lost_after_the_swap_is_a_success(store: Kit, pair: tupl
 def test_a_swap_that_is_lost_on_its_way_is_sent_again(store: Kit, pair: tuple[Any, Any]) -> None:
     tries: list[Sequence[PointerSwap]] = []
 
-    def swap(real: SwapAll, swaps: Sequence[PointerSwap], lease_id: int | None) -> SwapResult:
+    def swap(real: SwapAll, swaps: Sequence[PointerSwap], lease_ids: Sequence[int]) -> SwapResult:
         tries.append(swaps)
-        return SwapResult.LOST_REPLY if len(tries) == 1 else real(swaps, lease_id)
+        return SwapResult.LOST_REPLY if len(tries) == 1 else real(swaps, lease_ids)
 
     break_swaps(store, swap)
     append_to_both(store, pair, 2)
@@ -224,12 +224,12 @@ def test_a_lost_swap_that_another_commit_has_overtaken_in_one_table_lands_anew(
 ) -> None:
     tries: list[Sequence[PointerSwap]] = []
 
-    def swap(real: SwapAll, swaps: Sequence[PointerSwap], lease_id: int | None) -> SwapResult:
+    def swap(real: SwapAll, swaps: Sequence[PointerSwap], lease_ids: Sequence[int]) -> SwapResult:
         tries.append(swaps)
         if len(tries) == 1:
             store.stock.load_table(pair[0].name()).append(ids(7))
             return SwapResult.LOST_REPLY
-        return real(swaps, lease_id)
+        return real(swaps, lease_ids)
 
     break_swaps(store, swap)
     append_to_both(store, pair, 2)
@@ -239,8 +239,8 @@ def test_a_lost_swap_that_another_commit_has_overtaken_in_one_table_lands_anew(
 def test_an_outcome_that_nobody_can_find_out_keeps_every_file(store: Kit, pair: tuple[Any, Any]) -> None:
     late: list[Callable[[], SwapResult]] = []
 
-    def swap(real: SwapAll, swaps: Sequence[PointerSwap], lease_id: int | None) -> SwapResult:
-        late[:] = [lambda: real(swaps, lease_id)]
+    def swap(real: SwapAll, swaps: Sequence[PointerSwap], lease_ids: Sequence[int]) -> SwapResult:
+        late[:] = [lambda: real(swaps, lease_ids)]
         return SwapResult.LOST_REPLY
 
     break_swaps(store, swap)
@@ -253,7 +253,7 @@ def test_an_outcome_that_nobody_can_find_out_keeps_every_file(store: Kit, pair: 
 
 
 def test_a_refused_swap_leaves_nothing(store: Kit, pair: tuple[Any, Any]) -> None:
-    def swap(real: SwapAll, swaps: Sequence[PointerSwap], lease_id: int | None) -> SwapResult:
+    def swap(real: SwapAll, swaps: Sequence[PointerSwap], lease_ids: Sequence[int]) -> SwapResult:
         raise OSError("the disk is full")
 
     break_swaps(store, swap)
@@ -463,8 +463,8 @@ def test_a_repeat_is_answered_whatever_became_of_another_table_since(
 def test_a_repeat_after_an_unknown_outcome_lands_once(store: Kit, pair: tuple[Any, Any]) -> None:
     answers = iter([SwapResult.LOST_REPLY] * 4)
 
-    def swap(real: SwapAll, swaps: Sequence[PointerSwap], lease_id: int | None) -> SwapResult:
-        found = real(swaps, lease_id)
+    def swap(real: SwapAll, swaps: Sequence[PointerSwap], lease_ids: Sequence[int]) -> SwapResult:
+        found = real(swaps, lease_ids)
         store.catalog.coordinator.store.pointer = away  # nobody can see what became of it
         return next(answers, found)
 

@@ -525,7 +525,7 @@ def test_what_is_freed_as_a_lock_is_no_lease_any_more(leases: HiveLeases) -> Non
     assert [] == leases.list_lease()
     leases.grab_lease([A], LONG)
     assert [(1,)] == leases.manager.requests.ask(
-        "SELECT count(*) FROM commit_coord_leases WHERE scope = :scope", leases._parameters_of(None)
+        "SELECT count(*) FROM commit_coord_leases WHERE scope = :scope", leases._parameters_of_all()
     )
 
 

@@ -21,7 +21,7 @@ from pyiceberg.table import Table
 
 import commit_coord
 from commit_coord.catalog.base import CoordinatedCatalog
-from commit_coord.errors import CommitStateUnknown
+from commit_coord.errors import CommitNotApplied, CommitStateUnknown
 from tests.catalog.kit import SCHEMA, files_in, files_of, ids, row_ids
 
 Call = tuple[str, int]
@@ -136,9 +136,16 @@ def test_no_failure_after_the_swap_looks_like_a_commit_that_did_not_land(made: C
     assert landed > 0.8 * len(calls) > 30
 
 
+class TimeLimit(Exception):
+    """The error of a signal handler, as job queues have one."""
+
+
+INTERRUPTS = [KeyboardInterrupt, TimeLimit, TimeoutError]
+
+
 @contextmanager
-def interrupted(table: Table, at: int) -> Iterator[list[str]]:
-    """Raise KeyboardInterrupt at one line of ``table/``, the *at*-th after the swap; yield the lines so far."""
+def interrupted(table: Table, at: int, error: type[BaseException]) -> Iterator[list[str]]:
+    """Raise *error* at one line of ``table/``, the *at*-th after the swap; yield the lines so far."""
     lines: list[str] = []
     before, folder = table.metadata_location, f"{OURS}/table/"
     with another(table) as looking:
@@ -149,7 +156,7 @@ def interrupted(table: Table, at: int) -> Iterator[list[str]]:
             if event == "line" and (lines or looking.coordinator.store.pointer(table.name()) != before):
                 lines.append(f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}")
                 if len(lines) == at:
-                    raise KeyboardInterrupt(lines[-1])
+                    raise error(lines[-1])
             return trace
 
         traced = sys.gettrace()
@@ -160,13 +167,16 @@ def interrupted(table: Table, at: int) -> Iterator[list[str]]:
             sys.settrace(traced)
 
 
-def test_no_interrupt_after_a_compaction_landed_takes_its_files(made: Callable[[], Table]) -> None:
+@pytest.mark.parametrize("error", [KeyboardInterrupt, TimeLimit])
+def test_no_interrupt_after_a_compaction_landed_takes_its_files(
+    made: Callable[[], Table], error: type[BaseException]
+) -> None:
     wrong = []
     for at in itertools.count(1):
         table = made()
         table.append(ids(2))
         compacted: Any = table
-        with interrupted(table, at) as seen, suppress(KeyboardInterrupt):
+        with interrupted(table, at, error) as seen, suppress(error, CommitStateUnknown):
             compacted.compact()
         if len(seen) < at:
             break
@@ -176,6 +186,65 @@ def test_no_interrupt_after_a_compaction_landed_takes_its_files(made: Callable[[
             wrong.append(seen[-1])
     assert [] == wrong
     assert len(seen) > 20
+
+
+PROTOCOL = tuple(f"{OURS}/{name}" for name in ("coordinator/", "protocol/", "catalog/", "doubt.py"))
+CHANGES: dict[str, tuple[Callable[[Table], object], list[int]]] = {
+    "append": (lambda table: table.append(ids(2)), [1, 2]),
+    "overwrite": (lambda table: table.overwrite(ids(2)), [2]),
+}
+
+
+@contextmanager
+def interrupted_at_line(at: int, error: type[BaseException]) -> Iterator[list[int]]:
+    """Raise *error* at the *at*-th line of what commits; yield the numbers of the lines so far."""
+    lines: list[int] = []
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        name = frame.f_code.co_filename
+        if not name.startswith(PROTOCOL) or name.endswith("driving.py"):
+            return None
+        if event == "line":
+            lines.append(frame.f_lineno)
+            if len(lines) == at:
+                raise error(f"{name}:{frame.f_lineno}")
+        return trace
+
+    traced = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield lines
+    finally:
+        sys.settrace(traced)
+
+
+@pytest.mark.parametrize("error", INTERRUPTS)
+@pytest.mark.parametrize("change", CHANGES)
+def test_no_interrupt_at_any_line_of_a_commit_misjudges_it(
+    made: Callable[[], Table], change: str, error: type[BaseException]
+) -> None:
+    """What was acknowledged is there, what was refused is not; and whatever is there can be read."""
+    act, landed = CHANGES[change]
+    with interrupted_at_line(0, error) as lines:
+        act(made())
+    assert len(lines) > 500
+    wrong, ends = [], Counter[type]()
+    for at in range(1, len(lines), len(lines) // 40):
+        table, said = made(), None
+        try:
+            with interrupted_at_line(at, error):
+                act(table)
+        except (Exception, KeyboardInterrupt) as raised:  # noqa: BLE001
+            said = raised
+        with another(table) as looking:
+            head = looking.load_table(table.name())
+            there, is_whole = row_ids(head), files_of(head) <= files_in(head.location())
+        is_right = said is None or there == [1] or not isinstance(said, CommitNotApplied)
+        if there not in ([1], landed) or (said is None and there == [1]) or not (is_right and is_whole):
+            wrong.append((at, said, there, is_whole))
+        ends[type(said)] += 1
+    assert [] == wrong
+    assert len(ends) > 1
 
 
 @pytest.mark.parametrize("asked", ["enabled", " true", "True", "", "1"])

@@ -27,7 +27,8 @@ from commit_coord.events import Event
 from commit_coord.model import LockMode, LockScope, Resource
 from commit_coord.protocol.commit import SwapResult
 from commit_coord.spark.locks import holding
-from tests.catalog.kit import Kit, coordinated, ids, kit, orphans, row_ids
+from tests.catalog.kit import SCHEMA, Kit, coordinated, files_in, ids, kit, orphans, row_ids
+from tests.catalog.test_views import replacing, version
 from tests.processes import until
 from tests.threads import elsewhere
 
@@ -177,14 +178,14 @@ def test_a_swap_whose_reply_was_lost_counts_though_the_lease_ended(made: Kit, mo
     """It landed while the lease was live. That it would be refused now proves nothing."""
     table, catalog = made.table(ids(1)), made.catalog
     lease_id = catalog.leases.grab_lease(leased(table), LONG)
-    real = catalog.swap_under_lease
+    real = catalog.swap_under_leases
 
     def swap(*arguments: Any) -> SwapResult:
         assert real(*arguments) is SwapResult.SWAPPED
         catalog.leases.force_drop_lease()
         return SwapResult.LOST_REPLY
 
-    monkeypatch.setattr(catalog, "swap_under_lease", swap)
+    monkeypatch.setattr(catalog, "swap_under_leases", swap)
     with catalog.fenced(lease_id):
         table.append(ids(2))
     assert [1, 2] == row_ids(made.again(table))
@@ -213,20 +214,82 @@ def test_a_fence_is_of_one_thread_and_one_block(made: Kit) -> None:
     first, second = leases.grab_lease(leased(table, "s"), LONG), leases.grab_lease(leased(table, "s"), LONG)
     with made.catalog.fenced(first):
         with made.catalog.fenced(second):
-            leases.drop_lease(first)
             table.append(ids(2))
+            leases.drop_lease(second)
+            with pytest.raises(CommitLockFailed):
+                made.again(table).append(ids(6))
+        made.again(table).append(ids(7))
+        leases.drop_lease(first)
         elsewhere = threading.Thread(target=lambda: made.again(table).append(ids(3)))
         elsewhere.start()
         elsewhere.join()
         with pytest.raises(CommitLockFailed):
             made.again(table).append(ids(4))
     made.again(table).append(ids(5))
-    assert [1, 2, 3, 5] == row_ids(made.again(table))
+    assert [1, 2, 3, 5, 7] == row_ids(made.again(table))
+
+
+COMMITS: dict[str, Callable[[Kit, Any, Any], object]] = {
+    "append": lambda made, table, view: made.again(table).append(ids(2)),
+    "overwrite": lambda made, table, view: made.again(table).overwrite(ids(2)),
+    "properties": lambda made, table, view: made.again(table).transaction().set_properties(a="b").commit_transaction(),
+    "creation with rows": lambda made, table, view: creation_with_rows(made),
+    "creation of a view": lambda made, table, view: made.catalog.create_view(
+        made.identifier(), table.schema(), version("select 1")
+    ),
+    "registration of a view": lambda made, table, view: made.catalog.register_view(
+        made.identifier(), made.catalog.view_location(view)
+    ),
+    "change of a view": lambda made, table, view: made.catalog.commit_view(
+        view, [], replacing(f"select {made.identifier()}")
+    ),
+}
+
+
+def creation_with_rows(made: Kit) -> None:
+    with made.catalog.create_table_transaction(made.identifier(), SCHEMA) as tx:
+        tx.append(ids(1))
+
+
+@pytest.mark.parametrize("ended", range(3))
+@pytest.mark.parametrize("change", COMMITS)
+def test_every_commit_lands_only_while_the_leases_of_all_its_fences_are_live(
+    made: Kit, change: str, ended: int
+) -> None:
+    """Three blocks, one in the other; the lease of one ends."""
+    table, view, leases = made.table(ids(1)), made.identifier(), made.catalog.leases
+    made.catalog.create_view(view, table.schema(), version("select 1"))
+    lease_ids = [leases.grab_lease(leased(table, "s"), LONG) for _ in range(3)]
+    with ExitStack() as stack:
+        for lease_id in lease_ids:
+            stack.enter_context(made.catalog.fenced(lease_id))
+        COMMITS[change](made, table, view)
+        leases.drop_lease(lease_ids[ended])
+        before = [files_in(made.folder), made.again(table).metadata_location, made.catalog.view_location(view)]
+        with pytest.raises(CommitLockFailed, match="the lease has ended"):
+            COMMITS[change](made, table, view)
+    after = [files_in(made.folder), made.again(table).metadata_location, made.catalog.view_location(view)]
+    assert before[1:] == after[1:]
+    assert not [name for name in after[0] - before[0] if "metadata" in name]
 
 
 def test_a_fence_needs_a_lease_that_is_there(made: Kit) -> None:
     with pytest.raises(InvalidArguments, match="no such lease"), made.catalog.fenced(2**40):
         pytest.fail("the block must not run")
+
+
+@pytest.mark.parametrize("no_id", [None, 0, -1, True, 2**63, "1", 1.0])
+def test_what_is_no_id_of_a_lease_means_no_lease(made: Kit, no_id: Any) -> None:
+    """Not every lease, either: a lookup that found nothing gives None."""
+    table, leases = made.table(ids(1)), made.catalog.leases
+    lease_id = leases.grab_lease(leased(table), LONG)
+    for use in (leases.confirm_lease, leases.extend_lease, leases.drop_lease, leases.ensure_live, leases.fence):
+        with pytest.raises(InvalidArguments, match="not the id of a lease"):
+            use(no_id)
+    for block in (made.catalog.fenced, leases.treat_as_held):
+        with pytest.raises(InvalidArguments, match="not the id of a lease"), block(no_id):
+            pytest.fail("the block must not run")
+    assert leases.confirm_lease(lease_id)
 
 
 def test_the_operations_of_a_holder_do_not_wait_for_its_own_lease(made: Kit) -> None:

@@ -121,6 +121,18 @@ FAULTS = [
 ]
 
 
+class TimeLimit(Exception):
+    """The error of a signal handler, as job queues have one."""
+
+
+OF_A_HANDLER = [
+    Fault(error, carried)
+    for error in (TimeLimit, TimeoutError, KeyboardInterrupt)
+    for carried in Carried
+    if carried is not Carried.TWICE
+]
+
+
 @dataclass(slots=True)
 class Metastore:
     """A metastore in memory, and what happens to the calls of a change.
@@ -526,13 +538,13 @@ RAW = (AlreadyExists, InvalidObject, InvalidOperation, MetaError, MetastoreServe
 
 def misjudged(world: World, make: Making, faults: dict[int, Fault]) -> str | None:
     """Return what is wrong with the outcome of a change whose calls fail like this, None if it is right."""
-    said: Exception | None = None
+    said: BaseException | None = None
     with closing(world.open()) as catalog:
         change, is_there = world.prepared(make, catalog)
         world.metastore.faults |= faults
         try:
             change()
-        except Exception as error:  # noqa: BLE001
+        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001
             said = error
     shown = [f"{number} {name}: {faults.get(number, '')}" for number, name in enumerate(world.metastore.seen)]
     world.metastore.heal()
@@ -543,7 +555,7 @@ def misjudged(world: World, make: Making, faults: dict[int, Fault]) -> str | Non
     if make in OF_NAMESPACES and isinstance(said, RAW) and not CHANGES.isdisjoint(world.metastore.seen):
         return f"{shown}\n{said!r} is told of to people"
     # An error of what follows the change must not look like an error of the change.
-    if there is (said is None) or isinstance(said, CommitStateUnknown):
+    if there is (said is None) or isinstance(said, CommitStateUnknown | KeyboardInterrupt):
         return None
     return f"{shown}\n{said!r}, and {'it is there' if there else 'it is not there'}"
 
@@ -571,6 +583,19 @@ def test_no_answer_of_a_metastore_misjudges_a_change(world: World, make: Making)
         calls = [*world.metastore.seen]
     assert is_there(world.reader)
     found = [wrong for faults in plans(calls) if (wrong := misjudged(world, make, faults)) is not None]
+    assert not found, f"{len(found)} wrong, such as\n" + "\n\n".join(found[:3])
+
+
+@pytest.mark.parametrize("make", [*OF_TABLES_AND_VIEWS, *OF_NAMESPACES])
+def test_no_error_of_a_signal_handler_misjudges_a_change(world: World, make: Making) -> None:
+    """It comes while a call waits for its answer, or right after a call of a change whose reply was lost."""
+    with closing(world.open()) as catalog:
+        world.prepared(make, catalog)[0]()
+        calls = [*world.metastore.seen]
+    sent = next(number for number, name in enumerate(calls) if name in CHANGES)
+    plans: list[dict[int, Fault]] = [{at: fault} for at in range(len(calls)) for fault in OF_A_HANDLER]
+    plans += [{sent: Fault(LostReply, Carried.LATE), at: Fault(TimeLimit)} for at in range(sent + 1, sent + 4)]
+    found = [wrong for faults in plans if (wrong := misjudged(world, make, faults)) is not None]
     assert not found, f"{len(found)} wrong, such as\n" + "\n\n".join(found[:3])
 
 

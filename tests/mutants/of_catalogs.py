@@ -16,7 +16,83 @@ _ANSWERS = "tests/hive/test_answers.py::test_no_answer_of_a_metastore_misjudges_
 
 _NAMESPACES = "tests/catalog/test_namespaces.py::"
 
+_HANDLERS = "tests/hive/test_answers.py::test_no_error_of_a_signal_handler_misjudges_a_change"
+_CHANGES = "tests/unit/test_sql_changes.py::test_"
+_PROTOCOL = "tests/unit/test_commit_protocol.py::test_"
+_FENCES = "tests/coordinator/test_fenced_commits.py::test_"
+_ALL_FENCES = f"{_FENCES}every_commit_lands_only_while_the_leases_of_all_its_fences_are_live"
+
 MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        "what-a-failed-commit-left-is-seen",
+        "catalog/sql_changes.py",
+        "            connection.invalidate(error)\n",
+        "",
+        f"{_CHANGES}what_a_failed_commit_left_is_seen_by_nobody",
+    ),
+    Mutant(
+        "a-commit-that-failed-in-sqlite-is-in-doubt",
+        "catalog/sql_changes.py",
+        "            if is_open:\n",
+        "            if False:\n",
+        f"{_CHANGES}what_a_failed_commit_left_is_seen_by_nobody",
+    ),
+    Mutant(
+        "an-error-of-the-caller-is-swallowed",
+        "catalog/sql_changes.py",
+        "            if not isinstance(error, SQLAlchemyError):\n",
+        "            if False:\n",
+        f"{_CHANGES}an_error_of_the_caller_is_raised_and_leaves_the_change_in_doubt",
+    ),
+    Mutant(
+        "every-error-of-a-swap-refuses-it",
+        "coordinator/driving.py",
+        "            if doubt.is_open():\n",
+        "            if False:\n",
+        f"{_HANDLERS}[none-honoured-append]",
+    ),
+    Mutant(
+        "every-error-of-a-repeated-swap-is-a-lost-reply",
+        "protocol/commit.py",
+        "                except SwapRefused:\n",
+        "                except Exception:\n",
+        f"{_PROTOCOL}an_interrupt_during_the_swap_releases_and_keeps_every_file",
+    ),
+    Mutant(
+        "the-file-of-a-creation-that-a-handler-met-is-deleted",
+        "catalog/creating.py",
+        "                if not doubt.is_open():\n",
+        "                if True:\n",
+        f"{_HANDLERS}[none-honoured-creation]",
+    ),
+    Mutant(
+        "a-drop-that-a-handler-met-is-no-drop",
+        "doubt.py",
+        "            if not is_open():\n",
+        "            if True:\n",
+        f"{_HANDLERS}[none-honoured-drop]",
+    ),
+    Mutant(
+        "the-inner-fence-replaces-the-outer-one",
+        "coordinator/services.py",
+        "(*outer, lease_id)",
+        "(lease_id,)",
+        f"{_ALL_FENCES}[sqlite-append-0]",
+    ),
+    Mutant(
+        "views-have-no-fence",
+        "coordinator/views.py",
+        "plan.location, made.metadata, fences)",
+        "plan.location, made.metadata)",
+        f"{_ALL_FENCES}[sqlite-change of a view-0]",
+    ),
+    Mutant(
+        "no-id-means-every-lease",
+        "locks/hive_lease.py",
+        "        if type(lease_id) is not int or not 0 < lease_id <= _MAX_ID:\n",
+        "        if lease_id is not None and (type(lease_id) is not int or not 0 < lease_id <= _MAX_ID):\n",
+        f"{_FENCES}what_is_no_id_of_a_lease_means_no_lease[sqlite-None]",
+    ),
     Mutant(
         "a-namespace-that-two-clients-create",
         "catalog/sql_namespaces.py",
@@ -201,7 +277,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "protocol/commit.py",
         "            if (yield Locate(planned)) is not Where.IN_LOG:\n",
         "            if True:\n",
-        _AFTER + "no_failure_after_the_swap_looks_like_a_commit_that_did_not_land[sqlite]",
+        _PROTOCOL + "a_swap_that_is_in_the_log_although_the_store_refuses_it_is_a_success",
     ),
     Mutant(
         "an-error-after-the-swap-proves-a-failure",
@@ -433,7 +509,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-full-pool-after-a-commit-is-a-failure",
         "catalog/sql_changes.py",
-        "    except Exception:  # also of the pool",
+        "    except SQLAlchemyError:  # also of the pool",
         "    except IntegrityError:  # also of the pool",
         "tests/unit/test_sql_changes.py::test_a_failure_after_the_commit_is_a_lost_reply",
     ),

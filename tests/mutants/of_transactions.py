@@ -38,7 +38,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "table/commit_request.py",
         "        self._renewed = True  # before",
         "        # before",
-        "tests/coordinator/test_after_the_swap.py::test_no_interrupt_after_a_compaction_landed_takes_its_files[sqlite]",
+        "tests/coordinator/test_after_the_swap.py::test_no_interrupt_after_a_compaction_landed_takes_its_files"
+        "[sqlite-KeyboardInterrupt]",
     ),
     Mutant(
         "a-repeat-that-has-landed-is-a-failed-commit",

@@ -28,6 +28,7 @@ from commit_coord.protocol.commit import (
     Replan,
     Retract,
     Swap,
+    SwapRefused,
     SwapResult,
     TryLimits,
     Verdict,
@@ -207,9 +208,16 @@ def test_a_latch_that_another_writer_keeps_is_waited_for_once_to_confirm_a_swap(
 
 
 def test_a_swap_that_the_store_refuses_lands_nothing() -> None:
-    verdict, asked = run({Plan: [PLAN], Swap: [PermissionError("read-only")]})
-    assert (verdict.status, verdict.cause) == (CommitStatus.FAILURE, Cause.ERROR)
+    error = PermissionError("read-only")
+    verdict, asked = run({Plan: [PLAN], Swap: [SwapRefused(error)]})
+    assert (verdict.status, verdict.cause, verdict.error) == (CommitStatus.FAILURE, Cause.ERROR, error)
     assert asked[-2:] == ["Discard", "Release"]
+
+
+def test_a_swap_that_is_in_the_log_although_the_store_refuses_it_is_a_success() -> None:
+    verdict, asked = run({Plan: [PLAN], Swap: [SwapRefused(OSError("closed"))], Locate: [Where.IN_LOG]})
+    assert verdict.status is CommitStatus.SUCCESS
+    assert "Discard" not in asked
 
 
 def test_an_interrupt_while_writing_releases_and_discards() -> None:
@@ -224,14 +232,20 @@ def test_an_interrupt_while_writing_releases_and_discards() -> None:
     assert asked[-2:] == ["Discard", "Release"]
 
 
-def test_an_interrupt_during_the_swap_releases_and_keeps_every_file() -> None:
+@pytest.mark.parametrize("lost", [0, 1], ids=["the swap", "its repeat"])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError, TimeoutError])
+def test_an_interrupt_during_the_swap_releases_and_keeps_every_file(error: type[BaseException], lost: int) -> None:
+    """A signal handler raises it, or Ctrl-C does: the swap may be under way."""
     asked: list[str] = []
+    swaps = [*[SwapResult.LOST_REPLY] * lost, error()]
 
     def answer(effect: Effect) -> Any:
         asked.append(type(effect).__name__)
-        return {Plan: PLAN, Swap: KeyboardInterrupt()}.get(type(effect))
+        if isinstance(effect, Swap):
+            return swaps.pop(0)
+        return {Plan: PLAN, Locate: Where.STILL_BASE}.get(type(effect))
 
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(error):
         drive(commit(TryLimits()), answer)
     assert asked[-1] == "Release"
     assert "Discard" not in asked
@@ -298,7 +312,7 @@ def test_a_repeated_swap_that_is_refused_does_not_disprove_the_first_one() -> No
     verdict, asked = run(
         {
             Plan: [PLAN],
-            Swap: [SwapResult.LOST_REPLY, PermissionError("read-only")],
+            Swap: [SwapResult.LOST_REPLY, SwapRefused(PermissionError("read-only"))],
             Locate: [Where.STILL_BASE],
         },
         TryLimits(status_checks=2),

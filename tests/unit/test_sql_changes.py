@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, create_engine, exc
+from sqlalchemy import Connection, create_engine, event, exc, text
 
+from commit_coord import doubt
 from commit_coord.catalog.sql_changes import send_once
 from commit_coord.protocol.commit import SwapResult
 
@@ -15,11 +17,11 @@ FAILURES: list[Exception] = [
     exc.OperationalError("COMMIT", None, Exception("the connection broke")),
     exc.TimeoutError("no connection of the pool was free"),
     exc.IntegrityError("INSERT", None, Exception("a constraint refuses it")),
-    RuntimeError("a listener of the pool failed"),
 ]
+THE_CALLER_S = [RuntimeError("a time limit is over"), TimeoutError("so is this one"), KeyboardInterrupt()]
 
 
-def changed(change: Callable[[Connection], bool], *, after: Exception | None = None, tries: int = 1) -> SwapResult:
+def changed(change: Callable[[Connection], bool], *, after: BaseException | None = None, tries: int = 1) -> SwapResult:
     """Send *change*; then *after* is raised, or the change is tried as many times."""
 
     def connected(work: Callable[[Connection], Any]) -> Any:
@@ -46,13 +48,56 @@ def test_a_failure_of_the_commit_is_a_lost_reply(failure: Exception, monkeypatch
     assert changed(lambda _: True) is SwapResult.LOST_REPLY
 
 
-@pytest.mark.parametrize("failure", FAILURES, ids=lambda error: type(error).__name__)
-def test_a_failure_before_the_commit_is_raised(failure: Exception) -> None:
+@pytest.mark.parametrize("failure", [*FAILURES, *THE_CALLER_S], ids=lambda error: type(error).__name__)
+def test_a_failure_before_the_commit_is_raised(failure: BaseException) -> None:
     def change(_: Connection) -> bool:
         raise failure
 
-    with pytest.raises(type(failure)):
-        changed(change)
+    with doubt.watching():
+        with pytest.raises(type(failure)):
+            changed(change)
+        assert not doubt.is_open()
+
+
+@pytest.mark.parametrize("when", ["in the commit", "after it"])
+@pytest.mark.parametrize("failure", THE_CALLER_S, ids=lambda error: type(error).__name__)
+def test_an_error_of_the_caller_is_raised_and_leaves_the_change_in_doubt(
+    failure: BaseException, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal handler of theirs has raised it, or a listener of the pool."""
+
+    def commit(self: Connection) -> None:
+        raise failure
+
+    if when == "in the commit":
+        monkeypatch.setattr(Connection, "commit", commit)
+    with doubt.watching():
+        with pytest.raises(type(failure)):
+            changed(lambda _: True, after=failure)
+        assert doubt.is_open()
+
+
+@pytest.mark.parametrize("failure", [*FAILURES, *THE_CALLER_S], ids=lambda error: type(error).__name__)
+def test_what_a_failed_commit_left_is_seen_by_nobody(failure: BaseException, tmp_path: Path) -> None:
+    """SQLAlchemy gives the connection back to its pool as it is, with its transaction."""
+    engine = create_engine(f"sqlite:///{tmp_path}/c.db")
+    with engine.begin() as made:
+        made.execute(text("CREATE TABLE t (a)"))
+
+    def connected(work: Callable[[Connection], Any]) -> Any:
+        with engine.connect() as connection:
+            return work(connection)
+
+    def failing(_: Connection) -> None:
+        raise failure
+
+    event.listen(engine, "commit", failing, once=True)
+    with doubt.watching():
+        with pytest.raises(type(failure)):
+            send_once(connected, lambda connection: bool(connection.execute(text("INSERT INTO t VALUES (1)"))), "it")
+        assert not doubt.is_open(), "the driver still had the transaction"
+    assert connected(lambda connection: connection.execute(text("SELECT a FROM t")).all()) == []
+    engine.dispose()
 
 
 def test_a_change_that_is_sent_is_not_sent_again() -> None:

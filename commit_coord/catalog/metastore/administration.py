@@ -9,6 +9,7 @@ from typing import Any
 from pyiceberg.exceptions import NoSuchNamespaceError
 from pyiceberg.typedef import Identifier
 
+from commit_coord import doubt
 from commit_coord.catalog.metastore.common_lock import CommonLock
 from commit_coord.catalog.metastore.hive_table import METADATA_LOCATION, PREVIOUS_METADATA_LOCATION
 from commit_coord.catalog.metastore.pointers import AGAIN, Pointers
@@ -18,7 +19,14 @@ from commit_coord.clock import Clock
 from commit_coord.errors import CommitNotApplied, CommitStateUnknown, UpdatesDoNotFit
 from commit_coord.hms.calls import FailedOver
 from commit_coord.hms.client import MetastoreClient, is_refused_drop
-from commit_coord.hms.connection import InvalidOperation, LostReply, MetaError, MetastoreServerFailed, NoSuchObject
+from commit_coord.hms.connection import (
+    InvalidOperation,
+    LostReply,
+    MetaError,
+    MetastoreServerFailed,
+    NoSuchObject,
+    NotSent,
+)
 from commit_coord.hms.probe import CompareAndSet
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.protocol.backoff import next_wait
@@ -70,6 +78,7 @@ class Administration:
             try:
                 result = self._pointers.create(new, location, if_taken=SwapResult.MOVED)
                 if result is SwapResult.MOVED and not in_doubt:
+                    doubt.ends()
                     raise self._pointers.taken(f"{self._pointers.kind} {table_name(table)} already exists")
                 in_doubt = True
                 if result is SwapResult.SWAPPED or self._pointers.location(table) == location:
@@ -189,6 +198,11 @@ class Administration:
                 f"the {kind} was not dropped: another writer has changed it", table=table_name(table)
             )
         database, name = table
+        with doubt.sending(NotSent, UpdatesDoNotFit):
+            self._send_drop(database, name)
+
+    def _send_drop(self, database: str, name: str) -> None:
+        kind, table = self._pointers.kind.lower(), (database, name)
         try:
             self._client.drop_table(database, name, deleteData=False)
         except (LostReply, MetaError, MetastoreServerFailed, NoSuchObject) as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -14,6 +15,7 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.typedef import Identifier
 
+from commit_coord import doubt
 from commit_coord.catalog.metastore import hive_table
 from commit_coord.catalog.metastore.hive_table import ICEBERG_VIEW, METADATA_LOCATION, TABLE_TYPE
 from commit_coord.clock import Clock
@@ -40,6 +42,8 @@ MODIFIED = "The table has been modified"
 """How a server refuses a swap whose condition does not hold. Source: ``HiveAlterHandler``, ``ObjectStore``."""
 
 _INCOMPATIBLE = "types incompatible with the existing columns"
+
+_REFUSALS = (MetaError, InvalidOperation, MetastoreServerFailed)
 
 AGAIN = Backoff(initial_ms=50, maximum_ms=2_000)
 """Between two tries of a change that may have been carried out."""
@@ -115,6 +119,8 @@ class Pointers:
         1. We hold the lock and send the change.   2. Ctrl-C: we give the lock back.   3. Another client commits.
         4. The change, which was still under way, is carried out over theirs.
 
+        After any other error than the following ones, nothing is proven.
+
         Args:
             table: Which one.
             altered: As it is to be.
@@ -129,10 +135,15 @@ class Pointers:
         """
         *_, name = table
         send = partial(self._client.alter_table, table[0], name, altered, expected=expected, server=server)
+        with doubt.sending(NotSent, self.missing, *_REFUSALS):
+            return self._alter(table, altered, base, send if expected is not None else lambda: to_its_end(send))
+
+    def _alter(self, table: Identifier, altered: Any, base: str, send: Callable[[], None]) -> SwapResult:
+        *_, name = table
         refusals: list[str] = []
         while True:
             try:
-                send() if expected is not None else to_its_end(send)
+                send()
             except LostReply:
                 logger.warning("the reply to a swap of %s was lost", table_name(table), exc_info=True)
                 return SwapResult.LOST_REPLY
@@ -145,7 +156,7 @@ class Pointers:
                     # Perhaps because of our own rename: servers repeat what their database did not answer.
                     return SwapResult.LOST_REPLY
                 raise self.missing(f"{self.kind} does not exist: {table_name(table)}") from error
-            except (MetaError, InvalidOperation, MetastoreServerFailed) as error:
+            except _REFUSALS as error:
                 if MODIFIED in str(error) or not self._is_still(table, base):
                     return SwapResult.LOST_REPLY
                 if _INCOMPATIBLE in str(error):
@@ -177,12 +188,18 @@ class Pointers:
             location: Its pointer.
             if_taken: What is returned if the answer is that the name is taken, and another table is seen to have it.
 
+        After any other error than the following ones, nothing is proven.
+
         Raises:
             NotSent: Nothing was sent.
             NoSuchNamespaceError: There is no such database.
             NoSuchIcebergTableError: The object with this name is not an Iceberg table.
             InvalidOperation: The metastore refuses the table; the message says what to change.
         """
+        with doubt.sending(NotSent, NoSuchNamespaceError, NoSuchIcebergTableError, InvalidObject, *_REFUSALS):
+            return self._create(new, location, if_taken)
+
+    def _create(self, new: Any, location: str, if_taken: SwapResult) -> SwapResult:
         table = (new.dbName, new.tableName)
         refusals: list[str] = []
         while True:

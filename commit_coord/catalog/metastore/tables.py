@@ -10,6 +10,7 @@ from pyiceberg.exceptions import NoSuchNamespaceError
 from pyiceberg.table import Table
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 
+from commit_coord import doubt
 from commit_coord.catalog.metastore.administration import Administration
 from commit_coord.catalog.metastore.guards import Guards
 from commit_coord.catalog.metastore.hive_table import TableFormat
@@ -83,10 +84,11 @@ class MetastoreTables(HiveCatalog):
             MetastoreUnavailable: Nothing was sent.
             CommitStateUnknown: It is not known whether the properties were changed.
         """
-        try:
-            return super().update_namespace_properties(namespace, removals, updates)
-        except NoSuchObject as error:  # it was dropped after it was read
-            raise NoSuchNamespaceError(f"Namespace does not exist: {namespace}") from error
+        with doubt.told_of("the namespace was changed", namespace=self.identifier_to_database(namespace)):
+            try:
+                return super().update_namespace_properties(namespace, removals, updates)
+            except NoSuchObject as error:  # it was dropped after it was read
+                raise NoSuchNamespaceError(f"Namespace does not exist: {namespace}") from error
 
     def list_namespaces(self, namespace: str | Identifier = ()) -> list[Identifier]:
         """Return all namespaces; none below another: the metastore has one level.

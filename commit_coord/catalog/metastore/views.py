@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import getpass
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from hive_metastore.ttypes import Table as HiveTable
@@ -82,6 +82,7 @@ class MetastoreViews:
         common_lock: The lock of lock-only writers.
         table_format: Describes columns for the metastore.
         read: Returns the metadata in a file.
+        ensure_live: Raises an error unless Hive leases are live.
         clock: Time.
     """
 
@@ -95,11 +96,13 @@ class MetastoreViews:
         common_lock: CommonLock,
         table_format: TableFormat,
         read: Callable[[str], ViewMetadata],
+        ensure_live: Callable[[Sequence[int]], None],
         clock: Clock,
     ) -> None:
         self._client, self._servers, self._pointers = client, servers, pointers
         self._administration, self._common_lock = administration, common_lock
         self._format, self._read, self._clock = table_format, read, clock
+        self._ensure_live = ensure_live
 
     def find(self, view: ViewName) -> ViewPointer | None:
         """Return the pointer of *view* now, None if the view does not exist."""
@@ -114,14 +117,18 @@ class MetastoreViews:
         tables = self._client.get_table_objects_by_name(database, self._client.get_all_tables(database))
         return [(database, table.tableName) for table in tables if is_view(table)]
 
-    def swap(self, view: ViewName, base: str | None, location: str, made: ViewMetadata) -> SwapResult:
+    def swap(
+        self, view: ViewName, base: str | None, location: str, made: ViewMetadata, lease_ids: Sequence[int] = ()
+    ) -> SwapResult:
         """Set the pointer of *view* from *base* to *location*, whose metadata is *made*; create a view without *base*.
 
         Raises:
             FailedOver: The client failed over at every try; nothing was sent.
             LockError: The lock of unmodified writers was not granted; nothing was sent.
             NoSuchNamespaceError: The database does not exist.
+            LeaseEnded: One of the leases has ended; one that ends between this look and the swap is not noticed.
         """
+        self._ensure_live(lease_ids)
         if base is None:
             return self._pointers.create(self._new(view, location, made), location)
         for _ in range(_TRIES):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from enum import StrEnum
 from typing import Any
@@ -245,7 +245,9 @@ class Client:
         """Compare and set, as writers do that take no lock."""
         return self._send(base, location, compares=True)
 
-    def swap_under_lease(self, lease_id: int, table: Identifier, base: str | None, location: str) -> SwapResult:
+    def swap_under_leases(
+        self, lease_ids: Sequence[int], table: Identifier, base: str | None, location: str
+    ) -> SwapResult:
         """Nobody is fenced here."""
         raise NotImplementedError
 
