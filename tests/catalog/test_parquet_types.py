@@ -141,10 +141,10 @@ def test_a_file_with_this_type_is_read_rightly_or_refused(
     assert seen == list(enumerate(expected * 2))
     if not nested:
         for at, value in enumerate(values):
-            found = table.scan(EqualTo("k", value)).to_arrow()["n"].to_pylist()
+            found = table.scan(EqualTo(term="k", value=value)).to_arrow()["n"].to_pylist()
             assert sorted(found) == [at, at + 2], f"the rows that equal {value}"
             if column not in ("boolean", "uuid"):
-                found = table.scan(GreaterThanOrEqual("k", value)).to_arrow()["n"].to_pylist()
+                found = table.scan(GreaterThanOrEqual(term="k", value=value)).to_arrow()["n"].to_pylist()
                 assert sorted(found) == [n for n in range(4) if n % 2 >= at], f"the rows from {value} on"
         table.delete("n >= 2")
         rows = table.scan().to_arrow()
@@ -158,7 +158,7 @@ def dictionaries() -> dict[str, tuple[IcebergType, pa.Array]]:
     """Return columns that have a dictionary somewhere in them."""
     texts = pa.array(["a", "b"]).dictionary_encode()
     ends = pa.array([0, 1, 2], pa.int32())
-    of_map = {"key_id": 11, "key_type": StringType(), "value_id": 12, "value_type": StringType()}
+    of_map: dict[str, Any] = {"key_id": 11, "key_type": StringType(), "value_id": 12, "value_type": StringType()}
     of_map["value_required"] = False
     return {
         "column": (StringType(), texts),
