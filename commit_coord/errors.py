@@ -32,7 +32,7 @@
     │   └── FileInTable                   a file to be added is already in the table: keep it
     ├── PartlyDropped                     some tables of a database were dropped, then its drop failed
     ├── PartlyRepaired                    some lost commits were brought back, then the repair failed
-    ├── InvalidArguments                  also ValueError: invalid arguments for a Hive lease, or no such lease
+    ├── InvalidArguments                  also ValueError: a call can't mean what its arguments say; no such lease
     └── InternalError                     an invariant is broken: please report it
 
 The PyIceberg base classes matter. PyIceberg deletes the manifests of a commit that ended with
@@ -394,7 +394,7 @@ class PartlyRepaired(CommitCoordError):
 
 
 class InvalidArguments(CommitCoordError, ValueError):
-    """An argument for a Hive lease is invalid (a time, a type, an object), or the lease does not exist (any more)."""
+    """An argument of a call is invalid, or the Hive lease that it names does not exist (any more). Nothing was done."""
 
     kind = ErrorKind.INVALID_ARGUMENTS
 

@@ -31,6 +31,7 @@ from pyiceberg.table.snapshots import (
 )
 from pyiceberg.table.update import TableRequirement, TableUpdate
 
+from commit_coord.errors import InvalidArguments
 from commit_coord.iceberg import manifest_list
 
 _REQUIREMENTS: TypeAdapter[tuple[TableRequirement, ...]] = TypeAdapter(tuple[TableRequirement, ...])
@@ -53,7 +54,13 @@ _NAMESPACE = uuid.UUID("9d0c6b57-2d0b-5a9e-9a51-0f6c6f1f4c5e")
 
 
 def request_uuid(text: str) -> str:
-    """Return the request id that *text* means: itself when it is a UUID, else one made of it, always the same."""
+    """Return the request id that *text* means: itself when it is a UUID, else one made of it, always the same.
+
+    Raises:
+        InvalidArguments: It is no text.
+    """
+    if not isinstance(text, str):
+        raise InvalidArguments("a request id must be a text", value=repr(text))
     try:
         return str(uuid.UUID(text))
     except ValueError:

@@ -1,8 +1,9 @@
-"""Converts Arrow types that can be written but not read back correctly: views and unsigned integers.
+"""Converts Arrow types that can be written but not read back correctly: views, dictionaries and unsigned integers.
 
 Arrow supports hardly any filters on views, so rows of files that were written from views can't be filtered. PyIceberg
 treats an unsigned integer as signed and writes its value unchecked: an ``int`` column of a file may then hold
-3,000,000,000.
+3,000,000,000. A scan of a file that was written from a dictionary, and of one that was not, finds two types in one
+column, and fails.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ R = TypeVar("R", "pa.Table", "pa.RecordBatchReader")
 def plain(rows: R, columns: StructType) -> R:
     """Return *rows* with other types, at any depth.
 
-    They have ``large_string`` and ``large_binary`` instead of views, and signed instead of unsigned integers. Parquet
-    files contain the Arrow schema, so otherwise Arrow's reader would return views again.
+    They have ``large_string`` and ``large_binary`` instead of views, values instead of dictionaries, and signed instead
+    of unsigned integers. Parquet files contain the Arrow schema, so otherwise Arrow's reader would return the same
+    types again.
 
     Raises:
         ValueError: A number is out of the range of its column. For a stream, this is raised when the row is read.
@@ -35,16 +37,27 @@ def plain(rows: R, columns: StructType) -> R:
     return rows if schema.equals(rows.schema) else rows.cast(schema)
 
 
+def in_microseconds(rows: pa.Table) -> pa.Table:
+    """Return *rows* with the timestamps that will be written: nanoseconds are cut off, where PyIceberg is set to do so.
+
+    Keys are compared with those of the table, so they must be the values that it would get.
+    """
+    # Loaded when it is needed: Arrow starts threads, and takes long.
+    import pyarrow as pa
+    from pyiceberg.table import DOWNCAST_NS_TIMESTAMP_TO_US_ON_WRITE
+    from pyiceberg.utils.config import Config
+
+    if not Config().get_bool(DOWNCAST_NS_TIMESTAMP_TO_US_ON_WRITE):
+        return rows
+    schema = pa.schema([_field(field, None, _in_microseconds) for field in rows.schema], rows.schema.metadata)
+    return rows if schema.equals(rows.schema) else rows.cast(schema, safe=False)
+
+
 def python_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
     """Return the values of *column* as Python has them, dates and timestamps at any depth as Iceberg stores them.
 
     These are days and microseconds since 1970: Python's dates end with the year 9999.
     """
-    # Loaded when it is needed: Arrow starts threads, and takes long.
-    import pyarrow as pa
-
-    if isinstance(column.type, pa.DictionaryType):
-        column = column.cast(column.type.value_type)
     for leaf in (_in_microseconds, _as_number):
         kind = _mapped(column.type, None, leaf)
         if not kind.equals(column.type):
@@ -83,7 +96,7 @@ def _mapped(kind: pa.DataType, column: IcebergType | None, leaf: Leaf) -> pa.Dat
         case pa.FixedSizeListType():
             return pa.list_(_field(kind.value_field, element, leaf), kind.list_size)
         case pa.DictionaryType():
-            return pa.dictionary(kind.index_type, _mapped(kind.value_type, column, leaf), kind.ordered)
+            return _mapped(kind.value_type, column, leaf)
     return leaf(kind, column)
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import uuid
 from typing import Protocol, TypeVar
 
+from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestContent, ManifestFile
 from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.table import Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update.snapshot import UpdateSnapshot, _MergeAppendFiles
+from pyiceberg.typedef import EMPTY_DICT
 from pyiceberg.utils.properties import property_as_bool
 
 from commit_coord.config import COALESCE
@@ -18,6 +21,7 @@ from commit_coord.coordinator import delete_quietly
 from commit_coord.iceberg import manifest_list, manifests
 from commit_coord.iceberg.attempt import TOTALS, Append, Merge
 from commit_coord.iceberg.written import digest
+from commit_coord.table.arguments import refuse_no_name, summary_properties
 from commit_coord.table.producers import BySpec, DeleteFiles, Overwrite, Rewrite, by_spec, head_of
 
 P = TypeVar("P", bound=BySpec)
@@ -32,7 +36,21 @@ class TakesAppends(Protocol):
 
 
 class CoordinatedUpdateSnapshot(UpdateSnapshot):
-    """PyIceberg's builder, with appends that are pure."""
+    """PyIceberg's builder, with appends that are pure.
+
+    Raises:
+        InvalidArguments: A snapshot can't have such properties, or the name of the branch is empty.
+    """
+
+    def __init__(
+        self,
+        transaction: Transaction,
+        io: FileIO,
+        branch: str | None = MAIN_BRANCH,
+        snapshot_properties: dict[str, str] = EMPTY_DICT,
+    ) -> None:
+        refuse_no_name(branch)
+        super().__init__(transaction, io, branch, summary_properties(snapshot_properties))
 
     def fast_append(self) -> PureAppend:
         """Return an append that adds one manifest."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import wraps
 from types import TracebackType
@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar, cast
 from pyiceberg.table.snapshots import IsolationLevel
 
 from commit_coord.protocol.hierarchy import Operation
+from commit_coord.table import arguments
 from commit_coord.table.basis import Basis
 from commit_coord.table.call_stack import CallStack
 from commit_coord.table.commit_request import CommitRequest
@@ -20,6 +21,7 @@ from commit_coord.table.replanning import TransactionReplanner
 from commit_coord.table.staged import Call, Draft, StagingTransaction
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 class Calls:
@@ -52,6 +54,9 @@ class Calls:
         self.lock = lock
         self._replanner = replanner
         self._request = request
+        self.only_one = False
+        """Whether the commit follows the first call at once, so that no argument can change before it."""
+        self._streams: list[Any] = []  # those that plans have read
 
     @contextmanager
     def call(self, transaction: StagingTransaction, again: Call | None = None) -> Iterator[None]:
@@ -131,6 +136,27 @@ class Calls:
         if look and not bound and not stack.begun:
             self.basis.see_the_head()
 
+    def kept(self, given: T) -> T:
+        """Return the arguments of a call so that it can be repeated, whatever its caller does with them."""
+        return given if self.stack.depth or self.only_one else cast(T, arguments.kept(given))
+
+    def note_streams(self, given: Iterable[Any]) -> None:
+        """Note the streams among the arguments of the present call: each can be read once.
+
+        Raises:
+            CommitConflict: A plan that is repeated reads one again. Nothing landed.
+        """
+        streams = [value for value in given if hasattr(value, "read_next_batch")]
+        if not streams:
+            return
+        if self.stack.depth == 1:
+            self.draft.update(replayable=False)
+        elif self.stack.repeating and any(stream is known for stream in streams for known in self._streams):
+            raise self._request.conflict(
+                "its plan reads a stream that was made outside of the plan: make it in the plan"
+            )
+        self._streams += streams
+
     def abandon(self, transaction: StagingTransaction) -> None:
         """Give up for good: nothing landed, nothing will."""
         transaction._failed = True
@@ -153,10 +179,9 @@ def replayable(method: F) -> F:
     @wraps(method)
     def call(self: CallingTransaction, *args: Any, **kwargs: Any) -> Any:
         calls = self.calls
+        args, kwargs = calls.kept((args, kwargs))
         with calls.call(cast(StagingTransaction, self), lambda transaction: method(transaction, *args, **kwargs)):
-            # A plan makes a new one each time.
-            if calls.stack.depth == 1 and any(hasattr(value, "read_next_batch") for value in (*args, *kwargs.values())):
-                calls.draft.update(replayable=False)  # a RecordBatchReader can be read once
+            calls.note_streams((*args, *kwargs.values()))
             return method(self, *args, **kwargs)
 
     return cast(F, call)
@@ -198,6 +223,7 @@ class RecordingBuilder:
             return found
 
         def call(*args: Any, **kwargs: Any) -> Any:
+            args, kwargs = arguments.kept((args, kwargs))
             self._recorded.append((name, args, kwargs))
             result = found(*args, **kwargs)
             return self if result is self._builder else result

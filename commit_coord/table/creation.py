@@ -16,6 +16,7 @@ from commit_coord.iceberg.attempt import table_name
 from commit_coord.model import Resource
 from commit_coord.protocol.hierarchy import Operation
 from commit_coord.table.append import PureAppend
+from commit_coord.table.arguments import listed
 from commit_coord.table.created_files import CreatedFiles
 from commit_coord.table.exact_rows import ExactRows
 from commit_coord.table.foreign_files import grown_mapping, refuse_mapped_names
@@ -96,8 +97,10 @@ class CoordinatedCreation(ExactRows, StagingTransaction, CreateTableTransaction)
         """Add files that exist.
 
         Raises:
+            InvalidArguments: *file_paths* is no list of texts.
             ValueError: A file is there already, does not fit the columns, or has rows of several partitions.
         """
+        file_paths = listed(file_paths, str, "file_paths")
         if len({*map(canonical, file_paths)}) < len(file_paths):
             raise ValueError("File paths must be unique")
         snapshot = head_of(self, branch)

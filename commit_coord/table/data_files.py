@@ -17,6 +17,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Record
 from pyiceberg.utils.properties import property_as_int
 
+from commit_coord.errors import ConfigError
 from commit_coord.iceberg.partitioned_rows import columns_given, split
 from commit_coord.iceberg.plain_rows import plain
 from commit_coord.iceberg.required import complete
@@ -26,6 +27,15 @@ from commit_coord.process import SYSTEM_HOST, Host
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+_AT_LEAST_ONE = (
+    TableProperties.PARQUET_PAGE_ROW_LIMIT,
+    TableProperties.PARQUET_PAGE_SIZE_BYTES,
+    TableProperties.PARQUET_ROW_GROUP_LIMIT,
+    TableProperties.WRITE_TARGET_FILE_SIZE_BYTES,
+)
+"""Properties of which Arrow does not check the value: with other values it never ends, or ends the process."""
 
 
 def data_files(
@@ -52,6 +62,7 @@ def data_files(
 
     Raises:
         StatementError: A row lacks a required value. Of a table that is found before a file is written.
+        ConfigError: A property of the table says that a page, a row group or a file has no size. No file was written.
         ValueError, NotImplementedError: *rows* do not fit the table, or their partition can't be computed.
     """
     # Loaded when it is needed: Arrow starts threads, and takes long.
@@ -59,6 +70,7 @@ def data_files(
     from pyiceberg.io.pyarrow import _dataframe_to_data_files, write_file
 
     metadata = heeded(metadata, io.properties)
+    _refuse_no_size(metadata.properties)
     columns = metadata.schema().as_struct()
     rows = complete(plain(rows, columns), columns)
     write_uuid = write_uuid or host.new_id()
@@ -66,6 +78,13 @@ def data_files(
         return _dataframe_to_data_files(metadata, rows, io, write_uuid, counter)
     tasks = _tasks(metadata, rows, write_uuid, counter or itertools.count(), carried=carried)
     return write_file(io, metadata, tasks)
+
+
+def _refuse_no_size(properties: dict[str, str]) -> None:
+    for key in _AT_LEAST_ONE:
+        size = property_as_int(properties, key)
+        if size is not None and not 1 <= size < 2**63:
+            raise ConfigError("invalid property of the table: set another value", key=key, value=size, accepted=">= 1")
 
 
 def _tasks(

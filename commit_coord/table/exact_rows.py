@@ -15,11 +15,12 @@ from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update.snapshot import UpdateSnapshot, _FastAppendFiles
 from pyiceberg.typedef import EMPTY_DICT, Record
 
-from commit_coord.iceberg.plain_rows import plain
+from commit_coord.iceberg.plain_rows import in_microseconds, plain
 from commit_coord.iceberg.required import complete
 from commit_coord.iceberg.written import mark
 from commit_coord.table import matching, partition_filters
 from commit_coord.table.append import CoordinatedUpdateSnapshot
+from commit_coord.table.arguments import arrow_table
 from commit_coord.table.data_files import data_files
 from commit_coord.table.deletion import delete_rows
 from commit_coord.table.foreign_files import foreign_files
@@ -111,11 +112,12 @@ class ExactRows(Transaction):
         Keys are compared as SQL's MERGE compares them; see :mod:`commit_coord.table.matching`.
 
         Raises:
+            InvalidArguments: *df* is no Arrow table.
             ValueError: *df* does not fit the table, a key is there twice, or there is nothing to match or to do.
         """
         metadata = seen_from(self.table_metadata, head_of(self, branch))
         columns = metadata.schema().as_struct()
-        df = complete(plain(df, columns), columns)
+        df = complete(plain(in_microseconds(arrow_table(df)), columns), columns)
         named = sorted(metadata.schema().identifier_field_names()) if join_cols is None else join_cols
         if not named:
             raise ValueError("Join columns could not be found, please set identifier-field-ids or pass in explicitly.")

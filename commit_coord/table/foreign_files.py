@@ -29,6 +29,7 @@ from commit_coord.iceberg.partitioned_rows import path_to, split
 from commit_coord.iceberg.partitions import partition_key
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
 
@@ -74,6 +75,7 @@ def _metrics(footer: pq.FileMetaData, path: str, metadata: TableMetadata) -> dic
         ValueError: They do not fit the table.
     """
     from pyiceberg.io.pyarrow import (
+        UnsupportedPyArrowTypeException,
         _check_pyarrow_schema_compatible,
         compute_statistics_plan,
         data_file_statistics_from_parquet_metadata,
@@ -82,7 +84,16 @@ def _metrics(footer: pq.FileMetaData, path: str, metadata: TableMetadata) -> dic
     )
 
     schema, given = metadata.schema(), footer.schema.to_arrow_schema()
-    _check_pyarrow_schema_compatible(schema, given, format_version=metadata.format_version)
+    unfit = [(field.name, kind) for field in given if (kind := _unfit(field.type)) is not None]
+    stored = [footer.schema.column(number) for number in range(footer.num_columns)]
+    # PyIceberg takes the bounds of texts alone for texts.
+    unfit += [(column.path, "JSON") for column in stored if column.logical_type.type == "JSON"]
+    for name, kind in unfit:
+        raise ValueError(f"{path} can't be added, column {name!r} is stored as {kind}: {_ADVICE}")
+    try:
+        _check_pyarrow_schema_compatible(schema, given, format_version=metadata.format_version)
+    except UnsupportedPyArrowTypeException as error:
+        raise ValueError(f"{path} can't be added, {error}: {_ADVICE}") from error
     named = pyarrow_to_schema(given, schema.name_mapping, format_version=metadata.format_version)
     for field_id, field in index_by_id(named).items():
         # Metrics are taken by name, rows are read by id.
@@ -94,6 +105,27 @@ def _metrics(footer: pq.FileMetaData, path: str, metadata: TableMetadata) -> dic
         parquet_column_mapping=parquet_path_to_id_mapping(schema),
     )
     return sound_bounds(statistics.to_serialized_dict(), schema)
+
+
+_ADVICE = "append its rows, or write the file anew with columns that have the types of the table's"
+
+
+def _unfit(kind: pa.DataType) -> pa.DataType | None:
+    """Return which type in *kind* the rows of a table can't be read from, None if there is none.
+
+    A Parquet file contains numbers of 32 bits without a sign as numbers with one. PyIceberg takes the bounds of a
+    column from these, so a scan would overlook rows; Iceberg Java reads them as negative. Of views and dictionaries see
+    :mod:`commit_coord.iceberg.plain_rows`: the file contains the Arrow schema, so they are read as such.
+    """
+    import pyarrow as pa
+
+    for found in (pa.types.is_uint32, pa.types.is_uint64, pa.types.is_float16, pa.types.is_dictionary):
+        if found(kind):
+            return kind
+    if kind in (pa.string_view(), pa.binary_view()):
+        return kind
+    parts = (_unfit(kind.field(number).type) for number in range(kind.num_fields))
+    return next((part for part in parts if part is not None), None)
 
 
 def _partition_of(parquet: pq.ParquetFile, path: str, metadata: TableMetadata) -> Record:

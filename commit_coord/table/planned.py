@@ -9,12 +9,13 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
-from pyiceberg.table.update import AddSnapshotUpdate, TableRequirement, TableUpdate
+from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate, TableRequirement, TableUpdate
 
 from commit_coord.errors import CommitNotApplied
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.protocol.hierarchy import Operation as Operates
 from commit_coord.table.append import PureAppend
+from commit_coord.table.arguments import refuse_no_name
 from commit_coord.table.basis import Basis, ShownHead
 from commit_coord.table.call_stack import CallStack
 from commit_coord.table.calls import Calls
@@ -117,6 +118,9 @@ class PlannedTransaction(ExactRows, StagingTransaction):
 
         The requirements of these say where they were, so that nothing else than what was meant is made again.
         """
+        for update in updates:
+            if isinstance(update, SetSnapshotRefUpdate):
+                refuse_no_name(update.ref_name)
         of_refs = bool(updates) and all(isinstance(update, REFS) for update in updates)
         with self.call((lambda transaction: transaction._apply(updates, requirements)) if of_refs else None):
             if self._stack.depth == 1:

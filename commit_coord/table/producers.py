@@ -30,7 +30,7 @@ from pyiceberg.table.update.snapshot import _DeleteFiles, _OverwriteFiles, _Snap
 from pyiceberg.typedef import EMPTY_DICT, KeyDefaultDict
 from pyiceberg.utils.properties import property_as_int
 
-from commit_coord.errors import CommitNotApplied
+from commit_coord.errors import CommitNotApplied, InvalidArguments
 from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.iceberg.partitions import may_hold, partition_key
@@ -82,6 +82,17 @@ class BySpec(_SnapshotProducer[Any]):
         """Add a file; PyIceberg's writers do not say its spec, which is the one that the transaction shows."""
         mark(self._transaction.table_metadata, [data_file])
         return super().append_data_file(data_file)  # type: ignore[return-value]  # it is this producer
+
+    def delete_data_file(self, data_file: DataFile) -> Self:
+        """Refuse to remove a file, which this kind of snapshot would leave in the table.
+
+        Raises:
+            InvalidArguments: Always, but for an overwrite.
+        """
+        raise InvalidArguments(
+            "this snapshot can't remove a file that is named: make one with update_snapshot().overwrite()",
+            file=data_file.file_path,
+        )
 
     def new_manifest_writer(self, spec: PartitionSpec) -> ManifestWriter:
         """Return a writer of a manifest of *spec*."""
@@ -218,11 +229,15 @@ def by_spec(found: Iterable[Any], file_of: Callable[[Any], DataFile]) -> dict[in
 
 
 class DeleteFiles(BySpec, _DeleteFiles):
-    """PyIceberg's deletion of whole files."""
+    """PyIceberg's deletion of whole files, chosen by a filter."""
 
 
 class Overwrite(BySpec, _OverwriteFiles):
     """PyIceberg's replacement of files by files."""
+
+    def delete_data_file(self, data_file: DataFile) -> Self:
+        """Remove a file."""
+        return _OverwriteFiles.delete_data_file(self, data_file)  # type: ignore[return-value]  # it is this producer
 
     def _build_delete_files_partition_predicate(self) -> None:
         """Do nothing: manifests are chosen by :meth:`_build_manifest_evaluator`."""

@@ -8,7 +8,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import IsolationLevel, Operation
 
-from commit_coord.errors import CommitNotApplied, StaleRead, StatementError
+from commit_coord.errors import CommitNotApplied, InvalidArguments, StaleRead, StatementError
 from commit_coord.iceberg.metadata import sequence_number
 from commit_coord.iceberg.written import rows_misfit
 from commit_coord.table.basis import Basis
@@ -120,7 +120,7 @@ class TransactionReplanner:
             with self._stack.again():
                 for call in self._draft.staged.calls:
                     call(transaction)
-        except CommitNotApplied:
+        except (CommitNotApplied, InvalidArguments):
             raise
         except StatementError as error:
             if reason := rows_misfit(head.schema(), self._basis.seen[0].schema()):

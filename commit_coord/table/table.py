@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from pyiceberg.exceptions import CommitFailedException, ValidationException
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
@@ -21,7 +21,7 @@ from pyiceberg.table.update.statistics import UpdateStatistics
 from pyiceberg.typedef import EMPTY_DICT
 
 from commit_coord.coordinator import Coordinator
-from commit_coord.errors import CommitConflict, CommitCoordError, CommitNotApplied
+from commit_coord.errors import CommitConflict, CommitCoordError, CommitNotApplied, InvalidArguments
 from commit_coord.iceberg.attempt import request_uuid, table_name
 from commit_coord.iceberg.named_partitions import NamedValues, partition_filter, partition_levels
 from commit_coord.iceberg.partitions import fixed_partitions, lockable, partitions_of_rows
@@ -30,6 +30,7 @@ from commit_coord.locks.base import Lease
 from commit_coord.model import JournalEntry, LockMode, Resource, WriteMode
 from commit_coord.protocol.hierarchy import Operation as Operates
 from commit_coord.protocol.hierarchy import Partition, calls_take
+from commit_coord.table.arguments import listed
 from commit_coord.table.compaction import Compacted, FileGroup, compact, rewrite_here
 from commit_coord.table.earlier_commit import EarlierCommit
 from commit_coord.table.isolation import NOTHING
@@ -159,6 +160,7 @@ class CoordinatedTable(PlacedTable):
         seen = self.metadata, self.metadata_location
         try:
             with self._holding(operation, partitions), CoordinatedTransaction(self, seen=seen) as tx:
+                tx.calls.only_one = True
                 yield tx
         except BaseException:
             self.metadata, self.metadata_location = seen
@@ -242,7 +244,8 @@ class CoordinatedTable(PlacedTable):
 
         Guarantee: on return this request has landed exactly once, also when the same *request_id* was committed
         before, by whatever process. On ``CommitNotApplied`` none of the files is in the table and none will be, so they
-        may be deleted; likewise on ``StatementError``. On ``FileInTable`` and ``CommitStateUnknown`` they must be kept.
+        may be deleted; likewise on ``StatementError`` and ``InvalidArguments``. On ``FileInTable`` and
+        ``CommitStateUnknown`` they must be kept.
         Without a *request_id* this says nothing of an earlier call with these files that ended in
         ``CommitStateUnknown``: it may still land.
 
@@ -276,7 +279,13 @@ class CoordinatedTable(PlacedTable):
                 value that the files may lack. Nothing landed: read the table again, and write the files again.
             FileInTable: A file is in the table already. Nothing landed.
             StatementError: A filter does not fit the columns. Nothing landed.
+            InvalidArguments: One has another type, is unknown, or would have no effect. Nothing landed.
         """
+        data_files = listed(data_files, DataFile, "data_files")
+        if mode not in get_args(WriteMode):
+            raise InvalidArguments("unknown mode", value=mode, accepted=", ".join(get_args(WriteMode)))
+        if mode != "overwrite" and not isinstance(overwrite_filter, AlwaysTrue):
+            raise InvalidArguments("only mode='overwrite' has an overwrite_filter", mode=mode, filter=overwrite_filter)
         earlier = EarlierCommit([self], request_id)
         checked = request_id is None if check_duplicate_files is None else check_duplicate_files
         # A plain append depends on nothing, so the coordinator may look it up later, under the latch.

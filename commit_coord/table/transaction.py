@@ -24,6 +24,7 @@ from commit_coord.iceberg.attempt import table_name
 from commit_coord.protocol.hierarchy import Operation as Operates
 from commit_coord.table import partition_filters
 from commit_coord.table.append import CoordinatedUpdateSnapshot
+from commit_coord.table.arguments import listed
 from commit_coord.table.calls import RecordingBuilder, replayable
 from commit_coord.table.foreign_files import grown_mapping
 from commit_coord.table.isolation import seen_from
@@ -273,10 +274,12 @@ class CoordinatedTransaction(PlannedTransaction):
 
         Raises:
             FileInTable: The branch has one of them already. Nothing landed.
+            InvalidArguments: *file_paths* is no list of texts. Nothing landed.
             ValueError: A file does not fit the columns, or has rows of several partitions; or the table's name mapping,
                 by which its columns are found, has one of their names for another column.
         """
         self._lock_operation(Operates.APPEND)
+        file_paths = listed(file_paths, str, "file_paths")
         if len({*map(canonical, file_paths)}) < len(file_paths):
             raise ValueError("File paths must be unique")
         if check_duplicate_files:

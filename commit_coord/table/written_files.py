@@ -43,6 +43,7 @@ def _replayable(method: F) -> F:
     @wraps(method)
     def call(self: WrittenFiles, *args: Any, **kwargs: Any) -> Any:
         calls, request = self._calls, self._request
+        args, kwargs = calls.kept((args, kwargs))
 
         def again(transaction: StagingTransaction) -> None:
             method(WrittenFiles(transaction, calls, request), *args, **kwargs)

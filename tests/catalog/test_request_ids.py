@@ -46,6 +46,11 @@ def shared(request: pytest.FixtureRequest) -> Iterator[Kit]:
         yield made
 
 
+def of_rows(mode: str, row_filter: str) -> dict[str, Any]:
+    """Return the argument that only an overwrite has."""
+    return {"overwrite_filter": row_filter} if mode == "overwrite" else {}
+
+
 def written(kit: Kit, table: Any, df: pa.Table) -> list[DataFile]:
     """Return data files with *df* that no table knows yet, in the folder of *table*."""
     path = f"{table.location()}/data/{uuid.uuid4()}.parquet"
@@ -59,7 +64,7 @@ def written(kit: Kit, table: Any, df: pa.Table) -> list[DataFile]:
 def test_the_same_request_lands_once(shared: Kit, mode: Any) -> None:
     table = shared.table(frame((1, "a"), (2, "b")), partition_spec=BY_S)
     files, request_id = written(shared, table, frame((3, "a"))), str(uuid.uuid4())
-    assert table.commit_files(files, mode=mode, overwrite_filter="id = 1", request_id=request_id)
+    assert table.commit_files(files, mode=mode, request_id=request_id, **of_rows(mode, "id = 1"))
     after = rows(shared.again(table))
     assert (
         after
@@ -328,14 +333,14 @@ def test_a_repeat_after_the_table_was_renamed_keeps_the_files(shared: Kit, mode:
     """They are in the table, whose name is another one now. Without a journal nobody can tell."""
     table, new = shared.table(ids(0)), shared.identifier()
     files, stale = written(shared, table, ids(1)), shared.again(table)
-    assert table.commit_files(files, mode=mode, overwrite_filter="id = 0", request_id="monday")
+    assert table.commit_files(files, mode=mode, request_id="monday", **of_rows(mode, "id = 0"))
     left = row_ids(table)
     shared.catalog.rename_table(table.name(), new)
     if again:
         shared.catalog.create_table(table.name(), table.schema())
     journal = shared.catalog.locks.guarantees.journal
     with pytest.raises(CommitStateUnknown if journal else CommitNotApplied, match="renamed|could not be|dropped"):
-        stale.commit_files(files, mode=mode, overwrite_filter="id = 0", request_id="monday")
+        stale.commit_files(files, mode=mode, request_id="monday", **of_rows(mode, "id = 0"))
     assert left == row_ids(shared.catalog.load_table(new))
 
 

@@ -32,6 +32,8 @@ _COLUMN_NAMES, _UPSERT = "iceberg/column_names.py", "tests/catalog/test_upsert.p
 _NAMES = (
     "tests/catalog/test_column_names.py::test_a_name_means_the_column_that_has_it_else_the_only_one_in_another_case"
 )
+_KEPT = "tests/catalog/test_kept_arguments.py::test_"
+_TYPES, _REFUSED = "tests/catalog/test_parquet_types.py::test_", "tests/catalog/test_refused_arguments.py::test_"
 _TRUNCATION, _LOWEST = "iceberg/truncation.py", "tests/catalog/test_lowest_partitions.py::test_"
 
 MUTANTS += (
@@ -47,6 +49,98 @@ MUTANTS += (
         "table/spec_changes.py",
         "        if made.field_id not in stays:\n",
         "        if made.field_id not in ():\n",
+    ),
+    Mutant(
+        "a-call-follows-its-arguments",
+        _CALLS,
+        "return given if self.stack.depth or self.only_one else",
+        "return given if True else",
+        _KEPT + "arguments_that_are_used_again_change_no_call[set_properties-True]",
+    ),
+    Mutant(
+        "a-call-follows-the-memory-of-its-rows",
+        "table/arguments.py",
+        "return _copied(value) if hasattr",
+        "return value if hasattr",
+        _KEPT + "arguments_that_are_used_again_change_no_call[upsert-True]",
+    ),
+    Mutant(
+        "a-builder-follows-its-arguments",
+        _CALLS,
+        "            args, kwargs = arguments.kept((args, kwargs))\n",
+        "",
+        _KEPT + "arguments_that_are_used_again_change_no_call[update_schema-True]",
+    ),
+    Mutant(
+        "properties-of-a-snapshot-as-they-are-at-the-commit",
+        "table/append.py",
+        "branch, summary_properties(snapshot_properties))",
+        "branch, snapshot_properties)",
+        _KEPT + "a_builder_of_snapshots_keeps_its_properties",
+    ),
+    Mutant(
+        "a-plan-reads-a-stream-that-is-empty-by-now",
+        _CALLS,
+        "elif self.stack.repeating and any(",
+        "elif self.stack.depth == 0 and any(",
+        _KEPT + "a_plan_reads_a_stream_again_only_if_it_made_the_stream",
+    ),
+    Mutant(
+        "bounds-of-numbers-without-a-sign",
+        _FOREIGN,
+        "(pa.types.is_uint32, pa.types.is_uint64,",
+        "(pa.types.is_uint64,",
+        _TYPES + "a_file_with_this_type_is_read_rightly_or_refused[long of 32 bits-uint32-as Arrow does-column]",
+    ),
+    Mutant(
+        "a-dictionary-is-written",
+        "iceberg/plain_rows.py",
+        "return _mapped(kind.value_type, column, leaf)",
+        "return pa.dictionary(kind.index_type, _mapped(kind.value_type, column, leaf))",
+        _TYPES + "rows_in_a_dictionary_are_read_next_to_others",
+    ),
+    Mutant(
+        "keys-in-nanoseconds",
+        "table/exact_rows.py",
+        "plain(in_microseconds(arrow_table(df)), columns)",
+        "plain(arrow_table(df), columns)",
+        _TYPES + "keys_in_nanoseconds_are_those_that_an_append_writes",
+    ),
+    Mutant(
+        "a-mode-that-does-not-exist-appends",
+        "table/table.py",
+        "if mode not in get_args(WriteMode):",
+        "if mode in ():",
+        _REFUSED + "an_argument_without_a_meaning_is_refused[a mode that does not exist]",
+    ),
+    Mutant(
+        "a-filter-that-no-mode-uses",
+        "table/table.py",
+        'if mode != "overwrite" and not isinstance(overwrite_filter, AlwaysTrue):',
+        "if mode in ():",
+        _REFUSED + "an_argument_without_a_meaning_is_refused[a filter that an append does not use]",
+    ),
+    Mutant(
+        "a-caller-sets-a-total",
+        "table/arguments.py",
+        "if key.lower() in _COMPUTED or",
+        "if key.lower() in () or",
+        _REFUSED + "no_caller_sets_what_iceberg_computes[total-records]",
+    ),
+    Mutant(
+        "a-deletion-leaves-the-file",
+        "table/producers.py",
+        "        raise InvalidArguments(\n            \"this snapshot can't remove",
+        "        return super().delete_data_file(data_file)  # type: ignore\n        raise InvalidArguments(\n"
+        "            \"this snapshot can't remove",
+        _REFUSED + "a_snapshot_that_would_leave_a_file_refuses_to_remove_it[delete]",
+    ),
+    Mutant(
+        "a-page-of-no-rows",
+        "table/data_files.py",
+        "not 1 <= size < 2**63",
+        "not 1 <= size",
+        _REFUSED + "rows_are_not_written_in_parts_without_a_size[write.parquet.page-row-limit-9223372036854775808]",
     ),
     _found("in-with-a-zero", _PREDICATES, "and 0.0 in literals:", "and None in literals:"),
     Mutant(

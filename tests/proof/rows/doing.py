@@ -129,9 +129,13 @@ class Doing:
             case CommitFiles(slot=slot, mode=mode, where=where):
                 ours: Any = table
                 files, written = self.slots[slot]
-                request = {"request_id": f"{table.metadata.table_uuid} {slot}"} if operation.named else {}
-                condition, schema_id = readers.expression(where), written if operation.with_schema_id else None
-                ours.commit_files(files, mode=mode, overwrite_filter=condition, schema_id=schema_id, **request)
+                request: dict[str, Any] = {}
+                if operation.named:
+                    request["request_id"] = f"{table.metadata.table_uuid} {slot}"
+                if mode == "overwrite":
+                    request["overwrite_filter"] = readers.expression(where)
+                schema_id = written if operation.with_schema_id else None
+                ours.commit_files(files, mode=mode, schema_id=schema_id, **request)
             case Compact():
                 ours = table
                 ours.compact()
