@@ -58,7 +58,7 @@ def watching() -> Iterator[None]:
 
 
 @contextmanager
-def told_of(what: str, **facts: str) -> Iterator[None]:
+def deciding(what: str, **facts: str) -> Iterator[None]:
     """Raise ``CommitStateUnknown`` for an error in the block that leaves it open whether *what*."""
     with watching():
         try:

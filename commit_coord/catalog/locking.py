@@ -143,7 +143,7 @@ class LockingCatalog:
         on = Resource((".".join(name),)) if whole else Resource.table(name)
         statement = statement or operation.value
         with (
-            doubt.told_of(f"this was carried out: {statement}", name=".".join(name)),
+            doubt.deciding(f"this was carried out: {statement}", name=".".join(name)),
             acquire(self, needed_locks(self, operation, on), statement) or nullcontext(),
         ):
             yield

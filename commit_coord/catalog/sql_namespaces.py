@@ -114,7 +114,7 @@ class SqlNamespaces(SqlCatalog):
                 connection.execute(statement)
             return True
 
-        with doubt.told_of(f"the namespace was {what}", namespace=_name(namespace)):
+        with doubt.deciding(f"the namespace was {what}", namespace=_name(namespace)):
             result = send_once(self._connected, changed, f"the namespace {_name(namespace)}")
         if result is SwapResult.LOST_REPLY:
             raise CommitStateUnknown(

@@ -202,6 +202,7 @@ class MetastoreClient(ThriftLockCalls):
         """Return a database. Raises NoSuchObject where there is none."""
         return self._caller.repeat("get_database", name.lower())
 
+    @doubt.sending(AlreadyExists, CommitNotApplied, NotSent)
     def create_database(self, database: Any) -> None:
         """Create a database, with a mark by which this call finds its own.
 
@@ -214,10 +215,6 @@ class MetastoreClient(ThriftLockCalls):
             CommitStateUnknown: It is not known whether it was created.
         """
         database.parameters = {**(database.parameters or {}), CREATION: uuid4().hex}
-        with doubt.sending(AlreadyExists, CommitNotApplied, NotSent):
-            self._create_once(database)
-
-    def _create_once(self, database: Any) -> None:
         try:
             self._create(database)
         except InvalidObject as error:
@@ -260,25 +257,21 @@ class MetastoreClient(ThriftLockCalls):
             NotSent: Nothing was sent.
             CommitStateUnknown: It is not known whether they were replaced.
         """
-        before = self.get_database(dbname)
+        before, is_refused = self.get_database(dbname), False
         with doubt.sending(CommitNotApplied, NoSuchObject, NotSent):
-            self._alter_database(dbname, db, before)
-
-    def _alter_database(self, dbname: str, db: Any, before: Any) -> None:
-        is_refused = False
-        while True:
-            try:
-                self._caller.send("alter_database", dbname.lower(), db)
-                return
-            except (LostReply, MetaError, MetastoreServerFailed, NoSuchObject, NotSent) as error:
-                is_answer = isinstance(error, MetaError | MetastoreServerFailed)
-                if not is_refused and isinstance(error, NoSuchObject | NotSent):
-                    raise
-                if not is_answer or not self._is_still(before):
-                    raise _unknown(dbname, "changed", error) from error
-                if is_refused:
-                    raise CommitNotApplied(f"the namespace was not changed: {error}", namespace=dbname) from error
-                is_refused = True
+            while True:
+                try:
+                    self._caller.send("alter_database", dbname.lower(), db)
+                    return
+                except (LostReply, MetaError, MetastoreServerFailed, NoSuchObject, NotSent) as error:
+                    is_answer = isinstance(error, MetaError | MetastoreServerFailed)
+                    if not is_refused and isinstance(error, NoSuchObject | NotSent):
+                        raise
+                    if not is_answer or not self._is_still(before):
+                        raise _unknown(dbname, "changed", error) from error
+                    if is_refused:
+                        raise CommitNotApplied(f"the namespace was not changed: {error}", namespace=dbname) from error
+                    is_refused = True
 
     def _is_still(self, database: Any) -> bool:
         try:
@@ -287,6 +280,7 @@ class MetastoreClient(ThriftLockCalls):
             logger.warning("the namespace %s could not be read", database.name, exc_info=True)
             return False
 
+    @doubt.sending(CommitNotApplied, InvalidOperation, NotSent)
     def drop_database(self, name: str, deleteData: bool, cascade: bool) -> None:  # noqa: N803 - Thrift's
         """Drop a database that was seen. The call is sent once, as that of a table.
 
@@ -295,12 +289,8 @@ class MetastoreClient(ThriftLockCalls):
             CommitNotApplied: The server refuses that (``UpdatesDoNotFit``).
             CommitStateUnknown: It is not known whether it was dropped; by us, if the answer is that there is none.
         """
-        with doubt.sending(CommitNotApplied, InvalidOperation, NotSent):
-            self._drop_database(name, deleteData, cascade)
-
-    def _drop_database(self, name: str, delete_data: bool, cascade: bool) -> None:
         try:
-            self._caller.send("drop_database", name.lower(), delete_data, cascade)
+            self._caller.send("drop_database", name.lower(), deleteData, cascade)
         except (LostReply, MetaError, MetastoreServerFailed, NoSuchObject) as error:
             if is_refused_drop(error):
                 raise _refused(name, "dropped", error) from error

@@ -175,6 +175,13 @@ class _Live:
                 )
 
 
+class _Every:
+    """Stands for all leases, as no value of a caller does."""
+
+
+_EVERY = _Every()
+
+
 class HiveLeases:
     """The leases of one catalog, which gives them as ``catalog.leases``.
 
@@ -258,7 +265,7 @@ class HiveLeases:
             return not wanted or not wanted.isdisjoint((resource, *resource.ancestors))
 
         self._delete_expired()
-        return [listed for lease in self._all_live() for listed in lease.listed(chosen)]
+        return [listed for lease in self._live() for listed in lease.listed(chosen)]
 
     def extend_lease(self, lease_id: int, objects: Iterable[LeaseObject] = ()) -> int:
         """Extend a live lease by the duration for which it was grabbed, from now on. Return its ``end_utc``.
@@ -318,7 +325,7 @@ class HiveLeases:
         """
         wanted = self._resources(objects)
         self._delete_expired()
-        doomed = [lease for lease in self._all_live() if not wanted or not wanted.isdisjoint(lease.objects)]
+        doomed = [lease for lease in self._live() if not wanted or not wanted.isdisjoint(lease.objects)]
         requests = {lease.request_id for lease in doomed}
         present = self.manager.locks(scope=_SCOPE) if doomed else ()
         with self._forcing() as freed:
@@ -438,15 +445,9 @@ class HiveLeases:
         if not rows:
             raise LockLost("the lease was released by force directly after it was granted", locks=lease.request)
 
-    def _live(self, lease_id: int) -> list[_Live]:
-        """Return the live lease with an id; none if it has ended."""
-        return self._read(self._parameters_of(lease_id))
-
-    def _all_live(self) -> list[_Live]:
-        return self._read(self._parameters_of_all())
-
-    def _read(self, parameters: dict[str, Any]) -> list[_Live]:
-        rows = self.manager.requests.ask(lease_sql.LEASES, parameters)
+    def _live(self, lease_id: int | _Every = _EVERY) -> list[_Live]:
+        """Return the live lease with an id, or all of them."""
+        rows = self.manager.requests.ask(lease_sql.LEASES, self._parameters_of(lease_id))
         return [
             _Live(lease_id=number, request_id=request, text=text, user=user, start_utc=start, end_utc=end)
             for number, request, text, start, user, end in rows
@@ -469,7 +470,7 @@ class HiveLeases:
 
     def _delete_expired(self) -> None:
         """Delete what leases that ended have left; a client that waits for one does it too."""
-        for lease_id, request_id in self.manager.requests.ask(lease_sql.ENDED_LEASES, self._parameters_of_all()):
+        for lease_id, request_id in self.manager.requests.ask(lease_sql.ENDED_LEASES, self._parameters_of(_EVERY)):
             self._end(request_id, lease_id, forced=False)
 
     def _reduce(self, lease: _Live, kept: LeaseLocks) -> bool:
@@ -504,15 +505,15 @@ class HiveLeases:
         )
         return bool(reduced)
 
-    def _parameters_of(self, lease_id: int) -> dict[str, Any]:
-        if type(lease_id) is not int or not 0 < lease_id <= _MAX_ID:
+    def _parameters_of(self, lease_id: int | _Every) -> dict[str, Any]:
+        if isinstance(lease_id, _Every):
+            number = 0
+        elif type(lease_id) is int and 0 < lease_id <= _MAX_ID:
+            number = lease_id
+        else:
             raise InvalidArguments("not the id of a lease", value=lease_id, accepted="a whole number above 0")
-        return self._parameters_of_all() | {"lease_id": lease_id}
-
-    def _parameters_of_all(self) -> dict[str, Any]:
-        """Return the parameters of a statement about all leases."""
         manager = self.manager
-        return {"scope": manager.requests.scope(_SCOPE), "lease_id": 0, "clock": manager.store.clock_name}
+        return {"scope": manager.requests.scope(_SCOPE), "lease_id": number, "clock": manager.store.clock_name}
 
     def _request(self, objects: LeaseLocks, request_id: str, statement: str) -> LockRequest:
         return LockRequest.of(
@@ -526,7 +527,7 @@ class HiveLeases:
     def _exists(self, error: LockTimeout) -> LeaseAlreadyExists:
         facts: dict[str, Any] = {}
         with suppress(LockError):  # Optional: the error already names the holder.
-            for lease in self._all_live():
+            for lease in self._live():
                 if lease.request_id == error.details.get("request_id"):
                     facts = {"lease_id": lease.lease_id, "until": _moment(lease.end_utc)}
         return LeaseAlreadyExists("lease is held by another owner; wait timed out", **{**error.details, **facts})

@@ -34,6 +34,7 @@ from commit_coord.clock import SystemClock
 from commit_coord.local import PostgresServer
 from commit_coord.local.server import by_load
 from commit_coord.locks.base import Interrupted
+from commit_coord.locks.hive_lease import _EVERY
 from commit_coord.locks.registry import create_lock_manager
 from commit_coord.locks.sql import statements as lease_sql
 from commit_coord.locks.sql.manager import SqlLockManager
@@ -525,7 +526,7 @@ def test_what_is_freed_as_a_lock_is_no_lease_any_more(leases: HiveLeases) -> Non
     assert [] == leases.list_lease()
     leases.grab_lease([A], LONG)
     assert [(1,)] == leases.manager.requests.ask(
-        "SELECT count(*) FROM commit_coord_leases WHERE scope = :scope", leases._parameters_of_all()
+        "SELECT count(*) FROM commit_coord_leases WHERE scope = :scope", leases._parameters_of(_EVERY)
     )
 
 

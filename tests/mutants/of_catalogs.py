@@ -89,8 +89,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "no-id-means-every-lease",
         "locks/hive_lease.py",
-        "        if type(lease_id) is not int or not 0 < lease_id <= _MAX_ID:\n",
-        "        if lease_id is not None and (type(lease_id) is not int or not 0 < lease_id <= _MAX_ID):\n",
+        "        if isinstance(lease_id, _Every):\n",
+        "        if isinstance(lease_id, _Every | None):\n",
         f"{_FENCES}what_is_no_id_of_a_lease_means_no_lease[sqlite-None]",
     ),
     Mutant(

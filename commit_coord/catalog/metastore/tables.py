@@ -84,7 +84,7 @@ class MetastoreTables(HiveCatalog):
             MetastoreUnavailable: Nothing was sent.
             CommitStateUnknown: It is not known whether the properties were changed.
         """
-        with doubt.told_of("the namespace was changed", namespace=self.identifier_to_database(namespace)):
+        with doubt.deciding("the namespace was changed", namespace=self.identifier_to_database(namespace)):
             try:
                 return super().update_namespace_properties(namespace, removals, updates)
             except NoSuchObject as error:  # it was dropped after it was read
