@@ -237,7 +237,7 @@ class LockEntry:
         requested_at_ms: Wall clock of the lock service, milliseconds since the epoch.
         expires_in_ms: What is left of the lease by the service's clock; 0 or less where it is over. None where leases
             do not expire, and where it is not known whether it is over.
-        explicit: Taken by a LOCK statement, or a guard: it has no lease.
+        explicit: Taken by a LOCK statement, or a guard: it has no lease once it is granted.
         blocked_by: The request id that this one waits for, None when granted.
         guard: Belongs to the table, and keeps out writers that know nothing but the metastore's lock.
     """
@@ -254,6 +254,11 @@ class LockEntry:
     explicit: bool = False
     blocked_by: str | None = None
     guard: bool = False
+
+    @property
+    def is_endless(self) -> bool:
+        """Whether it outlives its owner: of a LOCK statement that was granted, or a guard."""
+        return self.explicit and self.expires_in_ms is None and self.state is LockState.ACQUIRED
 
 
 def entries_by_request(entries: Iterable[LockEntry]) -> dict[str, list[LockEntry]]:

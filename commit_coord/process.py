@@ -162,10 +162,10 @@ def is_dead(process: str) -> bool:
 def has_dead_owner(entry: LockEntry, ended: Callable[[str], bool] = is_dead) -> bool:
     """Return whether the owner of *entry* is dead: its process has *ended*, or its lease is over.
 
-    A lock without a lease, of a LOCK statement or a guard, outlives its process.
+    A lock without a lease, of a LOCK statement that was granted or a guard, outlives its process.
     """
     over = entry.expires_in_ms is not None and entry.expires_in_ms <= 0
-    return not entry.explicit and (over or ended(entry.owner.process))
+    return not entry.is_endless and (over or ended(entry.owner.process))
 
 
 _ENDED = ("Z", "X")

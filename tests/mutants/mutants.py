@@ -447,8 +447,8 @@ MUTANTS = (
     Mutant(
         "an-offer-in-doubt-does-not-enter-again",
         "locks/sql/queue.py",
-        "        if request.offer:\n            raise self._gone(request)\n        if request.explicit or",
-        "        if request.explicit or",
+        "        if request.offer:\n            raise self._gone(request)\n        if self._clock",
+        "        if self._clock",
         f"{_CARRY}test_a_waiter_that_is_freed_by_force_does_not_know[lease-sqlite]",
     ),
     Mutant(

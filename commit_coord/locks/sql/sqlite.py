@@ -121,7 +121,7 @@ class SqliteConnection(Connection):
     """Poll interval in seconds if there are no wake-ups: short compared with a commit, and 2 % of a core."""
 
     def __init__(self, store: SqliteStore) -> None:
-        self.wake = f"commit-coord.{store.host.new_id().hex}"
+        self.wake = store.address("commit-coord.")
         self._store = store
         self._lock = threading.Lock()
         self._db: sqlite3.Connection | None = None
