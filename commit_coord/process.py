@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import getpass
 import os
+import signal
 import socket
 import subprocess
 import sys
+import traceback
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
@@ -157,6 +159,15 @@ def is_dead(process: str) -> bool:
     except OSError:
         return False
     return state in _ENDED or started != start
+
+
+def is_of_signal_handler(error: BaseException) -> bool:
+    """Return whether a signal handler of this process has raised *error*: it ends the work of the caller.
+
+    A handler may raise TimeoutError or another OSError at any line, also where such an error of the system is expected.
+    """
+    handlers = {getattr(signal.getsignal(number), "__code__", None) for number in signal.valid_signals()}
+    return any(frame.f_code in handlers for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
 def has_dead_owner(entry: LockEntry, ended: Callable[[str], bool] = is_dead) -> bool:

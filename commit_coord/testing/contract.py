@@ -927,6 +927,39 @@ class LockContract:
                 timer.join()  # Struck after this it would end the process.
             signal.signal(signal.SIGUSR1, earlier)
 
+    @pytest.mark.parametrize("kind", [TimeoutError, ConnectionResetError])
+    def test_an_error_of_a_signal_handler_ends_a_wait(
+        self, manager: HandoverLockManager, other: HandoverLockManager, kind: type[OSError]
+    ) -> None:
+        """A handler of SIGALRM ends its program's work by an error; it is not one of the lock service's sockets."""
+        if not manager.guarantees.mutual_exclusion:
+            excludes_nothing(manager, other)
+            return
+
+        def strike(number: int, _: object) -> None:
+            raise kind("the time is over")
+
+        ident, earlier = threading.main_thread().ident, signal.signal(signal.SIGUSR1, strike)
+        assert ident is not None
+        held = Contender(other, request((X, TABLE))).ended()
+        try:
+            for _ in range(5):
+                wanted = request((X, TABLE))
+
+                def end_it(wanted: LockRequest = wanted) -> None:
+                    until(lambda: wanted.request_id in standing(other), "a wait")
+                    signal.pthread_kill(ident, signal.SIGUSR1)
+
+                with ThreadPoolExecutor(1) as pool:
+                    ends = pool.submit(end_it)
+                    with pytest.raises(kind, match="the time is over"):
+                        manager.acquire(wanted, deadline=soon())
+                    ends.result()
+                assert wanted.request_id not in standing(other)
+        finally:
+            signal.signal(signal.SIGUSR1, earlier)
+            held.release()
+
     # Holding and giving back.
 
     def test_release_may_be_called_again(self, manager: HandoverLockManager, other: HandoverLockManager) -> None:
