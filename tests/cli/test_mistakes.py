@@ -843,12 +843,19 @@ def test_an_audit_log_in_a_folder_that_is_not_there_is_reported_in_a_line(place:
     assert "Traceback" not in ended.stderr
 
 
-def test_ctrl_c_in_a_statement_that_waits_leaves_nothing_behind(place: Place) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("statement", ["DROP TABLE shop.sales", "LOCK TABLE shop.sales EXCLUSIVE"])
+def test_a_signal_in_a_statement_that_waits_leaves_nothing_behind(
+    place: Place, number: signal.Signals, statement: str
+) -> None:
     run(place, 'sql @ "LOCK TABLE shop.sales EXCLUSIVE"')
-    # Tests that run in the background ignore SIGINT, and so would what they start.
-    code = "import signal as s, commit_coord.cli as c; s.signal(s.SIGINT, s.default_int_handler); c.main()"
+    # Tests that run in the background ignore some signals, and so would what they start.
+    code = (
+        "import signal as s, commit_coord.cli as c; s.signal(s.SIGINT, s.default_int_handler); "
+        "s.signal(s.SIGTERM, s.SIG_DFL); s.signal(s.SIGHUP, s.SIG_DFL); c.main()"
+    )
     waiting = subprocess.Popen(
-        [sys.executable, "-c", code, "sql", *place.catalog, "DROP TABLE shop.sales"],
+        [sys.executable, "-c", code, "sql", *place.catalog, statement],
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ},
@@ -857,7 +864,7 @@ def test_ctrl_c_in_a_statement_that_waits_leaves_nothing_behind(place: Place) ->
     from tests.processes import until
 
     until(lambda: len(catalog.show_locks()) == 2, "a waiter")
-    waiting.send_signal(signal.SIGINT)
+    waiting.send_signal(number)
     _, stderr = waiting.communicate()
     assert (ExitCode.INTERRUPTED, "interrupted\n") == (waiting.returncode, stderr)
     assert 1 == len(catalog.show_locks())
