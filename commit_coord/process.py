@@ -152,11 +152,14 @@ def is_dead(process: str) -> bool:
         os.kill(int(number), 0)
     except ProcessLookupError:
         return True
-    except (OSError, OverflowError):
-        pass  # PermissionError: it runs, as another user.
+    except (OSError, OverflowError) as error:  # PermissionError: it runs, as another user.
+        if is_of_signal_handler(error):
+            raise
     try:
         state, started = _state(int(number))
-    except OSError:
+    except OSError as error:
+        if is_of_signal_handler(error):
+            raise
         return False
     return state in _ENDED or started != start
 

@@ -927,6 +927,7 @@ class LockContract:
                 timer.join()  # Struck after this it would end the process.
             signal.signal(signal.SIGUSR1, earlier)
 
+    @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a file that was just opened
     @pytest.mark.parametrize("kind", [TimeoutError, ConnectionResetError])
     def test_an_error_of_a_signal_handler_ends_a_wait(
         self, manager: HandoverLockManager, other: HandoverLockManager, kind: type[OSError]

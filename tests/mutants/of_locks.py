@@ -48,8 +48,8 @@ _LOCKS = (
     Mutant(
         "what-proc-does-not-show-has-ended",
         "process.py",
-        "    except OSError:\n        return False\n    return state in _ENDED",
-        "    except OSError:\n        return True\n    return state in _ENDED",
+        "            raise\n        return False\n    return state in _ENDED",
+        "            raise\n        return True\n    return state in _ENDED",
         f"{_PROCESS}test_a_process_that_proc_does_not_show_is_not_dead[2]",
     ),
     Mutant(
