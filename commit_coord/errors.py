@@ -394,7 +394,7 @@ class PartlyRepaired(CommitCoordError):
 
 
 class InvalidArguments(CommitCoordError, ValueError):
-    """An argument for a Hive lease is invalid (a time, a type, an object), or the lease does not exist (any more)."""
+    """An argument of a lock or a Hive lease is invalid (a time, a type, an object), or there is no such lease."""
 
     kind = ErrorKind.INVALID_ARGUMENTS
 

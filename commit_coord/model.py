@@ -69,6 +69,15 @@ class CommitStatus(StrEnum):
     UNKNOWN = "UNKNOWN"
 
 
+def is_encodable(text: str) -> bool:
+    """Return whether *text* can be sent and stored: it has no half of a surrogate pair."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Resource:
     """A database, a table, a partition prefix or a partition, as the path of its names.
@@ -83,12 +92,8 @@ class Resource:
         """Refuse empty paths and names, and what is no text: half of a surrogate pair can't be sent or stored."""
         if not self.path or not all(self.path):
             raise ValueError(f"no level of a resource name may be empty, got: {self.path!r}")
-        try:
-            "".join(self.path).encode()
-        except UnicodeEncodeError as error:
-            raise ValueError(
-                f"a name contains an unpaired surrogate, which no service can lock: {self.path!r}"
-            ) from error
+        if not all(map(is_encodable, self.path)):
+            raise ValueError(f"a name contains an unpaired surrogate, which no service can lock: {self.path!r}")
 
     @classmethod
     def parse(cls, text: str) -> Resource:

@@ -37,7 +37,7 @@ from typer.testing import CliRunner
 import commit_coord
 import commit_coord.spark
 from commit_coord.cli import app
-from commit_coord.cli.app import _is_broken
+from commit_coord.cli.app import _COMMANDS, _is_broken
 from commit_coord.cli.exit_codes import ExitCode
 from commit_coord.cli.failures import explain
 from commit_coord.errors import (
@@ -869,3 +869,21 @@ def test_a_signal_in_a_statement_that_waits_leaves_nothing_behind(
     assert (ExitCode.INTERRUPTED, "interrupted\n") == (waiting.returncode, stderr)
     assert 1 == len(catalog.show_locks())
     catalog.close()
+
+
+@pytest.mark.parametrize(
+    "arguments", [("NAME",), ("shop", "NAME"), ("shop", "--why", "NAME"), ("-c", "NAME"), ("-p", "lock.uri=NAME")]
+)
+def test_an_argument_that_is_not_utf_8_is_refused_by_every_command(arguments: tuple[str, ...]) -> None:
+    for command in _COMMANDS:
+        given = [part.replace("NAME", "db.\udcff") for part in arguments]
+        ended = CliRunner().invoke(app, [command, *given])
+        assert ended.exit_code == ExitCode.USAGE, command
+        assert "is not UTF-8; check the encoding" in ended.output
+
+
+@pytest.mark.parametrize("seconds", ["inf", "nan", "1e300", "-1", "0"])
+def test_no_watch_looks_more_rarely_than_once_a_day(place: Place, seconds: str) -> None:
+    ended = run(place, f"locks @ --watch --times 2 --every {seconds}")
+    assert ended.returncode == ExitCode.USAGE
+    assert "Traceback" not in ended.stderr
