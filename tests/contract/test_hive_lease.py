@@ -818,7 +818,14 @@ def test_nobody_ends_a_lease_in_the_middle_of_a_transaction_that_asked(service: 
 
 
 TIMES = (1e306, 10**400, -1, float("nan"), float("inf"), True, "1", None)
-NAMES = (("db", "t", "k=\ud800"), ("d\udfff", "t"), (1, 2), ("db", "t", 5), ("db", "t", None, []), ("db", None))
+NAMES: tuple[Any, ...] = (
+    ("db", "t", "k=\ud800"),
+    ("d\udfff", "t"),
+    (1, 2),
+    ("db", "t", 5),
+    ("db", "t", None, []),
+    ("db", None),
+)
 OBJECTS = ("db.t", LeaseObject("db", "t"), None, 5, [None], ["db.t"])
 IDS = (None, True, "1", 1.0, 0, -1, 2**63)
 
