@@ -114,8 +114,8 @@ MUTANTS = (
     Mutant(
         "release-by-the-owner-only",
         "locks/sql/statements.py",
-        "    WHERE r.request_id = :request_id AND r.place = :place AND (:forced = 1 OR {_EXPIRED})\n",
-        "    WHERE r.place = (SELECT min(o.place) FROM commit_coord_requests o) AND (:forced = 1 OR {_EXPIRED})\n",
+        "    WHERE r.request_id = :request_id AND r.place = :place\n      AND (:forced = 1",
+        "    WHERE r.place = (SELECT min(o.place) FROM commit_coord_requests o)\n      AND (:forced = 1",
         f"{_MACHINE}[LeaseMachine]",
     ),
     Mutant(
