@@ -69,6 +69,15 @@ class CommitStatus(StrEnum):
     UNKNOWN = "UNKNOWN"
 
 
+def is_encodable(text: str) -> bool:
+    """Return whether *text* can be sent and stored: it has no half of a surrogate pair."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Resource:
     """A database, a table, a partition prefix or a partition, as the path of its names.
@@ -83,12 +92,8 @@ class Resource:
         """Refuse empty paths and names, and what is no text: half of a surrogate pair can't be sent or stored."""
         if not self.path or not all(self.path):
             raise ValueError(f"no level of a resource name may be empty, got: {self.path!r}")
-        try:
-            "".join(self.path).encode()
-        except UnicodeEncodeError as error:
-            raise ValueError(
-                f"a name contains an unpaired surrogate, which no service can lock: {self.path!r}"
-            ) from error
+        if not all(map(is_encodable, self.path)):
+            raise ValueError(f"a name contains an unpaired surrogate, which no service can lock: {self.path!r}")
 
     @classmethod
     def parse(cls, text: str) -> Resource:
@@ -237,7 +242,7 @@ class LockEntry:
         requested_at_ms: Wall clock of the lock service, milliseconds since the epoch.
         expires_in_ms: What is left of the lease by the service's clock; 0 or less where it is over. None where leases
             do not expire, and where it is not known whether it is over.
-        explicit: Taken by a LOCK statement, or a guard: it has no lease.
+        explicit: Taken by a LOCK statement, or a guard: it has no lease once it is granted.
         blocked_by: The request id that this one waits for, None when granted.
         guard: Belongs to the table, and keeps out writers that know nothing but the metastore's lock.
     """
@@ -254,6 +259,11 @@ class LockEntry:
     explicit: bool = False
     blocked_by: str | None = None
     guard: bool = False
+
+    @property
+    def is_endless(self) -> bool:
+        """Whether it outlives its owner: of a LOCK statement that was granted, or a guard."""
+        return self.explicit and self.expires_in_ms is None and self.state is LockState.ACQUIRED
 
 
 def entries_by_request(entries: Iterable[LockEntry]) -> dict[str, list[LockEntry]]:

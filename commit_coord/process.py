@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import getpass
 import os
+import signal
 import socket
 import subprocess
 import sys
+import traceback
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
@@ -150,22 +152,34 @@ def is_dead(process: str) -> bool:
         os.kill(int(number), 0)
     except ProcessLookupError:
         return True
-    except (OSError, OverflowError):
-        pass  # PermissionError: it runs, as another user.
+    except (OSError, OverflowError) as error:  # PermissionError: it runs, as another user.
+        if is_of_signal_handler(error):
+            raise
     try:
         state, started = _state(int(number))
-    except OSError:
+    except OSError as error:
+        if is_of_signal_handler(error):
+            raise
         return False
     return state in _ENDED or started != start
+
+
+def is_of_signal_handler(error: BaseException) -> bool:
+    """Return whether a signal handler of this process has raised *error*: it ends the work of the caller.
+
+    A handler may raise TimeoutError or another OSError at any line, also where such an error of the system is expected.
+    """
+    handlers = {getattr(signal.getsignal(number), "__code__", None) for number in signal.valid_signals()}
+    return any(frame.f_code in handlers for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
 def has_dead_owner(entry: LockEntry, ended: Callable[[str], bool] = is_dead) -> bool:
     """Return whether the owner of *entry* is dead: its process has *ended*, or its lease is over.
 
-    A lock without a lease, of a LOCK statement or a guard, outlives its process.
+    A lock without a lease, of a LOCK statement that was granted or a guard, outlives its process.
     """
     over = entry.expires_in_ms is not None and entry.expires_in_ms <= 0
-    return not entry.explicit and (over or ended(entry.owner.process))
+    return not entry.is_endless and (over or ended(entry.owner.process))
 
 
 _ENDED = ("Z", "X")

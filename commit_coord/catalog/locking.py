@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyiceberg.typedef import Identifier
 
 from commit_coord import doubt
 from commit_coord.config import Configuration, Settings
 from commit_coord.coordinator import Coordinator
-from commit_coord.errors import CommitLockFailed, LockServiceUnavailable
+from commit_coord.errors import CommitLockFailed, InvalidArguments, LockServiceUnavailable
 from commit_coord.events import AccessRefused, Events, LocksForced
 from commit_coord.locks.base import DenyPolicy, Lease, LockManager, Policy, WaitPolicy
 from commit_coord.locks.forcing import FreedLocks, telling_what_was_freed
@@ -82,7 +82,7 @@ class LockingCatalog:
             statement: Likewise.
             explicit: Whether a LOCK statement asks, so that only UNLOCK ends it.
         """
-        pairs = locks.items() if isinstance(locks, Mapping) else locks
+        pairs = _locks(locks)
         return LockRequest.of(
             LockScope.OPERATION,
             escalate([(self.spelled(resource), mode) for resource, mode in pairs], self.settings.lock_max_partitions),
@@ -157,7 +157,7 @@ class LockingCatalog:
         yield from self.locks.pages(self._spelled(resource))
 
     def _spelled(self, resource: Resource | None) -> Resource | None:
-        return None if resource is None else self.spelled(resource)
+        return None if resource is None else self.spelled(_resource(resource))
 
     def unlock(
         self,
@@ -194,6 +194,8 @@ class LockingCatalog:
             PartlyFreed: Some were released, or may have been, and then the lock service failed.
             LockServiceUnavailable: It failed, and nothing was released.
         """
+        if resource is not None:
+            _resource(resource)
         present = self.show_locks()
         waiting, had_waited = _waiting(present), _waiting(shown)
         chosen = {request_id} if request_id is not None else set[str]()
@@ -340,6 +342,25 @@ class LockingCatalog:
             numretries=self.settings.lock_num_retries,
             sleep_between_retries_ms=self.settings.lock_sleep_between_retries_ms,
         )
+
+
+def _resource(resource: object) -> Resource:
+    if not isinstance(resource, Resource):
+        accepted = 'a Resource, such as Resource(("db", "table"))'
+        raise InvalidArguments("not a resource", value=repr(resource), accepted=accepted)
+    return resource
+
+
+def _locks(
+    locks: Mapping[Resource, LockMode] | Iterable[tuple[Resource, LockMode]],
+) -> list[tuple[Resource, LockMode]]:
+    try:
+        pairs: list[tuple[Any, Any]] = list(locks.items() if isinstance(locks, Mapping) else locks)
+        return [(_resource(resource), LockMode(mode)) for resource, mode in pairs]
+    except (TypeError, ValueError) as error:
+        if isinstance(error, InvalidArguments):
+            raise
+        raise InvalidArguments("not locks", value=repr(locks), accepted="pairs of a Resource and a LockMode") from error
 
 
 def _waiting(entries: Iterable[LockEntry]) -> set[str]:

@@ -24,6 +24,7 @@ from commit_coord.cli.exit_codes import CommandFailed, ExitCode
 from commit_coord.cli.importing import importing
 from commit_coord.cli.logs import warnings_in_one_line
 from commit_coord.cli.output import json
+from commit_coord.model import is_encodable
 from commit_coord.version import __version__
 
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
@@ -131,6 +132,12 @@ class _Commands(TyperGroup):
         own_logs = "--debug" in given or (given and given[0] in _OWN_LOGS)
         logs = nullcontext() if own_logs else warnings_in_one_line()
         try:
+            if unreadable := next((text for text in given if not is_encodable(text)), None):
+                raise CommandFailed(
+                    f"the argument {unreadable!r} is not UTF-8; check the encoding of the terminal or the script",
+                    ExitCode.USAGE,
+                    "usage",
+                )
             with logs:
                 code = super().main(given, prog_name, complete_var, False, windows_expand_args, **extra)
             sys.stdout.flush()  # a full disk or a closed pipe is an error of the command, not of the interpreter's end

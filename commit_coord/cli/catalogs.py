@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -91,20 +93,48 @@ def checked(choice: Choice) -> dict[str, str]:
 def opened(choice: Choice) -> Iterator[CoordinatedCatalog]:
     """Open the catalog of *choice*, which must be there already, and close it again.
 
+    In the block SIGTERM and SIGHUP interrupt as Ctrl-C does: what the command waits for or holds is given back.
+
     Raises:
         CommandFailed: The catalog is not configured, or its SQLite file is not there.
         ConfigError: A setting is wrong, or the database can't be reached.
+        Ended: One of the signals came.
     """
     arguments = checked(choice)
     configuration = configure(choice.catalog, arguments)
     address = configuration.properties["uri"].removeprefix(COORDINATED_URI_PREFIX)
     _refuse_missing_file(address)
     _import_class("CoordinatedHiveCatalog" if address.startswith("thrift:") else "CoordinatedSqlCatalog")
-    catalog = load_catalog(choice.catalog, **arguments)
+    with _ended_by_signals():
+        catalog = load_catalog(choice.catalog, **arguments)
+        try:
+            yield catalog
+        finally:
+            catalog.close()
+
+
+class Ended(KeyboardInterrupt):
+    """SIGTERM or SIGHUP came: the command ends, and so does a shell."""
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Raise :class:`Ended` at SIGTERM and SIGHUP, unless the program that started us had them ignored (nohup)."""
+
+    def end(number: int, frame: object) -> None:
+        raise Ended
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    changed = [number for number, handler in before.items() if handler is signal.SIG_DFL]
+    if threading.current_thread() is not threading.main_thread():
+        changed = []  # Python allows it to the main thread alone.
     try:
-        yield catalog
+        for number in changed:
+            signal.signal(number, end)
+        yield
     finally:
-        catalog.close()
+        for number in changed:
+            signal.signal(number, before[number])
 
 
 @cache

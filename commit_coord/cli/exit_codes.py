@@ -31,7 +31,7 @@ MEANINGS: dict[ExitCode, str] = {
     "repeat a `migrate`.",
     ExitCode.MISSING: "Something that the command needs is not installed (Java, an extra). The message says what.",
     ExitCode.BUG: "An unexpected error. Please report it with what `--debug` shows.",
-    ExitCode.INTERRUPTED: "Interrupted by Ctrl-C or SIGTERM. No process was left running.",
+    ExitCode.INTERRUPTED: "Interrupted by Ctrl-C, SIGTERM or SIGHUP. No process was left running.",
 }
 """A line for each code, as the document prints it."""
 

@@ -29,6 +29,8 @@ from commit_coord.model import LockEntry, LockState, Reach, Resource
 if TYPE_CHECKING:
     from commit_coord.cli.tree import WaiterWatch
 
+_DAY = 86_400
+
 _PIPE_LINES = 1000
 """Lines of a tree that goes into a pipe or a file."""
 
@@ -58,6 +60,8 @@ def locks(
     pipe, one tree follows the other; with --json, each line is one JSON document.
     """
     output = Output(as_json=as_json)
+    if not every <= _DAY:  # nan, too
+        raise CommandFailed(f"--every takes at most a day: {_DAY:,} seconds", ExitCode.USAGE, "usage")
     if name is not None:
         if table is not None and catalog != name:
             raise CommandFailed(

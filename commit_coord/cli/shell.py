@@ -14,6 +14,7 @@ from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
 from commit_coord.catalog.base import CoordinatedCatalog
+from commit_coord.cli.catalogs import Ended
 from commit_coord.sql.grammar import says_something, split, statements
 
 _WORDS = (
@@ -47,6 +48,8 @@ def typed(catalog: CoordinatedCatalog) -> Iterable[str]:
     while True:
         try:
             text = session.prompt("commit-coord> ")
+        except Ended:
+            raise
         except KeyboardInterrupt:
             continue  # what was typed is given up, as in every shell
         except EOFError:

@@ -140,7 +140,7 @@ def cause_of_death(entry: LockEntry) -> str:
 
 def expiry(entry: LockEntry) -> str:
     """Return when a lock ends by itself."""
-    if entry.explicit:
+    if entry.is_endless:
         return "never (guard)" if entry.guard else "never (LOCK)"
     if entry.expires_in_ms is None:
         return "–"

@@ -18,7 +18,9 @@ from commit_coord.config.aliases import (
 )
 from commit_coord.config.property import Property, row
 from commit_coord.config.values import (
+    CALENDAR,
     DEFAULT_LEASE_MS,
+    TIMER,
     CompareAndSetSetting,
     LockPolicy,
     MetricsExporter,
@@ -76,7 +78,7 @@ PROPERTIES: tuple[Property, ...] = (
         "The lease time: how long a holder that has died or stalls keeps its locks. For `zookeeper`, the session "
         "timeout that it requests from its servers; a holder without an answer from them gives up about a third "
         "earlier.",
-        at_least(1000),
+        at_least(1000, TIMER),
         aliases={"lock.zk.session-timeout-ms": str, "hive.zookeeper.session.timeout": hive_session_ms},
     ),
     row(
@@ -85,7 +87,7 @@ PROPERTIES: tuple[Property, ...] = (
         str(default_heartbeat_ms(DEFAULT_LEASE_MS)),
         "The time between two heartbeats, which extend the leases of a holder. The default is shorter if "
         "`lock.heartbeat-timeout-ms` is: a fifth of it.",
-        at_least(10),
+        at_least(10, TIMER),
         aliases={"iceberg.hive.lock-heartbeat-interval-ms": str},
     ),
     row(
@@ -94,7 +96,7 @@ PROPERTIES: tuple[Property, ...] = (
         "50",
         "The shortest time until a waiter asks again, if the service cannot wake it (`hms`). The default is never "
         "longer than `lock.check-max-wait-ms`.",
-        at_least(1),
+        at_least(1, TIMER),
         aliases={"iceberg.hive.lock-check-min-wait-ms": str, "lock-check-min-wait-time": seconds_as_ms},
     ),
     row(
@@ -103,7 +105,7 @@ PROPERTIES: tuple[Property, ...] = (
         "5000",
         "The longest time until a waiter asks again, if many others are before it or a lock is held for long. The "
         "default is never shorter than `lock.check-min-wait-ms`.",
-        at_least(1),
+        at_least(1, TIMER),
         aliases={"iceberg.hive.lock-check-max-wait-ms": str, "lock-check-max-wait-time": seconds_as_ms},
     ),
     row(
@@ -161,7 +163,7 @@ PROPERTIES: tuple[Property, ...] = (
         "milliseconds, a whole number",
         "604800000",
         "How long the lock manager remembers request ids that callers choose (streaming batches, Spark jobs).",
-        at_least(0),
+        at_least(0, CALENDAR),
     ),
     row(
         "commit.group.max-size",
@@ -186,21 +188,21 @@ PROPERTIES: tuple[Property, ...] = (
         "How long `commit-coord serve` keeps a table free for a client whose commit was refused because the table had "
         "moved, and that will try it again; other commits wait meanwhile, each for ten times as long at most. 0 keeps "
         "it free for nobody.",
-        at_least(0),
+        at_least(0, TIMER),
     ),
     row(
         "lease.max-duration-ms",
         "milliseconds, a whole number, at least 1",
         "86400000",
         "The longest life of a Hive lease, including all its extensions.",
-        at_least(1),
+        at_least(1, CALENDAR),
     ),
     row(
         "hive.client-timeout-ms",
         "milliseconds, a whole number, at least 1",
         "30000",
         "How long a call to the metastore may take, including the connection.",
-        at_least(1),
+        at_least(1, TIMER),
         aliases={"hive.metastore.client.socket.timeout": hive_time_ms},
     ),
     row(
@@ -245,7 +247,7 @@ PROPERTIES: tuple[Property, ...] = (
         "a port number",
         "2181",
         "The port of ZooKeeper servers whose address has none.",
-        at_least(1),
+        at_least(1, 65_535),
         aliases={"hive.zookeeper.client.port": str},
     ),
     row(
@@ -253,7 +255,7 @@ PROPERTIES: tuple[Property, ...] = (
         "milliseconds, a whole number, at least 1",
         "15000",
         "How long the first connection to ZooKeeper may take.",
-        at_least(1),
+        at_least(1, TIMER),
         aliases={"hive.zookeeper.connection.timeout": hive_time_ms},
     ),
     row(

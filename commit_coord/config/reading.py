@@ -138,7 +138,7 @@ def _texts(given: Mapping[str, str], origins: dict[str, Origin]) -> dict[str, st
             prop, convert = _BY_ALIAS[key]
             try:
                 text = convert(value)
-            except ValueError as error:
+            except (ValueError, OverflowError) as error:
                 raise ConfigError("invalid value of a setting", key=key, value=value, accepted=str(error)) from error
             if not text:
                 if given.get("lock-impl") == LockImpl.NONE:
@@ -181,6 +181,9 @@ def _settings(texts: Mapping[str, str], origins: dict[str, Origin]) -> Settings:
             values[prop.attribute] = prop.parse(cast(str, text))
         except ValueError as error:
             raise ConfigError("invalid value of a setting", key=prop.key, value=text, accepted=prop.type) from error
+        except OverflowError as error:
+            accepted = f"{prop.type}, {error}"
+            raise ConfigError("invalid value of a setting", key=prop.key, value=text, accepted=accepted) from error
     return Settings(**follow(values, texts.keys()))
 
 

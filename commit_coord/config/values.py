@@ -106,13 +106,25 @@ class TracesExporter(StrEnum):
     OPENTELEMETRY = "opentelemetry"
 
 
-def at_least(minimum: int) -> Callable[[str], int]:
-    """Return what reads a whole number of *minimum* or more, and raises ValueError for any other text."""
+TIMER = 2**31 - 1
+"""The longest time, in milliseconds, that servers and the operating system take for a timer: 24 days."""
+
+CALENDAR = 10**14
+"""The longest time, in milliseconds, that may be added to the present one: 3,000 years. The calendar ends in 9999."""
+
+
+def at_least(minimum: int, most: int = 2**63 - 1) -> Callable[[str], int]:
+    """Return what reads a whole number from *minimum* to *most*.
+
+    It raises OverflowError, with the limit, for a larger number, and ValueError for any other text.
+    """
 
     def parse(text: str) -> int:
         number = int(text)
         if number < minimum:
             raise ValueError(f"at least {minimum}")
+        if number > most:
+            raise OverflowError(f"at most {most:,}")
         return number
 
     return parse

@@ -25,6 +25,7 @@ from thrift.transport.TSocket import TSocket
 from thrift.transport.TTransport import TBufferedTransport, TSaslClientTransport, TTransportException
 
 from commit_coord.errors import ConfigError, MetastoreUnavailable
+from commit_coord.process import is_of_signal_handler
 
 
 class _Declared:
@@ -184,6 +185,8 @@ class MetastoreConnection:
                 raise UnknownMethod(name) from error
             raise MetastoreServerFailed(f"{name}: {error.message}") from error
         except (TTransportException, TProtocolException, OSError, EOFError) as error:
+            if (raised := getattr(error, "inner", None) or error) and is_of_signal_handler(raised):
+                raise raised from None
             late = isinstance(getattr(error, "inner", error), TimeoutError)
             raise LostReply(
                 "the metastore did not answer the call in time" if late else "the metastore did not answer",

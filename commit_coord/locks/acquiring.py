@@ -56,6 +56,9 @@ _WATCHES = 0.5
 """Seconds between two calls of ``Acquire.watch`` during a wait."""
 
 
+REMOVED = "the request was removed from the queue by force"
+
+
 class Carried(Exception):
     """Another holder has published the offer of the request; the request is gone."""
 

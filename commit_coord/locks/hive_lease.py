@@ -55,12 +55,13 @@ from commit_coord.locks.sql import statements as lease_sql
 from commit_coord.locks.sql.manager import SqlLockManager
 from commit_coord.locks.sql.requests import stored
 from commit_coord.locks.sql.store import SqlStep, id_list
-from commit_coord.model import Generation, LeaseState, LockMode, LockRequest, LockScope, Resource
+from commit_coord.model import Generation, LeaseState, LockMode, LockRequest, LockScope, Resource, is_encodable
 
 _MODES = {"s": LockMode.SHARED, "x": LockMode.EXCLUSIVE}
 _SCOPE = LockScope.OPERATION
 _TABLE_DEPTH = 2  # db/table
 _MAX_ID = 2**63 - 1
+_LONGEST_S = 10**11  # the calendar ends in 9999
 
 LeaseLocks = dict[Resource, LockMode]
 
@@ -86,6 +87,11 @@ class LeaseObject:
 
     def __post_init__(self) -> None:
         """Refuse what can't be leased."""
+        texts: tuple[Any, ...] = (self.db_name, self.table_name, self.partition_name or "", self.lease_type)
+        if not all(isinstance(text, str) and is_encodable(text) for text in texts):
+            raise InvalidArguments(
+                "a name or a type is no text, or has an unpaired surrogate", value=repr(texts), accepted="texts"
+            )
         if not self.db_name or not self.table_name:
             raise InvalidArguments("a lease needs a database and a table", object=self)
         if self.lease_type not in _MODES:
@@ -255,7 +261,7 @@ class HiveLeases:
 
     def confirm_lease(self, lease_id: int) -> bool:
         """Return whether the lease is live, all of its objects."""
-        return bool(self._live(lease_id))
+        return bool(self._live(_checked(lease_id)))
 
     def list_lease(self, objects: Iterable[LeaseObject] = ()) -> list[HiveLease]:
         """Return the live leases on *objects* and what lies in them, oldest first; without objects all of them."""
@@ -388,12 +394,12 @@ class HiveLeases:
 
         It yields a row if the lease is live; then nobody else is granted what it locks before the transaction ends.
         """
-        return self.manager.store.portable(lease_sql.HOLD, self._parameters_of(lease_id))
+        return self.manager.store.portable(lease_sql.HOLD, self._parameters_of(_checked(lease_id)))
 
     # The rows.
 
     def _resources(self, objects: Iterable[LeaseObject]) -> set[Resource]:
-        return {self._spelled(each.resource) for each in objects}
+        return {self._spelled(each.resource) for each in _lease_objects(objects)}
 
     def _grab(
         self,
@@ -404,7 +410,7 @@ class HiveLeases:
     ) -> HeldHiveLease:
         wait_ms = _milliseconds("lease_wait_duration_sec", wait_sec)
         wanted: LeaseLocks = {}
-        for each in objects:
+        for each in _lease_objects(objects):
             resource = self._spelled(each.resource)
             if wanted.get(resource) is not LockMode.EXCLUSIVE:
                 wanted[resource] = each.mode
@@ -459,7 +465,7 @@ class HiveLeases:
         Raises:
             InvalidArguments: There is none with this id.
         """
-        found = self._live(lease_id)
+        found = self._live(_checked(lease_id))
         if not found:
             raise InvalidArguments("there is no such lease, or it has ended", lease_id=lease_id)
         return found[0]
@@ -506,14 +512,12 @@ class HiveLeases:
         return bool(reduced)
 
     def _parameters_of(self, lease_id: int | _Every) -> dict[str, Any]:
-        if isinstance(lease_id, _Every):
-            number = 0
-        elif type(lease_id) is int and 0 < lease_id <= _MAX_ID:
-            number = lease_id
-        else:
-            raise InvalidArguments("not the id of a lease", value=lease_id, accepted="a whole number above 0")
         manager = self.manager
-        return {"scope": manager.requests.scope(_SCOPE), "lease_id": number, "clock": manager.store.clock_name}
+        return {
+            "scope": manager.requests.scope(_SCOPE),
+            "lease_id": 0 if isinstance(lease_id, _Every) else _checked(lease_id),
+            "clock": manager.store.clock_name,
+        }
 
     def _request(self, objects: LeaseLocks, request_id: str, statement: str) -> LockRequest:
         return LockRequest.of(
@@ -620,9 +624,24 @@ def not_live(lease_id: int) -> LeaseEnded:
     return LeaseEnded("the lease has ended", lease_id=lease_id)
 
 
+def _checked(lease_id: int) -> int:
+    if type(lease_id) is not int or not 0 < lease_id <= _MAX_ID:
+        raise InvalidArguments("not the id of a lease", value=lease_id, accepted="a whole number above 0")
+    return lease_id
+
+
+def _lease_objects(objects: Iterable[LeaseObject]) -> list[LeaseObject]:
+    given: Any = objects
+    found: list[Any] = list(given) if isinstance(given, Iterable) else [given]
+    if isinstance(objects, LeaseObject) or not all(isinstance(each, LeaseObject) for each in found):
+        raise InvalidArguments("not objects of a lease", value=repr(objects), accepted="a list of LeaseObject")
+    return found
+
+
 def _milliseconds(argument: str, seconds: float) -> int:
-    if type(seconds) not in (int, float) or not math.isfinite(seconds) or seconds < 0:
-        raise InvalidArguments("invalid length of time", argument=argument, value=seconds, accepted="seconds >= 0")
+    if type(seconds) not in (int, float) or not 0 <= seconds <= _LONGEST_S:
+        accepted = f"seconds >= 0, at most {_LONGEST_S:,}"
+        raise InvalidArguments("invalid length of time", argument=argument, value=seconds, accepted=accepted)
     return math.ceil(seconds * 1000)
 
 

@@ -217,8 +217,8 @@ class LeaseService(Protocol[TicketT]):
         return
 
     def needs_heartbeat(self, ticket: TicketT) -> bool:
-        """Return whether the heartbeat renews *ticket*."""
-        return not ticket.request.explicit
+        """Return whether the heartbeat renews *ticket*: a LOCK statement's only while it waits."""
+        return ticket.kept is None
 
     def counted_from(self, ticket: TicketT) -> float:
         """Return a time of ``Clock.now``: the service counts the lease time from then, or from later."""

@@ -6,12 +6,13 @@ request is removed, the space computes under its mutex which waiting requests ar
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from commit_coord.clock import SYSTEM_CLOCK, Clock
-from commit_coord.errors import OfferLost
+from commit_coord.errors import LockLost, LockRefused, OfferLost
 from commit_coord.events import Events, LockLeaseLost
 from commit_coord.locks.acquiring import ANSWER_LEASES, Acquire, Acquirer, Carried, RemovedByForce
 from commit_coord.locks.base import HeartbeatSender, Lease, LockSettings
@@ -56,6 +57,7 @@ class MemoryLease(HandoverLease):
         self._settle = settle
         self._settled: tuple[Sequence[JournalEntry], Sequence[str]] = (), ()
         self._next_note: str | None = None
+        self._pid = os.getpid()
 
     @property
     def handover_note(self) -> str | None:
@@ -69,6 +71,8 @@ class MemoryLease(HandoverLease):
 
     def ensure_active(self, max_age_ms: int | None = None) -> None:
         """Return unless the lease was released or freed by force. This reads memory, so *max_age_ms* has no effect."""
+        if self._pid != os.getpid():
+            raise LockLost("the lease belongs to the process that acquired it", locks=self.request)
         self._raise_if_over()
 
     def take(self, limit: int) -> Sequence[Offer]:
@@ -402,7 +406,19 @@ class MemoryLockManager(QueueLockManager[MemoryQueue]):
                 journal=MemoryJournal(queues, clock),
             )
 
+        self._opened_in = os.getpid()
         super().__init__(self.guarantees, settings, made)
+
+    def _refuse_undeclared(self, request: LockRequest) -> None:
+        super()._refuse_undeclared(request)
+        if self._opened_in != os.getpid():
+            # 1. A thread holds X.   2. Its process forks.   3. The child would find no lock in its own memory.
+            raise LockRefused(
+                "this process was forked from the one that has the locks in its memory",
+                manager=self.name,
+                locks=request,
+                accepted="lock-impl=lease; or one process alone",
+            )
 
 
 def _entries(ticket: MemoryTicket, blocked_by: str | None) -> list[LockEntry]:

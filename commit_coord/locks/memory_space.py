@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from urllib.parse import unquote
 
 from commit_coord.errors import LockRefused
 from commit_coord.locks.threads import Turn
@@ -261,9 +262,16 @@ SPACES: dict[tuple[str, str], Space] = {}
 
 
 def space_of(uri: str, space: str) -> Space:
-    """Return the queues of that name."""
+    """Return the queues of that name. All spellings of the URL of one SQLite file name the same queues."""
     # One step for the interpreter: two threads that ask at once get the same one.
-    return SPACES.setdefault((uri, space), Space())
+    return SPACES.setdefault((_one_spelling(uri), space), Space())
+
+
+def _one_spelling(uri: str) -> str:
+    scheme, separator, rest = uri.partition(":///")
+    if not separator or not scheme.startswith("sqlite") or ":memory:" in rest or "mode=memory" in rest:
+        return uri
+    return f"sqlite:///{os.path.realpath(unquote(rest.partition('?')[0].removeprefix('file:')))}"
 
 
 # In a forked child the holders are threads of the parent, and a mutex may have been copied locked.

@@ -9,9 +9,8 @@ from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.config import OperationLocks
 from commit_coord.errors import LockError, StatementError
 from commit_coord.iceberg.named_partitions import OPEN, partition_levels
-from commit_coord.locks.forcing import telling_what_was_freed
 from commit_coord.locks.hive_lease import HiveLease, HiveLeases, LeaseObject
-from commit_coord.model import LockEntry, LockMode, LockScope, LockState, Reach, Resource
+from commit_coord.model import LockMode, LockScope, LockState, Reach, Resource
 from commit_coord.protocol.hierarchy import lock_target
 from commit_coord.sql import show
 from commit_coord.sql.grammar import located, parse
@@ -173,16 +172,13 @@ class Session:
     def _unlock(self, statement: Unlock) -> Answer:
         resource = self._resource(statement)
         is_on = self.catalog.locks.is_on
-        by_request: dict[str, list[LockEntry]] = {}
         present = self.catalog.locks.locks(resource, scope=LockScope.OPERATION)
-        for entry in present:
-            if entry.explicit:
-                by_request.setdefault(entry.request_id, []).append(entry)
-        with telling_what_was_freed() as freed:
-            for request_id, entries in by_request.items():
-                # A lock of a partition holds its table too, and is not what UNLOCK of the table is about.
-                if all(is_on(entry, resource) for entry in entries):
-                    freed.extend(self.catalog.unlock(request_id=request_id, why="UNLOCK statement"))
+        # A statement that waits keeps its place, and is perhaps granted by this one.
+        locked = [entry for entry in present if entry.explicit and entry.state is LockState.ACQUIRED]
+        # A lock of a partition holds its table too, and is not what UNLOCK of the table is about.
+        kept = {entry.request_id for entry in present if not is_on(entry, resource)}
+        shown = [entry for entry in locked if entry.request_id not in kept]
+        freed = self.catalog.unlock(shown=shown, why="UNLOCK statement") if shown else ()
         if freed:
             return show.message(f"freed {len(freed)} locks on {resource}")
         held = next((one for one in present if is_on(one, resource) and one.state is LockState.ACQUIRED), None)

@@ -682,10 +682,14 @@ class LockContract:
         else:
             assert [None] * 4 == generations
 
+    @pytest.mark.parametrize("clients", ["a client each", "two clients each"])
     def test_a_deadlock_ends_the_youngest_request(
-        self, manager: HandoverLockManager, other: HandoverLockManager
+        self, manager: HandoverLockManager, other: HandoverLockManager, clients: str
     ) -> None:
-        """Two threads hold one each and want the other's: the later request is refused, the earlier one is granted."""
+        """Two threads hold one each and want the other's: the later request is refused, the earlier one is granted.
+
+        Also if each thread holds through one client and waits through another one.
+        """
         if not manager.guarantees.mutual_exclusion:
             excludes_nothing(manager, other)
             return
@@ -695,7 +699,8 @@ class LockContract:
         def work(
             client: HandoverLockManager, name: str, held: Resource, wanted: LockRequest, first: LockRequest | None
         ) -> None:
-            with client.acquire(request((X, held), statement=f"{name} 1"), deadline=soon()):
+            holds_by = client if clients == "a client each" else {manager: other, other: manager}[client]
+            with holds_by.acquire(request((X, held), statement=f"{name} 1"), deadline=soon()):
                 both.wait(PATIENCE)
                 if first is not None:
                     until(lambda: first.request_id in standing(manager), "the earlier request")
@@ -921,6 +926,40 @@ class LockContract:
                 timer.cancel()
                 timer.join()  # Struck after this it would end the process.
             signal.signal(signal.SIGUSR1, earlier)
+
+    @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a file that was just opened
+    @pytest.mark.parametrize("kind", [TimeoutError, ConnectionResetError])
+    def test_an_error_of_a_signal_handler_ends_a_wait(
+        self, manager: HandoverLockManager, other: HandoverLockManager, kind: type[OSError]
+    ) -> None:
+        """A handler of SIGALRM ends its program's work by an error; it is not one of the lock service's sockets."""
+        if not manager.guarantees.mutual_exclusion:
+            excludes_nothing(manager, other)
+            return
+
+        def strike(number: int, _: object) -> None:
+            raise kind("the time is over")
+
+        ident, earlier = threading.main_thread().ident, signal.signal(signal.SIGUSR1, strike)
+        assert ident is not None
+        held = Contender(other, request((X, TABLE))).ended()
+        try:
+            for _ in range(5):
+                wanted = request((X, TABLE))
+
+                def end_it(wanted: LockRequest = wanted) -> None:
+                    until(lambda: wanted.request_id in standing(other), "a wait")
+                    signal.pthread_kill(ident, signal.SIGUSR1)
+
+                with ThreadPoolExecutor(1) as pool:
+                    ends = pool.submit(end_it)
+                    with pytest.raises(kind, match="the time is over"):
+                        manager.acquire(wanted, deadline=soon())
+                    ends.result()
+                assert wanted.request_id not in standing(other)
+        finally:
+            signal.signal(signal.SIGUSR1, earlier)
+            held.release()
 
     # Holding and giving back.
 
@@ -1388,6 +1427,32 @@ class LockContract:
         assert (True, None) == (entry.explicit, entry.expires_in_ms)
         assert [wanted.request_id] == [e.request_id for e in other.unlock(resource=TABLE)]
         assert not blocked(other, request((S, TABLE)))
+
+    @pytest.mark.parametrize("ended_by", ["a waiter", "reap"])
+    def test_a_lock_statement_that_is_killed_while_it_waits_locks_nothing(
+        self, service: Service, manager: HandoverLockManager, ended_by: str
+    ) -> None:
+        """Nobody knows of the lock that it would be granted, so it ends as the request of any dead process does."""
+        if not manager.guarantees.explicit_locks or not manager.guarantees.expiry:
+            expires_never(manager)
+            return
+        other = service.open()
+        held = manager.acquire(request((X, TABLE)), deadline=soon())
+
+        def work(client: HandoverLockManager) -> None:
+            client.acquire(request((X, TABLE), explicit=True), deadline=soon())
+
+        victim = service.fork(work)
+        until(lambda: len(standing(manager)) == 2, "a LOCK statement that waits")
+        assert [] == list(other.reap()), "it lives"
+        os.kill(victim, signal.SIGKILL)
+        os.waitpid(victim, 0)
+        held.release()
+        if ended_by == "reap":
+            until(lambda: other.reap() or not other.locks(), "an end")
+        else:
+            other.acquire(request((X, TABLE)), deadline=soon()).release()
+        assert {} == standing(manager)
 
     def test_the_journal_remembers_for_its_time(self, manager: HandoverLockManager, other: HandoverLockManager) -> None:
         """What one client remembers another one recalls, until it expires."""

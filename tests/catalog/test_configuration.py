@@ -10,16 +10,18 @@ import textwrap
 from pathlib import Path
 from typing import Any, assert_type
 
+import pyarrow as pa
 import pyiceberg.catalog
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from sqlalchemy.exc import SQLAlchemyError
 
 import commit_coord
-from commit_coord import ConfigError
+from commit_coord import ConfigError, LeaseObject
 from commit_coord.catalog import CoordinatedSqlCatalog
 from commit_coord.config import PROPERTIES, configure, render
 from commit_coord.locks.registry import LOCK_MANAGERS
+from commit_coord.model import LockMode, Resource
 from commit_coord.table import CoordinatedTable
 from tests.catalog.kit import SCHEMA
 
@@ -469,3 +471,25 @@ def test_the_configuration_page_lists_every_property_and_alias() -> None:
         assert f"`{prop.key}`" in page
         for alias in prop.aliases:
             assert f"`{alias}`" in page
+
+
+NUMBERS = [prop.key for prop in PROPERTIES if "a whole number" in prop.type]
+
+
+@pytest.mark.parametrize("key", NUMBERS)
+def test_a_number_of_any_size_is_taken_or_refused_in_words(tmp_path: Path, key: str) -> None:
+    """What is taken serves a commit, a lock and a lease."""
+    for text in (*map(str, (2**31 - 1, 2**31, 2**53, 10**14, 2**63 - 1, 2**63, 10**30, 10**400)), "9" * 5_000):
+        properties = {"uri": f"coord+sqlite:///{tmp_path}/c.db", "warehouse": f"file://{tmp_path}/w", key: text}
+        if key == "lock.heartbeat-interval-ms":
+            properties["lock.heartbeat-timeout-ms"] = str(2**31 - 1)
+        try:
+            catalog = commit_coord.load_catalog("t", **properties)
+        except ConfigError:
+            continue
+        catalog.create_namespace_if_not_exists("db")
+        table = catalog.create_table_if_not_exists("db.t", pa.schema([("a", pa.int64())]))
+        table.append(pa.table({"a": [1]}))
+        catalog.lock_operation({Resource(("db", "t")): LockMode.EXCLUSIVE}).release()
+        catalog.leases.drop_lease(catalog.leases.grab_lease([LeaseObject("db", "t")], 10))
+        catalog.close()

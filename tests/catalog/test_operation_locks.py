@@ -19,7 +19,7 @@ from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransfor
 from pyiceberg.types import DateType, LongType, NestedField, StringType, TimestampType
 
 import commit_coord
-from commit_coord.errors import CommitConflict, LockRefused, LockTimeout
+from commit_coord.errors import CommitConflict, InvalidArguments, LockRefused, LockTimeout
 from commit_coord.events import Event, LockAcquired
 from commit_coord.iceberg.partitions import partitions_of_rows
 from commit_coord.model import LockMode, Resource
@@ -445,3 +445,20 @@ def test_a_write_whose_partitions_are_not_known_locks_the_table(monkeypatch: pyt
             assert taken
             assert not [request for request in taken if "p=" in request]
         assert [4] == row_ids(made.again(table))
+
+
+def test_what_is_no_lock_is_refused_in_words() -> None:
+    with kit("lease") as made:
+        catalog, resource = made.catalog, Resource(("db", "t"))
+        wrong: Any
+        for wrong in ({"db.t": LockMode.EXCLUSIVE}, {resource: "X"}, None, [resource], 5, "db.t", {resource: None}):
+            with pytest.raises(InvalidArguments):
+                catalog.lock_operation(wrong)
+        for wrong in ("db.t", ("db", "t"), 5):
+            with pytest.raises(InvalidArguments):
+                catalog.show_locks(wrong)
+            with pytest.raises(InvalidArguments):
+                list(catalog.lock_pages(wrong))
+            with pytest.raises(InvalidArguments):
+                catalog.unlock(resource=wrong)
+        assert [] == list(catalog.show_locks())

@@ -37,7 +37,7 @@ from typer.testing import CliRunner
 import commit_coord
 import commit_coord.spark
 from commit_coord.cli import app
-from commit_coord.cli.app import _is_broken
+from commit_coord.cli.app import _COMMANDS, _is_broken
 from commit_coord.cli.exit_codes import ExitCode
 from commit_coord.cli.failures import explain
 from commit_coord.errors import (
@@ -843,12 +843,19 @@ def test_an_audit_log_in_a_folder_that_is_not_there_is_reported_in_a_line(place:
     assert "Traceback" not in ended.stderr
 
 
-def test_ctrl_c_in_a_statement_that_waits_leaves_nothing_behind(place: Place) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("statement", ["DROP TABLE shop.sales", "LOCK TABLE shop.sales EXCLUSIVE"])
+def test_a_signal_in_a_statement_that_waits_leaves_nothing_behind(
+    place: Place, number: signal.Signals, statement: str
+) -> None:
     run(place, 'sql @ "LOCK TABLE shop.sales EXCLUSIVE"')
-    # Tests that run in the background ignore SIGINT, and so would what they start.
-    code = "import signal as s, commit_coord.cli as c; s.signal(s.SIGINT, s.default_int_handler); c.main()"
+    # Tests that run in the background ignore some signals, and so would what they start.
+    code = (
+        "import signal as s, commit_coord.cli as c; s.signal(s.SIGINT, s.default_int_handler); "
+        "s.signal(s.SIGTERM, s.SIG_DFL); s.signal(s.SIGHUP, s.SIG_DFL); c.main()"
+    )
     waiting = subprocess.Popen(
-        [sys.executable, "-c", code, "sql", *place.catalog, "DROP TABLE shop.sales"],
+        [sys.executable, "-c", code, "sql", *place.catalog, statement],
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ},
@@ -857,8 +864,26 @@ def test_ctrl_c_in_a_statement_that_waits_leaves_nothing_behind(place: Place) ->
     from tests.processes import until
 
     until(lambda: len(catalog.show_locks()) == 2, "a waiter")
-    waiting.send_signal(signal.SIGINT)
+    waiting.send_signal(number)
     _, stderr = waiting.communicate()
     assert (ExitCode.INTERRUPTED, "interrupted\n") == (waiting.returncode, stderr)
     assert 1 == len(catalog.show_locks())
     catalog.close()
+
+
+@pytest.mark.parametrize(
+    "arguments", [("NAME",), ("shop", "NAME"), ("shop", "--why", "NAME"), ("-c", "NAME"), ("-p", "lock.uri=NAME")]
+)
+def test_an_argument_that_is_not_utf_8_is_refused_by_every_command(arguments: tuple[str, ...]) -> None:
+    for command in _COMMANDS:
+        given = [part.replace("NAME", "db.\udcff") for part in arguments]
+        ended = CliRunner().invoke(app, [command, *given])
+        assert ended.exit_code == ExitCode.USAGE, command
+        assert "is not UTF-8; check the encoding" in ended.output
+
+
+@pytest.mark.parametrize("seconds", ["inf", "nan", "1e300", "-1", "0"])
+def test_no_watch_looks_more_rarely_than_once_a_day(place: Place, seconds: str) -> None:
+    ended = run(place, f"locks @ --watch --times 2 --every {seconds}")
+    assert ended.returncode == ExitCode.USAGE
+    assert "Traceback" not in ended.stderr

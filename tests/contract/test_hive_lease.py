@@ -11,9 +11,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from itertools import combinations
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import pytest
 from sqlalchemy import create_engine, text
@@ -815,3 +816,36 @@ def test_nobody_ends_a_lease_in_the_middle_of_a_transaction_that_asked(service: 
     with engine.connect() as connection:
         assert not connection.execute(text(statement), dict(values)).all()
     engine.dispose()
+
+
+TIMES = (1e306, 10**400, -1, float("nan"), float("inf"), True, "1", None)
+NAMES: tuple[Any, ...] = (
+    ("db", "t", "k=\ud800"),
+    ("d\udfff", "t"),
+    (1, 2),
+    ("db", "t", 5),
+    ("db", "t", None, []),
+    ("db", None),
+)
+OBJECTS = ("db.t", LeaseObject("db", "t"), None, 5, [None], ["db.t"])
+IDS = (None, True, "1", 1.0, 0, -1, 2**63)
+
+
+def test_what_no_lease_can_be_made_of_is_refused_in_words_and_changes_nothing(leases: HiveLeases) -> None:
+    kept = leases.grab_lease([T], LONG)
+    calls: list[Callable[[], Any]] = []
+    for wrong in cast(Any, TIMES):
+        calls += [partial(leases.grab_lease, [OTHER], wrong), partial(leases.grab_lease, [OTHER], 10, wrong)]
+        calls += [partial(leases.hold, [OTHER], wrong)]
+    calls += [partial(LeaseObject, *cast(Any, names)) for names in NAMES]
+    for wrong in cast(Any, OBJECTS):
+        calls += [partial(leases.grab_lease, wrong, 10), partial(leases.hold, wrong)]
+        calls += [partial(leases.list_lease, wrong), partial(leases.force_drop_lease, wrong)]
+        calls += [partial(leases.drop_lease, kept, wrong), partial(leases.extend_lease, kept, wrong)]
+    for wrong in cast(Any, IDS):
+        calls += [partial(call, wrong) for call in (leases.confirm_lease, leases.drop_lease, leases.extend_lease)]
+        calls += [partial(leases.ensure_live, wrong), partial(leases.fence, wrong)]
+    for call in calls:
+        with pytest.raises(InvalidArguments):
+            call()
+    assert [kept] == [lease.lease_id for lease in leases.list_lease()]

@@ -114,8 +114,8 @@ MUTANTS = (
     Mutant(
         "release-by-the-owner-only",
         "locks/sql/statements.py",
-        "    WHERE r.request_id = :request_id AND r.place = :place AND (:forced = 1 OR {_EXPIRED})\n",
-        "    WHERE r.place = (SELECT min(o.place) FROM commit_coord_requests o) AND (:forced = 1 OR {_EXPIRED})\n",
+        "    WHERE r.request_id = :request_id AND r.place = :place\n      AND (:forced = 1",
+        "    WHERE r.place = (SELECT min(o.place) FROM commit_coord_requests o)\n      AND (:forced = 1",
         f"{_MACHINE}[LeaseMachine]",
     ),
     Mutant(
@@ -447,8 +447,8 @@ MUTANTS = (
     Mutant(
         "an-offer-in-doubt-does-not-enter-again",
         "locks/sql/queue.py",
-        "        if request.offer:\n            raise self._gone(request)\n        if request.explicit or",
-        "        if request.explicit or",
+        "        if request.offer:\n            raise self._gone(request)\n        if self._clock",
+        "        if self._clock",
         f"{_CARRY}test_a_waiter_that_is_freed_by_force_does_not_know[lease-sqlite]",
     ),
     Mutant(

@@ -13,6 +13,8 @@ _ANY_NAME = (
 
 _ANY_OWNER = "tests/contract/test_lock_managers.py::TestLockManagers::test_an_owner_may_say_anything_of_itself"
 
+_CONTRACT = "tests/contract/test_lock_managers.py::TestLockManagers::"
+
 _OUTAGE = "tests/catalog/test_outages.py::test_a_commit_whose_lock_service_is_away_has_not_landed_and_leaves_no_file"
 
 _LOCKS = (
@@ -48,8 +50,8 @@ _LOCKS = (
     Mutant(
         "what-proc-does-not-show-has-ended",
         "process.py",
-        "    except OSError:\n        return False\n    return state in _ENDED",
-        "    except OSError:\n        return True\n    return state in _ENDED",
+        "            raise\n        return False\n    return state in _ENDED",
+        "            raise\n        return True\n    return state in _ENDED",
         f"{_PROCESS}test_a_process_that_proc_does_not_show_is_not_dead[2]",
     ),
     Mutant(
@@ -500,8 +502,8 @@ _ZOOKEEPER = (
     Mutant(
         "a-name-that-no-service-can-store",
         "model.py",
-        '"".join(self.path).encode()',
-        '"".join(self.path).encode(errors="surrogatepass")',
+        "if not all(map(is_encodable, self.path)):",
+        "if False:",
         "tests/unit/test_lock_model.py::test_a_name_that_is_no_text_is_refused_in_words",
     ),
     Mutant(
@@ -625,6 +627,73 @@ _OFFERS = (
     ),
 )
 
+_EXPLICIT = (
+    Mutant(
+        "unlock-frees-statements-that-wait",
+        "sql/session.py",
+        "if entry.explicit and entry.state is LockState.ACQUIRED]",
+        "if entry.explicit]",
+        "tests/sql/test_more_statements.py::test_unlock_frees_what_is_locked_and_no_statement_that_waits",
+    ),
+    Mutant(
+        "a-lock-statement-is-endless-while-it-waits",
+        "locks/sql/queue.py",
+        "        if blocker.expires_at is None:\n            return False\n",
+        "        if True:\n            return False\n",
+        f"{_CONTRACT}test_a_lock_statement_that_is_killed_while_it_waits_locks_nothing[lease-sqlite-a waiter]",
+    ),
+    Mutant(
+        "sigterm-kills-a-command",
+        "cli/catalogs.py",
+        "if handler is signal.SIG_DFL]",
+        "if False]",
+        "tests/cli/test_mistakes.py::test_a_signal_in_a_statement_that_waits_leaves_nothing_behind",
+    ),
+    Mutant(
+        "memory-reads-the-uri-as-it-is-spelled",
+        "locks/memory_space.py",
+        "SPACES.setdefault((_one_spelling(uri), space)",
+        "SPACES.setdefault((uri, space)",
+        "tests/unit/test_memory_locks.py::test_every_spelling_of_a_file_names_the_same_locks",
+    ),
+    Mutant(
+        "a-forked-child-locks-in-its-own-memory",
+        "locks/memory.py",
+        "if self._opened_in != os.getpid():",
+        "if False:",
+        "tests/unit/test_memory_locks.py::test_a_forked_child_is_refused_what_its_parent_may_hold",
+    ),
+    Mutant(
+        "a-signal-handler-s-error-is-the-system-s",
+        "process.py",
+        "    return any(frame.f_code in handlers for frame, _ in traceback.walk_tb(error.__traceback__))",
+        "    return False",
+        "tests/unit/test_interrupts.py::test_an_error_of_a_signal_handler_is_recognized",
+    ),
+    Mutant(
+        "a-thread-has-a-name-for-each-client",
+        "locks/sql/manager.py",
+        "            database.agent = lambda: held.agent\n",
+        "",
+        f"{_CONTRACT}test_a_deadlock_ends_the_youngest_request[lease-sqlite-two clients each]",
+    ),
+    Mutant(
+        "no-lease-is-any-lease",
+        "locks/hive_lease.py",
+        "return bool(self._live(_checked(lease_id)))",
+        "return bool(self._live(lease_id))",
+        "tests/contract/test_hive_lease.py::test_what_no_lease_can_be_made_of_is_refused_in_words_and_changes_nothing"
+        "[lease-sqlite]",
+    ),
+    Mutant(
+        "an-argument-may-be-any-bytes",
+        "cli/app.py",
+        "if not is_encodable(text)), None)",
+        "if False), None)",
+        "tests/cli/test_mistakes.py::test_an_argument_that_is_not_utf_8_is_refused_by_every_command",
+    ),
+)
+
 _JOINED = (
     Mutant(
         "an-offer-that-landed-is-carried-again",
@@ -635,4 +704,4 @@ _JOINED = (
     ),
 )
 
-MUTANTS: tuple[Mutant, ...] = (*_JOINED, *_LOCKS, *_ZOOKEEPER, *_OFFERS)
+MUTANTS: tuple[Mutant, ...] = (*_JOINED, *_EXPLICIT, *_LOCKS, *_ZOOKEEPER, *_OFFERS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import count
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from commit_coord import StatementError
 from commit_coord.errors import LockReentered, LockRefused, LockTimeout, PartlyDropped
 from commit_coord.events import Event, LockAcquired
-from commit_coord.model import LockMode, LockScope, Resource
+from commit_coord.model import LockMode, LockScope, LockState, Resource
 from commit_coord.sql import Session
 from commit_coord.sql.operations import execute
 from commit_coord.testing.contract import Interrupt, interrupted_at, until
@@ -484,6 +485,24 @@ def test_lock_in_memory_says_how_long_it_lasts(shop: Shop) -> None:
     assert ["db\tSHARED", "db@t1\tEXCLUSIVE"] == shop.run("SHOW LOCKS")
     shop.run("UNLOCK TABLE t1", "UNLOCK DATABASE db")
     assert [] == shop.run("SHOW LOCKS")
+
+
+@pytest.mark.parametrize("manager", ["memory", "lease"])
+def test_unlock_frees_what_is_locked_and_no_statement_that_waits(manager: str) -> None:
+    """Of two LOCK statements on one table, the one that waits is granted by UNLOCK, and stays."""
+    with kit(manager) as made:
+        session = Session(made.catalog, database=made.namespace)
+        made.catalog.create_table((made.namespace, "t1"), COLUMNS)
+        session.run("LOCK TABLE t1 EXCLUSIVE")
+        other = made.open()
+        with ThreadPoolExecutor(1) as pool:
+            waits = pool.submit(Session(other, database=made.namespace).run, "LOCK TABLE t1 EXCLUSIVE")
+            until(lambda: len(other.locks.locks()) == 2, "a LOCK statement that waits")
+            assert [f"freed 1 locks on {made.namespace}/t1"] == list(session.run("UNLOCK TABLE t1").lines)
+            assert "locked until UNLOCK" in str(waits.result(60).lines)
+        assert [LockState.ACQUIRED] == [entry.state for entry in other.locks.locks()]
+        assert [f"freed 1 locks on {made.namespace}/t1"] == list(session.run("UNLOCK TABLE t1").lines)
+        other.close()
 
 
 @pytest.mark.parametrize("manager", ["memory", "lease"])

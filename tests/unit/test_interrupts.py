@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import signal
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from commit_coord.interrupts import to_its_end
+from commit_coord.process import is_of_signal_handler
 from commit_coord.testing.contract import interrupted_at
 from tests import limits
 from tests.threads import interrupts
@@ -89,3 +92,20 @@ def test_work_whose_thread_did_not_start_never_begins(monkeypatch: pytest.Monkey
     thread.join(limits.PATIENCE)
     assert not thread.is_alive()
     assert [] == begun
+
+
+@pytest.mark.parametrize("kind", [TimeoutError, OSError, ValueError])
+def test_an_error_of_a_signal_handler_is_recognized(kind: type[Exception]) -> None:
+    def strike(number: int, _: object) -> None:
+        raise kind
+
+    earlier = signal.signal(signal.SIGUSR1, strike)
+    try:
+        with pytest.raises(kind) as raised:
+            signal.raise_signal(signal.SIGUSR1)
+        assert is_of_signal_handler(raised.value)
+        with pytest.raises(FileNotFoundError) as other:
+            Path("/no/such/file").stat()
+        assert not is_of_signal_handler(other.value)
+    finally:
+        signal.signal(signal.SIGUSR1, earlier)

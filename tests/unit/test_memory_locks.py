@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import gc
 import itertools
+import os
 import threading
 import uuid
 import weakref
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from commit_coord.errors import LockLost, LockRefused
+from commit_coord.locks.handover import HandoverLockManager
 from commit_coord.locks.memory import MemoryLockManager
 from commit_coord.locks.memory_space import ExpiringEntries
 from commit_coord.model import JournalEntry, LockRequest
@@ -20,7 +24,9 @@ from commit_coord.testing.contract import (
     TABLE,
     Contender,
     Interrupt,
+    Service,
     X,
+    blocked,
     interrupted_at,
     latch,
     request,
@@ -138,3 +144,53 @@ def test_a_holder_that_is_freed_and_does_not_know_it_yet_ends_nobody() -> None:
         assert "" == lease.handover_note
         lease.release()
         c.lease().release()
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        "sqlite:///{folder}/./c.db",
+        "sqlite:///{folder}/../{name}/c.db",
+        "sqlite:////{folder}/c.db",
+        "sqlite+pysqlite:///{folder}/c.db",
+        "sqlite:///{folder}/c.db?timeout=5",
+        "sqlite:///file:{folder}/c.db?uri=true",
+        "sqlite:///link.db",
+    ],
+)
+def test_every_spelling_of_a_file_names_the_same_locks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spelling: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("link.db").symlink_to(tmp_path / "c.db")
+    one = MemoryLockManager(f"sqlite:///{tmp_path}/c.db")
+    other = MemoryLockManager(spelling.format(folder=tmp_path, name=tmp_path.name))
+    with one.acquire(request((X, TABLE)), deadline=soon()):
+        assert blocked(other, request((X, TABLE)))
+        assert not blocked(MemoryLockManager(f"sqlite:///{tmp_path}/another.db"), request((X, TABLE)))
+
+
+def test_databases_in_memory_are_not_files(tmp_path: Path) -> None:
+    for uri in ("", "sqlite://", "sqlite:///:memory:", "any text", "thrift://h:1"):
+        with MemoryLockManager(uri).acquire(request((X, TABLE)), deadline=soon()):
+            assert blocked(MemoryLockManager(uri), request((X, TABLE))), uri
+
+
+def test_a_forked_child_is_refused_what_its_parent_may_hold() -> None:
+    manager = MemoryLockManager(uuid.uuid4().hex)
+    with manager.acquire(request((X, TABLE)), deadline=soon()) as lease:
+
+        def asks(_: HandoverLockManager) -> None:
+            with pytest.raises(LockRefused, match="forked"):
+                manager.acquire(request((X, TABLE)), deadline=soon())
+            with pytest.raises(LockRefused, match="forked"):
+                manager.submit(latch(), deadline=soon())
+            with pytest.raises(LockLost, match="belongs to the process that acquired it"):
+                lease.ensure_active()
+            lease.release()
+            manager.close()
+            MemoryLockManager("its own").acquire(request((X, TABLE)), deadline=soon()).release()
+
+        child = Service("memory", "").fork(asks)
+        assert 0 == os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        lease.ensure_active()

@@ -22,7 +22,9 @@ def is_over(
 ) -> bool:
     """Return whether a lock of ours may be released: no new heartbeat for its lease time, or its process has ended.
 
-    False for guards and for locks of other programs and of LOCK statements: a person must release them.
+    False for guards, for locks of other programs, and for granted locks of LOCK statements: a person must release them.
+    The request of a LOCK statement that waits names no lease time. It is over when its process has ended: nobody else
+    would learn that it is granted.
 
     Args:
         listed: One component of the lock.
@@ -35,11 +37,14 @@ def is_over(
         host: Knows which processes have ended.
     """
     agent = hms_names.Agent.parse(listed.agent)
-    if agent is None or agent.lease_ms is None:
+    if agent is None or agent.guard:
         return False
+    ended = host.is_dead(hms_names.owner_of(listed, agent).process)
+    if agent.lease_ms is None:
+        return ended and not listed.acquired
     heard = heartbeat_ms, failures
     before, seen = heartbeats.get(listed.lock_id, (None, answered))
     if before != heard:
         heartbeats[listed.lock_id] = heard, answered
         seen = answered
-    return asked - seen >= agent.lease_ms / 1000 or host.is_dead(hms_names.owner_of(listed, agent).process)
+    return asked - seen >= agent.lease_ms / 1000 or ended

@@ -196,8 +196,7 @@ class HmsQueue:
         ticket, acquired = self.calls.send(request, deadline)
         self.tickets[request.request_id] = ticket
         self.calls.sending.pop(request.request_id, None)
-        if not request.explicit or self.calls.orphaned_lock_requests:
-            self._keeper.heartbeat.ensure_running()
+        self._keeper.heartbeat.ensure_running()
         if acquired:
             return self._step_back(ticket)
         ticket.was_contended = True

@@ -190,7 +190,7 @@ class HmsLockTable:
             answered = self._clock.now()
             if first is None:
                 own = {ticket.lock_id for ticket in list(self._tickets.values())}
-                leased = [one for one in locks if (info := one.agent_info) is not None and info.lease_ms is not None]
+                leased = [one for one in locks if (info := one.agent_info) is not None and not info.guard]
                 first = {one.lock_id: one.heartbeat_ms for one in leased if one.lock_id not in own}
             doubtful: list[MetastoreLock] = []
             for one in locks:
@@ -205,7 +205,10 @@ class HmsLockTable:
                     answered=answered,
                     host=self._host,
                 )
-                (over if gone else doubtful).append(one)
+                if gone:
+                    over.append(one)
+                elif (info := one.agent_info) is not None and info.lease_ms is not None:
+                    doubtful.append(one)
             if not doubtful:
                 return over
             first = {one.lock_id: one.heartbeat_ms for one in doubtful}

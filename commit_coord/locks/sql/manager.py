@@ -72,6 +72,7 @@ class SqlLockManager(QueueLockManager[SqlQueue]):
                 LockEventEmitter(events, clock),
                 Tickets[SqlTicket](host.new_id().hex),
             )
+            database.agent = lambda: held.agent
             retries = Retries(clock, lambda: settings.lease_ms / 1000)
             requests = SqlRequests(database, space, tickets.client, settings.lease_ms, retries)
             service = SqlLeases(requests, tickets.client, settings, clock)

@@ -159,7 +159,7 @@ class PostgresConnection(Connection):
     """
 
     def __init__(self, store: PostgresStore) -> None:
-        self.wake = f"commit_coord_{store.host.new_id().hex}"
+        self.wake = store.address("commit_coord_")
         self._store = store
         self._pid = os.getpid()
         self._lock = threading.RLock()

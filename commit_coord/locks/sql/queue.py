@@ -22,15 +22,15 @@ from functools import partial
 
 from commit_coord.clock import Clock
 from commit_coord.errors import LockRefused, LockServiceUnavailable, OfferLost
-from commit_coord.locks.acquiring import Acquire, Carried, RemovedByForce
+from commit_coord.locks.acquiring import REMOVED, Acquire, Carried, RemovedByForce
 from commit_coord.locks.base import Interrupted, LockSettings
 from commit_coord.locks.blockers import Blocker, Holder, holder_of
 from commit_coord.locks.handover import OFFER_IS_GONE, HandoverLease
 from commit_coord.locks.keeping import CarryingLease, Keeper, Tickets
 from commit_coord.locks.sql import statements as lease_sql
 from commit_coord.locks.sql.journal import SqlJournal
-from commit_coord.locks.sql.requests import MODES, SqlBlocker, SqlRequests, SqlTicket, stored
-from commit_coord.locks.sql.store import DuplicateRequest, FetchedRows, id_list
+from commit_coord.locks.sql.requests import MODES, NOBODY, SqlBlocker, SqlRequests, SqlTicket, stored
+from commit_coord.locks.sql.store import THREAD_LENGTH, DuplicateRequest, FetchedRows, id_list
 from commit_coord.locks.sql.table import SqlLockTable
 from commit_coord.model import Generation, LockRequest, Offer, Owner, Resource
 from commit_coord.process import Host
@@ -135,13 +135,12 @@ class SqlQueue:
         self.tickets[request.request_id] = SqlTicket(
             request=request, place=rows[0][0], last_confirmed_at=sent, handover_note=note
         )
-        if not request.explicit:
-            self._keeper.heartbeat.ensure_running()
+        self._keeper.heartbeat.ensure_running()
         return self._seen(rows)
 
     def _seen(self, rows: FetchedRows) -> Blocker | None:
         """Return the blocker in the answer to LOOK."""
-        _, _, request_id, place, user, host, pid, application, statement, process, since, explicit, left, _ = rows[0]
+        _, _, request_id, place, user, host, pid, application, statement, process, since, left, _ = rows[0]
         if request_id is None:
             return None
         owner = Owner(user=user, host=host, pid=pid, application=application, statement=statement, process=process)
@@ -150,7 +149,6 @@ class SqlQueue:
             owner=owner,
             requested_at_ms=since,
             place=place,
-            explicit=bool(explicit),
             expires_at=None if left is None else self._clock.now() + left / 1000,
         )
 
@@ -177,17 +175,19 @@ class SqlQueue:
             if left <= 0 or retries.until(until, partial(connection.wait, min(left, tick))):
                 break
         else:
-            dead = self._host.is_dead(blocker.owner.process)
-            removal = partial(self.requests.remove, request.scope, blocker.request_id, blocker.place, forced=dead)
+            process = blocker.owner.process
+            ended = process if self._host.is_dead(process) else NOBODY
+            removal = partial(
+                self.requests.remove, request.scope, blocker.request_id, blocker.place, forced=False, ended=ended
+            )
             retries.until(until, removal)
         return self._look(request, until)
 
     def _is_removable(self, blocker: SqlBlocker) -> bool:
         """Return whether *blocker* may be removed: its lease has expired, or its process on this host has ended."""
-        if blocker.explicit:
+        if blocker.expires_at is None:
             return False
-        expired = blocker.expires_at is not None and blocker.expires_at <= self._clock.now()
-        return expired or self._host.is_dead(blocker.owner.process)
+        return blocker.expires_at <= self._clock.now() or self._host.is_dead(blocker.owner.process)
 
     def _look(self, request: LockRequest, deadline: float) -> Blocker | None:
         ticket = self.tickets[request.request_id]
@@ -198,8 +198,8 @@ class SqlQueue:
             return self._seen(rows)
         if request.offer:
             raise self._gone(request)
-        if request.explicit or self._clock.now() - ticket.last_confirmed_at < self._keeper.service.lease_seconds:
-            raise RemovedByForce("the request was removed from the queue by force", locks=request)
+        if self._clock.now() - ticket.last_confirmed_at < self._keeper.service.lease_seconds:
+            raise RemovedByForce(REMOVED, locks=request)
         # We were stalled for longer than the lease time and another client removed us: queue again, at the end.
         del self.tickets[request.request_id]
         return self._enter(request, deadline)
@@ -218,7 +218,7 @@ class SqlQueue:
         """See :meth:`Deadlocks.waits`."""
         found: list[Wait] = []
         seen: set[str] = set()
-        agents = {self.requests.store.connection.wake}
+        agents = {self.requests.store.connection.wake[:THREAD_LENGTH]}
         while agents:
             seen |= agents
             made = {row[0]: row for row in self.requests.ask(lease_sql.REQUESTS_OF, {"ids": id_list(sorted(agents))})}
@@ -275,6 +275,10 @@ class SqlQueue:
         """See :meth:`Queue.grant`."""
         ticket = self.tickets[acquire.request.request_id]
         assert ticket.place is not None
+        if acquire.request.explicit:
+            keep = lease_sql.KEEP, {"request_id": acquire.request.request_id, "place": ticket.place}
+            if not self.requests.run([keep])[0]:
+                raise RemovedByForce(REMOVED, locks=acquire.request)
         lease = CarryingLease(self._keeper, self, ticket, Generation(ticket.place))
         ticket.lease = lease
         return lease

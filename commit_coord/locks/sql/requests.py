@@ -26,6 +26,9 @@ _LONGEST_NAME = 600
 _CUT = 400
 """If a text is too long, so many characters of it are stored, followed by its digest."""
 
+NOBODY = "-"
+"""The name of no process."""
+
 MODES = {"S": LockMode.SHARED, "X": LockMode.EXCLUSIVE}
 
 
@@ -44,9 +47,11 @@ class SqlBlocker(Blocker):
     """The nearest blocker, with what decides whether it may be removed."""
 
     place: int
-    explicit: bool
     expires_at: float | None
-    """When its lease ends, on ``Clock.now``, by the remaining time that the service reported. None: never."""
+    """When its lease ends, on ``Clock.now``, by the remaining time that the service reported.
+
+    None: it is a granted LOCK statement's, and never ends.
+    """
 
 
 class SqlRequests:
@@ -131,6 +136,7 @@ class SqlRequests:
         place: int,
         *,
         forced: bool,
+        ended: str = NOBODY,
         durable: bool = True,
         named: Sequence[tuple[str, str]] | None = None,
         waking: Sequence[SqlStep] = (),
@@ -144,7 +150,9 @@ class SqlRequests:
             scope: The scope of the request.
             request_id: Which one.
             place: At which place.
-            forced: Delete the request in any state; if False, only if it has expired by the service's clock.
+            forced: Delete the request in any state; if False, only if it has expired by the service's clock, or
+                belongs to the process *ended*.
+            ended: A process that has certainly ended.
             durable: Whether the deletion must survive a crash of the server. It must, unless the owner itself releases
                 a request that expires:
                 1. A holds. Another client removes A's request. B reads that nothing blocks it, and is granted; this
@@ -167,7 +175,10 @@ class SqlRequests:
                     *first,
                     *note_steps,
                     *settle_steps,
-                    (lease_sql.REMOVE, {**request, "forced": int(forced), "clock": self.store.clock_name}),
+                    (
+                        lease_sql.REMOVE,
+                        {**request, "forced": int(forced), "ended": ended, "clock": self.store.clock_name},
+                    ),
                     (lease_sql.REMOVE_LOCKS, request),
                     (lease_sql.REMOVE_OFFER, request),
                 ],

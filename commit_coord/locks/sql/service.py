@@ -40,10 +40,7 @@ class SqlLeases(LeaseService[SqlTicket]):
     def renewed(self, tickets: Sequence[SqlTicket], *, thorough: bool) -> Collection[SqlTicket]:
         """See :meth:`LeaseService.renewed`."""
         ids = id_list([ticket.request.request_id for ticket in tickets])
-        if all(ticket.request.explicit for ticket in tickets):
-            rows = self.requests.ask(lease_sql.STANDING, {"ids": ids})
-        else:
-            (rows,) = self.requests.run([(lease_sql.RENEW, {"ids": ids, "clock": self.requests.store.clock_name})])
+        (rows,) = self.requests.run([(lease_sql.RENEW, {"ids": ids, "clock": self.requests.store.clock_name})])
         known = {row[0] for row in rows}
         return [ticket for ticket in tickets if ticket.request.request_id in known]
 

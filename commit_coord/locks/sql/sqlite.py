@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import select
 import socket
 import sqlite3
 import threading
@@ -20,7 +21,7 @@ from commit_coord.errors import ConfigError, LockServiceUnavailable
 from commit_coord.locks.base import Interrupted
 from commit_coord.locks.sql import statements as lease_sql
 from commit_coord.locks.sql.store import Connection, DuplicateRequest, FetchedRows, SqlStep, Store, living, shown
-from commit_coord.process import boot, boottime_ahead_ms
+from commit_coord.process import boot, boottime_ahead_ms, is_of_signal_handler
 
 logger = logging.getLogger(__name__)
 
@@ -121,7 +122,7 @@ class SqliteConnection(Connection):
     """Poll interval in seconds if there are no wake-ups: short compared with a commit, and 2 % of a core."""
 
     def __init__(self, store: SqliteStore) -> None:
-        self.wake = f"commit-coord.{store.host.new_id().hex}"
+        self.wake = store.address("commit-coord.")
         self._store = store
         self._lock = threading.Lock()
         self._db: sqlite3.Connection | None = None
@@ -176,7 +177,7 @@ class SqliteConnection(Connection):
         if self._listening:
             return False
         # Only Linux has the abstract namespace; elsewhere the address is refused, and `wait` polls fast.
-        with self._lock, contextlib.suppress(OSError, AttributeError):
+        with self._lock, _whatever_the_system_answers():
             self._channel().bind("\0" + self.wake)
             self._listening = True
         return self._listening
@@ -187,14 +188,18 @@ class SqliteConnection(Connection):
         if channel is None or not self._listening:
             self._store.clock.sleep(min(seconds, self._FAST_POLL_S))
             return True
-        # 1. This thread waits.   2. Another one forks, or closes the client: our socket is closed under us.
-        # 3. A wake-up that was sent meanwhile is lost. So return True: the waiter looks again before it waits.
-        with contextlib.suppress(OSError):
-            try:
-                channel.settimeout(max(seconds, 0.001))
-                channel.recv(1)
-            except TimeoutError:
-                return False
+        # Not by the socket's own timeout: it raises TimeoutError, and so does many a handler of SIGALRM.
+        poll = select.poll()
+        try:
+            poll.register(channel, select.POLLIN)
+        except ValueError:
+            return True  # It is closed, see below.
+        if not poll.poll(max(1, round(seconds * 1000))):
+            # 1. This thread waits.   2. Another one forks, or closes the client: our socket is closed under us.
+            # 3. A wake-up that was sent meanwhile is lost. So return True: the waiter looks again before it waits.
+            return channel is not self._socket
+        with _whatever_the_system_answers():
+            channel.recv(1, socket.MSG_DONTWAIT)
         return True
 
     def close(self) -> None:
@@ -254,7 +259,7 @@ class SqliteConnection(Connection):
     def _send(self, address: str) -> None:
         # An error means: the waiter has gone, or does not listen yet (it looks again once it listens), or has many
         # wake-ups already.
-        with contextlib.suppress(OSError, AttributeError):
+        with _whatever_the_system_answers():
             self._channel().sendto(b"", socket.MSG_DONTWAIT, "\0" + address)
 
     @contextlib.contextmanager
@@ -273,6 +278,18 @@ class SqliteConnection(Connection):
                     reason=error,
                 ) from error
             raise LockServiceUnavailable("the lock database failed", url=self._store.shown, reason=error) from error
+
+
+@contextlib.contextmanager
+def _whatever_the_system_answers() -> Iterator[None]:
+    """Ignore errors of the operating system, and that it knows no such sockets."""
+    try:
+        yield
+    except AttributeError:
+        pass
+    except OSError as error:
+        if is_of_signal_handler(error):
+            raise
 
 
 _CONNECTIONS: weakref.WeakKeyDictionary[SqliteConnection, None] = weakref.WeakKeyDictionary()

@@ -111,7 +111,7 @@ CREATE = (
 CREATED = "commit_coord_notes"
 
 # A request has expired when its time is over, or when its time counts by the clock of an earlier boot of this host:
-# all processes of that boot have ended. A request without an end time stays until UNLOCK.
+# all processes of that boot have ended. A request without an end time, a granted LOCK statement's, stays until UNLOCK.
 _EXPIRED = "(r.expires_at IS NOT NULL AND (r.clock <> :clock OR r.expires_at <= {now}))"
 
 # The remaining lease time. SQLite's clock is read before the statement begins, so after a heartbeat in between the
@@ -168,8 +168,7 @@ ENTER_REQUEST = """
         request_id, place, scope, client, wake, owner_user, owner_host, owner_pid, owner_application,
         owner_statement, owner_process, explicit, requested_at_ms, lease_ms, clock, expires_at)
     SELECT :request_id, place, :scope, :client, :wake, :owner_user, :owner_host, :owner_pid, :owner_application,
-        :owner_statement, :owner_process, :explicit, {wall}, :lease_ms, :clock,
-        CASE WHEN :explicit = 1 THEN NULL ELSE {now} + :lease_ms END
+        :owner_statement, :owner_process, :explicit, {wall}, :lease_ms, :clock, {now} + :lease_ms
     FROM commit_coord_places WHERE queue = :queue"""
 
 # Insert one lock of the request.
@@ -187,40 +186,46 @@ ENTER_OFFER = """
 # find no blocker, and believe that it holds the lock.
 LOOK = f"""
     SELECT own.place, own.client, r.request_id, r.place, r.owner_user, r.owner_host, r.owner_pid, r.owner_application,
-        r.owner_statement, r.owner_process, r.requested_at_ms, r.explicit,
+        r.owner_statement, r.owner_process, r.requested_at_ms,
         {_LEFT},
         (SELECT n.note FROM commit_coord_notes n WHERE n.queue = :queue)
     FROM commit_coord_requests own
     LEFT JOIN commit_coord_requests r ON r.request_id = {_nearest("own")}
     WHERE own.request_id = :request_id"""
 
-# Extend requests by their lease time; those that are not returned are gone, or never expire. A request that has expired
-# but was not removed yet is extended, too: until a client deletes it, no other request is granted.
+# Take the end time from a granted LOCK statement. Not before the grant: nobody knows of the lock if its process is
+# killed while it waits.
+KEEP = """
+    UPDATE commit_coord_requests SET expires_at = NULL WHERE request_id = :request_id AND place = :place
+    RETURNING request_id"""
+
+# Extend requests by their lease time; those that are not returned are gone. A request that has expired but was not
+# removed yet is extended, too: until a client deletes it, no other request is granted. One that never expires stays so:
+# it may be granted between the moment in which the heartbeat chooses it and this statement.
 RENEW = """
-    UPDATE commit_coord_requests SET expires_at = {now} + lease_ms
+    UPDATE commit_coord_requests SET expires_at = CASE WHEN expires_at IS NULL THEN NULL ELSE {now} + lease_ms END
     WHERE request_id IN (
         SELECT r.request_id FROM commit_coord_requests r WHERE r.request_id IN {ids} ORDER BY r.request_id {for update})
-      AND expires_at IS NOT NULL AND clock = :clock
+      AND (expires_at IS NULL OR clock = :clock)
     RETURNING request_id"""
 
 # All blockers of these requests; no row for a request that is granted.
 BLOCKERS_OF = """
-    SELECT DISTINCT l.request_id, l.resource, l.mode, b.request_id, b.place, b.wake FROM commit_coord_locks l
+    SELECT DISTINCT l.request_id, l.resource, l.mode, b.request_id, b.place, substr(b.wake, 1, 45)
+    FROM commit_coord_locks l
     JOIN commit_coord_locks o ON o.scope = l.scope AND o.resource = l.resource AND o.place < l.place
         AND (o.mode = 'X' OR l.mode = 'X')
     JOIN commit_coord_requests b ON b.request_id = o.request_id
     WHERE l.request_id IN {ids}"""
 
-# The requests of these threads. A thread is identified by its wake-up address.
+# The requests of these threads, by any client. The wake-up addresses of a thread begin with its name (Store.address).
 REQUESTS_OF = """
-    SELECT request_id, place, wake, owner_user, owner_host, owner_pid, owner_application, owner_statement, owner_process
-    FROM commit_coord_requests WHERE wake IN {ids}"""
+    SELECT request_id, place, substr(wake, 1, 45), owner_user, owner_host, owner_pid, owner_application,
+        owner_statement, owner_process
+    FROM commit_coord_requests WHERE substr(wake, 1, 45) IN {ids}"""
 
 # The places of these requests.
 PLACES_OF = "SELECT request_id, place FROM commit_coord_requests WHERE request_id IN {ids}"
-
-# Those of these requests that exist.
-STANDING = "SELECT request_id FROM commit_coord_requests WHERE request_id IN {ids}"
 
 # The place of a request of this client.
 FIND = "SELECT place FROM commit_coord_requests WHERE request_id = :request_id AND client = :client"
@@ -228,11 +233,15 @@ FIND = "SELECT place FROM commit_coord_requests WHERE request_id = :request_id A
 # The locks of a request.
 LOCKS_OF = "SELECT resource, mode FROM commit_coord_locks WHERE request_id = :request_id AND place = :place"
 
-# Delete a request: in any state if :forced, else only if it has expired. See "Granted is not a column". The place is a
-# condition, too, because a denied request enters again under its own id.
+# Delete a request: in any state if :forced; else only if it has expired, or belongs to the process :ended. See "Granted
+# is not a column". The place is a condition, too, because a denied request enters again under its own id. So is the
+# process:
+# 1. B looks: A's request will expire, and names A's process.   2. A's request becomes a LOCK statement's, or a Hive
+# lease, which outlive their process.   3. A's process ends, as it should.   4. B deletes what A's process left.
 REMOVE = f"""
     DELETE FROM commit_coord_requests AS r
-    WHERE r.request_id = :request_id AND r.place = :place AND (:forced = 1 OR {_EXPIRED})
+    WHERE r.request_id = :request_id AND r.place = :place
+      AND (:forced = 1 OR (r.owner_process = :ended AND r.expires_at IS NOT NULL) OR {_EXPIRED})
     RETURNING request_id"""
 
 # Leave a note for the next holder of a latch, or delete the note; only if the request of this holder still exists.

@@ -8,12 +8,13 @@ the locks.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import threading
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from sqlalchemy.engine import URL
@@ -103,8 +104,22 @@ class Store(ABC):
     host: Host = SYSTEM_HOST
     """Names this process, and makes ids, as of those that wait."""
 
+    agent: Callable[[], str] = staticmethod(lambda: SYSTEM_HOST.new_id().hex)
+    """Returns the name of the calling thread (:attr:`Held.agent`), 32 characters; the lock manager sets it."""
+
     def __init__(self) -> None:
         self._start_over()
+
+    def address(self, prefix: str) -> str:
+        """Return a new address for wake-ups of the calling thread. Its beginning (``THREAD_LENGTH``) names the thread.
+
+        A thread that holds a lock through one client, and waits through another one, has two addresses. A deadlock
+        through its locks is found because both addresses name it.
+
+        Args:
+            prefix: 13 characters.
+        """
+        return f"{prefix}{self.agent()}_{next(_NUMBERS)}"
 
     def _start_over(self) -> None:
         self._pid = os.getpid()
@@ -141,6 +156,12 @@ class Store(ABC):
 
 
 _INHERITED: list[object] = []
+
+_NUMBERS = itertools.count(1)
+"""Distinguish the addresses of one thread."""
+
+THREAD_LENGTH = 45
+"""The length of the beginning of an address that names the thread: ``statements`` has it, too."""
 
 
 def living(connections: weakref.WeakKeyDictionary[C, None]) -> list[C]:

@@ -10,7 +10,7 @@ from commit_coord.locks.base import PAGE
 from commit_coord.locks.forcing import telling_what_was_freed
 from commit_coord.locks.keeping import Keeper, Tickets
 from commit_coord.locks.sql import statements as lease_sql
-from commit_coord.locks.sql.requests import SqlRequests, SqlTicket, entries_of, stored
+from commit_coord.locks.sql.requests import NOBODY, SqlRequests, SqlTicket, entries_of, stored
 from commit_coord.locks.sql.store import id_list
 from commit_coord.model import LockEntry, LockScope, Resource, entries_by_request
 from commit_coord.process import Host
@@ -84,14 +84,14 @@ class SqlLockTable:
 
     def reap(self, *, dry_run: bool) -> Sequence[LockEntry]:
         """See :meth:`LockTable.reap`."""
-        present = [entry for entry in self.look(None, None) if not entry.explicit]
+        present = [entry for entry in self.look(None, None) if not entry.is_endless]
         dead = [entry for entry in present if self._host.is_dead(entry.owner.process)]
         gone = {entry.request_id for entry in dead}
         expired = [entry for entry in present if entry.expires_in_ms == 0 and entry.request_id not in gone]
         if dry_run:
             return [*dead, *expired]
         with telling_what_was_freed() as freed:
-            freed.extend(self.free_listed(dead))
+            freed.extend(self.free_listed(dead, forced=False, dead=True))
             freed.extend(self.free_listed(expired, forced=False))
         return freed
 
@@ -102,12 +102,15 @@ class SqlLockTable:
         self._note_end(request_id)
         return True
 
-    def free_listed(self, chosen: Iterable[LockEntry], *, forced: bool = True) -> Sequence[LockEntry]:
+    def free_listed(
+        self, chosen: Iterable[LockEntry], *, forced: bool = True, dead: bool = False
+    ) -> Sequence[LockEntry]:
         """Delete the requests of the listed entries *chosen*; return the entries of those that are gone.
 
         Args:
             chosen: All entries of each request.
-            forced: Delete a request in any state; if False, only if it has expired.
+            forced: Delete a request in any state; if False, only if it has expired, or its owner is *dead*.
+            dead: Whether the processes of their owners have ended.
 
         Raises:
             PartlyFreed: Some are gone, or may be, and then the database failed.
@@ -117,9 +120,10 @@ class SqlLockTable:
             by_request.setdefault((entry.scope, entry.request_id, int(entry.generation or 0)), []).append(entry)
         with telling_what_was_freed() as freed:
             for (scope, request_id, place), entries in by_request.items():
-                removal = partial(self._requests.remove, scope, request_id, place, forced=forced)
+                ended = entries[0].owner.process if dead else NOBODY
+                removal = partial(self._requests.remove, scope, request_id, place, forced=forced, ended=ended)
                 # One that has expired and is still there may have been extended since: that is no proof.
-                if freed.free(entries, removal, repeat=self._requests.retries.briefly if forced else None):
+                if freed.free(entries, removal, repeat=self._requests.retries.briefly if forced or dead else None):
                     self._note_end(request_id)
         return freed
 

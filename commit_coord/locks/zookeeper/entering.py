@@ -17,7 +17,7 @@ from functools import partial
 
 from commit_coord.clock import Clock
 from commit_coord.errors import OfferLost
-from commit_coord.locks.acquiring import Carried
+from commit_coord.locks.acquiring import REMOVED, Carried, RemovedByForce
 from commit_coord.locks.base import BRIEFLY, Interrupted
 from commit_coord.locks.handover import OFFER_IS_GONE
 from commit_coord.locks.held import Held
@@ -179,17 +179,31 @@ class Entering:
         ticket.handover_note = "" if note is None else note.data.decode()
         ticket.noted = None if note is None else note.stat.version
 
-    def _create(self, ticket: ZooKeeperTicket, part: RequestPart, patience: float) -> list[ChildListing | None]:
-        """Create the nodes of *part* and return the listings of its resources."""
-        request, first = ticket.request, part is ticket.parts[0]
-        lives = not request.explicit
-        data = RequestData(
+    def keep(self, ticket: ZooKeeperTicket) -> None:
+        """Record in its marker that the request of a LOCK statement is granted: from now on it outlives its process.
+
+        Raises:
+            RemovedByForce: It is gone.
+        """
+        change = ChangeNode(ticket.parts[0].marker, self._marker_data(ticket.request, None).text())
+        try:
+            self._session.multi([change])
+        except MultiRefused as error:
+            raise RemovedByForce(REMOVED, locks=ticket.request) from error
+
+    def _marker_data(self, request: LockRequest, lease_ms: int | None) -> RequestData:
+        return RequestData(
             client=self._tickets.client,
             owner=request.owner,
             scope=request.scope,
-            lease_ms=self._session.timeout_ms if lives else None,
+            lease_ms=lease_ms,
             agent=self._held.agent,
         )
+
+    def _create(self, ticket: ZooKeeperTicket, part: RequestPart, patience: float) -> list[ChildListing | None]:
+        """Create the nodes of *part* and return the listings of its resources."""
+        request, first = ticket.request, part is ticket.parts[0]
+        lives, data = not request.explicit, self._marker_data(request, self._session.timeout_ms)
         part.unclear = [resource for resource, _ in part.locks]
         if part.sent and ticket.offers:
             if self._nodes.find(ticket, part, patience):

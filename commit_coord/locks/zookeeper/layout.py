@@ -269,7 +269,7 @@ class RequestData:
         client: The id of the lock manager that entered the request.
         owner: The owner of the request.
         scope: Operation or commit.
-        lease_ms: How long the server keeps the session without a message; None for an explicit lock.
+        lease_ms: How long the server keeps the session without a message; None for a granted LOCK statement's.
         agent: The thread that made the request.
     """
 

@@ -218,8 +218,8 @@ class ZooKeeperQueue:
             foreign = not blocker.owner.process and blocker.owner.application == HIVE_APPLICATION
             if foreign and not blocker.apart and self._clock.now() - ticket.behind[1] >= NEXT_TO_HIVE_S:
                 blocker = self._withdraw_and_wait(ticket, blocker, deadline)
-            if not blocker.explicit and self._host.is_dead(blocker.owner.process):
-                self._retries.until(deadline, partial(self._remove_dead, blocker))
+            if not blocker.outlives and self._host.is_dead(blocker.owner.process):
+                blocker = self._retries.until(deadline, partial(self._remove_dead, blocker))
         if blocker.apart:
             ticket.turn.clear()
             self._clock.sleep(
@@ -227,8 +227,12 @@ class ZooKeeperQueue:
             )
         return self._advance(ticket, deadline)
 
-    def _remove_dead(self, blocker: NodeBlocker) -> None:
+    def _remove_dead(self, blocker: NodeBlocker) -> NodeBlocker:
+        """Remove *blocker*, whose process has ended, unless it outlives its process; return what is known of it."""
+        if blocker.explicit and self._view.outlives(blocker.request_id):
+            return replace(blocker, outlives=True)
         self._view.remove(blocker.request_id, self._view.present())
+        return blocker
 
     def _identified(self, blocker: NodeBlocker, request: LockRequest, deadline: float) -> NodeBlocker:
         """Return *blocker* with the owner that the marker of its request names.
@@ -243,7 +247,9 @@ class ZooKeeperQueue:
         request = acquire.request
         ticket = self.tickets[request.request_id]
         self.deadlocks.tell_no_more(ticket)
-        if not request.explicit:
+        if request.explicit:
+            self._retries.briefly(partial(self._entering.keep, ticket))
+        else:
             self._be_heard()
         lease = CarryingLease(self._keeper, self, ticket, Generation(ticket.generation))
         ticket.lease = lease

@@ -138,4 +138,6 @@ class ZooKeeperLockTable:
 
     def _is_left(self, entry: LockEntry) -> bool:
         """Return whether the owner of *entry* is dead; its session may not have expired yet."""
-        return not entry.explicit and self._host.is_dead(entry.owner.process)
+        if not self._host.is_dead(entry.owner.process):
+            return False
+        return not entry.explicit or not self._retries.briefly(partial(self._view.outlives, entry.request_id))

@@ -88,6 +88,8 @@ class NodeBlocker(Blocker):
     path: str
     resource: Resource
     explicit: bool
+    outlives: bool = False
+    """Whether it is known that the request is of a LOCK statement that was granted."""
     known: bool = False
     """Whether the owner was looked up."""
     apart: bool = False

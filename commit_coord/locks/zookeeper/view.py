@@ -130,6 +130,16 @@ class LockView:
             for one, node in zip(asked, nodes, strict=True)
         }
 
+    def outlives(self, request_id: str) -> bool:
+        """Return whether a LOCK statement's request outlives its process, which has ended: it was granted.
+
+        1. A listing shows that it waits.   2. It is granted, and its process ends.   3. It must not be removed.
+        """
+        # Another server than the one that recorded the grant may not have received it yet.
+        self._session.exists([], sync=True)
+        data = self.requests([request_id])[request_id]
+        return data is not None and data.lease_ms is None
+
     def remove(self, request_id: str, listed: Sequence[ListedNode]) -> bool:
         """Delete all nodes of a request that are among *listed*; return whether this call deleted any.
 
