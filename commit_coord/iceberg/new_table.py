@@ -13,6 +13,7 @@ from pyiceberg.table.sorting import SortOrder
 from pyiceberg.types import IcebergType, StructType
 
 from commit_coord.iceberg.partition_names import refuse_names
+from commit_coord.iceberg.usable import refuse_columns, refuse_transforms
 
 
 def new_metadata(
@@ -22,12 +23,15 @@ def new_metadata(
 
     Raises:
         ValueError: The schema does not fit the format version, or a column of the spec or order is not there. Or as
-            :func:`~commit_coord.iceberg.partition_names.refuse_names`.
+            :func:`~commit_coord.iceberg.partition_names.refuse_names`, or as
+            :func:`~commit_coord.iceberg.usable.refuse_columns` and ``refuse_transforms``.
         ValidationError: PyIceberg's: a transform of the spec or order does not fit its column.
     """
     made = new_table_metadata(
         location=location, schema=schema, partition_spec=spec, sort_order=order, properties=dict(properties)
     )
+    refuse_columns(schema, made.format_version)
+    refuse_transforms((*spec.fields, *order.fields))
     made.spec().check_compatible(made.schema())
     refuse_names(made.spec(), made.schema())
     made.sort_order().check_compatible(made.schema())

@@ -319,8 +319,8 @@ def refuse_lost(given: Sequence[Any], updates: Sequence[IcebergBaseModel], where
 
 
 def _refuse_inexact(given: Any, kept: Any, where: str) -> None:
-    for path in fields.inexact(given, kept, where):
-        raise MalformedRequest(f"Malformed request: {path}: it must be an integer of 64 bits, written as one")
+    for reason in fields.inexact(given, kept, where):
+        raise MalformedRequest(f"Malformed request: {reason}")
 
 
 class RegisterTable(IcebergBaseModel):

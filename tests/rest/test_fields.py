@@ -217,16 +217,25 @@ _WITH_INTEGERS: list[dict[str, Any]] = [
 ]
 
 
-def _with_each_integer(document: Any, value: Any) -> Iterator[Any]:
-    """Yield *document* as often as it has integers, each time with *value* instead of another one of them."""
+_BITS = {
+    **dict.fromkeys(("snapshot-id", "parent-snapshot-id", "snapshot-ids", "sequence-number", "timestamp-ms"), 64),
+    **dict.fromkeys(("first-row-id", "added-rows", "max-ref-age-ms", "max-snapshot-age-ms"), 64),
+    **dict.fromkeys(("file-size-in-bytes", "file-footer-size-in-bytes"), 64),
+    **dict.fromkeys(("schema-id", "min-snapshots-to-keep", "fields"), 32),
+}
+"""How many bits the integers of a field have in Java's parsers."""
+
+
+def _with_each_integer(document: Any, value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield *document* as often as it has integers, each time with *value* instead of one of them; and its field."""
     if isinstance(document, int):
-        yield value
+        yield name, value
     elif isinstance(document, dict | list):
         for key, below in document.items() if isinstance(document, dict) else enumerate(document):
-            for changed in _with_each_integer(below, value):
+            for where, changed in _with_each_integer(below, value, key if isinstance(key, str) else name):
                 copy = document.copy()
                 copy[key] = changed
-                yield copy
+                yield where, copy
 
 
 def _commit(**document: Any) -> Request:
@@ -235,14 +244,23 @@ def _commit(**document: Any) -> Request:
 
 @pytest.mark.parametrize("update", _WITH_INTEGERS, ids=lambda update: str(update["action"]))
 def test_an_integer_is_one_that_java_can_read(update: dict[str, Any]) -> None:
-    for right in (2**63 - 1, 7):
-        for changed in _with_each_integer(update, right):
+    for where, changed in _with_each_integer(update, 7):
+        (parsed,) = wire.read_commit(_commit(updates=[changed])).updates
+        assert "7" in parsed.model_dump_json(), where
+    for where, bits in _BITS.items():
+        last = 2 ** (bits - 1) - 1
+        for changed in (each for name, each in _with_each_integer(update, last) if name == where):
             (parsed,) = wire.read_commit(_commit(updates=[changed])).updates
-            assert str(right) in parsed.model_dump_json()
-    for wrong in (2**63, -(2**63) - 1, 1.0, 9007199254740993.0, True, "7"):
-        for changed in _with_each_integer(update, wrong):
-            with pytest.raises(MalformedRequest):
+            assert str(last) in parsed.model_dump_json()
+    for bad in (2**63, -(2**63) - 1, 1.0, 9007199254740993.0, True, "7"):
+        for where, changed in _with_each_integer(update, bad):
+            with pytest.raises(MalformedRequest, match=where):
                 wire.read_commit(_commit(updates=[changed]))
+    for bad in (2**31, -(2**31) - 1, 2**40):
+        for where, changed in _with_each_integer(update, bad):
+            if _BITS[where] == 32:
+                with pytest.raises(MalformedRequest, match=f"{where}.*32 bits"):
+                    wire.read_commit(_commit(updates=[changed]))
 
 
 def test_the_integer_that_is_none_is_named() -> None:
