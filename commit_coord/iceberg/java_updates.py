@@ -140,7 +140,7 @@ def _refuse_to_leave_rows(updates: Sequence[TableUpdate], head: TableMetadata) -
         CommitFailedException: A snapshot follows another one, or none.
     """
     heads = {name: ref.snapshot_id for name, ref in head.refs.items()}
-    parents: dict[int, int | None] = {}
+    parents: dict[int | None, int | None] = {}
     for update in updates:
         match update:
             case AddSnapshotUpdate(snapshot=snapshot):
@@ -156,11 +156,12 @@ def _refuse_to_leave_rows(updates: Sequence[TableUpdate], head: TableMetadata) -
                 heads[name] = new
 
 
-def _line(snapshot_id: int, parents: Mapping[int, int | None]) -> list[int | None]:
+def _line(snapshot_id: int, parents: Mapping[int | None, int | None]) -> list[int | None]:
     """Return *snapshot_id* and what it follows, up to the first that is not in *parents*."""
     line: list[int | None] = [snapshot_id]
-    while line[-1] in parents and parents[line[-1]] not in line:
-        line.append(parents[line[-1]])
+    at: int | None = snapshot_id
+    while at in parents and (at := parents[at]) not in line:
+        line.append(at)
     return line
 
 

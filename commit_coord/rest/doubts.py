@@ -39,6 +39,7 @@ from commit_coord.rest.wire import (
     RegisterView,
     RenameTable,
     Request,
+    UnsupportedRequest,
     changed_tables,
     json_answer,
     read_commit,
@@ -224,7 +225,7 @@ def creates_tables(handler: Handler, request: Request) -> bool:
         if handler is tables.commit_table:
             return read_commit(request).creates
         return any(change.creates for change in read_transaction(request).table_changes)
-    except ValueError:
+    except (ValueError, UnsupportedRequest):
         return False
 
 

@@ -147,7 +147,98 @@ def test_null_means_the_default_at_every_depth(model: type[IcebergBaseModel]) ->
 def test_a_field_has_the_name_in_the_specification_and_no_other(model: type[IcebergBaseModel], name: str) -> None:
     document = _filled(model, null=False)
     value = document.pop(_name(name, model.model_fields[name]), 1)
-    assert _parsed(model, document) == _parsed(model, {**document, name: value})
+    if issubclass(model, wire.Body) and isinstance(_parsed(model, document), dict):
+        with pytest.raises(UnsupportedRequest, match=f" {name}$"):
+            _parsed(model, {**document, name: value})
+    else:
+        assert _parsed(model, document) == _parsed(model, {**document, name: value})
+
+
+def _misspelled(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield *document* with one more field, and with each of its fields under another name that is near; and this."""
+    yield "frobnicate", {**document, "frobnicate": 1}
+    for name, value in document.items():
+        others = {f"{name}s", name[:-1], name.title(), name.upper(), name.replace("-", "_"), name.replace("-", "")}
+        for other in others - document.keys() - {""}:
+            for kept in (document, {key: each for key, each in document.items() if key != name}):
+                yield other, {**kept, other: 1 if value is None else value}
+
+
+_BODIES = [model for model in _requests() if issubclass(model, wire.Body) and model is not wire.Body]
+
+
+@pytest.mark.parametrize("model", _BODIES, ids=lambda model: model.__name__)
+def test_a_body_has_no_field_that_is_not_known(model: type[wire.Body]) -> None:
+    whole = {**_filled(model, null=True), **_filled(model, null=False)}
+    assert isinstance(_parsed(model, {**whole, "frobnicate": None}), dict)
+    cases = [*_misspelled(whole)]
+    for name, part in whole.items():
+        if isinstance(part, dict) and part.keys() == {"namespace", "name"}:
+            cases += [(where, {**whole, name: changed}) for where, changed in _misspelled(part)]
+    assert len(cases) > len(whole)
+    for where, document in cases:
+        if where == "identifier" and "identifier" in model.ignored:
+            continue
+        assert _refused_for(model, document) in ("malformed", where), document
+
+
+def _refused_for(model: type[wire.Body], document: dict[str, Any]) -> str | None:
+    """Return the name of the field that is not known; "malformed" if another one is missing, None if it is read."""
+    try:
+        return "malformed" if isinstance(_parsed(model, document), str) else None
+    except UnsupportedRequest as error:
+        return str(error).split()[-1].split(".")[-1]
+
+
+_REQUIREMENTS: list[dict[str, Any]] = [
+    {"type": "assert-create"},
+    {"type": "assert-table-uuid", "uuid": str(uuid.UUID(int=7))},
+    {"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": 1},
+    {"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": None},
+    {"type": "assert-last-assigned-field-id", "last-assigned-field-id": 1},
+    {"type": "assert-current-schema-id", "current-schema-id": 1},
+    {"type": "assert-last-assigned-partition-id", "last-assigned-partition-id": 1},
+    {"type": "assert-default-spec-id", "default-spec-id": 1},
+    {"type": "assert-default-sort-order-id", "default-sort-order-id": 1},
+]
+
+
+def _ways(requirement: dict[str, Any]) -> Iterator[Callable[[], Any]]:
+    """Yield what reads the requirement in a commit, and in a transaction."""
+    yield lambda: wire.read_commit(_commit(requirements=[requirement]))
+    change = {"identifier": {"namespace": ["a"], "name": "t"}, "requirements": [requirement], "updates": []}
+    yield lambda: wire.read_transaction(_transaction(change))
+
+
+@pytest.mark.parametrize("requirement", _REQUIREMENTS, ids=lambda requirement: str(requirement["type"]))
+def test_a_requirement_has_no_field_that_is_not_known(requirement: dict[str, Any]) -> None:
+    for read in _ways(requirement):
+        assert read()
+    for where, changed in _misspelled(requirement):
+        for read in _ways(changed):
+            with pytest.raises((MalformedRequest, UnsupportedRequest), match="requirements"):
+                assert not read(), where
+
+
+def test_a_requirement_of_a_view_has_no_field_that_is_not_known() -> None:
+    requirement = {"type": "assert-view-uuid", "uuid": "x"}
+    assert wire.read_view_commit(_commit(requirements=[requirement])).requirements
+    for _, changed in _misspelled(requirement):
+        with pytest.raises((MalformedRequest, UnsupportedRequest), match="requirements"):
+            wire.read_view_commit(_commit(requirements=[changed]))
+
+
+@pytest.mark.parametrize("place", ["the change", "its identifier"])
+def test_a_change_of_a_transaction_has_no_field_that_is_not_known(place: str) -> None:
+    name = {"namespace": ["a"], "name": "t", **({"frobnicate": 1} if place == "its identifier" else {})}
+    change = {
+        "identifier": name,
+        "requirements": [],
+        "updates": [],
+        **({"frobnicate": 1} if place == "the change" else {}),
+    }
+    with pytest.raises(UnsupportedRequest, match=r"table-changes\.0\.(identifier\.)?frobnicate"):
+        wire.read_transaction(_transaction(change))
 
 
 def test_the_keys_of_a_map_are_the_clients_own() -> None:
@@ -242,6 +333,10 @@ def _commit(**document: Any) -> Request:
     return Request(method="POST", path="/", body=json.dumps({"updates": [], **document}).encode())
 
 
+def _transaction(*changes: Any) -> Request:
+    return Request(method="POST", path="/", body=json.dumps({"table-changes": changes}).encode())
+
+
 @pytest.mark.parametrize("update", _WITH_INTEGERS, ids=lambda update: str(update["action"]))
 def test_an_integer_is_one_that_java_can_read(update: dict[str, Any]) -> None:
     for where, changed in _with_each_integer(update, 7):
@@ -272,7 +367,7 @@ def test_the_integer_that_is_none_is_named() -> None:
         wire.read_commit(_commit(requirements=[requirement]))
     change = {"identifier": {"namespace": ["a"], "name": "t"}, "requirements": [requirement], "updates": []}
     with pytest.raises(MalformedRequest, match=r"table-changes\.0\.requirements\.0\.snapshot-id"):
-        wire.read_transaction(_commit(**{"table-changes": [change]}))
+        wire.read_transaction(_transaction(change))
 
 
 def _read_with(source: dict[str, Any]) -> set[int]:

@@ -453,7 +453,7 @@ def _added(number: int, parent: int | None) -> AddSnapshotUpdate:
 
 
 def _moved(number: int, branch: str = "main") -> SetSnapshotRefUpdate:
-    return SetSnapshotRefUpdate(ref_name=branch, type="branch", snapshot_id=number)
+    return SetSnapshotRefUpdate.model_validate({"ref-name": branch, "type": "branch", "snapshot-id": number})
 
 
 _REPLACED = RemoveSnapshotRefUpdate(ref_name="main")
@@ -488,7 +488,8 @@ def test_a_snapshot_follows_the_head_of_its_branch(
     head: TableMetadata, updates: tuple[TableUpdate, ...], lands: bool
 ) -> None:
     """The branch main is at the snapshot 1, and other at 0."""
-    refs = {"main": SnapshotRef(snapshot_id=1, type="branch"), "other": SnapshotRef(snapshot_id=0, type="branch")}
+    at = {"main": 1, "other": 0}
+    refs = {name: SnapshotRef.model_validate({"snapshot-id": each, "type": "branch"}) for name, each in at.items()}
     there = head.model_copy(update={"refs": refs, "format_version": 1})
     if lands:
         as_java_applies(updates, there)
