@@ -124,10 +124,27 @@ def columns(schema: Any) -> Any:
     """Return *schema* with the types that PyIceberg lacks.
 
     Raises:
+        ValueError: They are too deep for the recursion of PyIceberg.
         NotImplementedError: A column has a default value that PyIceberg cannot hold.
     """
+    _refuse_deep(schema, 0)
     _refuse_nanoseconds(schema)
     return with_all_types(schema)
+
+
+_DEEPEST = 100
+"""How many types may be in one another."""
+
+
+def _refuse_deep(part: Any, depth: int) -> None:
+    if isinstance(part, list):
+        for each in part:
+            _refuse_deep(each, depth)
+    elif isinstance(part, dict):
+        depth += part.get("type") in ("struct", "list", "map")
+        if depth > _DEEPEST:
+            raise ValueError(f"the types of the columns are more than {_DEEPEST} levels deep")
+        _refuse_deep(list(part.values()), depth)
 
 
 def _refuse_nanoseconds(schema: Any) -> None:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, TypeVar
 
 import msgspec
 import orjson
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
@@ -221,6 +221,22 @@ def levels(text: str) -> Identifier:
     return tuple(text.split("\x1f"))
 
 
+def _without_nul(name: str) -> str:
+    if "\0" in name:
+        raise ValueError("a name can't contain NUL: no file store or database takes it")
+    return name
+
+
+def _of_metadata(location: str) -> str:
+    if ".metadata.json" not in location:  # as Java has it
+        raise ValueError(f"not a metadata file, whose name contains .metadata.json: {location!r}")
+    return location
+
+
+Name = Annotated[str, AfterValidator(_without_nul)]
+MetadataLocation = Annotated[str, AfterValidator(_of_metadata)]
+
+
 class Body(IcebergBaseModel):
     """The whole body of a request. The server drops nothing of it: a field may say what must not be lost."""
 
@@ -253,7 +269,7 @@ def _unknown(field: str) -> UnsupportedRequest:
 class CreateNamespace(Body):
     """``CreateNamespaceRequest``."""
 
-    namespace: tuple[str, ...]
+    namespace: tuple[Name, ...]
     properties: Properties = Field(default_factory=dict)
 
 
@@ -267,13 +283,13 @@ class UpdateNamespace(Body):
 class Named(IcebergBaseModel):
     """A request that names what it creates in a namespace."""
 
-    name: str
+    name: Name
 
 
 class CreateTableRequest(Body):
     """``CreateTableRequest``."""
 
-    name: str
+    name: Name
     location: str | None = None
     schema_: Annotated[Schema, BeforeValidator(fields.columns)] = Field(alias="schema")
     partition_spec: Annotated[PartitionSpec | None, BeforeValidator(fields.unbound_spec)] = Field(
@@ -360,15 +376,15 @@ def _refuse_inexact(given: Any, kept: Any, where: str) -> None:
 class RegisterTable(Body):
     """``RegisterTableRequest``."""
 
-    name: str
-    metadata_location: str = Field(alias="metadata-location")
+    name: Name
+    metadata_location: MetadataLocation = Field(alias="metadata-location")
     overwrite: bool = False
 
 
 class CreateView(Body):
     """``CreateViewRequest``."""
 
-    name: str
+    name: Name
     location: str | None = None
     schema_: Annotated[Schema, BeforeValidator(fields.columns)] = Field(alias="schema")
     view_version: ViewVersion = Field(alias="view-version")
@@ -378,8 +394,8 @@ class CreateView(Body):
 class RegisterView(Body):
     """``RegisterViewRequest``."""
 
-    name: str
-    metadata_location: str = Field(alias="metadata-location")
+    name: Name
+    metadata_location: MetadataLocation = Field(alias="metadata-location")
 
 
 def read_creation(request: Request, model: type[M]) -> M:
@@ -423,8 +439,8 @@ def read_view_commit(request: Request) -> CommitView:
 class TableName(IcebergBaseModel):
     """``TableIdentifier``."""
 
-    namespace: tuple[str, ...]
-    name: str
+    namespace: tuple[Name, ...]
+    name: Name
 
     @property
     def identifier(self) -> Identifier:

@@ -94,7 +94,7 @@ def _value(annotation: Any, fill: Callable[[type[IcebergBaseModel]], Any]) -> An
         return fill(annotation)
     if issubclass(annotation, enum.Enum):
         return next(iter(annotation)).value
-    return {bool: False, int: 1, str: "x", uuid.UUID: str(uuid.UUID(int=7))}[annotation]
+    return {bool: False, int: 1, str: "x.metadata.json", uuid.UUID: str(uuid.UUID(int=7))}[annotation]
 
 
 def _filled(model: type[IcebergBaseModel], *, null: bool) -> Any:
