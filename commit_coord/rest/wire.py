@@ -233,7 +233,7 @@ def _of_metadata(location: str) -> str:
     return location
 
 
-Name = Annotated[str, AfterValidator(_without_nul)]
+StoredName = Annotated[str, AfterValidator(_without_nul)]
 MetadataLocation = Annotated[str, AfterValidator(_of_metadata)]
 
 
@@ -269,7 +269,7 @@ def _unknown(field: str) -> UnsupportedRequest:
 class CreateNamespace(Body):
     """``CreateNamespaceRequest``."""
 
-    namespace: tuple[Name, ...]
+    namespace: tuple[StoredName, ...]
     properties: Properties = Field(default_factory=dict)
 
 
@@ -283,13 +283,13 @@ class UpdateNamespace(Body):
 class Named(IcebergBaseModel):
     """A request that names what it creates in a namespace."""
 
-    name: Name
+    name: StoredName
 
 
 class CreateTableRequest(Body):
     """``CreateTableRequest``."""
 
-    name: Name
+    name: StoredName
     location: str | None = None
     schema_: Annotated[Schema, BeforeValidator(fields.columns)] = Field(alias="schema")
     partition_spec: Annotated[PartitionSpec | None, BeforeValidator(fields.unbound_spec)] = Field(
@@ -376,7 +376,7 @@ def _refuse_inexact(given: Any, kept: Any, where: str) -> None:
 class RegisterTable(Body):
     """``RegisterTableRequest``."""
 
-    name: Name
+    name: StoredName
     metadata_location: MetadataLocation = Field(alias="metadata-location")
     overwrite: bool = False
 
@@ -384,7 +384,7 @@ class RegisterTable(Body):
 class CreateView(Body):
     """``CreateViewRequest``."""
 
-    name: Name
+    name: StoredName
     location: str | None = None
     schema_: Annotated[Schema, BeforeValidator(fields.columns)] = Field(alias="schema")
     view_version: ViewVersion = Field(alias="view-version")
@@ -394,7 +394,7 @@ class CreateView(Body):
 class RegisterView(Body):
     """``RegisterViewRequest``."""
 
-    name: Name
+    name: StoredName
     metadata_location: MetadataLocation = Field(alias="metadata-location")
 
 
@@ -439,8 +439,8 @@ def read_view_commit(request: Request) -> CommitView:
 class TableName(IcebergBaseModel):
     """``TableIdentifier``."""
 
-    namespace: tuple[Name, ...]
-    name: Name
+    namespace: tuple[StoredName, ...]
+    name: StoredName
 
     @property
     def identifier(self) -> Identifier:

@@ -527,7 +527,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "integers-are-taken-in-any-form",
         "rest/fields.py",
-        "not (type(given) is int and -(2**63) <= given < 2**63)",
+        "type(given) is not int or not -(2 ** (bits - 1)) <= given < 2 ** (bits - 1)",
         "not given",
         "tests/rest/test_fields.py::test_an_integer_is_one_that_java_can_read",
     ),
