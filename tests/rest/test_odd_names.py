@@ -69,7 +69,8 @@ def test_pages_show_each_name_once_whatever_is_in_it(server: Server, named: Call
     names = sorted({"".join(each) for each in itertools.product(("a", "b"), parts, parts)})
     for name in names:
         assert 200 == _make(server, space, name).status
-    seen, token = [], ""
+    seen: list[str] = []
+    token: str | None = ""
     while token is not None and len(seen) <= len(names):
         answer = server.ask("GET", f"{_SPACES}/{space}/tables?pageSize={size}&pageToken={token}").json
         seen += [each["name"] for each in answer["identifiers"]]
