@@ -501,7 +501,14 @@ MUTANTS: tuple[Mutant, ...] = (
         "rest/commits.py",
         ' if "." in name else table_name(table)',
         " if False else table_name(table)",
-        "tests/rest/test_odd_names.py::test_two_tables_whose_names_look_alike_are_two[with a key]",
+        "tests/rest/test_odd_names.py::test_tables_whose_names_look_alike_are_kept_apart",
+    ),
+    Mutant(
+        "a-table-is-named-twice-if-its-name-looks-alike",
+        "catalog/committing.py",
+        "names = [table for table, *_ in named]",
+        "names = [table_name(table) for table, *_ in named]",
+        "tests/rest/test_odd_names.py::test_two_tables_whose_names_look_alike_are_two[without]",
     ),
     Mutant(
         "a-name-that-is-too-long-is-sent-again",

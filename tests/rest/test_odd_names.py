@@ -13,6 +13,7 @@ from urllib.parse import quote
 import orjson
 import pytest
 
+from commit_coord.rest.commits import key_of
 from tests.rest.kit import SCHEMA, Response, Server, path_of
 from tests.rest.lost_replies import new_key
 
@@ -103,6 +104,11 @@ def test_two_tables_whose_names_look_alike_are_two(server: Server, named: Callab
         assert "1" == server.ask("GET", path_of(*table)).json["metadata"]["properties"]["a"]
     twice = [changes[0], changes[0]]
     assert 400 == server.ask("POST", "/v1/shop/transactions/commit", {"table-changes": twice}).status
+
+
+def test_tables_whose_names_look_alike_are_kept_apart() -> None:
+    assert "a.b.c" == key_of(("a", "b", "c"))
+    assert 3 == len({key_of(table) for table in (("a", "b", "c"), ("a", "b.c"), ("a", "b", "c.d"), ("a", "b", "c"))})
 
 
 @pytest.mark.parametrize("odd", ["n\0l", "x" * 300, "é" * 200], ids=["NUL", "300 letters", "400 bytes"])
