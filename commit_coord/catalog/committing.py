@@ -114,9 +114,9 @@ class CommittingCatalog(LockingCatalog, NamedCatalog):
         """
         named = [(self._table_identifier(table), requires, changes) for table, requires, changes in requests]
         begun = {self._table_identifier(table): beginning for table, beginning in since.items()}
-        names = [table_name(table) for table, *_ in named]
+        names = [table for table, *_ in named]
         if twice := [name for name in names if names.count(name) > 1]:
-            raise ValueError(f"nothing was done: the table {twice[0]} is named twice")
+            raise ValueError(f"nothing was done: the table {table_name(twice[0])} is named twice")
         return RequestedCommits(self.coordinator, named, request_id, begun).commit(check)
 
     def transaction(self: LoadingCatalog, request_id: str | None = None) -> CatalogTransaction:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from pyiceberg.catalog import Catalog, PropertiesUpdateSummary
-from pyiceberg.catalog.sql import IcebergNamespaceProperties, SqlCatalog
+from pyiceberg.catalog.sql import IcebergNamespaceProperties, IcebergTables, SqlCatalog
 from pyiceberg.exceptions import NamespaceAlreadyExistsError, NamespaceNotEmptyError, NoSuchNamespaceError
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
-from sqlalchemy import Connection, Delete, Executable, Insert, Update, delete, insert, update
+from sqlalchemy import Connection, Delete, Executable, Insert, Update, delete, func, insert, select, update
 from sqlalchemy.exc import DatabaseError
 
 from commit_coord import doubt
@@ -49,6 +49,26 @@ class SqlNamespaces(SqlCatalog):
             else:
                 return
         raise NamespaceAlreadyExistsError(f"Namespace {namespace} already exists")
+
+    def namespace_exists(self, identifier: str | Identifier) -> bool:
+        """Return whether there is such a namespace, in this case of its letters, or one below it, or a table in either.
+
+        PyIceberg's own finds the ones below with LIKE, which takes ``A`` for ``a`` on SQLite.
+        """
+        name = _name(identifier)
+        begins = f"{name}."
+
+        def found(connection: Connection) -> bool:
+            for row, of in (
+                (IcebergTables, IcebergTables.table_namespace),
+                (IcebergNamespaceProperties, IcebergNamespaceProperties.namespace),
+            ):
+                named = (of == name) | (func.substr(of, 1, len(begins)) == begins)
+                if connection.execute(select(of).where(row.catalog_name == self.name, named).limit(1)).first():
+                    return True
+            return False
+
+        return self._connected(found)
 
     def drop_namespace(self, namespace: str | Identifier) -> None:
         """See :meth:`CoordinatedCatalog.drop_namespace`."""

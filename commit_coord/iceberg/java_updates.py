@@ -12,7 +12,7 @@ Source: Iceberg Java ``TableMetadata.Builder``, ``reuseOrCreateNewSchemaId`` and
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from pyiceberg.exceptions import CommitFailedException
@@ -29,6 +29,7 @@ from pyiceberg.table.update import (
     RemovePartitionStatisticsUpdate,
     RemovePropertiesUpdate,
     RemoveSchemasUpdate,
+    RemoveSnapshotRefUpdate,
     RemoveSnapshotsUpdate,
     RemoveStatisticsUpdate,
     SetCurrentSchemaUpdate,
@@ -36,6 +37,7 @@ from pyiceberg.table.update import (
     SetDefaultSpecUpdate,
     SetPartitionStatisticsUpdate,
     SetPropertiesUpdate,
+    SetSnapshotRefUpdate,
     SetStatisticsUpdate,
     TableUpdate,
 )
@@ -43,14 +45,12 @@ from pyiceberg.table.update import (
 from commit_coord.iceberg.metadata import sequence_number
 from commit_coord.iceberg.partition_names import refuse_names
 from commit_coord.iceberg.specs import with_field_ids
+from commit_coord.iceberg.usable import FAR
 
 T = TypeVar("T")
 
 _LAST = -1
 """The id that means "the one that was added last" in the updates that set a schema, spec or sort order."""
-
-_FAR = 2**30
-"""Java's ids have 31 bits. A client that asks for the last one must not leave the table without a next id."""
 
 
 def as_java_applies(updates: Sequence[TableUpdate], head: TableMetadata) -> tuple[TableUpdate, ...]:
@@ -58,10 +58,11 @@ def as_java_applies(updates: Sequence[TableUpdate], head: TableMetadata) -> tupl
 
     Raises:
         CommitFailedException: Another partition spec has the id under which the data files were written, or the table
-            has already given the sequence number of a snapshot to another one.
+            has already given the sequence number of a snapshot to another one. Or as :func:`_refuse_to_leave_rows`.
         ValidationError: PyIceberg's: a new spec or sort order does not fit the schema that is current in the end.
         ValueError: As :func:`~commit_coord.iceberg.partition_names.refuse_names`, for that schema and all specs.
     """
+    _refuse_to_leave_rows(updates, head)
     current = head.schema()
     schemas: dict[int, Schema] = {schema.schema_id: schema for schema in head.schemas}
     specs: dict[int, PartitionSpec] = {spec.spec_id: spec for spec in head.partition_specs}
@@ -127,6 +128,41 @@ def as_java_applies(updates: Sequence[TableUpdate], head: TableMetadata) -> tupl
     for spec_id in specs.keys() - checked.keys():
         refuse_names(specs[spec_id], current)
     return tuple(_removing_what_is_there(done, head))
+
+
+def _refuse_to_leave_rows(updates: Sequence[TableUpdate], head: TableMetadata) -> None:
+    """Return if each snapshot that *updates* add and give to a branch follows what is the branch's head by then.
+
+    Java leaves this to requirements. A client that sends none, or another one, would take the rows of the commits
+    that it has not seen out of the branch. Who removes the branch first means that: Java replaces a table so.
+
+    Raises:
+        CommitFailedException: A snapshot follows another one, or none.
+    """
+    heads = {name: ref.snapshot_id for name, ref in head.refs.items()}
+    parents: dict[int | None, int | None] = {}
+    for update in updates:
+        match update:
+            case AddSnapshotUpdate(snapshot=snapshot):
+                parents[snapshot.snapshot_id] = snapshot.parent_snapshot_id
+            case RemoveSnapshotRefUpdate(ref_name=name):
+                heads.pop(name, None)
+            case SetSnapshotRefUpdate(ref_name=name, snapshot_id=new):
+                line = _line(new, parents)
+                if new in parents and heads.get(name, new) not in line:
+                    raise CommitFailedException(
+                        f"Requirement failed: branch {name} has changed: expected id {line[-1]} != {heads[name]}"
+                    )
+                heads[name] = new
+
+
+def _line(snapshot_id: int, parents: Mapping[int | None, int | None]) -> list[int | None]:
+    """Return *snapshot_id* and what it follows, up to the first that is not in *parents*."""
+    line: list[int | None] = [snapshot_id]
+    at: int | None = snapshot_id
+    while at in parents and (at := parents[at]) not in line:
+        line.append(at)
+    return line
 
 
 def as_java_creates(updates: Sequence[TableUpdate]) -> tuple[TableUpdate, ...]:
@@ -211,7 +247,7 @@ def _id_of(schema: Schema, known: dict[int, Schema], wanted: int) -> int:
 def _free(known: dict[int, Schema] | dict[int, PartitionSpec] | dict[int, SortOrder], wanted: int) -> int:
     """Return an id for what is added: the *wanted* one if it is higher than all *known* ones, which exist or existed.
 
-    A wanted id of :data:`_FAR` or more is ignored.
+    A wanted id of :data:`~commit_coord.iceberg.usable.FAR` or more is ignored.
     """
     following = max(known, default=-1) + 1
-    return wanted if following < wanted < _FAR else following
+    return wanted if following < wanted < FAR else following

@@ -51,6 +51,7 @@ from commit_coord.iceberg.given import counted, numbered
 from commit_coord.iceberg.partition_names import refuse_names
 from commit_coord.iceberg.statistics import AnyStatisticsFile
 from commit_coord.iceberg.unknown import ObjectKey, Unknown, of_schema, of_table, put_back, surviving
+from commit_coord.iceberg.usable import refuse_unusable
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -566,7 +567,12 @@ def create(updates: Sequence[TableUpdate]) -> TableMetadata:
     """Return the metadata of a new table that *updates* describe (PyIceberg's ``CreateTableTransaction``).
 
     PyIceberg makes no table of version 3 out of another one, so such a table begins as one.
+
+    Raises:
+        ValueError: They describe none. Or as :func:`~commit_coord.iceberg.partition_names.refuse_names` and
+            :func:`~commit_coord.iceberg.usable.refuse_unusable`.
     """
+    refuse_unusable(updates, None)
     empty = MetastoreCatalog._empty_table_metadata()
     if any(_upgrades_to_v3(update) for update in updates):
         empty = TableMetadataV3.model_construct(last_column_id=-1, next_row_id=0)  # type: ignore[call-arg]
@@ -587,11 +593,13 @@ def apply_updates(base: TableMetadata, updates: Sequence[TableUpdate]) -> FastMe
 
     Raises:
         ValueError: An update does not fit (PyIceberg's words), or gives the table another UUID, as PyIceberg allows.
+            Or as :func:`~commit_coord.iceberg.usable.refuse_unusable`.
 
     Two updates are applied here. ``RemoveSnapshotsUpdate``: PyIceberg's walks the list of snapshots once for every
     removed id and compares with a list, 27 s for 5,000 of 10,000. An upgrade: PyIceberg knows none to version 3, and
     in one to version 2 it drops what it does not know.
     """
+    refuse_unusable(updates, base)
     first = metadata = as_fast(base)
     if any(isinstance(update, AssignUUIDUpdate) and update.uuid != base.table_uuid for update in updates):
         raise ValueError(f"Cannot reassign uuid: the table keeps {base.table_uuid}; leave the update out")

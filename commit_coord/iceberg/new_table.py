@@ -14,6 +14,7 @@ from pyiceberg.types import IcebergType, StructType
 
 from commit_coord.iceberg.partition_names import refuse_names
 from commit_coord.iceberg.storage import cut_off, misplaced
+from commit_coord.iceberg.usable import refuse_columns, refuse_transforms
 
 
 def new_metadata(
@@ -23,13 +24,16 @@ def new_metadata(
 
     Raises:
         ValueError: The schema does not fit the format version, or a column of the spec or order is not there. Or as
-            :func:`~commit_coord.iceberg.partition_names.refuse_names`. Or the properties name a place as in
-            :func:`~commit_coord.iceberg.storage.misplaced`.
+            :func:`~commit_coord.iceberg.partition_names.refuse_names`, as
+            :func:`~commit_coord.iceberg.usable.refuse_columns` and ``refuse_transforms``, or as
+            :func:`~commit_coord.iceberg.storage.misplaced`: the properties name such a place.
         ValidationError: PyIceberg's: a transform of the spec or order does not fit its column.
     """
     made = new_table_metadata(
         location=location, schema=schema, partition_spec=spec, sort_order=order, properties=dict(properties)
     )
+    refuse_columns(schema, made.format_version)
+    refuse_transforms((*spec.fields, *order.fields))
     made.spec().check_compatible(made.schema())
     refuse_names(made.spec(), made.schema())
     made.sort_order().check_compatible(made.schema())

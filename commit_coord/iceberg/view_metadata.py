@@ -29,6 +29,7 @@ from pyiceberg.view.metadata import ViewHistoryEntry, ViewMetadata, ViewVersion
 
 from commit_coord.iceberg.column_types import with_all_types
 from commit_coord.iceberg.unknown import lost_fields
+from commit_coord.iceberg.usable import FAR, VERSION_OF_DEFAULTS, refuse_columns
 
 _FORMAT_VERSION: Literal[1] = 1
 _LAST_ADDED = -1
@@ -203,6 +204,10 @@ class _Draft:
             raise InvalidView(f"Unsupported format version: {number}")
 
     def _add_schema(self, schema: Schema) -> None:
+        try:
+            refuse_columns(schema, VERSION_OF_DEFAULTS)
+        except ValueError as error:
+            raise InvalidView(str(error)) from error
         same = (known.schema_id for known in self._schemas if known == schema)
         self._last_schema = next(same, None)
         if self._last_schema is None:
@@ -218,6 +223,8 @@ class _Draft:
         if schema_id not in {schema.schema_id for schema in self._schemas}:
             raise InvalidView(f"Cannot add version with unknown schema: {schema_id}")
         _refuse_dialects(given)
+        if given.version_id >= FAR:
+            raise InvalidView(f"the version id {given.version_id} is too high: the view could give no other after it")
         version = given.model_copy(update={"schema_id": schema_id})
         for known in self._versions:
             if _same(known, version):

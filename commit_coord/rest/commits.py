@@ -6,6 +6,7 @@ import uuid
 from functools import partial
 
 from pyiceberg.table.update import TableRequirement
+from pyiceberg.typedef import Identifier
 
 from commit_coord.coordinator import Committed
 from commit_coord.iceberg.attempt import Beginning, table_name
@@ -40,7 +41,7 @@ def land(warehouse: Warehouse, request: Request, wanted: CommitTable) -> Committ
         wanted.updates,
         declared=request.headers.get(DECLARATION_HEADER),
         request_id=request.idempotency_key,
-        since=beginnings(request.found).get(table_name(request.table)),
+        since=beginnings(request.found).get(key_of(request.table)),
         check=partial(refuse_classes_in, warehouse, wanted.updates),
     )
 
@@ -63,13 +64,22 @@ def land_several(warehouse: Warehouse, request: Request, wanted: CommitTransacti
     warehouse.catalog.commit_requests(
         changes,
         request_id=request.idempotency_key,
-        since={table: begun[table_name(table)] for table, *_ in changes if table_name(table) in begun},
+        since={table: begun[key_of(table)] for table, *_ in changes if key_of(table) in begun},
         check=partial(refuse_classes_in, warehouse, updates),
     )
 
 
+def key_of(table: Identifier) -> str:
+    """Return what stands for *table* in the states that are kept for a request with a key.
+
+    That is its name. But the table ``b.c`` of ``a`` is not the table ``c`` of ``a.b``; only levels have no dots.
+    """
+    *levels, name = table
+    return "\x1f".join((table_name(levels), name)) if "." in name else table_name(table)
+
+
 def beginnings(found: StateBefore) -> dict[str, Beginning]:
-    """Return the tables as the first copy of a commit found them, by name, without those that did not exist.
+    """Return the tables as the first copy of a commit found them, by their keys, without those that did not exist.
 
     Args:
         found: What :func:`~commit_coord.rest.doubts.commit_tables` returned for the first copy.

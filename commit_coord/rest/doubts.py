@@ -24,9 +24,9 @@ from pyiceberg.typedef import Identifier
 
 from commit_coord.errors import CommitStateUnknown
 from commit_coord.iceberg import metadata as fast_metadata
-from commit_coord.iceberg.attempt import table_name
 from commit_coord.rest import namespaces, tables, transactions, views
 from commit_coord.rest.answered import StateBefore
+from commit_coord.rest.commits import key_of
 from commit_coord.rest.errors import executed
 from commit_coord.rest.warehouses import Warehouse
 from commit_coord.rest.wire import (
@@ -39,6 +39,7 @@ from commit_coord.rest.wire import (
     RegisterView,
     RenameTable,
     Request,
+    UnsupportedRequest,
     changed_tables,
     json_answer,
     read_commit,
@@ -207,7 +208,7 @@ def commit_tables(handler: Handler, warehouse: Warehouse, request: Request) -> S
         named = COMMITS[handler](request)
     except ValueError:
         return {}  # the handler refuses the request
-    return {table_name(table): _state(warehouse, table) for table in named}
+    return {key_of(table): _state(warehouse, table) for table in named}
 
 
 def creates_tables(handler: Handler, request: Request) -> bool:
@@ -224,7 +225,7 @@ def creates_tables(handler: Handler, request: Request) -> bool:
         if handler is tables.commit_table:
             return read_commit(request).creates
         return any(change.creates for change in read_transaction(request).table_changes)
-    except ValueError:
+    except (ValueError, UnsupportedRequest):
         return False
 
 

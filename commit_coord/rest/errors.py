@@ -9,6 +9,7 @@ refused.
 from __future__ import annotations
 
 import dataclasses
+import errno
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -215,6 +216,9 @@ def _meaning(error: Exception) -> tuple[HTTPStatus, str] | None:
         cause, LockServiceUnavailable | MetastoreUnavailable | OperationalError | InterfaceError | ClientStops
     ):
         meant = cause  # Nothing was sent. This is no conflict, and an immediate retry does not help.
+    at_fault = cause if isinstance(error, CommitNotApplied) else error
+    if isinstance(at_fault, OSError) and at_fault.errno == errno.ENAMETOOLONG:
+        return HTTPStatus.BAD_REQUEST, "ValidationException"
     return next(((status, kind) for expected, status, kind in _MEANINGS if isinstance(meant, expected)), None)
 
 

@@ -92,29 +92,59 @@ def unbound_spec(spec: Any) -> Any:
     return {**spec, "fields": fields}
 
 
-def inexact(given: Any, kept: Any, path: str) -> Iterator[str]:
-    """Yield the paths of what is no integer of 64 bits in *given*, below *path*, although it is an integer in *kept*.
+_LONGS = frozenset(
+    {
+        *("snapshot-id", "parent-snapshot-id", "snapshot-ids", "sequence-number", "first-row-id", "added-rows"),
+        *("timestamp-ms", "max-ref-age-ms", "max-snapshot-age-ms"),
+        *("file-size-in-bytes", "file-footer-size-in-bytes", "initial-default", "write-default"),
+    }
+)
+"""The fields whose integers have 64 bits; those of all others have 32."""
 
-    PyIceberg's models take 9007199254740993.0, true and "7" for integers, the first one for another integer.
+
+def inexact(given: Any, kept: Any, path: str, *, is_long: bool = False) -> Iterator[str]:
+    """Yield what Java can't read as an integer in *given*, below *path*, although it is one in *kept*; and why.
+
+    PyIceberg's models take 9007199254740993.0, true and "7" for integers, the first one for another integer. And its
+    integers have as many bits as they need.
     """
     if isinstance(given, dict) and isinstance(kept, dict):
         for key in given.keys() & kept.keys():
-            yield from inexact(given[key], kept[key], f"{path}.{key}")
+            yield from inexact(given[key], kept[key], f"{path}.{key}", is_long=is_long or key in _LONGS)
     elif isinstance(given, list) and isinstance(kept, list):
         for number, (one, other) in enumerate(zip(given, kept, strict=False)):
-            yield from inexact(one, other, f"{path}.{number}")
-    elif type(kept) is int and given is not None and not (type(given) is int and -(2**63) <= given < 2**63):
-        yield path
+            yield from inexact(one, other, f"{path}.{number}", is_long=is_long)
+    elif type(kept) is int and given is not None:
+        bits = 64 if is_long else 32
+        if type(given) is not int or not -(2 ** (bits - 1)) <= given < 2 ** (bits - 1):
+            yield f"{path}: it must be an integer of {bits} bits, written as one"
 
 
 def columns(schema: Any) -> Any:
     """Return *schema* with the types that PyIceberg lacks.
 
     Raises:
+        ValueError: They are too deep for the recursion of PyIceberg.
         NotImplementedError: A column has a default value that PyIceberg cannot hold.
     """
+    _refuse_deep(schema, 0)
     _refuse_nanoseconds(schema)
     return with_all_types(schema)
+
+
+_DEEPEST = 100
+"""How many types may be in one another."""
+
+
+def _refuse_deep(part: Any, depth: int) -> None:
+    if isinstance(part, list):
+        for each in part:
+            _refuse_deep(each, depth)
+    elif isinstance(part, dict):
+        depth += part.get("type") in ("struct", "list", "map")
+        if depth > _DEEPEST:
+            raise ValueError(f"the types of the columns are more than {_DEEPEST} levels deep")
+        _refuse_deep(list(part.values()), depth)
 
 
 def _refuse_nanoseconds(schema: Any) -> None:

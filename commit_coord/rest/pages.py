@@ -7,9 +7,10 @@ answer the next one, and entries that are added or removed in between do not shi
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Iterable
 
+import msgspec
+import orjson
 from pyiceberg.typedef import Identifier
 
 from commit_coord.rest.wire import MalformedRequest, Request
@@ -47,7 +48,7 @@ def _length(text: str | None) -> int:
 
 
 def _encoded(name: Identifier) -> str:
-    return base64.urlsafe_b64encode("\x1f".join(name).encode()).decode().rstrip("=")
+    return base64.urlsafe_b64encode(orjson.dumps(name)).decode().rstrip("=")
 
 
 def _decoded(token: str) -> Identifier:
@@ -55,7 +56,7 @@ def _decoded(token: str) -> Identifier:
     if not token:
         return ()
     try:
-        text = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True).decode()
-    except (binascii.Error, UnicodeDecodeError, ValueError) as error:
+        text = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
+        return msgspec.json.decode(text, type=tuple[str, ...])
+    except ValueError as error:  # of both
         raise MalformedRequest(f"Invalid pageToken: {token}") from error
-    return tuple(text.split("\x1f"))

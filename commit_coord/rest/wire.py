@@ -9,11 +9,11 @@ import dataclasses
 import uuid
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import msgspec
 import orjson
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
@@ -132,17 +132,21 @@ class Request:
 
         Raises:
             MalformedRequest: The body does not fit *model*.
-            UnsupportedRequest: It has an update, a requirement or a default value that the models do not know.
+            UnsupportedRequest: It has an update, a requirement or a default value that the models do not know; or
+                *model* is a :class:`Body`, and lacks a field of it.
         """
-        stated = fields.stated(self.document() if document is None else document)
+        given = self.document() if document is None else document
         try:
-            return model.model_validate(stated)
+            parsed = model.model_validate(fields.stated(given))
         except ValidationError as error:
             raise _refusal(error) from error
         except NotImplementedError as error:  # of a validator: pydantic collects ValueError and AssertionError alone
             raise UnsupportedRequest(str(error)) from error
         except (AttributeError, KeyError, TypeError) as error:  # from validators of PyIceberg that expect an object
             raise MalformedRequest(f"Malformed request: {type(error).__name__}: {error}") from error
+        if isinstance(parsed, Body):
+            parsed.refuse_unknown(given)
+        return parsed
 
 
 _REFUSED = frozenset({"q=0", "q=0.0", "q=0.00", "q=0.000"})
@@ -217,14 +221,59 @@ def levels(text: str) -> Identifier:
     return tuple(text.split("\x1f"))
 
 
-class CreateNamespace(IcebergBaseModel):
+def _without_nul(name: str) -> str:
+    if "\0" in name:
+        raise ValueError("a name can't contain NUL: no file store or database takes it")
+    return name
+
+
+def _of_metadata(location: str) -> str:
+    if ".metadata.json" not in location:  # as Java has it
+        raise ValueError(f"not a metadata file, whose name contains .metadata.json: {location!r}")
+    return location
+
+
+StoredName = Annotated[str, AfterValidator(_without_nul)]
+MetadataLocation = Annotated[str, AfterValidator(_of_metadata)]
+
+
+class Body(IcebergBaseModel):
+    """The whole body of a request. The server drops nothing of it: a field may say what must not be lost."""
+
+    ignored: ClassVar[frozenset[str]] = frozenset()
+    """The fields on which nothing depends: clients name in them what the path names."""
+
+    def refuse_unknown(self, given: Mapping[str, Any], where: str = "") -> None:
+        """Return if *given*, the JSON of this body, has no other fields.
+
+        What is in a schema, an update or a requirement is compared where the route is known, see :func:`refuse_lost`.
+
+        Raises:
+            UnsupportedRequest: It has one.
+        """
+        for name, model in type(self).model_fields.items():
+            part = getattr(self, name)
+            if isinstance(part, TableName):
+                for lost in lost_fields(given[model.alias or name], part.model_dump()):
+                    raise _unknown(f"{where}{model.alias or name}.{lost}")
+        known = self.ignored.union(model.alias or name for name, model in type(self).model_fields.items())
+        for name in given.keys() - known:
+            if given[name] is not None:
+                raise _unknown(f"{where}{name}")
+
+
+def _unknown(field: str) -> UnsupportedRequest:
+    return UnsupportedRequest(f"this server does not know the field {field}")
+
+
+class CreateNamespace(Body):
     """``CreateNamespaceRequest``."""
 
-    namespace: tuple[str, ...]
+    namespace: tuple[StoredName, ...]
     properties: Properties = Field(default_factory=dict)
 
 
-class UpdateNamespace(IcebergBaseModel):
+class UpdateNamespace(Body):
     """``UpdateNamespacePropertiesRequest``."""
 
     removals: list[str] = Field(default_factory=list)
@@ -234,13 +283,13 @@ class UpdateNamespace(IcebergBaseModel):
 class Named(IcebergBaseModel):
     """A request that names what it creates in a namespace."""
 
-    name: str
+    name: StoredName
 
 
-class CreateTableRequest(IcebergBaseModel):
+class CreateTableRequest(Body):
     """``CreateTableRequest``."""
 
-    name: str
+    name: StoredName
     location: str | None = None
     schema_: Annotated[Schema, BeforeValidator(fields.columns)] = Field(alias="schema")
     partition_spec: Annotated[PartitionSpec | None, BeforeValidator(fields.unbound_spec)] = Field(
@@ -261,8 +310,10 @@ class CreateTableRequest(IcebergBaseModel):
         return self.write_order or UNSORTED_SORT_ORDER
 
 
-class CommitTable(IcebergBaseModel):
+class CommitTable(Body):
     """``CommitTableRequest``. The path names the table."""
+
+    ignored = frozenset({"identifier"})
 
     requirements: tuple[Requirement, ...] = ()
     updates: tuple[Annotated[TableUpdate, BeforeValidator(fields.as_models_take_it)], ...] = ()
@@ -291,61 +342,60 @@ def read_commit(request: Request) -> CommitTable:
     return commit
 
 
-def _refuse_misread(given: Mapping[str, Any], commit: CommitTable, where: str = "") -> None:
+def _refuse_misread(given: Mapping[str, Any], commit: CommitTable | CommitView, where: str = "") -> None:
     """Return if *commit* says what *given* says, the JSON from which it was parsed.
 
     Raises:
         MalformedRequest: A number is no integer where one is needed.
         UnsupportedRequest: A field is missing.
     """
+    refuse_lost(given.get("requirements") or [], commit.requirements, f"{where}requirements")
     refuse_lost(given.get("updates") or [], commit.updates, f"{where}updates")
-    requirements = [requirement.model_dump(mode="json") for requirement in commit.requirements]
-    _refuse_inexact(given.get("requirements") or [], requirements, f"{where}requirements")
 
 
-def refuse_lost(given: Sequence[Any], updates: Sequence[IcebergBaseModel], where: str = "updates") -> None:
-    """Return if *updates* contain every field of *given*, the JSON from which they were parsed.
+def refuse_lost(given: Sequence[Any], parts: Sequence[IcebergBaseModel], where: str = "updates") -> None:
+    """Return if *parts*, updates or requirements, contain every field of *given*, from which they were parsed.
 
     Raises:
         MalformedRequest: A number is no integer where one is needed.
         UnsupportedRequest: A field is missing.
     """
-    for number, (update, parsed) in enumerate(zip(fields.without_redundant(given), updates, strict=True)):
+    for number, (part, parsed) in enumerate(zip(fields.without_redundant(given), parts, strict=True)):
         kept = parsed.model_dump(mode="json")
-        _refuse_inexact(update, kept, f"{where}.{number}")
-        for lost in lost_fields(update, kept):
-            if (update.get("action"), lost) not in _REPEATED:
-                raise UnsupportedRequest(f"this server does not know the field {where}.{number}.{lost}")
+        _refuse_inexact(part, kept, f"{where}.{number}")
+        for lost in lost_fields(part, kept):
+            if (part.get("action"), lost) not in _REPEATED:
+                raise _unknown(f"{where}.{number}.{lost}")
 
 
 def _refuse_inexact(given: Any, kept: Any, where: str) -> None:
-    for path in fields.inexact(given, kept, where):
-        raise MalformedRequest(f"Malformed request: {path}: it must be an integer of 64 bits, written as one")
+    for reason in fields.inexact(given, kept, where):
+        raise MalformedRequest(f"Malformed request: {reason}")
 
 
-class RegisterTable(IcebergBaseModel):
+class RegisterTable(Body):
     """``RegisterTableRequest``."""
 
-    name: str
-    metadata_location: str = Field(alias="metadata-location")
+    name: StoredName
+    metadata_location: MetadataLocation = Field(alias="metadata-location")
     overwrite: bool = False
 
 
-class CreateView(IcebergBaseModel):
+class CreateView(Body):
     """``CreateViewRequest``."""
 
-    name: str
+    name: StoredName
     location: str | None = None
     schema_: Annotated[Schema, BeforeValidator(fields.columns)] = Field(alias="schema")
     view_version: ViewVersion = Field(alias="view-version")
     properties: dict[str, str] = Field(default_factory=dict)
 
 
-class RegisterView(IcebergBaseModel):
+class RegisterView(Body):
     """``RegisterViewRequest``."""
 
-    name: str
-    metadata_location: str = Field(alias="metadata-location")
+    name: StoredName
+    metadata_location: MetadataLocation = Field(alias="metadata-location")
 
 
 def read_creation(request: Request, model: type[M]) -> M:
@@ -360,12 +410,14 @@ def read_creation(request: Request, model: type[M]) -> M:
     for part in sorted(given.keys() & kept.keys()):
         _refuse_inexact(given[part], kept[part], part)
         for lost in lost_fields(given[part], kept[part]):
-            raise UnsupportedRequest(f"this server does not know the field {part}.{lost}")
+            raise _unknown(f"{part}.{lost}")
     return wanted
 
 
-class CommitView(IcebergBaseModel):
+class CommitView(Body):
     """``CommitViewRequest``. The path names the view."""
+
+    ignored = frozenset({"identifier"})
 
     requirements: tuple[SameView, ...] = ()
     updates: tuple[Annotated[AnyViewUpdate, BeforeValidator(fields.as_models_take_it)], ...]
@@ -378,16 +430,17 @@ def read_view_commit(request: Request) -> CommitView:
         MalformedRequest: The body is not such a commit.
         UnsupportedRequest: The commit has a field that the models do not know and would silently drop.
     """
-    commit = request.parsed(CommitView)
-    refuse_lost(fields.read(request.body)["updates"], commit.updates)
+    given = request.document()
+    commit = request.parsed(CommitView, given)
+    _refuse_misread(given, commit)
     return commit
 
 
 class TableName(IcebergBaseModel):
     """``TableIdentifier``."""
 
-    namespace: tuple[str, ...]
-    name: str
+    namespace: tuple[StoredName, ...]
+    name: StoredName
 
     @property
     def identifier(self) -> Identifier:
@@ -398,6 +451,8 @@ class TableName(IcebergBaseModel):
 class TableChange(CommitTable):
     """``CommitTableRequest`` in a transaction. It names its table itself."""
 
+    ignored = frozenset()
+
     identifier: TableName
 
 
@@ -405,7 +460,7 @@ MOST_TABLES = 1000
 """Of a transaction: each waits in a line of its own."""
 
 
-class CommitTransaction(IcebergBaseModel):
+class CommitTransaction(Body):
     """``CommitTransactionRequest``."""
 
     table_changes: tuple[TableChange, ...] = Field(alias="table-changes", max_length=MOST_TABLES)
@@ -418,9 +473,10 @@ def read_transaction(request: Request) -> CommitTransaction:
         MalformedRequest: The body is not such a commit.
         UnsupportedRequest: The commit has a field that the models do not know and would silently drop.
     """
-    commit = request.parsed(CommitTransaction)
-    given = fields.read(request.body)["table-changes"]
-    for number, (one, change) in enumerate(zip(given, commit.table_changes, strict=True)):
+    given = request.document()
+    commit = request.parsed(CommitTransaction, given)
+    for number, (one, change) in enumerate(zip(given["table-changes"], commit.table_changes, strict=True)):
+        change.refuse_unknown(one, f"table-changes.{number}.")
         _refuse_misread(one, change, f"table-changes.{number}.")
     return commit
 
@@ -475,7 +531,7 @@ def added_snapshots(body: bytes) -> frozenset[int]:
     return frozenset(each.snapshot.number for each in updates if each.action == "add-snapshot" and each.snapshot)
 
 
-class RenameTable(IcebergBaseModel):
+class RenameTable(Body):
     """``RenameTableRequest``."""
 
     source: TableName

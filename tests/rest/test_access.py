@@ -125,7 +125,11 @@ _REQUESTS: dict[str, tuple[str, str, Any]] = {
     "drop table": ("DELETE", "/namespaces/{one}/tables/t", None),
     "purge": ("DELETE", "/namespaces/{one}/tables/t?purgeRequested=TRUE", None),
     "metrics": ("POST", "/namespaces/{one}/tables/t/metrics", {}),
-    "register": ("POST", "/namespaces/{one}/register", {"name": "r", "metadata-location": "file:///nowhere"}),
+    "register": (
+        "POST",
+        "/namespaces/{one}/register",
+        {"name": "r", "metadata-location": "file:///nowhere.metadata.json"},
+    ),
     "rename table": ("POST", "/tables/rename", "rename"),
     "list views": ("GET", "/namespaces/{one}/views", None),
     "create view": ("POST", "/namespaces/{one}/views", {"name": "made", "schema": _COLUMNS, "view-version": _VERSION}),
@@ -135,7 +139,11 @@ _REQUESTS: dict[str, tuple[str, str, Any]] = {
     "drop view": ("DELETE", "/namespaces/{one}/views/v", None),
     "rename view": ("POST", "/views/rename", "rename"),
     "transaction": ("POST", "/transactions/commit", "transaction"),
-    "register view": ("POST", "/namespaces/{one}/register-view", {"name": "r", "metadata-location": "file:///nowhere"}),
+    "register view": (
+        "POST",
+        "/namespaces/{one}/register-view",
+        {"name": "r", "metadata-location": "file:///nowhere.metadata.json"},
+    ),
 }
 
 

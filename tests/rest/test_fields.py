@@ -94,7 +94,7 @@ def _value(annotation: Any, fill: Callable[[type[IcebergBaseModel]], Any]) -> An
         return fill(annotation)
     if issubclass(annotation, enum.Enum):
         return next(iter(annotation)).value
-    return {bool: False, int: 1, str: "x", uuid.UUID: str(uuid.UUID(int=7))}[annotation]
+    return {bool: False, int: 1, str: "x.metadata.json", uuid.UUID: str(uuid.UUID(int=7))}[annotation]
 
 
 def _filled(model: type[IcebergBaseModel], *, null: bool) -> Any:
@@ -147,7 +147,98 @@ def test_null_means_the_default_at_every_depth(model: type[IcebergBaseModel]) ->
 def test_a_field_has_the_name_in_the_specification_and_no_other(model: type[IcebergBaseModel], name: str) -> None:
     document = _filled(model, null=False)
     value = document.pop(_name(name, model.model_fields[name]), 1)
-    assert _parsed(model, document) == _parsed(model, {**document, name: value})
+    if issubclass(model, wire.Body) and isinstance(_parsed(model, document), dict):
+        with pytest.raises(UnsupportedRequest, match=f" {name}$"):
+            _parsed(model, {**document, name: value})
+    else:
+        assert _parsed(model, document) == _parsed(model, {**document, name: value})
+
+
+def _misspelled(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield *document* with one more field, and with each of its fields under another name that is near; and this."""
+    yield "frobnicate", {**document, "frobnicate": 1}
+    for name, value in document.items():
+        others = {f"{name}s", name[:-1], name.title(), name.upper(), name.replace("-", "_"), name.replace("-", "")}
+        for other in others - document.keys() - {""}:
+            for kept in (document, {key: each for key, each in document.items() if key != name}):
+                yield other, {**kept, other: 1 if value is None else value}
+
+
+_BODIES = [model for model in _requests() if issubclass(model, wire.Body) and model is not wire.Body]
+
+
+@pytest.mark.parametrize("model", _BODIES, ids=lambda model: model.__name__)
+def test_a_body_has_no_field_that_is_not_known(model: type[wire.Body]) -> None:
+    whole = {**_filled(model, null=True), **_filled(model, null=False)}
+    assert isinstance(_parsed(model, {**whole, "frobnicate": None}), dict)
+    cases = [*_misspelled(whole)]
+    for name, part in whole.items():
+        if isinstance(part, dict) and part.keys() == {"namespace", "name"}:
+            cases += [(where, {**whole, name: changed}) for where, changed in _misspelled(part)]
+    assert len(cases) > len(whole)
+    for where, document in cases:
+        if where == "identifier" and "identifier" in model.ignored:
+            continue
+        assert _refused_for(model, document) in ("malformed", where), document
+
+
+def _refused_for(model: type[wire.Body], document: dict[str, Any]) -> str | None:
+    """Return the name of the field that is not known; "malformed" if another one is missing, None if it is read."""
+    try:
+        return "malformed" if isinstance(_parsed(model, document), str) else None
+    except UnsupportedRequest as error:
+        return str(error).split()[-1].split(".")[-1]
+
+
+_REQUIREMENTS: list[dict[str, Any]] = [
+    {"type": "assert-create"},
+    {"type": "assert-table-uuid", "uuid": str(uuid.UUID(int=7))},
+    {"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": 1},
+    {"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": None},
+    {"type": "assert-last-assigned-field-id", "last-assigned-field-id": 1},
+    {"type": "assert-current-schema-id", "current-schema-id": 1},
+    {"type": "assert-last-assigned-partition-id", "last-assigned-partition-id": 1},
+    {"type": "assert-default-spec-id", "default-spec-id": 1},
+    {"type": "assert-default-sort-order-id", "default-sort-order-id": 1},
+]
+
+
+def _ways(requirement: dict[str, Any]) -> Iterator[Callable[[], Any]]:
+    """Yield what reads the requirement in a commit, and in a transaction."""
+    yield lambda: wire.read_commit(_commit(requirements=[requirement]))
+    change = {"identifier": {"namespace": ["a"], "name": "t"}, "requirements": [requirement], "updates": []}
+    yield lambda: wire.read_transaction(_transaction(change))
+
+
+@pytest.mark.parametrize("requirement", _REQUIREMENTS, ids=lambda requirement: str(requirement["type"]))
+def test_a_requirement_has_no_field_that_is_not_known(requirement: dict[str, Any]) -> None:
+    for read in _ways(requirement):
+        assert read()
+    for where, changed in _misspelled(requirement):
+        for read in _ways(changed):
+            with pytest.raises((MalformedRequest, UnsupportedRequest), match="requirements"):
+                assert not read(), where
+
+
+def test_a_requirement_of_a_view_has_no_field_that_is_not_known() -> None:
+    requirement = {"type": "assert-view-uuid", "uuid": "x"}
+    assert wire.read_view_commit(_commit(requirements=[requirement])).requirements
+    for _, changed in _misspelled(requirement):
+        with pytest.raises((MalformedRequest, UnsupportedRequest), match="requirements"):
+            wire.read_view_commit(_commit(requirements=[changed]))
+
+
+@pytest.mark.parametrize("place", ["the change", "its identifier"])
+def test_a_change_of_a_transaction_has_no_field_that_is_not_known(place: str) -> None:
+    name = {"namespace": ["a"], "name": "t", **({"frobnicate": 1} if place == "its identifier" else {})}
+    change = {
+        "identifier": name,
+        "requirements": [],
+        "updates": [],
+        **({"frobnicate": 1} if place == "the change" else {}),
+    }
+    with pytest.raises(UnsupportedRequest, match=r"table-changes\.0\.(identifier\.)?frobnicate"):
+        wire.read_transaction(_transaction(change))
 
 
 def test_the_keys_of_a_map_are_the_clients_own() -> None:
@@ -217,32 +308,54 @@ _WITH_INTEGERS: list[dict[str, Any]] = [
 ]
 
 
-def _with_each_integer(document: Any, value: Any) -> Iterator[Any]:
-    """Yield *document* as often as it has integers, each time with *value* instead of another one of them."""
+_BITS = {
+    **dict.fromkeys(("snapshot-id", "parent-snapshot-id", "snapshot-ids", "sequence-number", "timestamp-ms"), 64),
+    **dict.fromkeys(("first-row-id", "added-rows", "max-ref-age-ms", "max-snapshot-age-ms"), 64),
+    **dict.fromkeys(("file-size-in-bytes", "file-footer-size-in-bytes"), 64),
+    **dict.fromkeys(("schema-id", "min-snapshots-to-keep", "fields"), 32),
+}
+"""How many bits the integers of a field have in Java's parsers."""
+
+
+def _with_each_integer(document: Any, value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield *document* as often as it has integers, each time with *value* instead of one of them; and its field."""
     if isinstance(document, int):
-        yield value
+        yield name, value
     elif isinstance(document, dict | list):
         for key, below in document.items() if isinstance(document, dict) else enumerate(document):
-            for changed in _with_each_integer(below, value):
+            for where, changed in _with_each_integer(below, value, key if isinstance(key, str) else name):
                 copy = document.copy()
                 copy[key] = changed
-                yield copy
+                yield where, copy
 
 
 def _commit(**document: Any) -> Request:
     return Request(method="POST", path="/", body=json.dumps({"updates": [], **document}).encode())
 
 
+def _transaction(*changes: Any) -> Request:
+    return Request(method="POST", path="/", body=json.dumps({"table-changes": changes}).encode())
+
+
 @pytest.mark.parametrize("update", _WITH_INTEGERS, ids=lambda update: str(update["action"]))
 def test_an_integer_is_one_that_java_can_read(update: dict[str, Any]) -> None:
-    for right in (2**63 - 1, 7):
-        for changed in _with_each_integer(update, right):
+    for where, changed in _with_each_integer(update, 7):
+        (parsed,) = wire.read_commit(_commit(updates=[changed])).updates
+        assert "7" in parsed.model_dump_json(), where
+    for where, bits in _BITS.items():
+        last = 2 ** (bits - 1) - 1
+        for changed in (each for name, each in _with_each_integer(update, last) if name == where):
             (parsed,) = wire.read_commit(_commit(updates=[changed])).updates
-            assert str(right) in parsed.model_dump_json()
-    for wrong in (2**63, -(2**63) - 1, 1.0, 9007199254740993.0, True, "7"):
-        for changed in _with_each_integer(update, wrong):
-            with pytest.raises(MalformedRequest):
+            assert str(last) in parsed.model_dump_json()
+    for bad in (2**63, -(2**63) - 1, 1.0, 9007199254740993.0, True, "7"):
+        for where, changed in _with_each_integer(update, bad):
+            with pytest.raises(MalformedRequest, match=where):
                 wire.read_commit(_commit(updates=[changed]))
+    for bad in (2**31, -(2**31) - 1, 2**40):
+        for where, changed in _with_each_integer(update, bad):
+            if _BITS[where] == 32:
+                with pytest.raises(MalformedRequest, match=f"{where}.*32 bits"):
+                    wire.read_commit(_commit(updates=[changed]))
 
 
 def test_the_integer_that_is_none_is_named() -> None:
@@ -254,7 +367,7 @@ def test_the_integer_that_is_none_is_named() -> None:
         wire.read_commit(_commit(requirements=[requirement]))
     change = {"identifier": {"namespace": ["a"], "name": "t"}, "requirements": [requirement], "updates": []}
     with pytest.raises(MalformedRequest, match=r"table-changes\.0\.requirements\.0\.snapshot-id"):
-        wire.read_transaction(_commit(**{"table-changes": [change]}))
+        wire.read_transaction(_transaction(change))
 
 
 def _read_with(source: dict[str, Any]) -> set[int]:

@@ -27,6 +27,7 @@ from pyiceberg.table.update import (
     RemovePartitionStatisticsUpdate,
     RemovePropertiesUpdate,
     RemoveSchemasUpdate,
+    RemoveSnapshotRefUpdate,
     RemoveSnapshotsUpdate,
     RemoveStatisticsUpdate,
     SetCurrentSchemaUpdate,
@@ -34,6 +35,7 @@ from pyiceberg.table.update import (
     SetDefaultSpecUpdate,
     SetPartitionStatisticsUpdate,
     SetPropertiesUpdate,
+    SetSnapshotRefUpdate,
     SetStatisticsUpdate,
     TableUpdate,
 )
@@ -444,6 +446,56 @@ def test_a_snapshot_takes_no_sequence_number_that_was_given(
         return
     with pytest.raises(CommitFailedException, match="sequence number 5 older than last sequence number 5"):
         as_java_applies(updates, grown)
+
+
+def _added(number: int, parent: int | None) -> AddSnapshotUpdate:
+    return AddSnapshotUpdate(snapshot=Snapshot(snapshot_id=number, parent_snapshot_id=parent, manifest_list="l"))
+
+
+def _moved(number: int, branch: str = "main") -> SetSnapshotRefUpdate:
+    return SetSnapshotRefUpdate.model_validate({"ref-name": branch, "type": "branch", "snapshot-id": number})
+
+
+_REPLACED = RemoveSnapshotRefUpdate(ref_name="main")
+
+
+@pytest.mark.parametrize(
+    "updates, lands",
+    [
+        ((_added(2, 1), _moved(2)), True),
+        ((_added(2, 0), _moved(2)), False),
+        ((_added(2, None), _moved(2)), False),
+        ((_added(2, 2), _moved(2)), False),
+        ((_added(2, 3), _added(3, 2), _moved(3)), False),
+        ((_added(2, 1), _added(3, 2), _moved(3)), True),
+        ((_added(2, 1), _moved(2), _added(3, 2), _moved(3)), True),
+        ((_added(2, 1), _moved(2), _added(3, 1), _moved(3)), False),
+        ((_added(2, 0), _added(3, 2), _moved(3)), False),
+        ((_moved(0), _added(2, 0), _moved(2)), True),
+        ((_moved(0), _added(2, 1), _moved(2)), False),
+        ((_moved(0),), True),
+        ((_added(2, 0),), True),
+        ((_added(2, None), _REPLACED, _moved(2)), True),
+        ((_REPLACED, _added(2, None), _moved(2)), True),
+        ((_added(2, None), _moved(2), _REPLACED), False),
+        ((_added(2, 0), _moved(2, "audit")), True),
+        ((_added(2, 1), _moved(2), _moved(2, "audit")), True),
+        ((_added(2, 1), _moved(2), _moved(2, "other")), False),
+        ((_added(2, 0), _moved(2, "other")), True),
+    ],
+)
+def test_a_snapshot_follows_the_head_of_its_branch(
+    head: TableMetadata, updates: tuple[TableUpdate, ...], lands: bool
+) -> None:
+    """The branch main is at the snapshot 1, and other at 0."""
+    at = {"main": 1, "other": 0}
+    refs = {name: SnapshotRef.model_validate({"snapshot-id": each, "type": "branch"}) for name, each in at.items()}
+    there = head.model_copy(update={"refs": refs, "format_version": 1})
+    if lands:
+        as_java_applies(updates, there)
+        return
+    with pytest.raises(CommitFailedException, match="Requirement failed: branch (main|other) has changed"):
+        as_java_applies(updates, there)
 
 
 def test_files_under_a_spec_whose_id_was_taken_are_refused(head: TableMetadata) -> None:

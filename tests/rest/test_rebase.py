@@ -414,6 +414,33 @@ def test_a_branch_is_set_back_only_where_it_was(server: Server, client: RestCata
     assert [0] == _rows(client, table)
 
 
+@pytest.mark.parametrize("declared", [{}, BLIND], ids=["checked", "blind"])
+@pytest.mark.parametrize("read", ["no rows", "one row"])
+@pytest.mark.parametrize("parent", ["that of the client", "none", "unknown"])
+@pytest.mark.parametrize("version, number", [("1", None), ("2", None), ("2", 99)])
+def test_no_row_leaves_a_branch_with_a_commit_that_requires_nothing_of_it(
+    server: Server, client: RestCatalog, name: Name, version: str, number: int | None, parent: str, read: str,
+    declared: Mapping[str, str],
+) -> None:  # fmt: skip
+    table = client.create_table(name, SCHEMA, properties={"format-version": version})
+    if read == "one row":
+        table.append(ids(0))
+    late = Held.append(client.load_table(name), ids(1))
+    if number is not None:
+        late.snapshot["sequence-number"] = number
+    if parent != "that of the client":
+        late.snapshot["parent-snapshot-id"] = None if parent == "none" else 12345
+    late.document["requirements"] = []
+    _overtake(client, table)
+    before = set(_rows(client, table))
+    answer = late.send(server, declared)
+    after = set(_rows(client, table))
+    assert before <= after
+    assert (answer.status, after - before) in ((409, set()), (200, {1}))
+    if not declared:
+        assert (409, "CommitFailedException") == answer.error[:2]
+
+
 # -- what no longer fits -------------------------------------------------------------------------------------
 
 

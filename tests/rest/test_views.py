@@ -113,7 +113,7 @@ def test_a_name_is_used_once_by_tables_and_views(server: Server, client: RestCat
     assert taken == server.ask("POST", tables, body).error
     assert taken == server.ask("POST", tables, {**body, "stage-create": True}).error
     for overwrite in (False, True):
-        document = {"name": name[1], "metadata-location": "file:///nowhere", "overwrite": overwrite}
+        document = {"name": name[1], "metadata-location": "file:///nowhere.metadata.json", "overwrite": overwrite}
         assert taken == server.ask("POST", register, document).error
     assert (404, "NoSuchTableException") == server.ask("GET", path_of(*name)).error[:2]
     client.drop_view(name)

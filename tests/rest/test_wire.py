@@ -252,7 +252,7 @@ def test_a_page_that_makes_no_sense_is_refused(server: Server, query: str) -> No
         (
             "POST",
             "/v1/shop/namespaces/db/register",
-            {"name": "r", "metadata-location": "file:///nowhere"},
+            {"name": "r", "metadata-location": "file:///nowhere.metadata.json"},
             (404, "NotFoundException"),
         ),
     ],
