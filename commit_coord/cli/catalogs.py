@@ -12,7 +12,7 @@ from pathlib import Path
 
 from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.catalog.load import catalog_class, load_catalog
-from commit_coord.cli.exit_codes import CommandFailed, ExitCode
+from commit_coord.cli.exit_codes import CommandFailed, Ended, ExitCode
 from commit_coord.cli.importing import importing
 from commit_coord.config import (
     COORDINATED_URI_PREFIX,
@@ -111,10 +111,6 @@ def opened(choice: Choice) -> Iterator[CoordinatedCatalog]:
             yield catalog
         finally:
             catalog.close()
-
-
-class Ended(KeyboardInterrupt):
-    """SIGTERM or SIGHUP came: the command ends, and so does a shell."""
 
 
 @contextmanager

@@ -49,3 +49,7 @@ class CommandFailed(Exception):
         super().__init__(message)
         self.code = code
         self.kind = kind
+
+
+class Ended(KeyboardInterrupt):
+    """SIGTERM or SIGHUP came: the command ends, and so does a shell."""

@@ -14,7 +14,7 @@ from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
 from commit_coord.catalog.base import CoordinatedCatalog
-from commit_coord.cli.catalogs import Ended
+from commit_coord.cli.exit_codes import Ended
 from commit_coord.sql.grammar import says_something, split, statements
 
 _WORDS = (

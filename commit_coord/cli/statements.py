@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from commit_coord.cli.catalogs import Choice, Ended, opened
-from commit_coord.cli.exit_codes import CommandFailed, ExitCode
+from commit_coord.cli.catalogs import Choice, opened
+from commit_coord.cli.exit_codes import CommandFailed, Ended, ExitCode
 from commit_coord.cli.failures import explain
 from commit_coord.cli.fitting import WholeTable
 from commit_coord.cli.logs import one_line

@@ -261,7 +261,7 @@ class HiveLeases:
 
     def confirm_lease(self, lease_id: int) -> bool:
         """Return whether the lease is live, all of its objects."""
-        return bool(self._live(_checked(lease_id)))
+        return bool(self._live(lease_id))
 
     def list_lease(self, objects: Iterable[LeaseObject] = ()) -> list[HiveLease]:
         """Return the live leases on *objects* and what lies in them, oldest first; without objects all of them."""
@@ -394,7 +394,7 @@ class HiveLeases:
 
         It yields a row if the lease is live; then nobody else is granted what it locks before the transaction ends.
         """
-        return self.manager.store.portable(lease_sql.HOLD, self._parameters_of(_checked(lease_id)))
+        return self.manager.store.portable(lease_sql.HOLD, self._parameters_of(lease_id))
 
     # The rows.
 
@@ -465,7 +465,7 @@ class HiveLeases:
         Raises:
             InvalidArguments: There is none with this id.
         """
-        found = self._live(_checked(lease_id))
+        found = self._live(lease_id)
         if not found:
             raise InvalidArguments("there is no such lease, or it has ended", lease_id=lease_id)
         return found[0]

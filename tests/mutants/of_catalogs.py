@@ -89,8 +89,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "no-id-means-every-lease",
         "locks/hive_lease.py",
-        "        if isinstance(lease_id, _Every):\n",
-        "        if isinstance(lease_id, _Every | None):\n",
+        "0 if isinstance(lease_id, _Every) else",
+        "0 if isinstance(lease_id, _Every | None) else",
         f"{_FENCES}what_is_no_id_of_a_lease_means_no_lease[sqlite-None]",
     ),
     Mutant(

@@ -678,14 +678,6 @@ _EXPLICIT = (
         f"{_CONTRACT}test_a_deadlock_ends_the_youngest_request[lease-sqlite-two clients each]",
     ),
     Mutant(
-        "no-lease-is-any-lease",
-        "locks/hive_lease.py",
-        "return bool(self._live(_checked(lease_id)))",
-        "return bool(self._live(lease_id))",
-        "tests/contract/test_hive_lease.py::test_what_no_lease_can_be_made_of_is_refused_in_words_and_changes_nothing"
-        "[lease-sqlite]",
-    ),
-    Mutant(
         "an-argument-may-be-any-bytes",
         "cli/app.py",
         "if not is_encodable(text)), None)",
