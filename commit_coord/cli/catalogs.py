@@ -115,7 +115,7 @@ def opened(choice: Choice) -> Iterator[CoordinatedCatalog]:
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Raise :class:`EndedBySignal` at SIGTERM and SIGHUP, unless the program that started us had them ignored (nohup)."""
+    """Raise :class:`EndedBySignal` at SIGTERM and SIGHUP, unless our parent had them ignored (nohup)."""
 
     def end(number: int, frame: object) -> None:
         raise EndedBySignal
