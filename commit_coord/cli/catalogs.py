@@ -12,7 +12,7 @@ from pathlib import Path
 
 from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.catalog.load import catalog_class, load_catalog
-from commit_coord.cli.exit_codes import CommandFailed, Ended, ExitCode
+from commit_coord.cli.exit_codes import CommandFailed, EndedBySignal, ExitCode
 from commit_coord.cli.importing import importing
 from commit_coord.config import (
     COORDINATED_URI_PREFIX,
@@ -98,7 +98,7 @@ def opened(choice: Choice) -> Iterator[CoordinatedCatalog]:
     Raises:
         CommandFailed: The catalog is not configured, or its SQLite file is not there.
         ConfigError: A setting is wrong, or the database can't be reached.
-        Ended: One of the signals came.
+        EndedBySignal: One of the signals came.
     """
     arguments = checked(choice)
     configuration = configure(choice.catalog, arguments)
@@ -115,10 +115,10 @@ def opened(choice: Choice) -> Iterator[CoordinatedCatalog]:
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Raise :class:`Ended` at SIGTERM and SIGHUP, unless the program that started us had them ignored (nohup)."""
+    """Raise :class:`EndedBySignal` at SIGTERM and SIGHUP, unless our parent had them ignored (nohup)."""
 
     def end(number: int, frame: object) -> None:
-        raise Ended
+        raise EndedBySignal
 
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     changed = [number for number, handler in before.items() if handler is signal.SIG_DFL]

@@ -36,6 +36,10 @@ MEANINGS: dict[ExitCode, str] = {
 """A line for each code, as the document prints it."""
 
 
+class EndedBySignal(KeyboardInterrupt):
+    """SIGTERM or SIGHUP came: the command ends, and so does a shell."""
+
+
 class CommandFailed(Exception):
     """A command ends with an exit code and a line.
 
@@ -49,7 +53,3 @@ class CommandFailed(Exception):
         super().__init__(message)
         self.code = code
         self.kind = kind
-
-
-class Ended(KeyboardInterrupt):
-    """SIGTERM or SIGHUP came: the command ends, and so does a shell."""

@@ -14,7 +14,7 @@ from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
 from commit_coord.catalog.base import CoordinatedCatalog
-from commit_coord.cli.exit_codes import Ended
+from commit_coord.cli.exit_codes import EndedBySignal
 from commit_coord.sql.grammar import says_something, split, statements
 
 _WORDS = (
@@ -48,7 +48,7 @@ def typed(catalog: CoordinatedCatalog) -> Iterable[str]:
     while True:
         try:
             text = session.prompt("commit-coord> ")
-        except Ended:
+        except EndedBySignal:
             raise
         except KeyboardInterrupt:
             continue  # what was typed is given up, as in every shell

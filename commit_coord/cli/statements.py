@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from commit_coord.cli.catalogs import Choice, opened
-from commit_coord.cli.exit_codes import CommandFailed, Ended, ExitCode
+from commit_coord.cli.exit_codes import CommandFailed, EndedBySignal, ExitCode
 from commit_coord.cli.failures import explain
 from commit_coord.cli.fitting import WholeTable
 from commit_coord.cli.logs import one_line
@@ -71,7 +71,7 @@ def sql(
                 _written(output, text, session.run(text))
             except Exception as error:  # noqa: BLE001 - one statement's error does not end the shell
                 output.inform(explain(error).shown)
-            except Ended:
+            except EndedBySignal:
                 raise
             except KeyboardInterrupt:
                 output.inform("interrupted")

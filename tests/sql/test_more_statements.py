@@ -16,7 +16,7 @@ from commit_coord.events import Event, LockAcquired
 from commit_coord.model import LockMode, LockScope, LockState, Resource
 from commit_coord.sql import Session
 from commit_coord.sql.operations import execute
-from commit_coord.testing.contract import Interrupt, interrupted_at, until
+from commit_coord.testing.contract import PATIENCE, Interrupt, interrupted_at, until
 from tests.catalog.kit import EVERY_LOCK_MANAGER, SCHEMA, Kit, kit, kit_of
 from tests.catalog.test_views import version
 from tests.sql.test_statements import BEGINNING, BY_DAY, BY_P, BY_P_AND_Q, COLUMNS, Shop
@@ -499,7 +499,7 @@ def test_unlock_frees_what_is_locked_and_no_statement_that_waits(manager: str) -
             waits = pool.submit(Session(other, database=made.namespace).run, "LOCK TABLE t1 EXCLUSIVE")
             until(lambda: len(other.locks.locks()) == 2, "a LOCK statement that waits")
             assert [f"freed 1 locks on {made.namespace}/t1"] == list(session.run("UNLOCK TABLE t1").lines)
-            assert "locked until UNLOCK" in str(waits.result(60).lines)
+            assert "locked until UNLOCK" in str(waits.result(PATIENCE).lines)
         assert [LockState.ACQUIRED] == [entry.state for entry in other.locks.locks()]
         assert [f"freed 1 locks on {made.namespace}/t1"] == list(session.run("UNLOCK TABLE t1").lines)
         other.close()
