@@ -37,12 +37,16 @@ def ends() -> None:
 
 @contextmanager
 def sending(*proofs: type[Exception]) -> Iterator[None]:
-    """Send a change in the block. It was not executed, and never will be, if the block raises one of *proofs*."""
+    """Send a change in the block. It was not executed, and never will be, if the block raises one of *proofs*.
+
+    That proves nothing of what was sent before it, and may still be carried out.
+    """
+    before = is_open()
     opens()
     try:
         yield
     except proofs:
-        ends()
+        _THREAD.is_open = before
         raise
 
 
@@ -69,7 +73,7 @@ def deciding(what: str, **facts: str) -> Iterator[None]:
             if not is_open():
                 raise
             raise CommitStateUnknown(
-                f"an unexpected error came before the answer, so it is not known whether {what}; look before you "
-                "repeat the call",
+                f"an unexpected error came after the change was sent, so it is not known whether {what}; look before "
+                "you repeat the call",
                 **facts,
             ) from error

@@ -143,7 +143,7 @@ class LockingCatalog:
         on = Resource((".".join(name),)) if whole else Resource.table(name)
         statement = statement or operation.value
         with (
-            doubt.deciding(f"this was carried out: {statement}", name=".".join(name)),
+            doubt.deciding(f"the call was carried out ({statement})", name=".".join(name)),
             acquire(self, needed_locks(self, operation, on), statement) or nullcontext(),
         ):
             yield
@@ -357,9 +357,9 @@ def _locks(
     try:
         pairs: list[tuple[Any, Any]] = list(locks.items() if isinstance(locks, Mapping) else locks)
         return [(_resource(resource), LockMode(mode)) for resource, mode in pairs]
+    except InvalidArguments:
+        raise
     except (TypeError, ValueError) as error:
-        if isinstance(error, InvalidArguments):
-            raise
         raise InvalidArguments("not locks", value=repr(locks), accepted="pairs of a Resource and a LockMode") from error
 
 

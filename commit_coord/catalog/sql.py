@@ -178,7 +178,7 @@ class CoordinatedSqlCatalog(CoordinatedCatalog, SqlNamespaces):
         """Set the pointer from *base* to *location*; with no base, create the table.
 
         An error before COMMIT was sent is raised, or the swap is tried again: the transaction is rolled back whatever
-        happens. An error of COMMIT itself is a lost reply.
+        happens. For an error of COMMIT itself see :func:`~commit_coord.catalog.sql_changes.send_once`.
         """
         return self.swap_all([PointerSwap(table=table, base=base, location=location)])
 

@@ -70,8 +70,7 @@ def send_once(connected: Connected, change: Callable[[Connection], bool], what: 
     would find itself in the database; or no connection is to be had.   So all that follows COMMIT is a lost reply.
 
     1. COMMIT fails, and its transaction stays open: SQLite is busy, or a signal handler raised an error.   2. The pool
-    gets the connection back, which then reads what it has not committed.   So the connection is closed; of a driver
-    that still had the transaction open then (SQLite's says so), nothing was committed.
+    gets the connection back, which then reads what it has not committed.   So no transaction is left open.
 
     Args:
         connected: Runs work in the database, and tries it again if its connection breaks.
@@ -94,11 +93,7 @@ def send_once(connected: Connected, change: Callable[[Connection], bool], what: 
         try:
             connection.commit()
         except BaseException as error:
-            is_open = not connection.invalidated and getattr(
-                connection.connection.dbapi_connection, "in_transaction", False
-            )
-            connection.invalidate(error)
-            if is_open:
+            if _rolled_back(connection, error):
                 is_sent = False
                 doubt.ends()
                 raise
@@ -115,6 +110,26 @@ def send_once(connected: Connected, change: Callable[[Connection], bool], what: 
             raise
         logger.warning("the connection of a change of %s broke after its COMMIT", what, exc_info=True)
         return SwapResult.LOST_REPLY
+
+
+def _rolled_back(connection: Connection, error: BaseException) -> bool:
+    """Leave no transaction open in *connection*, whose COMMIT failed; return whether it is proven that nothing landed.
+
+    SQLite's driver says whether the transaction is still open, and a database in memory ends with its connection. Of
+    other drivers the connection is closed.
+    """
+    driver = None if connection.invalidated else connection.connection.dbapi_connection
+    if driver is None or not hasattr(driver, "in_transaction"):
+        connection.invalidate(error)
+        return False
+    if not driver.in_transaction:
+        return False
+    try:
+        driver.rollback()
+    except Exception:
+        logger.warning("a transaction could not be rolled back, its connection is closed", exc_info=True)
+        connection.invalidate(error)
+    return True
 
 
 class NamedRows:

@@ -9,6 +9,7 @@ from typing import Any, assert_never
 
 from pyiceberg.typedef import Identifier
 
+from commit_coord import doubt
 from commit_coord.coordinator.driving import drive, in_doubt, pause, refusing
 from commit_coord.coordinator.services import Services
 from commit_coord.errors import CommitNotApplied
@@ -163,6 +164,9 @@ class LatchedCommit(ABC):
             swapped = swap()
             result = swapped.name
             return swapped
+        except Exception:
+            result = SwapResult.LOST_REPLY.name if doubt.is_open() else result
+            raise
         finally:
             if services.events.heard:
                 took_ms = (services.clock.now() - started) * 1000

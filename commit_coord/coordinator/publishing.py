@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from concurrent.futures import wait
 
+from commit_coord import doubt
 from commit_coord.coordinator.payload import Payload
 from commit_coord.coordinator.run import Run
 from commit_coord.coordinator.stores import delete_quietly, new_file
@@ -111,7 +112,7 @@ class Publisher:
         """Compare and set the pointer; with fences, only while their Hive leases are live.
 
         Raises:
-            Exception: The swap was not executed and never will be.
+            Exception: The swap was not executed and never will be, unless it is in doubt (:mod:`commit_coord.doubt`).
         """
         services, attempt = self._services, self._run.attempt
         started, result = services.clock.now(), "REFUSED"
@@ -119,6 +120,9 @@ class Publisher:
             swapped = self._compare_and_set(plan)
             result = swapped.name
             return swapped
+        except Exception:
+            result = SwapResult.LOST_REPLY.name if doubt.is_open() else result
+            raise
         finally:
             if services.events.heard:
                 services.events.emit(

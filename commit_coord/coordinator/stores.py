@@ -34,7 +34,8 @@ class PointerStore(Protocol):
         If the store does not answer, return LOST_REPLY.
 
         Raises:
-            Exception: The swap was not executed and never will be: the store refused it, or it was not sent.
+            Exception: The swap was not executed and never will be: the store refused it, or it was not sent. Unless it
+                is in doubt (:mod:`commit_coord.doubt`).
         """
         ...
 

@@ -18,7 +18,7 @@ from uuid import uuid4
 from hive_metastore.ttypes import EnvironmentContext, GetTableRequest, GetTablesRequest
 
 from commit_coord import doubt
-from commit_coord.errors import CommitNotApplied, CommitStateUnknown, UpdatesDoNotFit
+from commit_coord.errors import CommitNotApplied, CommitStateUnknown, InvalidArguments, UpdatesDoNotFit
 from commit_coord.hms.calls import MetastoreCaller
 from commit_coord.hms.connection import (
     AlreadyExists,
@@ -33,6 +33,7 @@ from commit_coord.hms.connection import (
     UnknownMethod,
 )
 from commit_coord.hms.locks import ThriftLockCalls
+from commit_coord.model import is_encodable
 
 logger = logging.getLogger(__name__)
 
@@ -202,18 +203,20 @@ class MetastoreClient(ThriftLockCalls):
         """Return a database. Raises NoSuchObject where there is none."""
         return self._caller.repeat("get_database", name.lower())
 
-    @doubt.sending(AlreadyExists, CommitNotApplied, NotSent)
+    @doubt.sending(AlreadyExists, CommitNotApplied, InvalidArguments, NotSent)
     def create_database(self, database: Any) -> None:
         """Create a database, with a mark by which this call finds its own.
 
         A refusal is one if it comes twice: a server's database may carry out later what it did not answer.
 
         Raises:
+            InvalidArguments: A property is no text. Nothing was sent.
             AlreadyExists: There is another one of that name.
             CommitNotApplied: The server refuses it; if for its name, it is ``UpdatesDoNotFit``.
             NotSent: Nothing was sent.
             CommitStateUnknown: It is not known whether it was created.
         """
+        _refuse_no_text(database)
         database.parameters = {**(database.parameters or {}), CREATION: uuid4().hex}
         try:
             self._create(database)
@@ -252,11 +255,13 @@ class MetastoreClient(ThriftLockCalls):
         is seen to be as it was: another client may have changed it.
 
         Raises:
+            InvalidArguments: A property is no text. Nothing was sent.
             NoSuchObject: There is none of that name.
             CommitNotApplied: The server refuses it.
             NotSent: Nothing was sent.
             CommitStateUnknown: It is not known whether they were replaced.
         """
+        _refuse_no_text(db)
         before, is_refused = self.get_database(dbname), False
         with doubt.sending(CommitNotApplied, NoSuchObject, NotSent):
             while True:
@@ -317,6 +322,18 @@ def is_refused_drop(error: Exception) -> bool:
     Source: ``HMSHandler.drop_table_core``, ``drop_database``: these words come before the transaction ends.
     """
     return isinstance(error, MetaError) and str(error).startswith(_REFUSED_DROPS)
+
+
+def _refuse_no_text(database: Any) -> None:
+    """Return if Thrift can send *database*: it finds out only while it writes."""
+    given = {
+        **(database.parameters or {}),
+        "location": database.locationUri or "",
+        "comment": database.description or "",
+    }
+    for key, value in given.items():
+        if not isinstance(value, str) or not is_encodable(value):
+            raise InvalidArguments("a property of a namespace is no text: give a text", key=key, value=repr(value))
 
 
 def _refused(namespace: str, what: str, error: Exception) -> UpdatesDoNotFit:

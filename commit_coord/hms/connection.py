@@ -143,6 +143,8 @@ class MetastoreConnection:
             raise
         except Exception as error:
             self.close()
+            if is_of_signal_handler(error):
+                raise
             raise NotSent("the metastore can't be reached", uri=address, cause=_reason(error)) from error
 
         # A client that nobody closed. In a forked child it does nothing: the parent still speaks by this connection.
@@ -185,9 +187,10 @@ class MetastoreConnection:
                 raise UnknownMethod(name) from error
             raise MetastoreServerFailed(f"{name}: {error.message}") from error
         except (TTransportException, TProtocolException, OSError, EOFError) as error:
-            if (raised := getattr(error, "inner", None) or error) and is_of_signal_handler(raised):
+            raised = getattr(error, "inner", None) or error  # Thrift's errors carry those of the socket
+            if is_of_signal_handler(raised):
                 raise raised from None
-            late = isinstance(getattr(error, "inner", error), TimeoutError)
+            late = isinstance(raised, TimeoutError)
             raise LostReply(
                 "the metastore did not answer the call in time" if late else "the metastore did not answer",
                 uri=self.address,

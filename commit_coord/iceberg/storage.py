@@ -60,15 +60,16 @@ class FileIOs:
 def cut_off(location: str) -> str | None:
     """Return why a file at *location* would become another file: file stores cut it off. None if they take it whole.
 
-    They read a location as a URL: ``?`` and ``#`` end it, tabs and line breaks are left out. So all files of a table
-    could become one, or become a file of another table.
+    They read a location as a URL: ``?`` and ``#`` end it; blanks before it, tabs and line breaks are left out. So all
+    files of a table could become one, or become a file of another table.
     """
     try:
         parts = urlsplit(location)
     except ValueError as error:
         return f"{location!r} is no location of a file: {error}"
-    if not location.endswith(parts.path) or not parts.netloc + parts.path:
-        return f"file stores do not take the location {location!r} as it is; it can't hold '?', '#', or line breaks"
+    if location[:1] <= " " or not location.endswith(parts.path) or not parts.netloc + parts.path:
+        reason = "it can't hold '?', '#', tabs or line breaks, nor begin with a blank"
+        return f"file stores do not take the location {location!r} as it is: {reason}"
     return None
 
 

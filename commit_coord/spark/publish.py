@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pyiceberg.exceptions import CommitFailedException, ValidationException
 from pyiceberg.manifest import DataFile
 
-from commit_coord.errors import CommitNotApplied, ConfigError, LockError, StatementError
+from commit_coord.errors import CommitNotApplied, ConfigError, InvalidArguments, LockError, StatementError
 from commit_coord.spark.files import Target, delete_folder, tidy_folder
 
 if TYPE_CHECKING:
@@ -33,7 +33,15 @@ def publish(
             check_duplicate_files=False,  # they were written for this call alone
             **arguments,
         )
-    except (CommitNotApplied, CommitFailedException, ValidationException, ConfigError, StatementError, LockError):
+    except (
+        CommitNotApplied,
+        CommitFailedException,
+        ValidationException,
+        ConfigError,
+        InvalidArguments,
+        StatementError,
+        LockError,
+    ):
         delete_folder(target)
         raise
     if landed:

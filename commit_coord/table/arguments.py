@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from typing import TYPE_CHECKING, Any
 
 from pyiceberg.table import snapshots
@@ -22,17 +23,24 @@ _COMPUTED = frozenset(
 """Keys of a summary that no caller can set. Java refuses one that it computes, too."""
 
 
-def kept(value: Any) -> Any:
+def kept(value: Any, *, rows: bool = True) -> Any:
     """Return *value* so that no change that its owner makes to it later is seen.
 
-    Containers are copied at any depth, and Arrow tables with their rows: those may lie in memory that belongs to NumPy,
-    and Arrow does not tell which do.
+    Containers are copied at any depth, and what can be read once becomes a list; but for a stream of Arrow rows. Arrow
+    tables are copied with their rows: those may lie in memory that belongs to NumPy, and Arrow does not tell which do.
+
+    Args:
+        value: What a caller has given.
+        rows: Copy rows, too. If not, their owner does not change them.
     """
     if isinstance(value, Mapping):
-        return {key: kept(item) for key, item in value.items()}
-    if type(value) in (list, tuple, set):
-        return type(value)(map(kept, value))
-    return _copied(value) if hasattr(value, "to_batches") and hasattr(value, "replace_schema_metadata") else value
+        return {key: kept(item, rows=rows) for key, item in value.items()}
+    if type(value) in (tuple, set):
+        return type(value)(kept(item, rows=rows) for item in value)
+    if isinstance(value, list | deque | KeysView | ValuesView | ItemsView | Iterator):
+        return value if hasattr(value, "read_next_batch") else [kept(item, rows=rows) for item in value]
+    is_table = hasattr(value, "to_batches") and hasattr(value, "replace_schema_metadata")
+    return _copied(value) if rows and is_table else value
 
 
 def _copied(rows: pa.Table) -> pa.Table:

@@ -138,7 +138,7 @@ class Calls:
 
     def kept(self, given: T) -> T:
         """Return the arguments of a call so that it can be repeated, whatever its caller does with them."""
-        return given if self.stack.depth or self.only_one else cast(T, arguments.kept(given))
+        return given if self.stack.depth else cast(T, arguments.kept(given, rows=not self.only_one))
 
     def note_streams(self, given: Iterable[Any]) -> None:
         """Note the streams among the arguments of the present call: each can be read once.

@@ -74,6 +74,7 @@ class CreatedFiles:
         except BaseException:
             self._end(thread)
             raise
+        self._found.discard(file.location)
         return _Stream(stream, lambda: self._end(thread))
 
     def _end(self, thread: int) -> None:

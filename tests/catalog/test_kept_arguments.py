@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -48,6 +49,13 @@ def a_file(table: Any, number: int) -> str:
     path = f"{table.location()}/data/given-{number}.parquet"
     with table.io.new_output(path).create(overwrite=True) as stream:
         pq.write_table(Rows(number).table, stream)
+    return path
+
+
+def a_plain_file(table: Any) -> str:
+    path = f"{table.location()}/data/given.parquet"
+    with table.io.new_output(path).create(overwrite=True) as stream:
+        pq.write_table(ids(7), stream)
     return path
 
 
@@ -172,11 +180,39 @@ def test_a_builder_of_snapshots_keeps_its_properties(memory: Kit) -> None:
     assert table.current_snapshot().summary["n"] == "1"
 
 
+READ_ONCE: dict[str, Callable[[dict[str, int]], Any]] = {
+    "generator": lambda paths: (path for path in list(paths)),
+    "iterator": lambda paths: iter(list(paths)),
+    "view": dict.keys,
+    "deque": deque,
+    "list of a class of its own": type("Paths", (list,), {}),
+}
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["one call", "a transaction"])
+@pytest.mark.parametrize("kind", READ_ONCE)
+def test_what_can_be_read_once_is_read_once_for_all_tries(memory: Kit, kind: str, inside: bool) -> None:
+    """The first try reads it, and loses a race."""
+    table = memory.table(ids(1))
+    other = memory.again(table)
+    paths = {a_plain_file(table): 1}
+    given = READ_ONCE[kind](paths)
+    with table.transaction() as tx:
+        tx.calls.only_one = not inside
+        tx.add_files(given)
+        other.append(ids(2))
+        if inside:
+            paths.clear()
+            tx.set_properties({"p": "1"})
+    assert [1, 2, 7] == row_ids(memory.again(table))
+
+
 def test_a_call_of_the_table_copies_no_row(memory: Kit) -> None:
     """The commit follows at once, so nobody can change the rows before."""
     table, given = memory.table(), ids(*range(1000))
     with patch.object(arguments, "_copied", Mock(wraps=arguments._copied)) as copied:
         table.append(given)
+        table.upsert(given, ["id"])
         table.overwrite(given, "id < 5")
         assert copied.call_count == 0
         with table.transaction() as tx:

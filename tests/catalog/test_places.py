@@ -145,7 +145,7 @@ def test_other_places_are_not_refused(location: str) -> None:
     assert cut_off(location) is None
 
 
-@pytest.mark.parametrize("location", ["", "file://", "s3://[b/x"])
+@pytest.mark.parametrize("location", ["", "file://", "s3://[b/x", " s3://b/x", "\x00/a"])
 def test_what_is_no_place_is_refused(location: str) -> None:
     assert cut_off(location) is not None
 

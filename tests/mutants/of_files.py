@@ -14,6 +14,20 @@ _CARRIED = "tests/catalog/test_carried_entries.py::"
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
+        "what-is-read-once-is-read-for-each-try",
+        "table/arguments.py",
+        'return value if hasattr(value, "read_next_batch") else [kept(item, rows=rows) for item in value]',
+        "return value",
+        "tests/catalog/test_kept_arguments.py::test_what_can_be_read_once_is_read_once_for_all_tries",
+    ),
+    Mutant(
+        "what-was-not-sent-proves-what-was-sent-before",
+        "doubt.py",
+        "        _THREAD.is_open = before\n        raise\n",
+        "        ends()\n        raise\n",
+        "tests/unit/test_doubt.py::test_what_proves_one_change_proves_nothing_of_the_one_before_it",
+    ),
+    Mutant(
         "a-place-is-taken-whole",
         "iceberg/storage.py",
         "    if not location.endswith(parts.path) or",

@@ -113,3 +113,32 @@ def test_a_change_that_is_sent_is_not_sent_again() -> None:
 
 def test_another_base_is_no_change() -> None:
     assert changed(lambda _: False) is SwapResult.MOVED
+
+
+@pytest.mark.parametrize("failure", THE_CALLER_S, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("at", ["before COMMIT", "behind COMMIT"])
+def test_a_database_in_memory_outlives_an_error_of_the_caller(
+    failure: BaseException, at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is gone with its connection."""
+    engine = create_engine("sqlite:///:memory:")
+    with engine.begin() as made:
+        made.execute(text("CREATE TABLE t (a)"))
+    commit = Connection.commit
+
+    def failing(self: Connection) -> None:
+        if at == "behind COMMIT":
+            commit(self)
+        raise failure
+
+    def connected(work: Callable[[Connection], Any]) -> Any:
+        with engine.connect() as connection:
+            return work(connection)
+
+    with monkeypatch.context() as patched, doubt.watching(), pytest.raises(type(failure)):
+        patched.setattr(Connection, "commit", failing)
+        send_once(connected, lambda connection: bool(connection.execute(text("INSERT INTO t VALUES (1)"))), "it")
+    assert connected(lambda connection: connection.execute(text("SELECT a FROM t")).all()) == (
+        [(1,)] if at == "behind COMMIT" else []
+    )
+    engine.dispose()

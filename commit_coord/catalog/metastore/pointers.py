@@ -119,8 +119,6 @@ class Pointers:
         1. We hold the lock and send the change.   2. Ctrl-C: we give the lock back.   3. Another client commits.
         4. The change, which was still under way, is carried out over theirs.
 
-        After any other error than the following ones, nothing is proven.
-
         Args:
             table: Which one.
             altered: As it is to be.
@@ -188,13 +186,13 @@ class Pointers:
             location: Its pointer.
             if_taken: What is returned if the answer is that the name is taken, and another table is seen to have it.
 
-        After any other error than the following ones, nothing is proven.
-
         Raises:
             NotSent: Nothing was sent.
             NoSuchNamespaceError: There is no such database.
             NoSuchIcebergTableError: The object with this name is not an Iceberg table.
-            InvalidOperation: The metastore refuses the table; the message says what to change.
+            MetaError, InvalidObject, InvalidOperation, MetastoreServerFailed: The metastore refuses the table; the
+                message says what to change.
+            Exception: Nothing is proven.
         """
         with doubt.sending(NotSent, NoSuchNamespaceError, NoSuchIcebergTableError, InvalidObject, *_REFUSALS):
             return self._create(new, location, if_taken)
