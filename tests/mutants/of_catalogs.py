@@ -26,15 +26,15 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "what-a-failed-commit-left-is-seen",
         "catalog/sql_changes.py",
-        "            connection.invalidate(error)\n",
-        "",
+        "        driver.rollback()\n",
+        "        pass\n",
         f"{_CHANGES}what_a_failed_commit_left_is_seen_by_nobody",
     ),
     Mutant(
         "a-commit-that-failed-in-sqlite-is-in-doubt",
         "catalog/sql_changes.py",
-        "            if is_open:\n",
-        "            if False:\n",
+        "    return True\n\n\nclass NamedRows",
+        "    return False\n\n\nclass NamedRows",
         f"{_CHANGES}what_a_failed_commit_left_is_seen_by_nobody",
     ),
     Mutant(

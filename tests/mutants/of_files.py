@@ -30,8 +30,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-place-is-taken-whole",
         "iceberg/storage.py",
-        "    if not location.endswith(parts.path) or",
-        "    if",
+        "not location.endswith(parts.path) or ",
+        "",
         f"{_PLACES}test_a_place_that_a_store_cuts_off_is_refused_and_no_file_goes",
     ),
     Mutant(

@@ -53,15 +53,15 @@ MUTANTS += (
     Mutant(
         "a-call-follows-its-arguments",
         _CALLS,
-        "return given if self.stack.depth or self.only_one else",
+        "return given if self.stack.depth else",
         "return given if True else",
         _KEPT + "arguments_that_are_used_again_change_no_call[set_properties-True]",
     ),
     Mutant(
         "a-call-follows-the-memory-of-its-rows",
         "table/arguments.py",
-        "return _copied(value) if hasattr",
-        "return value if hasattr",
+        "return _copied(value) if rows and is_table",
+        "return value if rows and is_table",
         _KEPT + "arguments_that_are_used_again_change_no_call[upsert-True]",
     ),
     Mutant(

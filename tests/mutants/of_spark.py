@@ -322,8 +322,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "spark-files-of-a-filter-that-fits-no-column",
         "spark/publish.py",
-        "ValidationException, ConfigError, StatementError, LockError",
-        "ValidationException, ConfigError, LockError",
+        "        InvalidArguments,\n        StatementError,\n",
+        "        InvalidArguments,\n",
         f"{_ROWS}test_a_filter_that_a_column_can_not_meet_leaves_no_file[format]",
     ),
     Mutant(
