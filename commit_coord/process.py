@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import functools
 import getpass
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import traceback
 import uuid
 from collections.abc import Callable
@@ -18,7 +20,8 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Protocol
+from types import CodeType
+from typing import Any, Protocol
 
 from commit_coord.model import LockEntry, Owner
 
@@ -168,9 +171,29 @@ def is_of_signal_handler(error: BaseException) -> bool:
     """Return whether a signal handler of this process has raised *error*: it ends the work of the caller.
 
     A handler may raise TimeoutError or another OSError at any line, also where such an error of the system is expected.
+    One that sets another handler before it raises is not recognized.
     """
-    handlers = {getattr(signal.getsignal(number), "__code__", None) for number in signal.valid_signals()}
+    if threading.current_thread() is not threading.main_thread():
+        return False  # Python runs handlers there alone.
+    handlers = {_code(signal.getsignal(number)) for number in signal.valid_signals()} - {None}
     return any(frame.f_code in handlers for frame, _ in traceback.walk_tb(error.__traceback__))
+
+
+def raise_of_signal_handler(error: BaseException) -> None:
+    """Return if *error*, of a library, was not raised because of an error of a signal handler; else raise that one."""
+    at: BaseException | None = error
+    while at is not None:
+        if is_of_signal_handler(at):
+            raise at
+        at = at.__cause__ or at.__context__
+
+
+def _code(handler: Any) -> CodeType | None:
+    while isinstance(handler, functools.partial):
+        handler = handler.func
+    if callable(handler) and not hasattr(handler, "__code__"):
+        handler = handler.__call__
+    return getattr(handler, "__code__", None)
 
 
 def has_dead_owner(entry: LockEntry, ended: Callable[[str], bool] = is_dead) -> bool:

@@ -1,12 +1,11 @@
 """A lock manager that keeps its locks in etcd. It imports the public contract alone: docs/write-a-lock-manager.md.
 
 One request is one key, attached to an etcd lease. The revision that created the key is the place of the request in
-every queue: it waits for each earlier key that locks one of its resources in a conflicting mode. One transaction
-creates the key and reads the others. A waiter watches the key of the nearest blocker, from the revision at which it saw
-that key, so it misses no deletion. When a lease ends, etcd deletes its key.
+every queue: it waits for each earlier key that locks one of its resources in a conflicting mode. A waiter watches the
+key of the nearest blocker, from the revision at which it saw that key. When a lease ends, etcd deletes its key.
 
-The id of a lease is made of the names of the client and of the request. So a request can be removed by its name, also
-if the client did not learn that it entered, and a put that arrives late finds its lease revoked.
+The id of a lease is made of the names of the client and of the request. So a request can be removed by its name, and a
+put that arrives late finds its lease revoked.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ import json
 import math
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -28,8 +26,7 @@ from commit_coord.locks.public import Acquire, LockEntry, LockRefused, LockReque
 _NOT_FOUND, _EXISTS = 5, 9
 """gRPC's codes for a lease that etcd does not know, and for one that it has already."""
 
-_TICK_S = 0.5
-"""How long a waiter watches before it checks whether the owner of the blocker has died."""
+_TICK_S = 0.5  # so long a waiter watches before it checks whether the owner of the blocker has died
 
 
 class Etcd:
@@ -44,6 +41,7 @@ class Etcd:
         try:
             answer = self._http.request("POST", f"{self._url}/v3/{path}", body=json.dumps(body))
         except urllib3.exceptions.HTTPError as error:
+            locks.raise_of_signal_handler(error)
             raise locks.Interrupted("etcd did not answer", server=self._url, reason=error) from error
         found: dict[str, Any] = json.loads(answer.data)
         if answer.status != 200 and found.get("code") != accept:
@@ -55,12 +53,14 @@ class Etcd:
         """Block until *key* is deleted after *revision*, for so many seconds at most."""
         wanted = {"key": _coded(key), "start_revision": str(revision + 1), "filters": ["NOPUT"]}
         body, limit = json.dumps({"create_request": wanted}), urllib3.Timeout(read=seconds)
-        with suppress(urllib3.exceptions.HTTPError):  # The waiter looks again in any case.
+        try:
             reply = self._http.request("POST", f"{self._url}/v3/watch", body=body, timeout=limit, preload_content=False)
             try:
                 any("events" in json.loads(line)["result"] for line in reply)
             finally:
                 reply.close()
+        except urllib3.exceptions.HTTPError as error:  # The waiter looks again in any case.
+            locks.raise_of_signal_handler(error)
 
 
 def _coded(text: str) -> str:

@@ -118,6 +118,8 @@ def _ended_by_signals() -> Iterator[None]:
     """Raise :class:`EndedBySignal` at SIGTERM and SIGHUP, unless our parent had them ignored (nohup)."""
 
     def end(number: int, frame: object) -> None:
+        for one in changed:
+            signal.signal(one, signal.SIG_IGN)  # a closed terminal sends it twice; the second would interrupt the end
         raise EndedBySignal
 
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}

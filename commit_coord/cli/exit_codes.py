@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import IntEnum
 
 
@@ -53,3 +55,14 @@ class CommandFailed(Exception):
         super().__init__(message)
         self.code = code
         self.kind = kind
+
+
+@contextmanager
+def until_ctrl_c() -> Iterator[None]:
+    """Do what is in the block until Ctrl-C, which is how a watch ends. Another signal ends the command."""
+    try:
+        yield
+    except EndedBySignal:
+        raise
+    except KeyboardInterrupt:
+        return

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, count
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,7 +15,7 @@ from rich.text import Text
 from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.cli import views
 from commit_coord.cli.catalogs import Choice, opened, table_resource
-from commit_coord.cli.exit_codes import CommandFailed, ExitCode
+from commit_coord.cli.exit_codes import CommandFailed, ExitCode, until_ctrl_c
 from commit_coord.cli.fitting import FittingTable
 from commit_coord.cli.options import CATALOG, PROPERTY, URI, WAREHOUSE, WHY, YES
 from commit_coord.cli.output import DEBUG, JSON, Output, confirmed
@@ -150,7 +149,7 @@ def _watch_locks(
 
     watch = WaiterWatch()
     looks = _looks(catalog, resource, every=every, times=times)
-    with suppress(KeyboardInterrupt):  # that is how a watch ends
+    with until_ctrl_c():
         if output.as_json or not output.console.is_terminal:
             for look in looks:
                 if isinstance(look, LockServiceUnavailable):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.cli import migration_views as views
 from commit_coord.cli.catalogs import Choice, opened
-from commit_coord.cli.exit_codes import CommandFailed, ExitCode
+from commit_coord.cli.exit_codes import CommandFailed, ExitCode, until_ctrl_c
 from commit_coord.cli.options import CATALOG, PROPERTY, URI, WAREHOUSE, WHY
 from commit_coord.cli.output import DEBUG, JSON, Output, duration
 from commit_coord.clock import SYSTEM_CLOCK
@@ -191,7 +191,7 @@ def status(
         patterns = _patterns(tables, all_)
         live = Live(console=output.console) if watch and not as_json and output.console.is_terminal else None
         looks = 0
-        with nullcontext() if live is None else live, suppress(KeyboardInterrupt):  # that is how a watch ends
+        with nullcontext() if live is None else live, until_ctrl_c():
             while True:
                 seen = migration.watch(every if looks else 0.0)
                 statuses = migration.statuses(migration.tables(patterns), seen, window_s=60)

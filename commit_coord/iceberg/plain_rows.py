@@ -33,8 +33,12 @@ def plain(rows: R, columns: StructType) -> R:
     import pyarrow as pa
 
     kinds = _by_name(columns)
-    schema = pa.schema([_field(field, kinds.get(field.name), _plain) for field in rows.schema], rows.schema.metadata)
-    return rows if schema.equals(rows.schema) else rows.cast(schema)
+    while True:
+        given = rows.schema
+        schema = pa.schema([_field(field, kinds.get(field.name), _plain) for field in given], given.metadata)
+        if schema.equals(given):
+            return rows
+        rows = rows.cast(schema)
 
 
 def in_microseconds(rows: pa.Table) -> pa.Table:
@@ -96,7 +100,9 @@ def _mapped(kind: pa.DataType, column: IcebergType | None, leaf: Leaf) -> pa.Dat
         case pa.FixedSizeListType():
             return pa.list_(_field(kind.value_field, element, leaf), kind.list_size)
         case pa.DictionaryType():
-            return _mapped(kind.value_type, column, leaf)
+            # Arrow does not decode a dictionary of views, so its values are converted first.
+            values = _mapped(kind.value_type, column, leaf)
+            return values if values == kind.value_type else pa.dictionary(kind.index_type, values, kind.ordered)
     return leaf(kind, column)
 
 

@@ -87,10 +87,12 @@ class LeaseObject:
 
     def __post_init__(self) -> None:
         """Refuse what can't be leased."""
-        texts: tuple[Any, ...] = (self.db_name, self.table_name, self.partition_name or "", self.lease_type)
+        texts: tuple[Any, ...] = (self.db_name, self.table_name, self.lease_type)
+        if self.partition_name is not None:
+            texts = (*texts, self.partition_name)
         if not all(isinstance(text, str) and is_encodable(text) for text in texts):
             raise InvalidArguments(
-                "a name or a type is no text, or has an unpaired surrogate", value=repr(texts), accepted="texts"
+                "names and types are strings of valid Unicode, without half of a surrogate pair", value=repr(texts)
             )
         if not self.db_name or not self.table_name:
             raise InvalidArguments("a lease needs a database and a table", object=self)

@@ -40,7 +40,7 @@ from commit_coord.model import (
     Reach,
     Resource,
 )
-from commit_coord.process import SYSTEM_HOST, Host
+from commit_coord.process import SYSTEM_HOST, Host, raise_of_signal_handler
 from commit_coord.protocol.deadlock import Obstacle, Wait
 from commit_coord.protocol.modes import compatible
 
@@ -102,4 +102,5 @@ __all__ = [
     "compatible",
     "entries_of",
     "holder_of",
+    "raise_of_signal_handler",
 ]

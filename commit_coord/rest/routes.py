@@ -37,6 +37,7 @@ from commit_coord.rest.wire import (
     changed_tables,
     json_answer,
     levels,
+    refuse_nul,
 )
 
 _NAMESPACES = f"{PREFIX}/namespaces"
@@ -219,8 +220,11 @@ class Api:
         Raises:
             NoRoute: Nothing is served under this path.
             MethodNotAllowed: The path is served with other methods only.
+            MalformedRequest: No table can have a name in it.
         """
         route, names = self._router.find(request.method, request.path)
+        for name in names.values():
+            refuse_nul(name)
         return route, dataclasses.replace(request, names=names)
 
     def admit(self, route: Route[Handler], request: Request) -> Admitted:

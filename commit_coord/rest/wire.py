@@ -221,9 +221,22 @@ def levels(text: str) -> Identifier:
     return tuple(text.split("\x1f"))
 
 
+_NUL = "a name can't contain NUL: no file store or database takes it"
+
+
+def refuse_nul(name: str) -> None:
+    """Return if *name*, of a path, can be one.
+
+    Raises:
+        MalformedRequest: It contains NUL.
+    """
+    if "\0" in name:
+        raise MalformedRequest(_NUL)
+
+
 def _without_nul(name: str) -> str:
     if "\0" in name:
-        raise ValueError("a name can't contain NUL: no file store or database takes it")
+        raise ValueError(_NUL)
     return name
 
 
@@ -347,7 +360,7 @@ def _refuse_misread(given: Mapping[str, Any], commit: CommitTable | CommitView, 
 
     Raises:
         MalformedRequest: A number is no integer where one is needed.
-        UnsupportedRequest: A field is missing.
+        UnsupportedRequest: The models lack a field of the request.
     """
     refuse_lost(given.get("requirements") or [], commit.requirements, f"{where}requirements")
     refuse_lost(given.get("updates") or [], commit.updates, f"{where}updates")
@@ -358,7 +371,7 @@ def refuse_lost(given: Sequence[Any], parts: Sequence[IcebergBaseModel], where: 
 
     Raises:
         MalformedRequest: A number is no integer where one is needed.
-        UnsupportedRequest: A field is missing.
+        UnsupportedRequest: The models lack a field of the request.
     """
     for number, (part, parsed) in enumerate(zip(fields.without_redundant(given), parts, strict=True)):
         kept = parsed.model_dump(mode="json")

@@ -51,7 +51,9 @@ def _copied(rows: pa.Table) -> pa.Table:
     _write(rows, size)
     buffer = pa.allocate_buffer(size.size())
     _write(rows, pa.FixedSizeBufferWriter(buffer))
-    return pa.ipc.open_stream(buffer).read_all()
+    # PyIceberg hands columns to Rust, which wants decimals at multiples of 16 bytes; a stream has multiples of 8.
+    aligned = pa.ipc.IpcReadOptions(ensure_alignment=pa.ipc.Alignment.At64Byte)
+    return pa.ipc.open_stream(buffer, options=aligned).read_all()
 
 
 def _write(rows: pa.Table, sink: pa.NativeFile) -> None:

@@ -258,7 +258,7 @@ def test_a_repeat_of_a_request_that_changed_what_it_had_read_finds_that_it_has_l
         table.manage_snapshots().create_branch(read_at, "dev").commit()
         stale = [made.again(table) for _ in range(2)]
         files = written(made, table, frame((3, "a")))
-        asked: dict[str, Any] = {"mode": mode, "overwrite_filter": "id = 1", "branch": branch, "request_id": "R"}
+        asked: dict[str, Any] = {"mode": mode, **of_rows(mode, "id = 1"), "branch": branch, "request_id": "R"}
         asked["reads"] = "s = 'a'" if mode == "append" else None
         assert made.again(table).commit_files(files, read_at=read_at, **asked)
         after = rows(made.again(table), branch)

@@ -27,7 +27,7 @@ SHAPES: dict[str, tuple[IcebergType, Any, Any, str]] = {
     "a struct": (StructType(NestedField(30, "n", LongType())), {"n": None}, None, "x"),
     "a list's element": (ListType(30, LongType(), element_required=True), [1], [1, None], "x.element"),
     "a list of lists' element": (ListType(29, LONGS, element_required=True), [[]], [None], "x.element"),
-    "a map's value": (MapType(30, StringType(), 31, LONGS, value_required=True), [("a", [])], [("a", None)], "x.value"),
+    "a map's value": (MapType(31, StringType(), 32, LONGS, value_required=True), [("a", [])], [("a", None)], "x.value"),
     "a struct's field": (
         StructType(NestedField(29, "n", LONGS, required=True)),
         {"n": [None]},

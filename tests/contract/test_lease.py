@@ -96,6 +96,7 @@ def test_no_step_of_an_acquire_reads_the_locks_of_others(service: Service) -> No
             "mode": "X",
             "clock": "c",
             "forced": 1,
+            "ended": "e",
             "queue": "q",
             "note": "n",
         }

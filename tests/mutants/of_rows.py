@@ -95,8 +95,8 @@ MUTANTS += (
     Mutant(
         "a-dictionary-is-written",
         "iceberg/plain_rows.py",
-        "return _mapped(kind.value_type, column, leaf)",
-        "return pa.dictionary(kind.index_type, _mapped(kind.value_type, column, leaf))",
+        "return values if values == kind.value_type else",
+        "return kind if values == kind.value_type else",
         _TYPES + "rows_in_a_dictionary_are_read_next_to_others",
     ),
     Mutant(

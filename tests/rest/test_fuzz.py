@@ -80,7 +80,11 @@ def _keys_that_are_read() -> list[str]:
         for call in calls:
             if isinstance(call.func, ast.Name) and call.func.id.startswith("property_as_"):
                 name = ".".join(path.relative_to(package.parent).with_suffix("").parts).removesuffix(".__init__")
-                keys.add(_value(call.args[1], importlib.import_module(name)))
+                module = importlib.import_module(name)
+                if ast.unparse(call.args[1]) == "key":  # of a loop
+                    keys.update(module._AT_LEAST_ONE)
+                else:
+                    keys.add(_value(call.args[1], module))
     return sorted(keys)
 
 

@@ -211,10 +211,10 @@ class LockMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.dead)
     @rule()
     def expire(self) -> None:
-        """A lease passes: what the dead left is gone, but for LOCK statements; the living have all that they had."""
+        """A lease passes: of the dead, granted LOCK statements are left; the living have all that they had."""
         self.settle(SETTINGS.lease_ms / 1000 + 5)
         self.observe(lambda manager: manager.reap())
-        gone = [client for client in self.dead if not client.request.explicit]
+        gone = [client for client in self.dead if not client.request.explicit or client.lease is None]
         self.queue = [client for client in self.queue if client not in gone]
         self.dead = [client for client in self.dead if client not in gone]
         self.settle(1.5)

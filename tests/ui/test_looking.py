@@ -38,7 +38,7 @@ def test_an_owner_is_dead_if_its_process_has_ended_or_its_lease_is_over() -> Non
     """A lock on a metastore, which does not tell what is left of a lease, has a living owner however old it is."""
     on_a_metastore = entry("db/t", "hms")
     over, live = (replace(entry("db/t", "sql"), expires_in_ms=left) for left in (0, 1))
-    explicit = replace(over, explicit=True)
+    explicit = replace(over, explicit=True, expires_in_ms=None)
     assert ["", "its lease is over", "", ""] == causes(looks(lambda: [on_a_metastore, over, live, explicit]).latest())
     ended = looks(lambda: [on_a_metastore, over, explicit], dead=on_a_metastore.owner.process).latest()
     assert ["its process has ended", "its process has ended", ""] == causes(ended)

@@ -23,8 +23,11 @@ def is_over(
     """Return whether a lock of ours may be released: no new heartbeat for its lease time, or its process has ended.
 
     False for guards, for locks of other programs, and for granted locks of LOCK statements: a person must release them.
-    The request of a LOCK statement that waits names no lease time. It is over when its process has ended: nobody else
-    would learn that it is granted.
+    The request of a LOCK statement that waits names no lease time. It is over when its process had ended before the
+    listing: nobody would learn that it is granted.
+
+    1. We list the locks; a LOCK statement waits.   2. It is granted, and its process ends as usual.   3. We see that
+    the process has ended.   So the request is over only if a later listing still shows that it waits.
 
     Args:
         listed: One component of the lock.
@@ -39,10 +42,15 @@ def is_over(
     agent = hms_names.Agent.parse(listed.agent)
     if agent is None or agent.guard:
         return False
+    heard = heartbeat_ms, failures
+    if agent.lease_ms is None and listed.acquired:
+        return False
     ended = host.is_dead(hms_names.owner_of(listed, agent).process)
     if agent.lease_ms is None:
-        return ended and not listed.acquired
-    heard = heartbeat_ms, failures
+        had_ended = listed.lock_id in heartbeats
+        if ended:
+            heartbeats.setdefault(listed.lock_id, (heard, answered))
+        return had_ended
     before, seen = heartbeats.get(listed.lock_id, (None, answered))
     if before != heard:
         heartbeats[listed.lock_id] = heard, answered

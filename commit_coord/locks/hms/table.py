@@ -207,7 +207,9 @@ class HmsLockTable:
                 )
                 if gone:
                     over.append(one)
-                elif (info := one.agent_info) is not None and info.lease_ms is not None:
+                elif (info := one.agent_info) is not None and (
+                    info.lease_ms is not None or (one.lock_id in heartbeats and not one.listed[0].acquired)
+                ):
                     doubtful.append(one)
             if not doubtful:
                 return over

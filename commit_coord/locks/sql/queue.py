@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from commit_coord.clock import Clock
-from commit_coord.errors import LockRefused, LockServiceUnavailable, OfferLost
+from commit_coord.errors import LockRefused, LockServiceUnavailable, LockTimeout, OfferLost
 from commit_coord.locks.acquiring import REMOVED, Acquire, Carried, RemovedByForce
 from commit_coord.locks.base import Interrupted, LockSettings
 from commit_coord.locks.blockers import Blocker, Holder, holder_of
@@ -278,7 +278,13 @@ class SqlQueue:
         if acquire.request.explicit:
             keep = lease_sql.KEEP, {"request_id": acquire.request.request_id, "place": ticket.place}
             if not self.requests.run([keep])[0]:
-                raise RemovedByForce(REMOVED, locks=acquire.request)
+                if self._clock.now() - ticket.last_confirmed_at < self._keeper.service.lease_seconds:
+                    raise RemovedByForce(REMOVED, locks=acquire.request)
+                raise LockTimeout(
+                    "the request expired before its lock was confirmed: this process was stopped for longer than the "
+                    "lease time; nothing is locked, try again",
+                    locks=acquire.request,
+                )
         lease = CarryingLease(self._keeper, self, ticket, Generation(ticket.place))
         ticket.lease = lease
         return lease
