@@ -636,6 +636,14 @@ _EXPLICIT = (
         "tests/sql/test_more_statements.py::test_unlock_frees_what_is_locked_and_no_statement_that_waits",
     ),
     Mutant(
+        "a-lock-statement-is-over-as-it-was-listed",
+        "locks/hms/heartbeat_log.py",
+        "        return had_ended\n",
+        "        return ended\n",
+        "tests/unit/test_dead_lock_statements.py::"
+        "test_a_lock_statement_is_over_if_it_still_waits_after_its_process_has_ended",
+    ),
+    Mutant(
         "a-lock-statement-is-endless-while-it-waits",
         "locks/sql/queue.py",
         "        if blocker.expires_at is None:\n            return False\n",

@@ -6,7 +6,9 @@ import itertools
 import signal
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -94,12 +96,40 @@ def test_work_whose_thread_did_not_start_never_begins(monkeypatch: pytest.Monkey
     assert [] == begun
 
 
-@pytest.mark.parametrize("kind", [TimeoutError, OSError, ValueError])
-def test_an_error_of_a_signal_handler_is_recognized(kind: type[Exception]) -> None:
-    def strike(number: int, _: object) -> None:
-        raise kind
+class Striking:
+    """A handler that is an object."""
 
-    earlier = signal.signal(signal.SIGUSR1, strike)
+    def __init__(self, kind: type[Exception]) -> None:
+        self.kind = kind
+
+    def __call__(self, number: int, _: object) -> None:
+        """Raise the error."""
+        raise self.kind
+
+    def strike(self, number: int, _: object) -> None:
+        """Raise the error."""
+        raise self.kind
+
+
+def striking(kind: type[Exception], number: int, _: object) -> None:
+    """Raise the error."""
+    raise kind
+
+
+HANDLERS: list[Callable[[type[Exception]], Any]] = [
+    Striking,
+    lambda kind: Striking(kind).strike,
+    lambda kind: partial(striking, kind),
+    lambda kind: lambda number, frame: striking(kind, number, frame),
+]
+
+
+@pytest.mark.parametrize("handler", HANDLERS, ids=["object", "method", "partial", "function"])
+@pytest.mark.parametrize("kind", [TimeoutError, OSError, ValueError])
+def test_an_error_of_a_signal_handler_is_recognized(
+    kind: type[Exception], handler: Callable[[type[Exception]], Any]
+) -> None:
+    earlier = signal.signal(signal.SIGUSR1, handler(kind))
     try:
         with pytest.raises(kind) as raised:
             signal.raise_signal(signal.SIGUSR1)
