@@ -352,7 +352,7 @@ def reap(
 ) -> None:
     """Release the locks of dead owners, and their places in queues: their lease is over, or their process has ended.
 
-    Locks of live owners, of LOCK statements, guards, and locks of other programs stay. This command is never
+    Locks of live owners, granted LOCK statements, guards, and locks of other programs stay. This command is never
     necessary: a writer that waits for a dead owner releases the locks of that owner. It removes locks for which nobody
     waits. On a Hive Metastore it watches the heartbeats of the locks, for up to one lease time.
     """

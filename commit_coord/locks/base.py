@@ -243,8 +243,7 @@ class LockManager(ABC):
 
     Guarantee, for every manager: if :meth:`acquire` ends without returning a lease
     (timeout, refusal, KeyboardInterrupt, SystemExit, any BaseException), no part of the request stays queued.
-    If the service can't be reached, this does not hold: the request stays queued until it expires; an explicit request,
-    until it is unlocked.
+    If the service can't be reached, this does not hold: the request stays queued until it expires.
     """
 
     name: str
@@ -356,8 +355,8 @@ class LockManager(ABC):
 
         An owner is dead if its lease has expired by the service's clock, or if its process has certainly ended (only a
         process on this host can be checked). A service may have no clock of its own. There an owner is dead if its
-        recorded heartbeat stays the same for the lease time, so this call may take that long. Locks of LOCK statements
-        (*explicit* locks), guards and locks of other programs are not released; a person must release them.
+        recorded heartbeat stays the same for the lease time, so this call may take that long. Granted locks of LOCK
+        statements (*explicit* locks), guards and locks of other programs are not released; a person must release them.
 
         Guarantee: no lock is released while its owner may still consider itself the lock holder.
 

@@ -72,7 +72,8 @@ def land_several(warehouse: Warehouse, request: Request, wanted: CommitTransacti
 def key_of(table: Identifier) -> str:
     """Return what stands for *table* in the states that are kept for a request with a key.
 
-    That is its name. But the table ``b.c`` of ``a`` is not the table ``c`` of ``a.b``; only levels have no dots.
+    That is its levels and its name, joined with dots. A name may contain dots, which a level can't: such a name is set
+    apart by U+001F, so that the table ``b.c`` of ``a`` is not the table ``c`` of ``a.b``.
     """
     *levels, name = table
     return "\x1f".join((table_name(levels), name)) if "." in name else table_name(table)

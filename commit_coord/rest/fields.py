@@ -103,7 +103,7 @@ _LONGS = frozenset(
 
 
 def inexact(given: Any, kept: Any, path: str, *, is_long: bool = False) -> Iterator[str]:
-    """Yield what Java can't read as an integer in *given*, below *path*, although it is one in *kept*; and why.
+    """Yield a sentence for each integer of *kept* that Java can't read as one in *given*, below *path*.
 
     PyIceberg's models take 9007199254740993.0, true and "7" for integers, the first one for another integer. And its
     integers have as many bits as they need.
