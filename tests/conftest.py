@@ -42,7 +42,10 @@ LONGEST = (
 ONE_OF = {
     **dict.fromkeys(("rest/test_repeats", "rest/test_idempotency"), 20),
     **dict.fromkeys(("spark/test_stale_frames",), 16),
-    **dict.fromkeys(("hive/test_answers", "catalog/test_bad_input", "catalog/test_serial_pairs"), 12),
+    **dict.fromkeys(("hive/test_answers", "catalog/test_broken_connections"), 40),
+    **dict.fromkeys(("catalog/test_parquet_types", "catalog/test_places", "coordinator/test_after_the_swap"), 20),
+    **dict.fromkeys(("catalog/test_kept_arguments", "rest/test_usable"), 8),
+    **dict.fromkeys(("catalog/test_bad_input", "catalog/test_serial_pairs"), 12),
     **dict.fromkeys(("catalog/test_row_filters", "catalog/test_pyiceberg_behaviour", "spark/test_rows"), 12),
     **dict.fromkeys(("spark/test_roundtrip", "spark/test_write", "sql/test_rows"), 12),
     **dict.fromkeys(("contract/test_hive_lock_table",), 12),
@@ -66,13 +69,14 @@ ONE_OF = {
     **dict.fromkeys(("catalog/test_stale_handles", "spark/test_listings", "hive/test_names", "spark/test_names"), 2),
     **dict.fromkeys(("catalog/test_merged_manifests", "test_untested", "cli/test_tables", "cli/test_cli"), 2),
     **dict.fromkeys(("test_leaks", "coordinator/test_fenced_commits", "hive/test_catalog", "rest/test_columns"), 2),
-    **dict.fromkeys(("catalog/test_exact", "catalog/test_evolved_tables", "contract/test_lock_managers"), 2),
+    **dict.fromkeys(("catalog/test_exact", "catalog/test_evolved_tables"), 2),
+    **dict.fromkeys(("contract/test_lock_managers", "contract/test_lease"), 4),
     **dict.fromkeys(("mutants/test_mutants", "rows/test_rows", "rows/test_broken_product", "test_architecture"), 1),
     **dict.fromkeys(("test_docs", "test_manual", "test_time_limits"), 1),
 }
 """Of the cases of each test in these files, a run of CI tries one of so many, and ``make test-all`` tries all.
 
-The name of the test and ``DRAWN`` decide which. In other files, it tries a fifth of the cases of a test
+The name of the test and ``DRAWN`` decide which. In other files, it tries an eighth of the cases of a test
 that has four or more.
 """
 
@@ -117,7 +121,7 @@ LONG = (
 )
 """Tests of 20 seconds and more: of them all, a run of CI tries one in ``ONE_OF_LONG``."""
 
-ONE_OF_LONG = 8
+ONE_OF_LONG = 14
 
 DRAWN = int(os.environ.get("DRAW", "0"))
 """Which of the cases a run tries: ``make test DRAW=1`` tries the next ones, and so on until all were tried."""
@@ -184,7 +188,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
             cases[_LONG if long.search(item.nodeid) else file if item.path in together else test].append(item)
     every = {here / f"{name}.py": number for name, number in ONE_OF.items()}
     for test, alike in cases.items():
-        number = min(ONE_OF_LONG if test == _LONG else every.get(alike[0].path, 5 if len(alike) > 3 else 1), len(alike))
+        number = min(ONE_OF_LONG if test == _LONG else every.get(alike[0].path, 8 if len(alike) > 3 else 1), len(alike))
         tried = (crc32(test.encode()) + DRAWN) % number  # not the first of each: that would be one kind of catalog
         for place, item in enumerate(alike):
             if place % number != tried:

@@ -134,11 +134,13 @@ def _refuse_to_leave_rows(updates: Sequence[TableUpdate], head: TableMetadata) -
     """Return if each snapshot that *updates* add and give to a branch follows what is the branch's head by then.
 
     Java leaves this to requirements. A client that sends none, or another one, would take the rows of the commits
-    that it has not seen out of the branch. Who removes the branch first means that: Java replaces a table so.
+    that it has not seen out of the branch. Who removes the branch first means that: Java replaces a table so. If the
+    table was empty when Java read it, Java removes nothing, but gives the table its columns with a first snapshot.
 
     Raises:
         CommitFailedException: A snapshot follows another one, or none.
     """
+    gives_columns = any(isinstance(update, AddSchemaUpdate) for update in updates)
     heads = {name: ref.snapshot_id for name, ref in head.refs.items()}
     parents: dict[int | None, int | None] = {}
     for update in updates:
@@ -149,7 +151,8 @@ def _refuse_to_leave_rows(updates: Sequence[TableUpdate], head: TableMetadata) -
                 heads.pop(name, None)
             case SetSnapshotRefUpdate(ref_name=name, snapshot_id=new):
                 line = _line(new, parents)
-                if new in parents and heads.get(name, new) not in line:
+                replaces = gives_columns and line[-1] is None
+                if new in parents and heads.get(name, new) not in line and not replaces:
                     raise CommitFailedException(
                         f"Requirement failed: branch {name} has changed: expected id {line[-1]} != {heads[name]}"
                     )

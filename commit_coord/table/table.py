@@ -10,7 +10,6 @@ from pyiceberg.exceptions import CommitFailedException, ValidationException
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.expressions.parser import parse
 from pyiceberg.manifest import DataFile
-from pyiceberg.table import UpsertResult
 from pyiceberg.table.maintenance import MaintenanceTable
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation
@@ -148,29 +147,6 @@ class CoordinatedTable(PlacedTable):
         """Delete the rows that match *delete_filter*, as of the moment at which the commit lands."""
         with self._calling(Operates.DELETE, lambda: self._of_filter(delete_filter)) as tx:
             tx.delete(delete_filter, snapshot_properties, case_sensitive, branch)
-
-    def upsert(
-        self,
-        df: pa.Table,
-        join_cols: list[str] | None = None,
-        when_matched_update_all: bool = True,
-        when_not_matched_insert_all: bool = True,
-        case_sensitive: bool = True,
-        branch: str | None = MAIN_BRANCH,
-        snapshot_properties: dict[str, str] = EMPTY_DICT,
-    ) -> UpsertResult:
-        """Update the rows whose key is in *df*, and insert the others; no row of *df* is copied."""
-        with self.transaction() as tx:
-            tx.calls.only_one = True
-            return tx.upsert(
-                df,
-                join_cols,
-                when_matched_update_all,
-                when_not_matched_insert_all,
-                case_sensitive,
-                branch,
-                snapshot_properties,
-            )
 
     @contextmanager
     def _calling(

@@ -212,7 +212,6 @@ def test_a_call_of_the_table_copies_no_row(memory: Kit) -> None:
     table, given = memory.table(), ids(*range(1000))
     with patch.object(arguments, "_copied", Mock(wraps=arguments._copied)) as copied:
         table.append(given)
-        table.upsert(given, ["id"])
         table.overwrite(given, "id < 5")
         assert copied.call_count == 0
         with table.transaction() as tx:

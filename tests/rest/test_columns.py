@@ -174,8 +174,7 @@ class _Columns:
             self._rows = [row]
             self._note("replaces", row)
         else:
-            was_empty = "main" not in table.metadata.refs and self._rows  # so it does not say that it removes main
-            assert was_empty or since < self._changes, self._story("a replacement is refused")
+            assert since < self._changes, self._story("a replacement is refused")
 
     def _new_row(self, table: Any, columns: dict[str, str]) -> tuple[pa.Table, dict[str, Any]]:
         values = {name: f"s{self._number()}" if name == "s" else self._number() for name in columns}

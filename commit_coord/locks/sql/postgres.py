@@ -17,6 +17,7 @@ from commit_coord.extras import install
 from commit_coord.locks.base import Interrupted
 from commit_coord.locks.sql import statements as lease_sql
 from commit_coord.locks.sql.store import Connection, DuplicateRequest, FetchedRows, SqlStep, Store, shown
+from commit_coord.process import raise_of_signal_handler
 
 if TYPE_CHECKING:
     import psycopg
@@ -329,6 +330,7 @@ class PostgresConnection(Connection):
         except psycopg.errors.UniqueViolation as error:
             raise DuplicateRequest from error
         except psycopg.Error as error:
+            raise_of_signal_handler(error)
             cut = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
             cut = cut and (error.sqlstate or "")[:2] not in _PERMANENT
             # If the server was never reached, the URL is wrong more often than the server is away: do not try again.
