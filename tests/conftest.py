@@ -136,7 +136,7 @@ LEFT_OUT = (
     r"test_lock_managers.py::.*test_an_interrupt_at_any_line.*(hms|lease-postgresql)",
     r"test_zookeeper.py::test_who_steps_apart_for_hive",
     r"test_many.py::test_all_pairs_of_commands.*zookeeper",
-    r"test_after_the_swap.py::.*\[hms\]",
+    r"test_after_the_swap.py::.*\[hms",
     r"hive/test_catalog.py::test_a_change_that_the_metastore_forbids",
     r"hive/test_locks.py::test_who_was_not_answered",  # a slow machine: the first waiter itself was silent for a lease
     r"rest/test_processes.py::test_(the_more_often_a_process_dies|a_connection_stays_open)",

@@ -443,7 +443,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-snapshot-that-follows-another-one-takes-the-branch",
         "iceberg/java_updates.py",
-        "if new in parents and heads.get(name, new) not in line:",
+        "if new in parents and heads.get(name, new) not in line and not replaces:",
         "if False:",
         "tests/rest/test_parts.py::test_a_snapshot_follows_the_head_of_its_branch[updates1-False]",
     ),
