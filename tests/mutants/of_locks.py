@@ -644,20 +644,6 @@ _EXPLICIT = (
         "test_a_lock_statement_is_over_if_it_still_waits_after_its_process_has_ended",
     ),
     Mutant(
-        "a-lock-statement-is-endless-while-it-waits",
-        "locks/sql/queue.py",
-        "        if blocker.expires_at is None:\n            return False\n",
-        "        if True:\n            return False\n",
-        f"{_CONTRACT}test_a_lock_statement_that_is_killed_while_it_waits_locks_nothing[lease-sqlite-a waiter]",
-    ),
-    Mutant(
-        "sigterm-kills-a-command",
-        "cli/catalogs.py",
-        "if handler is signal.SIG_DFL]",
-        "if False]",
-        "tests/cli/test_mistakes.py::test_a_signal_in_a_statement_that_waits_leaves_nothing_behind",
-    ),
-    Mutant(
         "memory-reads-the-uri-as-it-is-spelled",
         "locks/memory_space.py",
         "SPACES.setdefault((_one_spelling(uri), space)",
@@ -677,13 +663,6 @@ _EXPLICIT = (
         "    return any(frame.f_code in handlers for frame, _ in traceback.walk_tb(error.__traceback__))",
         "    return False",
         "tests/unit/test_interrupts.py::test_an_error_of_a_signal_handler_is_recognized",
-    ),
-    Mutant(
-        "a-thread-has-a-name-for-each-client",
-        "locks/sql/manager.py",
-        "            database.agent = lambda: held.agent\n",
-        "",
-        f"{_CONTRACT}test_a_deadlock_ends_the_youngest_request[lease-sqlite-two clients each]",
     ),
     Mutant(
         "an-argument-may-be-any-bytes",
