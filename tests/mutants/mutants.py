@@ -787,6 +787,7 @@ def _test(test: str, place: Path) -> None:
     assert "commit_coord" not in sys.modules
     os.chdir(place)
     sys.path.insert(0, str(place))
+    os.environ["PYTHONPATH"] = str(place)  # also what the test starts has the mutant, in whatever folder
     sys.dont_write_bytecode = True
     import pytest
 

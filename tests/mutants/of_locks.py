@@ -636,6 +636,27 @@ _EXPLICIT = (
         "tests/sql/test_more_statements.py::test_unlock_frees_what_is_locked_and_no_statement_that_waits",
     ),
     Mutant(
+        "a-lock-statement-is-endless-while-it-waits",
+        "locks/sql/statements.py",
+        ":lease_ms, :clock, {now} + :lease_ms\n",
+        ":lease_ms, :clock, CASE WHEN :explicit = 1 THEN NULL ELSE {now} + :lease_ms END\n",
+        f"{_CONTRACT}test_a_lock_statement_that_is_killed_while_it_waits_locks_nothing[lease-sqlite-a waiter]",
+    ),
+    Mutant(
+        "sigterm-kills-a-command",
+        "cli/catalogs.py",
+        "if handler is signal.SIG_DFL]",
+        "if False]",
+        "tests/cli/test_mistakes.py::test_a_signal_in_a_statement_that_waits_leaves_nothing_behind",
+    ),
+    Mutant(
+        "a-thread-has-a-name-for-each-client",
+        "locks/sql/manager.py",
+        "            database.agent = lambda: held.agent\n",
+        "",
+        f"{_CONTRACT}test_a_deadlock_ends_the_youngest_request[lease-sqlite-two clients each]",
+    ),
+    Mutant(
         "a-lock-statement-is-over-as-it-was-listed",
         "locks/hms/heartbeat_log.py",
         "        return had_ended\n",
