@@ -40,43 +40,46 @@ LONGEST = (
 
 
 ONE_OF = {
-    **dict.fromkeys(("rest/test_repeats", "rest/test_idempotency"), 20),
-    **dict.fromkeys(("spark/test_stale_frames",), 16),
-    **dict.fromkeys(("hive/test_answers", "catalog/test_broken_connections"), 40),
-    **dict.fromkeys(("catalog/test_parquet_types", "catalog/test_places", "coordinator/test_after_the_swap"), 20),
-    **dict.fromkeys(("catalog/test_kept_arguments", "rest/test_usable"), 8),
-    **dict.fromkeys(("catalog/test_bad_input", "catalog/test_serial_pairs"), 12),
-    **dict.fromkeys(("catalog/test_row_filters", "catalog/test_pyiceberg_behaviour", "spark/test_rows"), 12),
-    **dict.fromkeys(("spark/test_roundtrip", "spark/test_write", "sql/test_rows"), 12),
-    **dict.fromkeys(("contract/test_hive_lock_table",), 12),
-    **dict.fromkeys(("cli/test_mistakes",), 9),
-    **dict.fromkeys(("catalog/test_calls_between", "catalog/test_pickling", "rest/test_rebase", "sim/test_rest"), 8),
-    **dict.fromkeys(("rest/test_after_the_change",), 8),
-    **dict.fromkeys(("catalog/test_transactions", "catalog/test_several_tables", "ui/test_browser"), 6),
-    **dict.fromkeys(("unit/test_smaller_installs", "sim/test_simulation", "hive/test_guard"), 6),
-    **dict.fromkeys(("hive/test_migration",), 6),
-    **dict.fromkeys(("catalog/test_carried_entries", "catalog/test_isolation", "catalog/test_required_values"), 4),
-    **dict.fromkeys(("rest/test_fuzz", "sql/test_statements", "sql/test_more_statements", "sql/test_clauses"), 4),
-    **dict.fromkeys(("spark/test_datasource", "test_security", "coordinator/test_groups", "contract/test_etcd"), 4),
-    **dict.fromkeys(("catalog/test_deletes_by_filter", "catalog/test_outages", "catalog/test_row_deletes"), 3),
-    **dict.fromkeys(("spark/test_transforms", "spark/test_any_table", "test_model", "rest/test_programs"), 3),
-    **dict.fromkeys(("catalog/test_request_ids", "catalog/test_lowest_partitions", "catalog/test_column_names"), 3),
-    **dict.fromkeys(("rest/test_required_columns", "contract/test_zookeeper"), 3),
-    **dict.fromkeys(("contract/test_partly_freed",), 4),
-    **dict.fromkeys(("catalog/test_left_open", "catalog/test_overwritten", "catalog/test_several_drawn"), 2),
-    **dict.fromkeys(("catalog/test_pyiceberg_seam", "catalog/test_operation_locks", "rest/test_delivery"), 2),
-    **dict.fromkeys(("contract/test_hive_lease", "rest/test_wire", "rows/test_constants"), 2),
-    **dict.fromkeys(("catalog/test_stale_handles", "spark/test_listings", "hive/test_names", "spark/test_names"), 2),
-    **dict.fromkeys(("catalog/test_merged_manifests", "test_untested", "cli/test_tables", "cli/test_cli"), 2),
-    **dict.fromkeys(("test_leaks", "coordinator/test_fenced_commits", "hive/test_catalog", "rest/test_columns"), 2),
-    **dict.fromkeys(("catalog/test_exact", "catalog/test_evolved_tables"), 2),
-    **dict.fromkeys(("contract/test_lock_managers", "contract/test_lease"), 4),
-    **dict.fromkeys(("mutants/test_mutants", "rows/test_rows", "rows/test_broken_product", "test_architecture"), 1),
-    **dict.fromkeys(("test_docs", "test_manual", "test_time_limits"), 1),
+    40: "catalog/test_broken_connections hive/test_answers",
+    30: "catalog/test_parquet_types catalog/test_places coordinator/test_after_the_swap",
+    20: "rest/test_idempotency rest/test_repeats",
+    16: "catalog/test_bad_input catalog/test_serial_pairs spark/test_stale_frames",
+    12: """
+        catalog/test_calls_between catalog/test_pickling catalog/test_pyiceberg_behaviour catalog/test_row_filters
+        contract/test_hive_lock_table rest/test_rebase sim/test_rest spark/test_roundtrip spark/test_rows
+        spark/test_write sql/test_rows
+    """,
+    9: "cli/test_mistakes hive/test_guard sim/test_simulation unit/test_smaller_installs",
+    8: "catalog/test_kept_arguments rest/test_after_the_change rest/test_usable",
+    6: """
+        catalog/test_several_tables catalog/test_transactions contract/test_etcd contract/test_lease
+        contract/test_lock_managers coordinator/test_groups hive/test_migration rest/test_tls rest/test_turns
+        spark/test_datasource test_leaks test_security ui/test_browser
+    """,
+    4: """
+        catalog/test_carried_entries catalog/test_isolation catalog/test_required_values
+        contract/test_partly_freed rest/test_fuzz sql/test_clauses sql/test_more_statements sql/test_statements
+    """,
+    3: """
+        catalog/test_column_names catalog/test_deletes_by_filter catalog/test_evolved_tables catalog/test_exact
+        catalog/test_lowest_partitions catalog/test_outages catalog/test_request_ids catalog/test_row_deletes
+        contract/test_zookeeper rest/test_programs rest/test_required_columns spark/test_any_table
+        spark/test_listings spark/test_transforms test_model
+    """,
+    2: """
+        catalog/test_left_open catalog/test_merged_manifests catalog/test_operation_locks catalog/test_overwritten
+        catalog/test_pyiceberg_seam catalog/test_several_drawn catalog/test_stale_handles cli/test_cli
+        cli/test_tables contract/test_hive_lease coordinator/test_fenced_commits hive/test_catalog hive/test_names
+        rest/test_columns rest/test_delivery rest/test_wire rows/test_constants spark/test_names test_untested
+    """,
+    1: """
+        mutants/test_mutants rows/test_broken_product rows/test_rows test_architecture test_docs test_manual
+        test_time_limits
+    """,
 }
 """Of the cases of each test in these files, a run of CI tries one of so many, and ``make test-all`` tries all.
 
-The name of the test and ``DRAWN`` decide which. In other files, it tries an eighth of the cases of a test
+The name of the test and ``DRAWN`` decide which. In other files, it tries one in twelve cases of a test
 that has four or more.
 """
 
@@ -121,7 +124,7 @@ LONG = (
 )
 """Tests of 20 seconds and more: of them all, a run of CI tries one in ``ONE_OF_LONG``."""
 
-ONE_OF_LONG = 14
+ONE_OF_LONG = 20
 
 DRAWN = int(os.environ.get("DRAW", "0"))
 """Which of the cases a run tries: ``make test DRAW=1`` tries the next ones, and so on until all were tried."""
@@ -166,6 +169,7 @@ LEFT_OUT = (
     r"cli/test_mistakes.py::test_(ctrl_c_in_a_statement|a_question_that_nobody|an_audit_log_in_a_folder)",
     r"cli/test_mistakes.py::.*a_hint\[a dead ZooKeeper",
     r"cli/test_local.py::test_a_day_of_servers",
+    r"mutants/test_mutants.py::test_the_case_that_a_mutant_names",  # a run of the mutants fails, too
 )
 """Tests for which a run of CI has no time; ``make test-all`` runs them, too."""
 
@@ -186,9 +190,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
             test = item.nodeid.partition("[")[0]
             file = test.partition("::")[0]
             cases[_LONG if long.search(item.nodeid) else file if item.path in together else test].append(item)
-    every = {here / f"{name}.py": number for name, number in ONE_OF.items()}
+    every = {here / f"{name}.py": number for number, names in ONE_OF.items() for name in names.split()}
     for test, alike in cases.items():
-        number = min(ONE_OF_LONG if test == _LONG else every.get(alike[0].path, 8 if len(alike) > 3 else 1), len(alike))
+        number = min(
+            ONE_OF_LONG if test == _LONG else every.get(alike[0].path, 12 if len(alike) > 3 else 1), len(alike)
+        )
         tried = (crc32(test.encode()) + DRAWN) % number  # not the first of each: that would be one kind of catalog
         for place, item in enumerate(alike):
             if place % number != tried:

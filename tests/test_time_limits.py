@@ -6,6 +6,7 @@ import ast
 import os
 import re
 import signal
+from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -43,10 +44,15 @@ def _is_narrow(node: ast.expr, least: float = 1.0) -> bool:
     )
 
 
+def _nodes(text: str, words: Iterable[str]) -> list[ast.AST]:
+    """Return the nodes of a module, or none if it has none of the *words*: to parse them all takes minutes."""
+    return list(ast.walk(ast.parse(text))) if any(word in text for word in words) else []
+
+
 def _timed(path: Path) -> list[str]:
     """Return where *path* asks a clock whether some seconds of its own are over, whatever the machine has to do."""
     found = []
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in _nodes(path.read_text(), _CLOCKS):
         match node:
             case ast.Assign(value=ast.BinOp(left=left, op=ast.Add(), right=right)):
                 narrow = _reads_a_clock(left) and _is_narrow(right, _SHORT)
@@ -95,7 +101,7 @@ def _narrow(path: Path) -> list[str]:
 def _impatient(path: Path) -> list[str]:
     """Return where *path* opens a client that takes a slow metastore for one that never answers."""
     found = []
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in _nodes(path.read_text(), _CLIENTS | {"hive.client-timeout-ms"}):
         match node:
             case ast.Call(func=ast.Name(id=name), keywords=keywords) if name in _CLIENTS:
                 texts = [one.value for one in keywords if one.arg == "timeout_ms"]
@@ -148,13 +154,13 @@ def _is_pause(node: ast.AST) -> bool:
 
 def _sleeps(name: str, text: str) -> list[str]:
     """Return where the file *name* sleeps, but for the shared helpers, and for what is marked as the subject."""
-    lines, tree, found = text.splitlines(), ast.parse(text), set[int]()
-    polls = [one for one in ast.walk(tree) if (name, getattr(one, "name", "")) in _POLLS]
+    lines, nodes, found = text.splitlines(), _nodes(text, ("sleep", "wait(", "join(")), set[int]()
+    polls = [one for one in nodes if (name, getattr(one, "name", "")) in _POLLS]
     passed = {id(inside) for poll in polls for inside in ast.walk(poll)}
-    passed |= {id(one.value) for one in ast.walk(tree) if isinstance(one, ast.Expr)} - {
-        id(one) for one in ast.walk(tree) if isinstance(one, ast.Call)
-    }  # docstrings
-    for node in ast.walk(tree):
+    passed |= {  # docstrings
+        id(one.value) for one in nodes if isinstance(one, ast.Expr) and not isinstance(one.value, ast.Call)
+    }
+    for node in nodes:
         if id(node) in passed:
             continue
         if isinstance(node, ast.Constant) and isinstance(node.value, str):  # a program, perhaps
