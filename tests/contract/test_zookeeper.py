@@ -605,6 +605,74 @@ def test_a_killed_holder_is_free_after_its_session(service: Service) -> None:
     waiter.release()
 
 
+@pytest.mark.parametrize("ended_by", ["a waiter", "reap"])
+def test_a_lock_statement_that_is_killed_elsewhere_while_it_waits_locks_nothing(
+    service: Service, ended_by: str
+) -> None:
+    """Its nodes are persistent, so that a granted lock stays; who waits for the grant is shown by another node."""
+
+    def work(_: HandoverLockManager) -> None:
+        client = service.open(lease_ms=1500, heartbeat_interval_ms=300)
+        client.acquire(request((X, TABLE), explicit=True, owner=ELSEWHERE), deadline=soon())
+
+    near = service.open()
+    held = near.acquire(request((X, TABLE)), deadline=soon())
+    victim = service.fork(work)
+    until(lambda: len(standing(near)) == 2, "a LOCK statement that waits")
+    assert [] == list(near.reap()), "it lives"
+    os.kill(victim, signal.SIGKILL)
+    os.waitpid(victim, 0)
+    held.release()
+    if ended_by == "reap":
+        until(lambda: near.reap() or not near.locks(), "an end")
+    near.acquire(request((X, TABLE)), deadline=soon()).release()
+    assert {} == standing(near)
+
+
+@pytest.mark.parametrize("is_reaped", [False, True])
+def test_a_lock_statement_waits_on_after_its_session_was_lost(service: Service, raw: Any, is_reaped: bool) -> None:
+    """What shows that it waits is there again; who was removed meanwhile, as it was not, enters again."""
+    near, other = service.open(), ours(service.open())
+    held = near.acquire(request((X, TABLE)), deadline=soon())
+    waiter = Contender(other, request((X, TABLE), explicit=True, owner=ELSEWHERE)).queued()
+    (shown,) = (path for path in everything(raw, service) if "/statements/" in path)
+    number = other.session.number
+    other.session.hold()
+    end_session(other.session, near)
+    assert is_reaped == bool(is_reaped and list(near.reap()))
+    other.session.go_on()
+    until(lambda: other.session.number > number, "the next session")
+    until(lambda: raw.exists(shown), "a node of the next session")
+    until(lambda: waiter.request.request_id in standing(near), "a place")
+    assert [] == list(near.reap())
+    held.release()
+    waiter.ended()
+    assert not raw.exists(shown)
+    assert [] == list(near.reap())
+    assert [waiter.request.request_id] == list(standing(near))
+    waiter.release()
+    assert {} == standing(near)
+    assert not [path for path in everything(raw, service) if "/statements/" in path and path.count("/") > 3]
+
+
+def test_a_lock_statement_that_was_found_abandoned_and_waits_again_is_not_removed(service: Service, raw: Any) -> None:
+    """Its session was lost, another client saw that; before that client removes it, the next session shows its wait."""
+    near, other = ours(service.open()), ours(service.open())
+    held = near.acquire(request((X, TABLE)), deadline=soon())
+    waiter = Contender(other, request((X, TABLE), explicit=True, owner=ELSEWHERE)).queued()
+    (shown,) = (path for path in everything(raw, service) if "/statements/" in path)
+    view = LockView(near.session, zookeeper_layout.NodeLayout(HIVE, service.space))
+    other.session.hold()
+    end_session(other.session, near)
+    version = view.abandoned(waiter.request.request_id)
+    assert version is not None
+    other.session.go_on()
+    until(lambda: raw.exists(shown), "a node of the next session")
+    assert view.remove(waiter.request.request_id, view.present(), version) is False
+    held.release()
+    waiter.release()
+
+
 # Lost replies.
 
 

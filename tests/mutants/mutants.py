@@ -517,7 +517,7 @@ MUTANTS = (
     Mutant(
         "an-offer-goes-with-its-request",
         "locks/zookeeper/service.py",
-        "        self.session.delete_each([one.path for one in offer])\n",
+        "        self.session.delete_each([one.path for one in own])\n",
         "",
         "tests/contract/test_zookeeper.py::test_the_offer_of_a_request_that_is_freed_by_force_goes_with_it",
     ),

@@ -13,6 +13,9 @@ _ANY_NAME = (
 
 _ANY_OWNER = "tests/contract/test_lock_managers.py::TestLockManagers::test_an_owner_may_say_anything_of_itself"
 
+_ABANDONED = (
+    "tests/contract/test_zookeeper.py::test_a_lock_statement_that_is_killed_elsewhere_while_it_waits_locks_nothing"
+)
 _CONTRACT = "tests/contract/test_lock_managers.py::TestLockManagers::"
 
 _OUTAGE = "tests/catalog/test_outages.py::test_a_commit_whose_lock_service_is_away_has_not_landed_and_leaves_no_file"
@@ -641,6 +644,34 @@ _EXPLICIT = (
         ":lease_ms, :clock, {now} + :lease_ms\n",
         ":lease_ms, :clock, CASE WHEN :explicit = 1 THEN NULL ELSE {now} + :lease_ms END\n",
         f"{_CONTRACT}test_a_lock_statement_that_is_killed_while_it_waits_locks_nothing[lease-sqlite-a waiter]",
+    ),
+    Mutant(
+        "a-statement-of-another-host-is-never-abandoned",
+        "locks/zookeeper/view.py",
+        "if is_dead or (data.shows_its_wait and waits is None):",
+        "if is_dead:",
+        f"{_ABANDONED}[reap]",
+    ),
+    Mutant(
+        "a-waiter-does-not-look-for-an-abandoned-statement",
+        "locks/zookeeper/queue.py",
+        "        if blocker.explicit:\n            watch =",
+        "        if False:\n            watch =",
+        f"{_ABANDONED}[a waiter]",
+    ),
+    Mutant(
+        "a-statement-shows-its-wait-in-one-session",
+        "locks/zookeeper/entering.py",
+        "if ticket.shows_its_wait and ticket.session != self._session.number:",
+        "if False:",
+        "tests/contract/test_zookeeper.py::test_a_lock_statement_waits_on_after_its_session_was_lost[False]",
+    ),
+    Mutant(
+        "a-statement-that-waits-again-is-removed",
+        "locks/zookeeper/view.py",
+        "version if marker == markers[0] else ANY_VERSION",
+        "ANY_VERSION",
+        "tests/contract/test_zookeeper.py::test_a_lock_statement_that_was_found_abandoned_and_waits_again_is_not_removed",
     ),
     Mutant(
         "sigterm-kills-a-command",

@@ -38,6 +38,7 @@ from commit_coord.locks.zookeeper.nodes import (
     CheckNode,
     ChildListing,
     CreateNode,
+    DeleteNode,
     MultiRefused,
     Node,
     NodeOperation,
@@ -129,6 +130,9 @@ class Entering:
             resource, node = blocked
             path = f"{self._nodes.path(request, resource)}/{node.name}"
             ticket.turn.clear()
+            # After the clear, so that a session that is lost later sets the turn.
+            if ticket.shows_its_wait and ticket.session != self._session.number:
+                self._show_the_wait_again(ticket, patience)
             # Watch our own marker too: the request may be removed by force.
             found, marker = self._session.get([path, part.marker], patience, watch=partial(woken, ticket, part))
             if marker is None:
@@ -186,10 +190,40 @@ class Entering:
             RemovedByForce: It is gone.
         """
         change = ChangeNode(ticket.parts[0].marker, self._marker_data(ticket.request, None).text())
+        wait = [DeleteNode(self._layout.statement(ticket.request.request_id))]
+        while True:
+            try:
+                self._session.multi([change, *wait])
+                break
+            except MultiRefused as refused:
+                if refused.index == 0:
+                    raise RemovedByForce(REMOVED, locks=ticket.request) from refused
+                wait = []  # The session was lost, and the node with it; or the reply to an earlier try.
+        ticket.shows_its_wait = False
+
+    def _show_the_wait_again(self, ticket: ZooKeeperTicket, patience: float) -> None:
+        """Create the node of a LOCK statement that waits, in the present session: it was lost with an earlier one.
+
+        Meanwhile another client may find the request abandoned. The change of the marker's version closes this race:
+
+        1. It reads the marker's version, and that the node does not exist.   2. We create the node.
+        3. It deletes the marker of that version: refused.
+
+        Raises:
+            Gone: The request was removed.
+        """
+        marker, path = ticket.parts[0].marker, self._layout.statement(ticket.request.request_id)
+        again = self._marker_data(ticket.request, self._session.timeout_ms).text()
+        number = self._session.number
         try:
-            self._session.multi([change])
-        except MultiRefused as error:
-            raise RemovedByForce(REMOVED, locks=ticket.request) from error
+            self._session.multi([ChangeNode(marker, again), CreateNode(path, ephemeral=True)], patience)
+        except MultiRefused as refused:
+            if refused.index == 0:
+                raise Gone from None
+            (stat,) = self._session.exists([path], patience, sync=True)
+            if stat is None or stat.session != self._session.id:
+                raise Interrupted("the node of a lost session still exists", locks=ticket.request) from None
+        ticket.session = number
 
     def _marker_data(self, request: LockRequest, lease_ms: int | None) -> RequestData:
         return RequestData(
@@ -198,6 +232,7 @@ class Entering:
             scope=request.scope,
             lease_ms=lease_ms,
             agent=self._held.agent,
+            shows_its_wait=request.explicit and lease_ms is not None,
         )
 
     def _create(self, ticket: ZooKeeperTicket, part: RequestPart, patience: float) -> list[ChildListing | None]:
@@ -214,6 +249,9 @@ class Entering:
             operations += self._offers.entering(request)
         if not first:
             operations.append(CheckNode(ticket.parts[0].marker))
+        elif request.explicit:
+            ticket.shows_its_wait = True
+            operations.append(CreateNode(self._layout.statement(request.request_id), ephemeral=True))
         locks = [self._layout.lock(request.scope, resource, mode) for resource, mode in part.locks]
         text = lock_data(request, self._clock.wall_ms())
         operations += [CreateNode(path, text, ephemeral=lives, sequential=True) for path in locks]

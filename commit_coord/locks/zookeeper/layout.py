@@ -17,6 +17,8 @@ Theory of operation
 
         /commit-coord/<namespace>/commit/<db>/<table>/LOCK-EXCLUSIVE-<sequence>     commit latches
         /commit-coord/<namespace>/requests/<request id>                             one node for each request
+        /commit-coord/<namespace>/statements/<request id>                           exists while the process of a LOCK
+                                                                                    statement waits for its grant
         /commit-coord/<namespace>/offers/<request id>                               the offer of the request
         /commit-coord/<namespace>/waits/<request id>                                the requests that block it, if
                                                                                     its thread holds other locks
@@ -34,6 +36,10 @@ Theory of operation
     1. We hold ``LOCK-EXCLUSIVE-0000000000``. An administrator releases it by force, and the empty parent is deleted.
     2. Another client locks the same resource. Sequence numbers start again at 0, so its node has the same name.
     3. We release. The multi deletes our marker first; the marker does not exist, so the multi changes nothing.
+
+    A granted LOCK statement outlives its process, so its nodes are persistent. Until it is granted, an ephemeral node
+    below ``statements`` shows that its process waits. The multi that records the grant in the marker deletes this node.
+    So a statement without the node, and without a grant, is *abandoned*: any client may remove it.
 
 Source: Hive ``ZooKeeperHiveLockManager``, ``HiveLockObject``, ``FileUtils.escapePathName``.
 """
@@ -182,6 +188,10 @@ class NodeLayout:
         """Return the path of a lock node, without the sequence number that the server adds."""
         return f"{self.resource(scope, resource)}/LOCK-{mode.value}-"
 
+    def statement(self, request_id: str) -> str:
+        """Return the node that exists while the process of a LOCK statement waits."""
+        return f"/commit-coord/{self._name}/statements/{_id(request_id)}"
+
     def offer(self, request_id: str) -> str:
         """Return the node of a request's offer."""
         return f"/commit-coord/{self._name}/offers/{_id(request_id)}"
@@ -271,6 +281,8 @@ class RequestData:
         scope: Operation or commit.
         lease_ms: How long the server keeps the session without a message; None for a granted LOCK statement's.
         agent: The thread that made the request.
+        shows_its_wait: Whether a node below ``statements`` exists as long as the request of a LOCK statement waits.
+            Clients of an earlier release write none.
     """
 
     client: str
@@ -278,6 +290,7 @@ class RequestData:
     scope: LockScope
     lease_ms: int | None
     agent: str
+    shows_its_wait: bool = False
 
     def text(self) -> bytes:
         """Return the marker's data."""
@@ -295,6 +308,7 @@ class RequestData:
                 scope=LockScope(fields["scope"]),
                 lease_ms=fields["lease_ms"],
                 agent=fields["agent"],
+                shows_its_wait=fields.get("shows_its_wait", False),
             )
         except (ValueError, KeyError, TypeError):
             return None

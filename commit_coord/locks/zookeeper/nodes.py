@@ -12,6 +12,9 @@ def ancestors(path: str) -> list[str]:
     return ["/" + "/".join(levels[:depth]) for depth in range(1, len(levels) + 1)]
 
 
+ANY_VERSION = -1
+
+
 class Reason(StrEnum):
     """Why an operation was refused."""
 
@@ -42,10 +45,10 @@ class CreateNode:
 
 @dataclass(frozen=True, slots=True)
 class DeleteNode:
-    """Delete *path* if it has no children and is at *version*; version -1 matches any."""
+    """Delete *path* if it has no children and is at *version*."""
 
     path: str
-    version: int = -1
+    version: int = ANY_VERSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +60,11 @@ class CheckNode:
 
 @dataclass(frozen=True, slots=True)
 class ChangeNode:
-    """Replace the data of *path* if it is at *version*; version -1 matches any."""
+    """Replace the data of *path* if it is at *version*."""
 
     path: str
     data: bytes
-    version: int = -1
+    version: int = ANY_VERSION
 
 
 NodeOperation = CreateNode | DeleteNode | CheckNode | ChangeNode

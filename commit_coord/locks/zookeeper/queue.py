@@ -20,7 +20,7 @@ Locks of Hive's own clients
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -36,8 +36,9 @@ from commit_coord.locks.threads import Threads
 from commit_coord.locks.zookeeper.client import ZooKeeperSession
 from commit_coord.locks.zookeeper.connection import SessionEvent
 from commit_coord.locks.zookeeper.deadlocks import PublishedWaits
-from commit_coord.locks.zookeeper.entering import Entering
+from commit_coord.locks.zookeeper.entering import Entering, woken
 from commit_coord.locks.zookeeper.layout import HIVE_APPLICATION, LockData, lock_nodes
+from commit_coord.locks.zookeeper.nodes import ANY_VERSION
 from commit_coord.locks.zookeeper.offers import ZooKeeperOffers
 from commit_coord.locks.zookeeper.request_nodes import RequestNodes
 from commit_coord.locks.zookeeper.service import ZooKeeperLeases
@@ -154,13 +155,14 @@ class ZooKeeperQueue:
             except Gone:
                 if ticket.offers:
                     self._entering.look_for_answer(ticket, entered=True)
-                if ticket.request.explicit or ticket.session == self.session.number:
+                if ticket.session == self.session.number:
                     if ticket.doubtful:
                         raise OfferLost(OFFER_IS_GONE, locks=ticket.request) from None
                     raise RemovedByForce(
                         "the request was removed from the queue by force", locks=ticket.request
                     ) from None
-                # The session was lost, and the servers removed our nodes: enter again, at the end of the queues.
+                # The session was lost, and the servers removed our nodes, or a client those of a LOCK statement: enter
+                # again, at the end of the queues.
                 self._begin_anew(ticket)
 
     def _begin_anew(self, ticket: ZooKeeperTicket) -> None:
@@ -214,7 +216,7 @@ class ZooKeeperQueue:
             if ticket.turn.wait(min(left, tick)):
                 break
             if not blocker.known:
-                blocker = self._identified(blocker, request, deadline)
+                blocker = self._identified(blocker, ticket, deadline)
             foreign = not blocker.owner.process and blocker.owner.application == HIVE_APPLICATION
             if foreign and not blocker.apart and self._clock.now() - ticket.behind[1] >= NEXT_TO_HIVE_S:
                 blocker = self._withdraw_and_wait(ticket, blocker, deadline)
@@ -229,18 +231,31 @@ class ZooKeeperQueue:
 
     def _remove_dead(self, blocker: NodeBlocker) -> NodeBlocker:
         """Remove *blocker*, whose process has ended, unless it outlives its process; return what is known of it."""
-        if blocker.explicit and self._view.outlives(blocker.request_id):
-            return replace(blocker, outlives=True)
-        self._view.remove(blocker.request_id, self._view.present())
+        version = ANY_VERSION
+        if blocker.explicit:
+            abandoned = self._view.abandoned(blocker.request_id, is_dead=True)
+            if abandoned is None:
+                return replace(blocker, outlives=True)
+            version = abandoned
+        self._view.remove(blocker.request_id, self._view.present(), version)
         return blocker
 
-    def _identified(self, blocker: NodeBlocker, request: LockRequest, deadline: float) -> NodeBlocker:
-        """Return *blocker* with the owner that the marker of its request names.
+    def _identified(self, blocker: NodeBlocker, ticket: ZooKeeperTicket, deadline: float) -> NodeBlocker:
+        """Return *blocker* with the owner that the marker of its request names; remove it if it is abandoned.
 
         A request of a Hive client has no marker; it keeps the owner that its lock node names.
         """
         data = self._retries.until(deadline, lambda: self._view.requests([blocker.request_id]))[blocker.request_id]
+        if blocker.explicit:
+            watch = partial(woken, ticket, ticket.parts[0])
+            self._retries.until(deadline, partial(self._remove_abandoned, blocker.request_id, watch))
         return replace(blocker, known=True, owner=data.owner if data is not None else blocker.owner)
+
+    def _remove_abandoned(self, request_id: str, watch: Callable[[str | None], None]) -> None:
+        """Remove the request of a LOCK statement if it is abandoned; otherwise call *watch* when it may be."""
+        version = self._view.abandoned(request_id, watch=watch)
+        if version is not None:
+            self._view.remove(request_id, self._view.present(), version)
 
     def grant(self, acquire: Acquire) -> HandoverLease:
         """See :meth:`Queue.grant`."""

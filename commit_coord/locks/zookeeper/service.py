@@ -213,14 +213,17 @@ class ZooKeeperLeases(LeaseService[ZooKeeperTicket]):
         now = self._clock.now()
         for resource, _ in part.locks:
             self.unused_parents[ticket.request.scope, resource] = now
-        offer = [DeleteNode(self.layout.offer(ticket.request.request_id))] if ticket.offers else []
+        request_id = ticket.request.request_id
+        own = [DeleteNode(self.layout.offer(request_id))] if ticket.offers else []
+        if ticket.shows_its_wait and part is ticket.parts[0]:
+            own = [DeleteNode(self.layout.statement(request_id))]  # a LOCK statement makes no offer
         while there:
             assert part.nodes is not None
             # The locks last: see ZooKeeperOffers.ending.
             groups: list[list[NodeOperation]] = [
                 [DeleteNode(part.marker)],
                 *(step.operations for step in settling),
-                [*offer],
+                [*own],
                 [*map(DeleteNode, part.nodes.values())],
             ]
             try:
@@ -234,14 +237,14 @@ class ZooKeeperLeases(LeaseService[ZooKeeperTicket]):
                 elif group <= len(settling):
                     settling.pop(group - 1).instead()
                 elif group == len(settling) + 1:
-                    offer = []  # It was retracted, and the reply was lost.
+                    own = []  # It was retracted, and the reply was lost; or it was lost with the session.
                 else:
                     # Hive's UNLOCK has deleted some of the locks: delete the rest.
                     there = self._nodes.find(ticket, part)
             else:
                 return []
-        # A release by force does not delete the offer. We must delete it; otherwise it exists as long as our session.
-        self.session.delete_each([one.path for one in offer])
+        # A release by force does not delete this node. We must delete it; otherwise it exists as long as our session.
+        self.session.delete_each([one.path for one in own])
         return settling
 
     def _remove_unused_parents(self, age: float) -> bool:

@@ -9,6 +9,7 @@ from commit_coord.clock import Clock
 from commit_coord.locks.forcing import FreedLocks, telling_what_was_freed
 from commit_coord.locks.keeping import Keeper, Retries, Tickets
 from commit_coord.locks.zookeeper.client import ZooKeeperSession
+from commit_coord.locks.zookeeper.nodes import ANY_VERSION
 from commit_coord.locks.zookeeper.service import ZooKeeperLeases
 from commit_coord.locks.zookeeper.tickets import ZooKeeperTicket
 from commit_coord.locks.zookeeper.view import EarlierPages, ListedNode, LockView
@@ -79,7 +80,11 @@ class ZooKeeperLockTable:
     def free(self, request_id: str | None, resource: Resource | None) -> Sequence[LockEntry]:
         """See :meth:`LockTable.free`."""
         return self._free(
-            lambda entry: entry.request_id == request_id or (resource is not None and entry.resource == resource)
+            lambda entry: (
+                ANY_VERSION
+                if entry.request_id == request_id or (resource is not None and entry.resource == resource)
+                else None
+            )
         )
 
     def free_each(self, request_ids: Sequence[str]) -> Iterator[Sequence[LockEntry]]:
@@ -97,9 +102,9 @@ class ZooKeeperLockTable:
     def reap(self, *, dry_run: bool) -> Sequence[LockEntry]:
         """See :meth:`LockTable.reap`. The servers remove expired locks themselves. This also removes empty parents."""
         if dry_run:
-            return [entry for entry in self.look(None, None) if self._is_left(entry)]
+            return [entry for entry in self.look(None, None) if self._left_at(entry) is not None]
         with telling_what_was_freed() as freed:
-            freed.extend(self._free(self._is_left))
+            freed.extend(self._free(self._left_at))
             self._retries.briefly(self._view.clear_orphans)
             for scope in LockScope:
                 self._retries.briefly(partial(self._clear, scope))
@@ -108,14 +113,18 @@ class ZooKeeperLockTable:
     def _clear(self, scope: LockScope) -> None:
         self._session.delete_each(self._view.empty(scope))
 
-    def _free(self, chosen: Callable[[LockEntry], bool]) -> Sequence[LockEntry]:
-        """Remove every request with at least one *chosen* entry; return all entries of the removed requests."""
+    def _free(self, chosen: Callable[[LockEntry], int | None]) -> Sequence[LockEntry]:
+        """Remove every request with at least one *chosen* entry; return all entries of the removed requests.
+
+        Args:
+            chosen: The version that the marker of the request must have; None if the entry is not chosen.
+        """
         present, entries = self._present()
         by_request = entries_by_request(entries)
-        wanted = dict.fromkeys(entry.request_id for entry in entries if chosen(entry))
+        wanted = {entry.request_id: version for entry in entries if (version := chosen(entry)) is not None}
         with telling_what_was_freed() as freed:
-            for one in wanted:
-                self._remove(one, present, by_request[one], freed)
+            for one, version in wanted.items():
+                self._remove(one, present, by_request[one], freed, version)
         return freed
 
     def _present(self) -> tuple[list[ListedNode], list[LockEntry]]:
@@ -125,10 +134,16 @@ class ZooKeeperLockTable:
         return present, self._retries.briefly(partial(self._view.entries, present))
 
     def _remove(
-        self, request_id: str, present: Sequence[ListedNode], entries: Sequence[LockEntry], freed: FreedLocks
+        self,
+        request_id: str,
+        present: Sequence[ListedNode],
+        entries: Sequence[LockEntry],
+        freed: FreedLocks,
+        version: int = ANY_VERSION,
     ) -> None:
         """Remove the nodes of a request that are among *present*; add its *entries* to *freed* if it is gone."""
-        if not freed.free(entries, partial(self._view.remove, request_id, present), repeat=self._retries.briefly):
+        remove = partial(self._view.remove, request_id, present, version)
+        if not freed.free(entries, remove, repeat=self._retries.briefly):
             return
         self._leases.unused_parents.update(((entry.scope, entry.resource), self._clock.now()) for entry in entries)
         own = self._tickets.get(request_id)
@@ -136,8 +151,14 @@ class ZooKeeperLockTable:
             own.turn.set()
             self._keeper.observe(own, LeaseEvent.DENIED, "released by force")
 
-    def _is_left(self, entry: LockEntry) -> bool:
-        """Return whether the owner of *entry* is dead; its session may not have expired yet."""
-        if not self._host.is_dead(entry.owner.process):
-            return False
-        return not entry.explicit or not self._retries.briefly(partial(self._view.outlives, entry.request_id))
+    def _left_at(self, entry: LockEntry) -> int | None:
+        """Return the version at which the marker of *entry* may be deleted; None if its owner lives or it is granted.
+
+        The owner is dead, and its session may not have expired yet; or it is a LOCK statement that was abandoned.
+        """
+        is_dead = self._host.is_dead(entry.owner.process)
+        if not entry.explicit:
+            return ANY_VERSION if is_dead else None
+        if entry.expires_in_ms is None:
+            return None  # It was granted, or is of Hive's: no request needed to know.
+        return self._retries.briefly(partial(self._view.abandoned, entry.request_id, is_dead=is_dead))

@@ -67,6 +67,8 @@ class ZooKeeperTicket(Ticket):
     """Set when the waiting thread should look at its queues again."""
     ended: bool = False
     """Whether a watch has reported that the marker is gone. The request may have entered again since."""
+    shows_its_wait: bool = False
+    """Whether the node may exist that shows that the process of a LOCK statement waits."""
     offers: bool = False
     """Whether the offer of the request is made, as far as this client knows."""
     doubtful: bool = False

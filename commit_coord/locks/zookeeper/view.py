@@ -6,14 +6,14 @@ owner.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from commit_coord.errors import LockServiceUnavailable
 from commit_coord.locks.base import PAGE, Interrupted
 from commit_coord.locks.zookeeper.client import ZooKeeperSession
 from commit_coord.locks.zookeeper.layout import LockData, LockNode, NodeLayout, RequestData, lock_nodes, unescape
-from commit_coord.locks.zookeeper.nodes import DeleteNode, MultiRefused, Stat
+from commit_coord.locks.zookeeper.nodes import ANY_VERSION, DeleteNode, MultiRefused, Stat
 from commit_coord.model import Generation, LockEntry, LockMode, LockScope, LockState, Resource
 from commit_coord.protocol.contention import nearest_blocker
 
@@ -130,18 +130,38 @@ class LockView:
             for one, node in zip(asked, nodes, strict=True)
         }
 
-    def outlives(self, request_id: str) -> bool:
-        """Return whether a LOCK statement's request outlives its process, which has ended: it was granted.
+    def abandoned(
+        self, request_id: str, *, is_dead: bool = False, watch: Callable[[str | None], None] | None = None
+    ) -> int | None:
+        """Return the version of the marker of a LOCK statement's request that is abandoned; None if it is not.
 
-        1. A listing shows that it waits.   2. It is granted, and its process ends.   3. It must not be removed.
+        It was not granted, and no process waits for the grant.
+
+        Args:
+            request_id: The request.
+            is_dead: Whether its process is known to have ended.
+            watch: Called once if a process waits for the grant, and the request is granted or the process ends.
         """
         # Another server than the one that recorded the grant may not have received it yet.
         self._session.exists([], sync=True)
-        data = self.requests([request_id])[request_id]
-        return data is not None and data.lease_ms is None
+        # The marker is read last: 1. A process waits.   2. It is granted: its node is deleted, and the marker changed.
+        # In the other order, the marker could be read before step 2, and the node after it.
+        (waits,) = self._session.get([self._layout.statement(request_id)], watch=watch)
+        (marker,) = self._session.get([self._layout.request(request_id)])
+        data = None if marker is None else RequestData.parse(marker.data)
+        if marker is None or data is None or data.lease_ms is None:
+            return None
+        if is_dead or (data.shows_its_wait and waits is None):
+            return marker.stat.version
+        return None
 
-    def remove(self, request_id: str, listed: Sequence[ListedNode]) -> bool:
+    def remove(self, request_id: str, listed: Sequence[ListedNode], version: int = ANY_VERSION) -> bool:
         """Delete all nodes of a request that are among *listed*; return whether this call deleted any.
+
+        Args:
+            request_id: The request.
+            listed: The nodes.
+            version: Delete nothing if the marker of the request has another version.
 
         Raises:
             Interrupted: Some, or all, may be deleted.
@@ -156,7 +176,12 @@ class LockView:
                 if stat is not None:
                     created.discard(stat.created)
                     paths = [lock.path for lock in locks if lock.stat.created == stat.created]
-                    removed |= self._remove_part(marker, paths)
+                    gone = self._remove_part(
+                        DeleteNode(marker, version if marker == markers[0] else ANY_VERSION), paths
+                    )
+                    if not gone and version != ANY_VERSION:
+                        return False
+                    removed |= gone
             # Locks without a marker are from Hive clients. A new node may have the same name, so compare czxid before.
             foreign = [lock for lock in locks if lock.stat.created in created]
             now = self._session.exists([lock.path for lock in foreign])
@@ -195,14 +220,14 @@ class LockView:
             stats = zip(persistent, self._session.exists(persistent), strict=True)
             self._session.delete_each([marker for marker, stat in stats if stat and stat.created not in created])
 
-    def _remove_part(self, marker: str, paths: list[str]) -> bool:
+    def _remove_part(self, marker: DeleteNode, paths: list[str]) -> bool:
         while True:
             try:
-                self._session.multi([DeleteNode(marker), *map(DeleteNode, paths)])
+                self._session.multi([marker, *map(DeleteNode, paths)])
                 return True
             except MultiRefused as refused:
                 if refused.index == 0:
-                    return False  # Its owner has released it already.
+                    return False  # Its owner has released it already, or has changed it.
                 del paths[refused.index - 1]  # Hive's UNLOCK has deleted this lock.
 
     def _walk(self, scope: LockScope) -> list[tuple[str, list[str]]]:
