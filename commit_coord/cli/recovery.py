@@ -25,6 +25,8 @@ from commit_coord.units import size
 _SHOWN = 50
 """Files of a listing for people; ``--json`` has all."""
 
+_REQUEST_IDS = "to repeat a forgotten commit, use a new request id: a request with the old one may count as landed"
+
 _UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -86,6 +88,7 @@ def forget_lost(output: Output, catalog: CoordinatedCatalog, on: Resource, *, dr
         *(Text(f"would forget {one}") for one in lost if dry_run),
         *(Text(f"forgot {one}") for one in forgotten),
         Text(f"{name}: {len(forgotten)} forgotten"),
+        *([Text(_REQUEST_IDS)] if forgotten else []),
     )
 
 

@@ -159,7 +159,7 @@ def rebase(
     plan = None
     snapshot_ids = tuple(update.snapshot.snapshot_id for update in adds)
     if attempt.append is not None:
-        if reason := _append_conflict(attempt.append, changed):
+        if reason := append_conflict(attempt.append, changed):
             return Conflict(reason=reason)
         plan, snapshot = _appended(attempt, attempt.append, changed, generation, now_ms, file_id)
         updates = [AddSnapshotUpdate(snapshot=snapshot)]
@@ -344,7 +344,8 @@ def _ref_update(branch: str, snapshot_id: int, ref: SnapshotRef | None) -> SetSn
     )
 
 
-def _append_conflict(append: Append, head: TableMetadata) -> str | None:
+def append_conflict(append: Append, head: TableMetadata) -> str | None:
+    """Return why *append* can't follow *head*, None when it can."""
     if head.format_version >= 3:
         return "appends to version 3 tables need row ids, which are not supported yet"
     if "encryption-keys" in fast_metadata.extras(head):

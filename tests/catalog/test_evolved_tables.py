@@ -28,7 +28,7 @@ from pyiceberg.types import DoubleType, ListType, LongType, MapType, NestedField
 
 from commit_coord.errors import CommitConflict, CommitNotApplied
 from commit_coord.iceberg.partitions import partition_keys_of_rows
-from commit_coord.iceberg.rebase import _append_conflict, rebase
+from commit_coord.iceberg.rebase import append_conflict, rebase
 from commit_coord.iceberg.written import Written, digest, mark
 from commit_coord.protocol.commit import NeedsReplan
 from commit_coord.sql import Session
@@ -281,8 +281,8 @@ def test_a_spec_or_schema_of_another_content_is_another_one(memory: Kit) -> None
         append = transaction.committing.attempt().append
     assert append is not None
     assert append.specs == {0: digest(BY_BUCKET)}
-    assert _append_conflict(append, head) == "partition spec 0 of the written files is gone"
-    assert _append_conflict(replace(append, schema="another"), before) == "schema 0 of the written files is gone"
+    assert append_conflict(append, head) == "partition spec 0 of the written files is gone"
+    assert append_conflict(replace(append, schema="another"), before) == "schema 0 of the written files is gone"
 
 
 def test_a_dynamic_overwrite_replaces_a_partition_of_nan(memory: Kit) -> None:

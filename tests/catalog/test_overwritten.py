@@ -5,18 +5,25 @@ from __future__ import annotations
 import json
 import logging
 import sqlite3
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+import pyarrow.parquet as pq
 import pytest
-from pyiceberg.table.update import RemovePartitionSpecsUpdate
+from pyiceberg.io.pyarrow import parquet_files_to_data_files
+from pyiceberg.table.refs import SnapshotRef
+from pyiceberg.table.update import RemovePartitionSpecsUpdate, UpgradeFormatVersionUpdate
+from pyiceberg.table.update.snapshot import ManageSnapshots
 from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import LongType, StringType
 
 from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.catalog.repair import Repair
+from commit_coord.catalog.repair.content import changes_between
 from commit_coord.errors import CommitConflict, CommitNotApplied, InvalidArguments, PartlyRepaired
 from commit_coord.events import CommitOverwritten
 from commit_coord.iceberg.overwrites import HandoverNote
@@ -30,6 +37,7 @@ from tests.catalog.kit import (
     kit,
     kit_of,
     local,
+    refs,
     row_ids,
 )
 
@@ -128,7 +136,7 @@ def test_a_commit_is_not_brought_back_under_another_spec_that_got_its_id(made: K
     partitioned_by(8, "eight")
     assert table.spec().spec_id == made.again(table).spec().spec_id
 
-    with pytest.raises(CommitConflict, match="partition spec 1 of the written files is gone"):
+    with pytest.raises(CommitConflict, match="partition spec 1 of its files is lost"):
         made.catalog.repair(found)
     assert [] == row_ids(made.again(table))
 
@@ -457,6 +465,253 @@ def test_a_commit_whose_files_are_gone_is_left_to_people(made: Kit) -> None:
     (lost,) = made.catalog.find_lost(table.name()).commits
     assert lost.advice == "1 of its 1 files are gone: write the rows again"
     assert not lost.restorable
+
+
+def lost(made: Kit, base: str, table: Any) -> Repair:
+    """Put *table* back to *base*, append row 100 to that, and return what is lost."""
+    last = made.again(table).metadata_location
+    put(made, table, base)
+    made.again(table).append(ids(100))
+    found: Repair = made.catalog.find_lost(table.name(), since=[last])
+    return found
+
+
+def told(found: Repair) -> list[tuple[str, str]]:
+    """Return the operation of each lost commit, and the first words of its advice."""
+    return [(one.operation, one.advice.partition(":")[0]) for one in found.commits]
+
+
+def plain_file(made: Kit, table: Any, number: int) -> str:
+    """Write a file of one row without field ids, below *table*; return its path."""
+    path = Path(local(table.location())) / "data" / f"{uuid.uuid4()}.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(ids(number), path)
+    return f"file://{path}"
+
+
+ANOTHER_MAPPING = "its files have no field ids, and the table's name mapping is another one now"
+
+
+@pytest.mark.parametrize("mapping", ["lost", "changed", "the same"])
+def test_files_without_field_ids_come_back_only_under_their_name_mapping(made: Kit, mapping: str) -> None:
+    """Under another one their values would show in other columns, or nowhere; files with field ids say their own."""
+    table = made.table(ids(1))
+    if mapping != "lost":
+        table.add_files([plain_file(made, table, 7)])
+    base = made.again(table).metadata_location
+    made.again(table).add_files([plain_file(made, table, 2)])
+    made.again(table).append(ids(3))
+    last = made.again(table).metadata_location
+    put(made, table, base)
+    if mapping == "changed":
+        with made.again(table).update_schema() as update:
+            update.rename_column("s", "old_s")
+    found = made.catalog.find_lost(table.name(), since=[last])
+    assert told(found)[-2 if mapping != "lost" else 0][1] == (ANOTHER_MAPPING if mapping != "the same" else "")
+    assert len(made.catalog.repair(found)) == (2 if mapping == "the same" else 1)
+    assert {"lost": [1, 3], "changed": [1, 3, 7], "the same": [1, 2, 3, 7]}[mapping] == row_ids(made.again(table))
+
+
+def test_a_mapping_that_changes_while_a_user_is_asked_counts(made: Kit) -> None:
+    table = made.table(ids(1))
+    table.add_files([plain_file(made, table, 7)])
+    base = made.again(table).metadata_location
+    made.again(table).add_files([plain_file(made, table, 2)])
+    found = lost(made, base, table)
+    assert [one.advice for one in found.commits] == [""]
+    with made.again(table).update_schema() as update:
+        update.rename_column("s", "old_s")
+    with pytest.raises(CommitConflict, match=ANOTHER_MAPPING):
+        made.catalog.repair(found)
+    assert row_ids(made.again(table)) == [1, 7, 100]
+
+
+@pytest.mark.parametrize("then", ["rolled back", "branch removed", "branch moved"])
+def test_what_a_lost_move_of_a_branch_took_away_stays_away(made: Kit, then: str) -> None:
+    table = made.table(ids(1))
+    first = table.current_snapshot().snapshot_id
+    branch = "main" if then == "rolled back" else "b"
+    table.manage_snapshots().create_branch(first, "b").commit()
+    table = made.again(table)
+    base = table.metadata_location
+    table.append(ids(2), branch=branch)
+    table = made.again(table)
+    if then == "rolled back":
+        table.manage_snapshots().set_current_snapshot(snapshot_id=first).commit()
+    else:
+        table.manage_snapshots().remove_branch("b").commit()
+    if then == "branch moved":
+        made.again(table).manage_snapshots().create_branch(first, "b").commit()
+    found = lost(made, base, table)
+    assert told(found)[:2] == [
+        ("append", "a later commit that was lost too took rows of it away"),
+        ("metadata", f"branches or tags {branch}"),
+    ]
+    assert made.catalog.repair(found) == []
+    assert (row_ids(made.again(table)), row_ids(made.again(table), "b")) == ([1, 100], [1])
+
+
+def changed(name: str) -> Any:
+    """Return a function that makes the change of this *name* to a table, and what the listing says of it."""
+
+    def rolled_back(tx: Any, first: int) -> None:
+        ManageSnapshots(tx).set_current_snapshot(snapshot_id=first).commit()
+        tx.append(ids(3))
+
+    def appended(tx: Any, first: int) -> None:
+        tx.append(ids(3))
+        snapshot_id = tx.table_metadata.current_snapshot_id
+        ManageSnapshots(tx).create_tag(snapshot_id, "v").create_branch(snapshot_id, "b").commit()
+
+    def upgraded(tx: Any, first: int) -> None:
+        tx.upgrade_table_version(2)
+
+    return {
+        "rolled back": (rolled_back, [("append", ""), ("metadata", "branches or tags main")]),
+        "tag and branch": (appended, [("append", ""), ("metadata", "branches or tags b, v")]),
+        "upgrade": (upgraded, [("metadata", "format version 2")]),
+    }[name]
+
+
+@pytest.mark.parametrize("name", ["rolled back", "tag and branch", "upgrade"])
+def test_what_came_along_with_rows_is_listed_too(made: Kit, name: str) -> None:
+    table = made.table(ids(1), ids(2), properties={"format-version": "1"})
+    change, expected = changed(name)
+    base = table.metadata_location
+    with table.transaction() as tx:
+        change(tx, table.snapshots()[0].snapshot_id)
+    found = lost(made, base, table)
+    assert told(found) == expected
+    assert len(made.catalog.repair(found)) == len(expected) - 1
+    assert row_ids(made.again(table)) == [1, 2, *([3] if name != "upgrade" else []), 100]
+    assert {*refs(made.again(table))} == {"main"}
+
+
+def test_every_difference_between_two_versions_is_told(made: Kit) -> None:
+    before = made.table(ids(1)).metadata
+    main = before.refs["main"]
+    for field, value, words in (
+        ("location", "file:///elsewhere", "location file:///elsewhere"),
+        ("sort_orders", [], "sort order 0"),
+        ("schemas", [*before.schemas, SCHEMA], "schema 0 (columns as before)"),
+        ("partition_specs", [], "partition spec 0"),
+        ("refs", {"main": main.model_copy(update={"max_ref_age_ms": 5})}, "branches or tags main"),
+        ("refs", {"main": main, "v": SnapshotRef(snapshot_id=1, snapshot_ref_type="tag")}, "branches or tags v"),
+        ("refs", {}, "branches or tags main"),
+    ):
+        assert changes_between(before, before.model_copy(update={field: value})) == [words]
+
+
+@pytest.mark.parametrize("now", ["never made", "removed", "a tag"])
+def test_rows_of_a_branch_that_the_table_does_not_have_are_left_to_people(made: Kit, now: str) -> None:
+    """It would have no rows but these."""
+    table = made.table(ids(1))
+    first = table.current_snapshot().snapshot_id
+    base = table.metadata_location
+    table.manage_snapshots().create_branch(first, "b").commit()
+    if now != "never made":
+        base = made.again(table).metadata_location
+    made.again(table).append(ids(2), branch="b")
+    last = made.again(table).metadata_location
+    put(made, table, base)
+    if now != "never made":
+        made.again(table).manage_snapshots().remove_branch("b").commit()
+    if now == "a tag":
+        made.again(table).manage_snapshots().create_tag(first, "b").commit()
+    found = made.catalog.find_lost(table.name(), since=[last])
+    why = "the table would refuse it ('b' is a tag)" if now == "a tag" else "its branch 'b' is not in the table"
+    assert found.commits[-1].advice.startswith(why)
+    assert made.catalog.repair(found) == []
+    assert {name: kind for name, (kind, _) in refs(made.again(table)).items()} == {
+        "main": "branch",
+        **({"b": "tag"} if now == "a tag" else {}),
+    }
+
+
+@pytest.mark.parametrize("again", ["one", "all", "all, and deleted"])
+@pytest.mark.parametrize("when", ["before the listing", "after it"])
+def test_rows_that_were_added_again_do_not_come_back_twice(made: Kit, again: str, when: str) -> None:
+    table = made.table(ids(1))
+    table.add_files([plain_file(made, table, 7)])  # has set the name mapping
+    table = made.again(table)
+    paths = [plain_file(made, table, number) for number in (2, 3)]
+    base = table.metadata_location
+    table.add_files(paths)
+    found = lost(made, base, table)
+    made.again(table).add_files(paths if again != "one" else [f"file:{local(paths[0])}"])
+    if again == "all, and deleted":
+        made.again(table).delete("id in (2, 3)")
+    left = row_ids(made.again(table))
+    if when == "after it":
+        with pytest.raises(CommitConflict, match="1 of its 2 files were added again" if again == "one" else "changed"):
+            made.catalog.repair(found)
+    found = made.catalog.find_lost(table.name(), since=[one.location for one in found.commits])
+    assert [one.restored for one in found.commits] == [again != "one"]
+    assert made.catalog.repair(found) == []
+    assert row_ids(made.again(table)) == left
+
+
+def test_clocks_do_not_order_the_commits_of_one_history(made: Kit) -> None:
+    table = made.table(ids(1))
+    base = table.metadata_location
+    real = time.time
+    with patch("time.time", lambda: real() + 20):
+        made.stock.load_table(table.name()).append(ids(2))
+    made.stock.load_table(table.name()).delete("id = 2")
+    made.again(table).append(ids(4))
+    found = lost(made, base, table)
+    assert [one.operation for one in found.commits] == ["append", "delete", "append"]
+    made.catalog.repair(found)
+    assert row_ids(made.again(table)) == [1, 4, 100]
+
+
+def test_what_a_commit_with_lost_manifests_took_away_is_not_known(made: Kit) -> None:
+    table = made.table(ids(1))
+    base = table.metadata_location
+    table.append(ids(2))
+    made.again(table).delete("id = 2")
+    Path(local(made.again(table).current_snapshot().manifest_list)).unlink()
+    found = lost(made, base, table)
+    assert [advice.partition(" (")[0] for _, advice in told(found)] == [
+        "a later commit that was lost too took rows of it away",
+        "its manifests can't be read",
+    ]
+
+
+def test_a_request_is_repeated_under_a_new_id(made: Kit) -> None:
+    """With the old one it counts as landed: who repeats it before the repair must not have its rows twice."""
+    table = made.table(ids(1))
+    base = table.metadata_location
+
+    def ask(number: int, request_id: str, **kwargs: Any) -> bool:
+        now = made.again(table)
+        path = plain_file(made, now, number)
+        files = list(parquet_files_to_data_files(now.io, now.metadata, iter([path])))
+        return bool(now.commit_files(files, request_id=request_id, **kwargs))
+
+    assert ask(2, "an append")
+    assert ask(3, "an overwrite", mode="overwrite", overwrite_filter="id = 1")
+    found = lost(made, base, table)
+    assert not ask(2, "an append")
+    assert not ask(3, "an overwrite", mode="overwrite", overwrite_filter="id = 1")
+    new = "use a new request id, because a repeated request with the old one counts as landed"
+    assert [one.advice.partition("; ")[2] for one in found.commits] == ["", new]
+    made.catalog.repair(found)
+    assert not ask(2, "an append")
+    assert ask(3, "another overwrite", mode="overwrite", overwrite_filter="id = 1")
+
+
+def test_rows_are_not_promised_to_a_table_that_would_refuse_them(made: Kit) -> None:
+    table = made.table(ids(1))
+    base = table.metadata_location
+    table.append(ids(2))
+    last = made.again(table).metadata_location
+    put(made, table, base)
+    update = UpgradeFormatVersionUpdate(format_version=3)
+    made.catalog.commit_request(table.name(), (), (update,))
+    found = made.catalog.find_lost(table.name(), since=[last])
+    assert found.commits[0].advice.startswith("the table would refuse it (appends to version 3")
+    assert made.catalog.repair(found) == []
 
 
 def test_what_is_no_lost_file_is_refused(made: Kit) -> None:

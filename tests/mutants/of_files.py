@@ -128,8 +128,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-lost-commit-knows-its-spec-by-its-id",
         "catalog/repair/histories.py",
-        "specs={one.partition_spec_id: digest(specs[one.partition_spec_id]) for one in content.manifests},",
-        "specs={},",
+        "            if specs.get(spec_id) != own[spec_id]:\n",
+        "            if spec_id not in specs:\n",
         "tests/catalog/test_overwritten.py::test_a_commit_is_not_brought_back_under_another_spec_that_got_its_id",
     ),
     Mutant(

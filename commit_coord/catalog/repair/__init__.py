@@ -11,7 +11,10 @@ Theory of operation
 
     Whatever read the table that it changed (an overwrite, a delete) or is no data (a schema change) can't be carried
     over: it might say something else on the present head. It is listed with what to do. So is an append whose rows a
-    later lost commit took away.
+    later lost commit took away, by a delete or because it moved or removed their branch; and an append that would show
+    other rows on the present head, or a part of them twice.
+
+    The head may move while a user looks at the list. So each append is judged again on the head on which it lands.
 
     A commit can also be in the history and yet be in no scan: an older version of this package added manifests behind a
     block of no records, where PyIceberg's reader stops. An append of nothing to the branch writes the list anew,
@@ -73,14 +76,12 @@ def find(coordinator: Coordinator, table: Identifier, since: Iterable[str] = ())
         )
     note = HandoverNote.parse(text or "")
     known = [lost.location for lost in (*note.lost, *([note.head] if note.head else []))]
-    found: dict[str, list[LostCommit]] = {}
+    found: set[str] = set()
     for path in dict.fromkeys([*given, *known]):
-        for lost, commits in histories.lost_behind(path, asked=path in given):
-            found.setdefault(lost, commits)
-    ordered = sorted((commit for commits in found.values() for commit in commits), key=lambda one: one.at_ms)
+        found.update(histories.look_behind(path, asked=path in given))
     return Repair(
         table=table,
-        commits=(*histories.judged(ordered), *overlooked),
+        commits=(*histories.judged(), *overlooked),
         remembered=len(note.lost),
         looked_at=frozenset([*found, *(lost.location for lost in note.lost)]),
     )
@@ -94,10 +95,12 @@ def execute(
     What was overwritten after *repair* was made is not forgotten. *on_restored* is called for each commit, as it lands.
 
     Guarantee: on return each of ``repair.restorable`` is in the history of the table, once, also when others repair it
-    too. It may be called again. Rows that were deleted since stay deleted.
+    too. It may be called again. Rows that were deleted since stay deleted, and rows that were added again are not
+    added twice.
 
     Raises:
-        CommitConflict: Nobody can tell what became of a commit since *repair* was made: make a new one.
+        CommitConflict: A commit can't be brought back any more, or nobody can tell what became of it since *repair* was
+            made: make a new one.
         CommitError: As any commit; none was brought back before it.
         PartlyRepaired: Some commits were brought back, then something failed.
     """
@@ -105,7 +108,7 @@ def execute(
     try:
         for commit in repair.restorable:
             assert commit.prepare is not None
-            coordinator.commit([commit.prepare()], is_repair=True)
+            coordinator.commit([commit.prepare()], replan=commit.replan, is_repair=True)
             restored.append(commit)
             on_restored(commit)
         if not repair.by_hand:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from pyiceberg.typedef import Identifier
 
+from commit_coord.coordinator.stores import Replanner
 from commit_coord.iceberg.attempt import Attempt
 
 RESTORED_FROM = "commit-coord.restored-from"
@@ -41,6 +42,8 @@ class LostCommit:
     advice: str = ""
     prepare: Callable[[], Attempt] | None = field(default=None, repr=False, compare=False)
     """Writes the files that bring it back: looking for lost commits leaves none."""
+    replan: Replanner | None = field(default=None, repr=False, compare=False)
+    """Does :attr:`prepare` for another head; refuses if the commit can't be brought back there."""
 
     @property
     def restorable(self) -> bool:
@@ -54,7 +57,7 @@ class Repair:
 
     Args:
         table: Namespace and name.
-        commits: Oldest first.
+        commits: Those of each lost history in their order; several histories by time.
         remembered: How many commits the lock service says were lost.
         looked_at: The metadata files that were lost when it was made.
     """

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntryStatus, ManifestFile
+from pyiceberg.manifest import DataFile, FileFormat, ManifestContent, ManifestEntryStatus, ManifestFile
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 
 from commit_coord.iceberg import manifest_list
@@ -92,28 +92,40 @@ def branches_of(metadata: TableMetadata, snapshot: Snapshot) -> list[str]:
     return sorted(branches, key=lambda name: (name != MAIN_BRANCH, name))
 
 
+def has_ids(io: FileIO, data_file: DataFile) -> bool:
+    """Return whether a data file says the field ids of its columns; without them readers use the name mapping.
+
+    Of files other than Parquet this is not known: False.
+    """
+    # Loaded when it is needed: Arrow starts threads, and takes long.
+    import pyarrow.parquet as pq
+
+    if data_file.file_format != FileFormat.PARQUET:
+        return False
+    with io.new_input(data_file.file_path).open() as stream:
+        return any(b"PARQUET:field_id" in (column.metadata or {}) for column in pq.read_schema(stream))
+
+
 def changes_between(before: TableMetadata, after: TableMetadata) -> list[str]:
-    """Describe the differences between two versions of a table, except its snapshots, in words."""
+    """Describe the differences between two versions of a table, except what its new snapshots add, in words."""
     found = []
-    if before.current_schema_id != after.current_schema_id or len(before.schemas) != len(after.schemas):
+    if before.format_version != after.format_version:
+        found.append(f"format version {after.format_version}")
+    if before.location != after.location:
+        found.append(f"location {after.location}")
+    if before.current_schema_id != after.current_schema_id or before.schemas != after.schemas:
         old = {column.field_id: column for column in before.schema().fields}
         new = {column.field_id: column for column in after.schema().fields}
         names = [new[i].name for i in new if old.get(i) != new[i]] + [old[i].name for i in old if i not in new]
         found.append(f"schema {after.current_schema_id} (columns {', '.join(names) or 'as before'})")
-    if before.default_spec_id != after.default_spec_id or len(before.partition_specs) != len(after.partition_specs):
+    if before.default_spec_id != after.default_spec_id or before.partition_specs != after.partition_specs:
         found.append(f"partition spec {after.default_spec_id}")
-    if before.default_sort_order_id != after.default_sort_order_id:
+    if before.default_sort_order_id != after.default_sort_order_id or before.sort_orders != after.sort_orders:
         found.append(f"sort order {after.default_sort_order_id}")
     keys = {k for k in {*before.properties, *after.properties} if before.properties.get(k) != after.properties.get(k)}
     if keys:
         found.append(f"properties {', '.join(sorted(keys))}")
-    moved = [
-        name
-        for name in {*before.refs, *after.refs}
-        if before.refs.get(name) != after.refs.get(name)
-        and not (name in after.refs and before.snapshot_by_id(after.refs[name].snapshot_id) is None)
-    ]
-    if moved:
+    if moved := moved_refs(before, after):
         found.append(f"branches or tags {', '.join(sorted(moved))}")
     gone = sum(after.snapshot_by_id(snapshot.snapshot_id) is None for snapshot in before.snapshots)
     if gone:
@@ -121,3 +133,29 @@ def changes_between(before: TableMetadata, after: TableMetadata) -> list[str]:
     if before.statistics != after.statistics or before.partition_statistics != after.partition_statistics:
         found.append("statistics")
     return found
+
+
+def moved_refs(before: TableMetadata, after: TableMetadata) -> list[str]:
+    """Return the branches and tags that differ by more than new snapshots behind the old tip of one branch."""
+    behind: set[int | None] = set()
+    """New snapshots that are behind the old tip of a branch."""
+    moved = []
+    for name in sorted({*before.refs, *after.refs}, key=lambda name: (name != MAIN_BRANCH, name)):
+        old, new = before.refs.get(name), after.refs.get(name)
+        if old == new:
+            continue
+        added: list[int | None] = []
+        tip = new.snapshot_id if new is not None else None
+        while tip is not None and before.snapshot_by_id(tip) is None and (one := after.snapshot_by_id(tip)) is not None:
+            added.append(tip)
+            tip = one.parent_snapshot_id
+        if old is None or new is None:
+            follows = name == MAIN_BRANCH and new is not None and tip is None
+        else:
+            same = new == old.model_copy(update={"snapshot_id": new.snapshot_id})
+            follows = same and tip == old.snapshot_id and old.snapshot_ref_type == SnapshotRefType.BRANCH
+        if follows and behind.isdisjoint(added):
+            behind.update(added)
+        else:
+            moved.append(name)
+    return moved
