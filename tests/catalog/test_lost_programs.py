@@ -12,7 +12,7 @@ import itertools
 import random
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,12 +36,24 @@ from tests.limits import some
 pytestmark = pytest.mark.filterwarnings(f"ignore:{NO_MATCH}")
 
 CHANGES = (
-    *("append", "append", "append", "append of an unmodified writer", "add_files", "add_files", "append on a branch"),
-    *("overwrite", "delete", "delete of an unmodified writer", "compact", "rollback", "rollback and append"),
+    *("append", "append", "append of an unmodified writer", "append of an unmodified writer", "append on a branch"),
+    *(
+        "add_files",
+        "add_files",
+        "add_files",
+        "add_files",
+        "overwrite",
+        "delete",
+        "delete of an unmodified writer",
+        "compact",
+        "rollback",
+        "rollback and append",
+    ),
     *("create branch", "create tag", "remove branch", "append with a tag and a branch", "branch and append"),
     *("upgrade", "property", "rename", "rename and add"),
 )
-ON_THE_HEAD = (*CHANGES, "add again", "add again", "add again", "version 3")
+ON_THE_HEAD = (*CHANGES, *["add again"] * 8, "version 3")
+WHILE_A_USER_IS_ASKED = ("add again", "add again", "rename", "property", "remove branch", "append", "version 3")
 
 Row = tuple[Any, ...]
 
@@ -147,10 +159,11 @@ class Program:
             case "add_files":
                 self._add_files(table, step)
             case "add again":
-                known = self.draw.sample(sorted(self.added), k=min(len(self.added), self.draw.choice([1, 1, 2])))
+                lost = sorted(self.added, key=lambda path: max(self.added[path]))[-3:]
+                known = self.draw.sample(lost, k=min(len(lost), self.draw.choice([1, 1, 2])))
                 step.branch, step.rows = "main", {number for path in known for number in self.added[path]}
                 table.add_files(known)
-            case "overwrite":
+            case "overwrite" if present:
                 table.overwrite(self._rows(table, step), f"id = {victim}")
             case "delete":
                 table.delete(f"id = {victim}")
@@ -212,9 +225,9 @@ class Program:
 
     # What is lost, and what comes back.
 
-    def head_steps(self, at_most: int) -> None:
+    def head_steps(self, changes: Sequence[str], at_most: int) -> None:
         for _ in range(self.draw.randint(0, at_most)):
-            self.step(self.draw.choice(ON_THE_HEAD))
+            self.step(self.draw.choice(changes))
             self.note()
 
     def note(self) -> dict[str, list[Row]]:
@@ -243,13 +256,13 @@ class Program:
         self.told.append("LOST")
         self.step(self.draw.choice(["append", "append of an unmodified writer", "property"]))
         self.note()
-        self.head_steps(4)
+        self.head_steps(ON_THE_HEAD, 3)
         since = [lost[-1].location]
         found = self.made.catalog.find_lost(self.table.name(), since=since)
         self.check_listed(found, lost)
         asked = self.draw.random() < 0.4
         if asked:
-            self.head_steps(2)
+            self.head_steps(WHILE_A_USER_IS_ASKED, 2)
         restored = self.repaired(found, lost, shown, may_be_refused=asked)
         found = self.made.catalog.find_lost(self.table.name(), since=since)
         self.check_listed(found, lost)
