@@ -475,7 +475,7 @@ def lost(made: Kit, base: str, table: Any) -> Repair:
     return found
 
 
-def told(found: Repair) -> list[tuple[str, str]]:
+def listed(found: Repair) -> list[tuple[str, str]]:
     """Return the operation of each lost commit, and the first words of its advice."""
     return [(one.operation, one.advice.partition(":")[0]) for one in found.commits]
 
@@ -506,7 +506,7 @@ def test_files_without_field_ids_come_back_only_under_their_name_mapping(made: K
         with made.again(table).update_schema() as update:
             update.rename_column("s", "old_s")
     found = made.catalog.find_lost(table.name(), since=[last])
-    assert told(found)[-2 if mapping != "lost" else 0][1] == (ANOTHER_MAPPING if mapping != "the same" else "")
+    assert listed(found)[-2 if mapping != "lost" else 0][1] == (ANOTHER_MAPPING if mapping != "the same" else "")
     assert len(made.catalog.repair(found)) == (2 if mapping == "the same" else 1)
     assert {"lost": [1, 3], "changed": [1, 3, 7], "the same": [1, 2, 3, 7]}[mapping] == row_ids(made.again(table))
 
@@ -542,7 +542,7 @@ def test_what_a_lost_move_of_a_branch_took_away_stays_away(made: Kit, then: str)
     if then == "branch moved":
         made.again(table).manage_snapshots().create_branch(first, "b").commit()
     found = lost(made, base, table)
-    assert told(found)[:2] == [
+    assert listed(found)[:2] == [
         ("append", "a later commit that was lost too took rows of it away"),
         ("metadata", f"branches or tags {branch}"),
     ]
@@ -580,13 +580,13 @@ def test_what_came_along_with_rows_is_listed_too(made: Kit, name: str) -> None:
     with table.transaction() as tx:
         change(tx, table.snapshots()[0].snapshot_id)
     found = lost(made, base, table)
-    assert told(found) == expected
+    assert listed(found) == expected
     assert len(made.catalog.repair(found)) == len(expected) - 1
     assert row_ids(made.again(table)) == [1, 2, *([3] if name != "upgrade" else []), 100]
     assert {*refs(made.again(table))} == {"main"}
 
 
-def test_every_difference_between_two_versions_is_told(made: Kit) -> None:
+def test_every_difference_between_two_versions_is_listed(made: Kit) -> None:
     before = made.table(ids(1)).metadata
     main = before.refs["main"]
     for field, value, words in (
@@ -671,7 +671,7 @@ def test_what_a_commit_with_lost_manifests_took_away_is_not_known(made: Kit) -> 
     made.again(table).delete("id = 2")
     Path(local(made.again(table).current_snapshot().manifest_list)).unlink()
     found = lost(made, base, table)
-    assert [advice.partition(" (")[0] for _, advice in told(found)] == [
+    assert [advice.partition(" (")[0] for _, advice in listed(found)] == [
         "a later commit that was lost too took rows of it away",
         "its manifests can't be read",
     ]

@@ -24,7 +24,7 @@ _ALL_FENCES = f"{_FENCES}every_commit_lands_only_while_the_leases_of_all_its_fen
 _HISTORIES = "catalog/repair/histories.py"
 _CONTENT = "catalog/repair/content.py"
 _OVERWRITTEN = "tests/catalog/test_overwritten.py::test_"
-_REPAIRS = "tests/catalog/test_lost_programs.py::test_a_repair_brings_back_what_it_reports_and_lists_the_rest[0]"
+_REPAIRS = "tests/catalog/test_lost_programs.py::test_a_repair_brings_back_what_it_reports_and_lists_the_rest[3]"
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
@@ -504,13 +504,6 @@ MUTANTS: tuple[Mutant, ...] = (
         _OVERWRITTEN + "a_mapping_that_changes_while_a_user_is_asked_counts[memory]",
     ),
     Mutant(
-        "a-lost-commit-is-not-judged-again-the-generator",
-        _HISTORIES,
-        "            reads_data=True,\n",
-        "",
-        _REPAIRS,
-    ),
-    Mutant(
         "a-lost-file-is-read-by-another-mapping",
         _HISTORIES,
         "        if self._head.properties.get(mapping) != after.properties.get(mapping) and not all(\n",
@@ -557,7 +550,7 @@ MUTANTS: tuple[Mutant, ...] = (
         _CONTENT,
         "    if before.location != after.location:\n",
         "    if False:\n",
-        _OVERWRITTEN + "every_difference_between_two_versions_is_told[memory]",
+        _OVERWRITTEN + "every_difference_between_two_versions_is_listed[memory]",
     ),
     Mutant(
         "a-repair-makes-branches",

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from commit_coord.coordinator import Coordinator
 
 
-Key = tuple[str, tuple[int, ...]]
+_CommitKey = tuple[str, tuple[int, ...]]
 """Tells lost commits apart: the metadata file and the snapshots."""
 
 
@@ -91,7 +91,7 @@ class LostHistories:
         self._lost: list[_LostHistory] = []
         self._old: set[int] | None = None
         """Snapshots that the table had before the histories parted."""
-        self._contents: dict[Key, Content | Exception] = {}
+        self._contents: dict[_CommitKey, Content | Exception] = {}
         self._listed: dict[str, set[str]] = {}
         """Manifest → its live files."""
         self._added: dict[int, set[str]] = {}
@@ -188,12 +188,12 @@ class LostHistories:
         for key, commit in {_key(commit): commit for commit in merged}.items():
             yield self._with_advice(commit, is_taken=key in taken)
 
-    def _taken_away(self) -> set[Key]:
+    def _taken_away(self) -> set[_CommitKey]:
         """Return the commits whose rows, or some of them, a later commit of their history took away.
 
         Where that is not known it counts as taken away.
         """
-        found: set[Key] = set()
+        found: set[_CommitKey] = set()
         for history in self._lost:
             removed: set[str] = set()
             deletes = False
@@ -421,7 +421,7 @@ class LostHistories:
             yield writer.to_manifest_file()
 
 
-def _key(commit: LostCommit) -> Key:
+def _key(commit: LostCommit) -> _CommitKey:
     return commit.location, commit.snapshot_ids
 
 
