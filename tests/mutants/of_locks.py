@@ -16,7 +16,7 @@ _ANY_OWNER = "tests/contract/test_lock_managers.py::TestLockManagers::test_an_ow
 _ABANDONED = (
     "tests/contract/test_zookeeper.py::test_a_lock_statement_that_is_killed_elsewhere_while_it_waits_locks_nothing"
 )
-_ZOOKEEPER = "tests/contract/test_zookeeper.py::"
+_OF_ZOOKEEPER = "tests/contract/test_zookeeper.py::"
 
 _CONTRACT = "tests/contract/test_lock_managers.py::TestLockManagers::"
 
@@ -680,14 +680,14 @@ _EXPLICIT = (
         "locks/zookeeper/connection.py",
         "            if opening is not self.opening:\n                return\n            match",
         "            match",
-        f"{_ZOOKEEPER}test_what_an_earlier_session_reports_late_is_nothing_to_the_next_one[lost-a close]",
+        f"{_OF_ZOOKEEPER}test_what_an_earlier_session_reports_late_is_nothing_to_the_next_one[lost-a close]",
     ),
     Mutant(
         "a-call-begins-a-session-after-the-close",
         "locks/zookeeper/connection.py",
         "                if self.is_over:\n                    raise self.refusals.ended()\n",
         "",
-        f"{_ZOOKEEPER}test_a_call_that_is_stuck_when_its_client_is_closed_begins_no_session[locks]",
+        f"{_OF_ZOOKEEPER}test_a_call_that_is_stuck_when_its_client_is_closed_begins_no_session[locks]",
     ),
     Mutant(
         "a-packet-is-as-large-as-its-names",
@@ -708,35 +708,35 @@ _EXPLICIT = (
         "locks/zookeeper/deadlocks.py",
         "            ticket.tells = UNHEARD\n",
         "            ticket.tells = told\n",
-        f"{_ZOOKEEPER}test_a_deadlock_is_found_though_a_wait_was_published_unheard[the packet]",
+        f"{_OF_ZOOKEEPER}test_a_deadlock_is_found_though_a_wait_was_published_unheard[the packet]",
     ),
     Mutant(
         "a-wait-outlives-its-session",
         "locks/zookeeper/deadlocks.py",
         "CreateNode(path, data, ephemeral=True)",
         "CreateNode(path, data)",
-        f"{_ZOOKEEPER}test_a_published_wait_ends_with_its_session",
+        f"{_OF_ZOOKEEPER}test_a_published_wait_ends_with_its_session",
     ),
     Mutant(
         "a-wait-outlives-its-request",
         "locks/zookeeper/service.py",
         "        if ticket.tells is not None:\n",
         "        if False:\n",
-        f"{_ZOOKEEPER}test_a_published_wait_whose_deletion_failed_is_deleted_with_its_request",
+        f"{_OF_ZOOKEEPER}test_a_published_wait_whose_deletion_failed_is_deleted_with_its_request",
     ),
     Mutant(
         "all-offers-are-taken-in-one-packet",
         "locks/zookeeper/offers.py",
         "zip(locks, waiting, offers[fitting], strict=False)",
         "zip(locks, waiting, offers, strict=False)",
-        f"{_ZOOKEEPER}test_large_offers_are_taken_as_many_as_a_packet_holds",
+        f"{_OF_ZOOKEEPER}test_large_offers_are_taken_as_many_as_a_packet_holds",
     ),
     Mutant(
         "the-first-user-keeps-out-all-others",
         "locks/zookeeper/connection.py",
         "return self._shared_rights if path == SHARED else self._rights",
         "return self._rights",
-        f"{_ZOOKEEPER}test_two_users_share_the_servers_and_not_their_locks",
+        f"{_OF_ZOOKEEPER}test_two_users_share_the_servers_and_not_their_locks",
     ),
     Mutant(
         "sigterm-kills-a-command",
