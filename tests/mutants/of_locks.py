@@ -697,13 +697,6 @@ _EXPLICIT = (
         "tests/unit/test_zookeeper_layout.py::test_what_is_read_or_deleted_together_fits_into_a_packet[1300]",
     ),
     Mutant(
-        "only-the-nearest-parent-is-counted",
-        "locks/zookeeper/layout.py",
-        "for one in (*resource.ancestors, resource)} - created",
-        "for one in (resource,)} - created",
-        "tests/unit/test_zookeeper_layout.py::test_the_parents_that_a_part_may_have_to_create_are_counted[2000-5]",
-    ),
-    Mutant(
         "a-wait-is-published-before-it-is-sent",
         "locks/zookeeper/deadlocks.py",
         "            ticket.tells = UNHEARD\n",

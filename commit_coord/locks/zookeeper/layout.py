@@ -377,17 +377,14 @@ def chunks(
 ) -> Iterator[tuple[tuple[Resource, LockMode], ...]]:
     """Split the locks of *request*, in their order, so that the multi of each part stays below *limit* bytes.
 
-    The size of each lock includes its parents, because the multi may have to create them too.
+    The size of each lock includes its parent, because the multi may have to create that too.
     """
-    created: set[str] = set()
-
-    def size(resource: Resource, mode: LockMode) -> int:
-        parents = {layout.resource(request.scope, one) for one in (*resource.ancestors, resource)} - created
-        created.update(parents)
-        lock = create_size(layout.lock(request.scope, resource, mode), data_size, acl_size)
-        return lock + sum(create_size(parent, 0, acl_size) for parent in parents)
-
-    for part in packets((size(*lock) for lock in request.locks), limit):
+    sizes = (
+        create_size(layout.resource(request.scope, resource), 0, acl_size)
+        + create_size(layout.lock(request.scope, resource, mode), data_size, acl_size)
+        for resource, mode in request.locks
+    )
+    for part in packets(sizes, limit):
         yield request.locks[part]
 
 
