@@ -77,7 +77,10 @@ class Commit:
 
     def run(self) -> Committed:
         """Execute the attempt; see :meth:`Coordinator.commit`."""
-        with in_doubt(lambda: facts_of(self._run), lambda: self._is_swapping or self._run.may_be_carried):
+        with (
+            self._services.locks.one_call(),
+            in_doubt(lambda: facts_of(self._run), lambda: self._is_swapping or self._run.may_be_carried),
+        ):
             return self._executed()
 
     def _executed(self) -> Committed:

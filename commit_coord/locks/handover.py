@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 from commit_coord.errors import LockRefused
@@ -101,6 +102,14 @@ class HandoverLockManager(LockManager):
             LockError: As :meth:`acquire`; it is certain that no holder has published the offer or will publish it.
         """
         return self.acquire(request, deadline=deadline)
+
+    def one_call(self) -> AbstractContextManager[None]:
+        """Return a context in which all calls of this thread count as one.
+
+        1. A commit waits for a lock service that is away.   2. Another thread closes this client.
+        3. The commit tries again. It must not connect again, because nobody would close that connection.
+        """
+        return nullcontext()
 
     def remember(self, entry: JournalEntry, *, lifetime_ms: int) -> None:
         """Keep *entry* in the journal for *lifetime_ms*; it replaces an entry with the same key.

@@ -13,6 +13,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -22,7 +23,7 @@ from typing import Any
 import pytest
 
 from commit_coord.clock import SYSTEM_CLOCK
-from commit_coord.errors import LockLost, LockRefused, LockServiceUnavailable, LockTimeout, OfferLost
+from commit_coord.errors import LockError, LockLost, LockRefused, LockServiceUnavailable, LockTimeout, OfferLost
 from commit_coord.events import LockLeaseLost, LockReleaseFailed
 from commit_coord.local import ZooKeeperEnsemble
 from commit_coord.local.server import by_load
@@ -77,6 +78,7 @@ from tests.threads import elsewhere
 
 S, X = LockMode.SHARED, LockMode.EXCLUSIVE
 HIVE = "hive_zookeeper_namespace"
+_APART = Resource(("db", "t2", "day=1"))
 ELSEWHERE = replace(this_owner("far away", application="contract"), process="")
 """An owner whose process can't be looked at from here, as on another host."""
 
@@ -673,6 +675,98 @@ def test_a_lock_statement_that_was_found_abandoned_and_waits_again_is_not_remove
     waiter.release()
 
 
+@pytest.mark.parametrize("ended_by", ["a close", "a drop"])
+@pytest.mark.parametrize("news", ["connecting", "connected", "suspended", "lost", "a ping's answer"])
+def test_what_an_earlier_session_reports_late_is_nothing_to_the_next_one(
+    service: Service, monkeypatch: pytest.MonkeyPatch, ended_by: str, news: str
+) -> None:
+    """Its driver may hear from the servers long after the client has given the session up."""
+    manager = ours(service.open())
+    manager.acquire(request((X, PART_A)), deadline=soon()).release()
+    connection = manager.session.connection
+    earlier: Any = connection.opening
+    if ended_by == "a close":
+        manager.close()
+    else:
+        connection._drop()
+    until(lambda: not earlier.client.connected, "an end of the session")
+    lease = manager.acquire(request((X, PART_A)), deadline=soon())
+    present: Any = connection.opening
+    answered: list[float] = []
+    monkeypatch.setattr(connection.heard, "answered", lambda sent, *_, **__: answered.append(sent))
+    if news == "connected":
+        present._tell("SUSPENDED")
+    before = connection.number, connection.silent_since, connection.heard.since, connection.timeout_ms
+    pings = earlier.client._connection.ping_outstanding
+    match news:
+        case "connecting":
+            with suppress(Exception):  # It can't connect any more.
+                earlier.client._connection._connect("127.0.0.1", 1)
+            connection.heard.connected()
+        case "a ping's answer":
+            answered.clear()
+            pings.set()
+            sent = pings._sent
+            pings.clear()
+            assert sent not in answered
+        case _:
+            earlier._tell(news.upper())
+    assert (connection.number, connection.silent_since, connection.heard.since, connection.timeout_ms) == before
+    if news == "connected":
+        present._tell("CONNECTED")
+    monkeypatch.undo()
+    assert lease.state is LeaseState.HELD
+    lease.ensure_active(0)
+    lease.release()
+
+
+_CALLS: dict[str, Callable[[ZooKeeperLockManager, HandoverLease], object]] = {
+    "acquire": lambda manager, _: manager.acquire(request((X, PART_B)), deadline=soon()),
+    "a lock statement": lambda manager, _: manager.acquire(request((X, PART_B), explicit=True), deadline=soon()),
+    "submit": lambda manager, _: manager.submit(offering("an append"), deadline=soon()),
+    "release": lambda _, lease: lease.release(),
+    "ensure_active": lambda _, lease: lease.ensure_active(0),
+    "locks": lambda manager, _: manager.locks(),
+    "recall": lambda manager, _: manager.recall("an append"),
+}
+
+
+@pytest.mark.parametrize("name", _CALLS)
+def test_a_call_that_is_stuck_when_its_client_is_closed_begins_no_session(
+    service: Service, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """The servers are back after the close: nobody would end such a session, and its threads."""
+    with in_zookeeper(proxy.connect_string, service.space) as far:
+        manager = ours(far.open(lease_ms=30_000))
+        lease = manager.acquire(request((X, PART_A)), deadline=soon())
+        connection, stuck, back = manager.session.connection, threading.Event(), threading.Event()
+        connected = connection.connected
+
+        def late(deadline: float) -> Any:
+            if threading.current_thread().name == "stuck":
+                stuck.set()
+                assert back.wait(PATIENCE)
+            return connected(deadline)
+
+        monkeypatch.setattr(connection, "connected", late)
+
+        def call() -> None:
+            with suppress(LockError):
+                _CALLS[name](manager, lease)
+
+        thread = threading.Thread(target=call, name="stuck", daemon=True)
+        thread.start()
+        assert stuck.wait(PATIENCE)
+        proxy.cut()
+        manager.close()
+        proxy.mend()
+        back.set()
+        thread.join(PATIENCE)
+        manager.heartbeat.stop()
+        assert (thread.is_alive(), connection.opening, dict(manager.parts.queue.tickets)) == (False, None, {})
+        manager.acquire(request((X, TABLE)), deadline=soon()).release()
+
+
 # Lost replies.
 
 
@@ -753,6 +847,117 @@ def test_a_release_that_answered_offers_and_was_not_answered_itself_is_done_once
         assert second.retract()
         second.release()
         last.lease().release()
+
+
+def test_large_offers_are_taken_as_many_as_a_packet_holds(service: Service) -> None:
+    """The rest waits for the next holder; and what is given back fits, too."""
+    near, far = service.open(), service.open()
+    held = near.acquire(latch(), deadline=soon())
+    waiting = in_line(far, *(f"{number}" + "y" * 100_000 for number in range(12)))
+    taken = held.take(63)
+    assert [one.request.request_id for one in waiting][: len(taken)] == [offer.request_id for offer in taken]
+    assert 0 < len(taken) < 12
+    assert taken == held.take(63)
+    held.settle([answer(taken[0].request_id)], [offer.request_id for offer in taken[1:]])
+    held.release()
+    assert waiting[0].answer() == answer(taken[0].request_id)
+    for one in waiting[1:]:
+        one.lease().release()
+
+
+@pytest.mark.parametrize("lost", ["the packet", "the reply"])
+def test_a_deadlock_is_found_though_a_wait_was_published_unheard(
+    service: Service, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    """The next look publishes it again, whether the first try did or not."""
+    first, second = ours(service.open()), ours(service.open())
+    both, multi = threading.Barrier(2), first.session.multi
+
+    def losing(operations: Any, *arguments: Any, **options: Any) -> Any:
+        if any("/waits/" in operation.path for operation in operations):
+            monkeypatch.undo()
+            if lost == "the reply":
+                multi(operations, *arguments, **options)
+            raise Interrupted("the connection was cut")
+        return multi(operations, *arguments, **options)
+
+    monkeypatch.setattr(first.session, "multi", losing)
+    ends: list[str] = []
+
+    def work(manager: ZooKeeperLockManager, held: Resource, wanted: Resource) -> None:
+        with manager.acquire(request((X, held)), deadline=soon()):
+            both.wait(PATIENCE)
+            try:
+                manager.acquire(request((X, wanted)), deadline=soon()).release()
+                ends.append("granted")
+            except LockError as error:
+                ends.append(error.kind)
+
+    with ThreadPoolExecutor(2) as pool:
+        for running in (pool.submit(work, first, PART_A, _APART), pool.submit(work, second, _APART, PART_A)):
+            running.result(3 * PATIENCE)
+    assert ["granted", "lock-deadlock"] == sorted(ends)
+
+
+@contextmanager
+def a_published_wait(service: Service, manager: ZooKeeperLockManager, raw: Any) -> Iterator[tuple[str, Contender]]:
+    """Yield the node and the thread of a wait of *manager*, which another client's lock blocks until the end."""
+    holder, granted = service.open(), threading.Event()
+    blocking = holder.acquire(request((X, PART_A)), deadline=soon())
+
+    class WithAnother(Contender):
+        def _run(self) -> None:
+            with manager.acquire(request((X, _APART)), deadline=soon()):
+                super()._run()
+                granted.wait(PATIENCE)
+
+    waiting = WithAnother(manager, request((X, PART_A)))
+    path = f"/commit-coord/{HIVE}@{service.space}/waits/{waiting.request.request_id}"
+    try:
+        until(lambda: raw.exists(path), "a published wait")
+        yield path, waiting
+    finally:
+        blocking.release()
+        granted.set()
+        waiting.release()
+
+
+def test_a_published_wait_ends_with_its_session(service: Service, raw: Any) -> None:
+    """The process may be killed; then nobody else would delete it."""
+    manager = ours(service.open())
+    with a_published_wait(service, manager, raw) as (path, _):
+        assert raw.exists(path).ephemeralOwner == manager.session.id
+        number = manager.session.number
+        end_session(manager.session, manager)
+        until(lambda: manager.session.number > number, "the next session")
+        until(lambda: (stat := raw.exists(path)) and stat.ephemeralOwner == manager.session.id, "another one")
+
+
+def test_a_published_wait_whose_deletion_failed_is_deleted_with_its_request(
+    service: Service, raw: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = ours(service.open())
+    delete_each = manager.session.delete_each
+
+    def failing(paths: Sequence[str], *arguments: Any) -> None:
+        if any("/waits/" in path for path in paths):
+            monkeypatch.undo()
+            raise Interrupted("the connection was cut")
+        delete_each(paths, *arguments)
+
+    with a_published_wait(service, manager, raw) as (path, waiting):
+        monkeypatch.setattr(manager.session, "delete_each", failing)
+    assert waiting.granted.is_set()
+    assert not raw.exists(path)
+
+
+def test_waits_that_earlier_releases_left_are_cleared_by_reap(service: Service, raw: Any) -> None:
+    """They were no ephemeral nodes."""
+    manager = ours(service.open())
+    with a_published_wait(service, manager, raw) as (path, _):
+        raw.create(f"{path}-of-a-dead-client", b"{}")
+        manager.reap()
+        assert (bool(raw.exists(path)), raw.exists(f"{path}-of-a-dead-client")) == (True, None)
 
 
 def test_an_offer_that_entered_unheard_is_in_doubt(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -953,6 +1158,31 @@ def test_ten_thousand_partitions_are_locked_together(service: Service) -> None:
             assert blocked(other, request(*partitions(1, number)))
         lease.ensure_active(0)
     assert not other.locks()
+
+
+@pytest.mark.parametrize("length", [100, 1300])
+def test_partitions_with_long_values_are_locked_listed_and_freed_together(
+    service: Service, raw: Any, monkeypatch: pytest.MonkeyPatch, length: int
+) -> None:
+    """However long their names are, no packet is too large for a server, which would cut the connection."""
+    cuts: list[str] = []
+    changed = EnsembleConnection.changed
+
+    def noted(connection: EnsembleConnection, *told: Any) -> None:
+        cuts.extend(one for one in told if one == "SUSPENDED")
+        changed(connection, *told)
+
+    monkeypatch.setattr(EnsembleConnection, "changed", noted)
+    manager, other = service.open(), service.open()
+    wanted = [(X, Resource(("db", "t", f"day={number:04d}{'v' * length}"))) for number in range(1000)]
+    lease = manager.acquire(request(*wanted), deadline=soon())
+    assert 1001 == len(other.locks()) == sum(map(len, other.pages()))
+    assert 1001 == len(other.unlock(request_id=lease.request.request_id))
+    lease.release()
+    manager.acquire(request(*wanted), deadline=soon()).release()
+    assert [] == list(other.reap())
+    assert not [path for path in everything(raw, service) if "/db" in path]
+    assert [] == cuts
 
 
 @pytest.fixture
@@ -1197,6 +1427,33 @@ def test_who_is_named_in_the_acl_shares_the_locks(zookeeper: ZooKeeperEnsemble) 
         with ann.acquire(request((X, TABLE)), deadline=soon()):
             assert blocked(bob, request((S, TABLE)))
         bob.acquire(request((X, TABLE)), deadline=soon()).release()
+
+
+@pytest.mark.zookeeper
+def test_two_users_share_the_servers_and_not_their_locks(zookeeper: ZooKeeperEnsemble, raw: Any) -> None:
+    """Whoever comes first makes the node below which each namespace has its own, and it lets the others in."""
+    chroot = f"/c{uuid.uuid4().hex}"
+    raw.create(chroot)
+    servers = zookeeper.connect_string + chroot
+    for user in ("ann", "bob"):
+        with opened(servers, auth="digest", user=user, password="secret", namespace=f"of-{user}") as manager:
+            manager.acquire(request((X, PART_A)), deadline=soon()).release()
+            manager.acquire(latch(), deadline=soon()).release()
+    with opened(servers, namespace="of-ann") as stranger, pytest.raises(LockServiceUnavailable, match="denies access"):
+        stranger.acquire(latch(), deadline=soon())
+
+
+@pytest.mark.zookeeper
+def test_an_error_names_the_node_that_denies_access(zookeeper: ZooKeeperEnsemble, raw: Any) -> None:
+    from kazoo.security import make_digest_acl
+
+    chroot = f"/c{uuid.uuid4().hex}"
+    raw.create(chroot)
+    raw.create(f"{chroot}/commit-coord", b"", acl=[make_digest_acl("ann", "a", all=True)])
+    with opened(zookeeper.connect_string + chroot) as manager:
+        with pytest.raises(LockServiceUnavailable, match="denies access") as error:
+            manager.acquire(latch(), deadline=soon())
+        assert str(error.value.details["path"]).startswith("/commit-coord")
 
 
 _JAAS = 'Server { org.apache.zookeeper.server.auth.DigestLoginModule required user_ann="secret"; };'
@@ -1460,6 +1717,18 @@ def test_what_another_program_wrote_is_no_obstacle(service: Service, raw: Any) -
     assert [TABLE] == [entry.resource for entry in manager.unlock(resource=TABLE)]
     manager.acquire(request((X, TABLE)), deadline=soon()).release()
     raw.delete(f"{root}/db/t/note")
+
+
+def test_a_lock_on_the_root_is_of_another_program(zookeeper: ZooKeeperEnsemble, raw: Any) -> None:
+    """It locks no resource: a listing shows what there is, in one piece or in pages."""
+    namespace = f"hive-{uuid.uuid4().hex}"
+    raw.create(f"/{namespace}")
+    raw.create(f"/{namespace}/LOCK-SHARED-", b"q:1:EXPLICIT:x:h", sequence=True)
+    with opened(zookeeper.connect_string, namespace=namespace) as manager:
+        assert ([], []) == (manager.locks(), list(manager.pages()))
+        with manager.acquire(request((X, TABLE)), deadline=soon()):
+            assert [TABLE] == [entry.resource for page in manager.pages() for entry in page]
+        assert [] == list(manager.reap())
 
 
 def test_a_multi_says_which_operation_failed(service: Service) -> None:

@@ -16,6 +16,8 @@ _ANY_OWNER = "tests/contract/test_lock_managers.py::TestLockManagers::test_an_ow
 _ABANDONED = (
     "tests/contract/test_zookeeper.py::test_a_lock_statement_that_is_killed_elsewhere_while_it_waits_locks_nothing"
 )
+_OF_ZOOKEEPER = "tests/contract/test_zookeeper.py::"
+
 _CONTRACT = "tests/contract/test_lock_managers.py::TestLockManagers::"
 
 _OUTAGE = "tests/catalog/test_outages.py::test_a_commit_whose_lock_service_is_away_has_not_landed_and_leaves_no_file"
@@ -469,15 +471,15 @@ _ZOOKEEPER = (
     Mutant(
         "zookeeper-lives-on-when-dropped",
         "locks/zookeeper/connection.py",
-        "                    self.opening.ends_with(self)\n",
+        "        opening.ends_with(self)\n",
         "",
         "tests/contract/test_zookeeper.py::test_a_client_that_nobody_closed_ends_its_session_and_its_threads",
     ),
     Mutant(
         "zookeeper-a-first-listing-waits-briefly",
         "locks/zookeeper/table.py",
-        "        self._session.begin()\n        depth",
-        "        depth",
+        "            self._session.begin()\n            entries",
+        "            entries",
         "tests/contract/test_zookeeper.py::test_the_first_listing_waits_for_servers_that_are_busy",
     ),
     Mutant(
@@ -672,6 +674,62 @@ _EXPLICIT = (
         "version if marker == markers[0] else ANY_VERSION",
         "ANY_VERSION",
         "tests/contract/test_zookeeper.py::test_a_lock_statement_that_was_found_abandoned_and_waits_again_is_not_removed",
+    ),
+    Mutant(
+        "an-earlier-session-s-end-is-the-next-one-s",
+        "locks/zookeeper/connection.py",
+        "            if opening is not self.opening:\n                return\n            match",
+        "            match",
+        f"{_OF_ZOOKEEPER}test_what_an_earlier_session_reports_late_is_nothing_to_the_next_one[lost-a close]",
+    ),
+    Mutant(
+        "a-call-begins-a-session-after-the-close",
+        "locks/zookeeper/connection.py",
+        "                if self.is_over:\n                    raise self.refusals.ended()\n",
+        "",
+        f"{_OF_ZOOKEEPER}test_a_call_that_is_stuck_when_its_client_is_closed_begins_no_session[locks]",
+    ),
+    Mutant(
+        "a-packet-is-as-large-as-its-names",
+        "locks/zookeeper/layout.py",
+        "if total + size > limit and total:",
+        "if False:",
+        "tests/unit/test_zookeeper_layout.py::test_what_is_read_or_deleted_together_fits_into_a_packet[1300]",
+    ),
+    Mutant(
+        "a-wait-is-published-before-it-is-sent",
+        "locks/zookeeper/deadlocks.py",
+        "            ticket.tells = UNHEARD\n",
+        "            ticket.tells = told\n",
+        f"{_OF_ZOOKEEPER}test_a_deadlock_is_found_though_a_wait_was_published_unheard[the packet]",
+    ),
+    Mutant(
+        "a-wait-outlives-its-session",
+        "locks/zookeeper/deadlocks.py",
+        "CreateNode(path, data, ephemeral=True)",
+        "CreateNode(path, data)",
+        f"{_OF_ZOOKEEPER}test_a_published_wait_ends_with_its_session",
+    ),
+    Mutant(
+        "a-wait-outlives-its-request",
+        "locks/zookeeper/service.py",
+        "        if ticket.tells is not None:\n",
+        "        if False:\n",
+        f"{_OF_ZOOKEEPER}test_a_published_wait_whose_deletion_failed_is_deleted_with_its_request",
+    ),
+    Mutant(
+        "all-offers-are-taken-in-one-packet",
+        "locks/zookeeper/offers.py",
+        "zip(locks, waiting, offers[fitting], strict=False)",
+        "zip(locks, waiting, offers, strict=False)",
+        f"{_OF_ZOOKEEPER}test_large_offers_are_taken_as_many_as_a_packet_holds",
+    ),
+    Mutant(
+        "the-first-user-keeps-out-all-others",
+        "locks/zookeeper/connection.py",
+        "return self._shared_rights if path == SHARED else self._rights",
+        "return self._rights",
+        f"{_OF_ZOOKEEPER}test_two_users_share_the_servers_and_not_their_locks",
     ),
     Mutant(
         "sigterm-kills-a-command",

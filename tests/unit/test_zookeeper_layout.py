@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 import pytest
 from hypothesis import example, given
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from commit_coord.errors import ConfigError
 from commit_coord.locks.zookeeper.access import ALL, EnsembleAccess, Right
+from commit_coord.locks.zookeeper.bulk import bunches
 from commit_coord.locks.zookeeper.layout import (
     LockData,
     LockNode,
@@ -21,9 +23,11 @@ from commit_coord.locks.zookeeper.layout import (
     lock_data,
     lock_nodes,
     nearest_before,
+    packets,
     parse_journal,
     unescape,
 )
+from commit_coord.locks.zookeeper.nodes import ancestors
 from commit_coord.model import JournalEntry, LockMode, LockRequest, LockScope, Owner, Resource
 
 S, X = LockMode.SHARED, LockMode.EXCLUSIVE
@@ -189,6 +193,41 @@ def test_a_large_request_is_cut_in_its_order() -> None:
         # What the server receives for them at least: each path twice, as a lock and as a parent, and the data.
         sent = sum(2 * len(HIVE.resource(OPERATION, resource)) + 80 for resource, _ in chunk)
         assert sent < 100_000
+
+
+@given(st.lists(st.integers(1, 300)), st.integers(1, 1000))
+def test_no_packet_is_larger_than_it_may_be_unless_it_has_one_item(sizes: list[int], limit: int) -> None:
+    cut = [sizes[part] for part in packets(sizes, limit)]
+    assert [size for part in cut for size in part] == sizes
+    assert all(part and (sum(part) <= limit or len(part) == 1) for part in cut)
+    assert all(sum(part) + following[0] > limit for part, following in pairwise(cut))
+
+
+@pytest.mark.parametrize("depth", [1, 2, 5])
+@pytest.mark.parametrize("length", [1, 50, 2000])
+def test_the_parents_that_a_part_may_have_to_create_are_counted(depth: int, length: int) -> None:
+    """Each partition has parents of its own, and all of them are missing."""
+    wanted = asked(*((X, f"db/t/{'/'.join(f'{n}=é{n}' + 'v' * length for _ in range(depth))}") for n in range(300)))
+    limit = 50_000
+    cut = list(chunks(HIVE, wanted, data_size=80, acl_size=31, limit=limit))
+    assert tuple(lock for chunk in cut for lock in chunk) == wanted.locks
+    there: set[str] = set()
+    for chunk in cut:
+        locks = [HIVE.lock(OPERATION, resource, mode) for resource, mode in chunk]
+        parents = {one for path in locks for one in ancestors(path)}
+        assert sum(len(path.encode()) for path in {*locks, *parents - there}) < limit or len(chunk) == 1
+        there |= parents
+
+
+@pytest.mark.parametrize("length", [1, 100, 1300, 900_000])
+def test_what_is_read_or_deleted_together_fits_into_a_packet(length: int) -> None:
+    paths = [f"/{number}é{'v' * length}" for number in range(1500 if length < 900_000 else 3)]
+    cut = [paths[part] for part in bunches(paths)]
+    assert [path for part in cut for path in part] == paths
+    for part in cut:
+        assert len(part) <= 1000
+        assert sum(len(path.encode()) for path in part) < 2**20
+    assert [] == bunches([])
 
 
 def test_a_small_request_is_not_cut() -> None:

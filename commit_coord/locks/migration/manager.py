@@ -26,7 +26,7 @@ Operation locks
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -211,6 +211,10 @@ class MigratingLockManager(HandoverLockManager):
         super().note_forced_release(request_id, by, why)
         if any(entry.request_id == request_id for entry in self.hms.locks()):
             self.hms.note_forced_release(request_id, by, why)
+
+    def one_call(self) -> AbstractContextManager[None]:
+        """See :meth:`HandoverLockManager.one_call`."""
+        return self.zookeeper.one_call()
 
     def refuse_waits(self) -> None:
         """See :meth:`LockManager.refuse_waits`."""

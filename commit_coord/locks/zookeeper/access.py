@@ -151,6 +151,11 @@ class EnsembleAccess:
         return rights
 
     @property
+    def shared_rights(self) -> list[Right]:
+        """The ACL of the node that all namespaces share: everybody may make the node of a namespace of its own."""
+        return [*self.rights, Right("world", "anyone", PERMISSIONS["r"] | PERMISSIONS["c"])]
+
+    @property
     def acl_size(self) -> int:
         """Bytes of the ACL in a request; the server replaces ``auth`` by our identity."""
         return sum(

@@ -11,10 +11,24 @@ from commit_coord.locks.base import BRIEFLY
 from commit_coord.locks.zookeeper import queries
 from commit_coord.locks.zookeeper.connection import EnsembleConnection
 from commit_coord.locks.zookeeper.driver import KazooTimeoutError, ZnodeStat, kazoo_errors, prefix_root, serialization
+from commit_coord.locks.zookeeper.layout import packets
 from commit_coord.locks.zookeeper.nodes import CheckNode, ChildListing, Node
 
-BUNCH = 1000
-"""Reads in one packet: about 100 kB of paths, well below the maximum packet size of a server."""
+_BUNCH = 1000
+"""Maximum number of operations in one packet. It ends earlier if their paths are long."""
+
+_OVERHEAD = 20
+"""Bytes of an operation without its path: the header, the length of the path, a version or a flag."""
+
+
+def bunches(paths: Sequence[str], chroot: str = "") -> list[slice]:
+    """Split reads or deletions of *paths*, so that those of each slice fit into one packet."""
+    overhead = _OVERHEAD + len(chroot.encode())
+    return [
+        slice(start, min(start + _BUNCH, part.stop))
+        for part in packets(overhead + len(path.encode()) for path in paths)
+        for start in range(part.start, part.stop, _BUNCH)
+    ]
 
 
 class MultiRead:
@@ -114,9 +128,9 @@ class BulkReader:
     def _read(self, reads: Sequence[Any], patience: float) -> list[Any]:
         """Return the answer to each of *reads*, None if there is no such node; many in one packet."""
         found: list[Any] = []
-        for start in range(0, len(reads), BUNCH):
-            bunch = reads[start : start + BUNCH]
-            if self._has_multi_read():
+        for part in bunches([read.path for read in reads]):
+            bunch = reads[part]
+            if self._has_multi_read(patience):
                 (answer,) = self._connection.ask([MultiRead(bunch).send], patience)
                 found += answer()
             else:
@@ -131,15 +145,14 @@ class BulkReader:
                 raise self._connection.refusals.refused(0, CheckNode(read.path), result)
         return found
 
-    def _has_multi_read(self) -> bool:
+    def _has_multi_read(self, patience: float) -> bool:
         """Return whether the servers know multiRead.
 
         Servers before 3.6 close the session of a client that sends it, so the first try uses a temporary session.
         """
         if self._connection.multi_read is None:
             probe = self._connection.probe()
-            probe.done.wait()
-            if probe.client is not None:
+            if probe.done.wait(patience) and probe.client is not None:
                 with suppress(kazoo_errors.KazooException, KazooTimeoutError):
                     self._connection.multi_read = False
                     MultiRead([serialization.GetChildren("/", None)]).send(probe.client).get(timeout=BRIEFLY)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from itertools import groupby
 from typing import Any
 
@@ -12,7 +12,7 @@ from commit_coord.errors import LockError
 from commit_coord.locks.base import BRIEFLY, Interrupted
 from commit_coord.locks.zookeeper import queries
 from commit_coord.locks.zookeeper.access import EnsembleAccess
-from commit_coord.locks.zookeeper.bulk import BUNCH, BulkReader
+from commit_coord.locks.zookeeper.bulk import BulkReader, bunches
 from commit_coord.locks.zookeeper.connection import EnsembleConnection, SessionEvent
 from commit_coord.locks.zookeeper.driver import kazoo_errors
 from commit_coord.locks.zookeeper.nodes import (
@@ -103,6 +103,15 @@ class ZooKeeperSession:
     def abandon(self) -> None:
         """Keep this process, a forked child, from touching the session of its parent when it exits."""
         self.connection.abandon()
+
+    def call(self, *, opens: bool = True) -> AbstractContextManager[None]:
+        """See :meth:`EnsembleConnection.call`."""
+        return self.connection.call(opens=opens)
+
+    @property
+    def is_over(self) -> bool:
+        """See :attr:`EnsembleConnection.is_over`."""
+        return self.connection.is_over
 
     def close(self) -> None:
         """End the session, and with it every ephemeral node. A later call opens a new session."""
@@ -196,7 +205,7 @@ class ZooKeeperSession:
             for operation in operations:
                 match operation:
                     case CreateNode(path, data, ephemeral, sequential):
-                        transaction.create(path, data, self.connection.rights, ephemeral, sequential)
+                        transaction.create(path, data, self.connection.rights(path), ephemeral, sequential)
                     case DeleteNode(path, version):
                         transaction.delete(path, version)
                     case CheckNode(path):
@@ -221,8 +230,8 @@ class ZooKeeperSession:
 
     def delete_each(self, paths: Sequence[str], patience: float = BRIEFLY) -> None:
         """Delete those of *paths* that exist and have no children; list children before their parents."""
-        for start in range(0, len(paths), BUNCH):
-            left = self._not_deleted(paths[start : start + BUNCH], patience)
+        for bunch in bunches(paths):
+            left = self._not_deleted(paths[bunch], patience)
             self.connection.ask([queries.deletion_of(path) for path in left], patience, of_leader=True)
 
     def _not_deleted(self, paths: Sequence[str], patience: float) -> list[str]:

@@ -6,16 +6,24 @@ effect of the multi.
 
 kazoo's sessions
     kazoo reconnects by itself to any server, and after the servers have expired a session it opens a new one in the
-    same client. So each session has a *number* here, which grows when a session is lost: a request with the number of
+    same client. So each session has a *number* here, which grows when a session ends: a request with the number of
     an earlier session holds nothing any more.
+
+    A client that was closed or dropped may report events long after this: its connection hangs, and a new client works
+    already. So each event names its *opening*, and only those of the present one count.
+
+Calls and closes
+    A call in another thread may be stuck when the connection is closed. Such a call must not open a new session, which
+    nobody would close: only a call that began after the close does.
 """
 
 from __future__ import annotations
 
 import atexit
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from enum import StrEnum
 from functools import partial
 from typing import Any
@@ -23,7 +31,8 @@ from typing import Any
 from commit_coord.clock import Clock
 from commit_coord.locks.zookeeper import queries
 from commit_coord.locks.zookeeper.access import EnsembleAccess
-from commit_coord.locks.zookeeper.driver import ACL, Id, KazooHandler, KazooState, KeeperState, kazoo_errors
+from commit_coord.locks.zookeeper.driver import ACL, Id, KazooState, KeeperState, kazoo_errors
+from commit_coord.locks.zookeeper.layout import SHARED
 from commit_coord.locks.zookeeper.opening import Opening
 from commit_coord.locks.zookeeper.refusals import Refusals
 from commit_coord.locks.zookeeper.session_age import RELAY, Heard
@@ -31,6 +40,9 @@ from commit_coord.locks.zookeeper.session_age import RELAY, Heard
 _WINDOW = 128
 """Maximum number of unanswered requests: kazoo's pipe has room for about 270 bytes, one for each request, and a full
 pipe would block while the connection is broken."""
+
+_NEVER = -1
+"""In place of the number of closes at its beginning, for a call that opens no session after any close."""
 
 CLOSING = 3.0
 """Seconds that closing waits for the server's answer; the session ends without it too."""
@@ -63,22 +75,32 @@ class EnsembleConnection:
         self._lock = threading.Lock()
         self.opening: Opening | None = None
         """The session with its client; None before the first use and after it has been closed."""
-        self._closed = False
-        """Whether the connection was closed and not used since; then kazoo's events are ignored."""
-        self.handler: KazooHandler | None = None
+        self._closings = 0
+        """How often the connection was closed."""
+        self._is_closed = False
+        """Whether the connection was closed and not used since."""
+        self._call: ContextVar[int | None] = ContextVar("call", default=None)
+        """How often the connection had been closed when this thread's call began; None outside of calls."""
         self.multi_read: bool | None = None
         """Whether the servers support multiRead; None before this was tried."""
         self.refusals = Refusals(access)
-        self.rights = [ACL(right.permissions, Id(right.scheme, right.id)) for right in access.rights]
+        self._rights, self._shared_rights = (
+            [ACL(right.permissions, Id(right.scheme, right.id)) for right in rights]
+            for rights in (access.rights, access.shared_rights)
+        )
         self.asked_ms = timeout_ms
         self.number = 0
-        """The number of the present session; grows when a session is lost."""
+        """The number of the present session; grows when a session ends."""
         self.timeout_ms = timeout_ms
         """The negotiated session timeout."""
         self.silent_since: float | None = None
         """The time when the connection broke; None while there is one."""
-        self.heard = Heard()
+
+    @property
+    def heard(self) -> Heard:
         """The time from which the servers count the present session."""
+        opening = self.opening
+        return opening.heard if opening is not None else Heard()
 
     @property
     def id(self) -> int:
@@ -88,29 +110,56 @@ class EnsembleConnection:
         found: int | None = client._session_id if client is not None else None
         return found or 0
 
+    def rights(self, path: str) -> list[ACL]:
+        """Return the ACL of a new node."""
+        return self._shared_rights if path == SHARED else self._rights
+
     def hold(self) -> None:
         """Send and receive nothing until :meth:`go_on`, as if the process were stopped; for tests."""
-        if self.handler is not None:
-            self.handler.gate.clear()
+        if (opening := self.opening) is not None and opening.handler is not None:
+            opening.handler.gate.clear()
 
     def go_on(self) -> None:
         """End what :meth:`hold` began."""
-        if self.handler is not None:
-            self.handler.gate.set()
+        if (opening := self.opening) is not None:
+            opening.go_on()
 
     def abandon(self) -> None:
         """Keep this process, a forked child, from touching the session of its parent when it exits."""
-        if self.handler is not None:
-            atexit.unregister(self.handler.stop)
+        if (opening := self.opening) is not None and opening.handler is not None:
+            atexit.unregister(opening.handler.stop)
+
+    @contextmanager
+    def call(self, *, opens: bool = True) -> Iterator[None]:
+        """Note that a call begins in this thread. If the connection is closed meanwhile, the call opens no new session.
+
+        Args:
+            opens: Whether the call opens a session if the connection was closed before it.
+        """
+        if self._call.get() is not None:
+            yield  # part of another call
+            return
+        token = self._call.set(self._closings if opens else _NEVER)
+        try:
+            yield
+        finally:
+            self._call.reset(token)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the connection was closed, and the present call of this thread may not open it again."""
+        return self._is_closed and self._call.get() not in (None, self._closings)
 
     def close(self) -> None:
-        """End the session, and with it every ephemeral node. A later use begins another one."""
-        self._closed = True
+        """End the session, and with it every ephemeral node. A later call begins another one."""
         with self._lock:
-            opening, self.opening = self.opening, None
+            self._closings += 1
+            self._is_closed = True
+            # An interrupt may have ended a call of this thread before its end was noted.
+            self._call.set(None)
+            opening = self._detached()
         if opening is None:
             return
-        self.go_on()
         # Not in this thread: a Ctrl-C in the middle would leave kazoo's threads half stopped.
         closing = threading.Thread(target=opening.close, name="commit-coord-zookeeper-close", daemon=True)
         closing.start()
@@ -137,22 +186,24 @@ class EnsembleConnection:
             sent = self._clock.now()
             until = sent + patience
             client = self.connected(until)
+            opening = self.opening
             try:
-                window = [request(client) for request in requests[start : start + _WINDOW]]
+                window = [(request, request(client)) for request in requests[start : start + _WINDOW]]
             finally:
                 self._nudge(client)
-            answers += [self._answer(client, pending, until) for pending in window]
-            self.note_answer(sent, by_leader=of_leader and start == 0)
+            answers += [self._answer(client, request, pending, until) for request, pending in window]
+            if opening is not None and opening.client is client:
+                self.note_answer(opening, sent, by_leader=of_leader and start == 0)
         return answers
 
-    def note_answer(self, sent: float, *, by_leader: bool = False) -> None:
-        """Record that a packet sent at *sent* was answered; *by_leader*: the answer needed the leader."""
+    def note_answer(self, opening: Opening, sent: float, *, by_leader: bool = False) -> None:
+        """Record that a packet of *opening* sent at *sent* was answered; *by_leader*: the answer needed the leader."""
         relay = self.timeout_ms / 1000 * RELAY
-        self.heard.answered(sent, self._clock.now(), relay=relay, by_leader=by_leader)
+        opening.heard.answered(sent, self._clock.now(), relay=relay, by_leader=by_leader)
 
-    def _answer(self, client: Any, pending: Any, until: float) -> Callable[[], Any]:
+    def _answer(self, client: Any, request: queries.Query, pending: Any, until: float) -> Callable[[], Any]:
         # NoNodeError and NotEmptyError are regular answers, which the caller of the returned function handles.
-        with self.refusals.translated(client):
+        with self.refusals.translated(client, queries.path_of(request)):
             try:
                 pending.get(timeout=max(0.001, until - self._clock.now()))
             except (kazoo_errors.NoNodeError, kazoo_errors.NotEmptyError) as answer:
@@ -180,14 +231,19 @@ class EnsembleConnection:
                 pipe.send(b"\0")
 
     def connected(self, until: float) -> Any:
-        """Return the client when it has a connection."""
-        self._closed = False
+        """Return the client when it has a connection.
+
+        Raises:
+            LockServiceUnavailable: There is none; or the connection was closed since this thread's call began.
+        """
         opening = self.opening
         if opening is None:
             with self._lock:
+                if self.is_over:
+                    raise self.refusals.ended()
+                self._is_closed = False
                 if self.opening is None:
-                    self.opening = Opening(self._access, self.asked_ms, self._clock, self)
-                    self.opening.ends_with(self)
+                    self.opening = self._opened()
                 opening = self.opening
         if not opening.done.wait(max(0.0, until - self._clock.now())):
             raise self.refusals.unanswered(opening.log)
@@ -207,24 +263,53 @@ class EnsembleConnection:
             raise self.refusals.unanswered(opening.log)
         return client
 
+    def _opened(self) -> Opening:
+        opening = Opening(self._access, self.asked_ms, self._clock, self)
+        opening.ends_with(self)
+        return opening
+
     def _drop(self, opening: Opening | None = None) -> None:
         """Close this client; the next use opens a new one."""
         with self._lock:
-            if opening is None or self.opening is opening:
-                opening, self.opening = self.opening, None
+            if opening is not None and self.opening is not opening:
+                return  # another thread has dropped it
+            opening = self._detached()
         if opening is not None:
-            threading.Thread(target=opening.close, name="commit-coord-zookeeper-close", daemon=True).start()
+            if opening.client is not None:
+                self._listener(SessionEvent.LOST)
+            self._close_later(opening)
 
-    def changed(self, state: str) -> None:
-        """Handle a change of the session's state; called in kazoo's thread."""
-        match state:
-            case KazooState.CONNECTED:
-                event, self.silent_since = SessionEvent.CONNECTED, None
-                self.heard.connected()
-            case KazooState.SUSPENDED:
-                event, self.silent_since = SessionEvent.SUSPENDED, self._clock.now()
-            case _:
-                event, self.silent_since = SessionEvent.LOST, self.silent_since or self._clock.now()
-                self.number += 1
-        if not self._closed:
-            self._listener(event)
+    def _close_later(self, opening: Opening) -> None:
+        threading.Thread(target=opening.close, name="commit-coord-zookeeper-close", daemon=True).start()
+
+    def _detached(self) -> Opening | None:
+        """Give up the present session; return its opening, which the caller closes."""
+        opening, self.opening = self.opening, None
+        if opening is not None:
+            self._lost()
+        return opening
+
+    def _lost(self) -> None:
+        self.silent_since = self.silent_since or self._clock.now()
+        self.number += 1
+
+    def changed(self, opening: Opening, state: str) -> None:
+        """Handle a change of the state of *opening*'s session; called in kazoo's thread."""
+        with self._lock:
+            if opening is not self.opening:
+                return
+            match state:
+                case KazooState.CONNECTED:
+                    event, self.silent_since = SessionEvent.CONNECTED, None
+                    opening.heard.connected()
+                case KazooState.SUSPENDED:
+                    event, self.silent_since = SessionEvent.SUSPENDED, self._clock.now()
+                case _:
+                    event = SessionEvent.LOST
+                    self._lost()
+        self._listener(event)
+
+    def agreed(self, opening: Opening, timeout_ms: int) -> None:
+        """Record the session timeout to which the servers agreed for *opening*'s session."""
+        if opening is self.opening:
+            self.timeout_ms = timeout_ms

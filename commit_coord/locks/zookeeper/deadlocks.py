@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from commit_coord.errors import LockServiceUnavailable
+from commit_coord.locks.base import Interrupted
 from commit_coord.locks.held import Held
 from commit_coord.locks.keeping import Tickets
 from commit_coord.locks.zookeeper.client import ZooKeeperSession
@@ -21,9 +22,9 @@ from commit_coord.locks.zookeeper.layout import (
     parse_wait,
     wait_data,
 )
-from commit_coord.locks.zookeeper.nodes import ChangeNode, CreateNode, MultiRefused
+from commit_coord.locks.zookeeper.nodes import CreateNode, MultiRefused
 from commit_coord.locks.zookeeper.request_nodes import RequestNodes
-from commit_coord.locks.zookeeper.tickets import RequestPart, ZooKeeperTicket
+from commit_coord.locks.zookeeper.tickets import UNHEARD, RequestPart, ZooKeeperTicket
 from commit_coord.model import LockRequest
 from commit_coord.protocol.deadlock import Obstacle, Wait
 
@@ -60,16 +61,31 @@ class PublishedWaits:
         (marker,) = self._session.exists([first.marker])
         if marker is None or not first.unclear:
             return ()
-        if ticket.tells != marker.created:
+        # The session, too: the node ends with it, and the marker of a LOCK statement does not.
+        told = marker.created, self._session.number
+        if ticket.tells != told:
             wait = self._wait_of(ticket, first, marker.created)
-            publish = CreateNode if ticket.tells is None else ChangeNode
-            ticket.tells = marker.created
-            with suppress(MultiRefused):  # An earlier reply was lost, and the node exists already.
-                self._session.multi([publish(path, wait_data(wait))])
+            ticket.tells = UNHEARD
+            self._publish(path, wait_data(wait))
+            ticket.tells = told
         # Read after our own write: if two clients publish at the same time, at least one of them reads both waits.
         (names,) = self._session.names([self._layout.waits])
         published = self._session.get([f"{self._layout.waits}/{name}" for name in names or ()])
-        return [parse_wait(node.data) for node in published if node is not None]
+        found = [parse_wait(node.data) for node in published if node is not None]
+        return [wait for wait in found if wait is not None]
+
+    def _publish(self, path: str, data: bytes) -> None:
+        """Create the node of a wait, in place of an earlier one.
+
+        Whether there is one is not known, because an earlier packet or its reply may have been lost. To change its data
+        is not enough, because it may belong to a session that has not ended yet.
+        """
+        for _ in range(2):
+            with suppress(MultiRefused):
+                self._session.multi([CreateNode(path, data, ephemeral=True)])
+                return
+            self._session.delete_each([path])
+        raise Interrupted("an earlier request of this client created the node of its wait", path=path)
 
     def _wait_of(self, ticket: ZooKeeperTicket, part: RequestPart, place: int) -> Wait:
         """Return the wait of *ticket*: all requests that block *part* on resources that are not free yet."""
@@ -106,8 +122,8 @@ class PublishedWaits:
     def tell_no_more(self, ticket: ZooKeeperTicket) -> None:
         """Delete the published wait of *ticket*."""
         if ticket.tells is not None:
-            # If this fails, the old wait does no harm: its request has left, or the requests that blocked it are gone.
-            # So no cycle through this wait passes `all_present`.
+            # If this fails, the release deletes it. Until then the old wait does no harm: its request has left, or the
+            # requests that blocked it are gone. So no cycle through this wait passes `all_present`.
             with suppress(LockServiceUnavailable):
                 self._session.delete_each([self._layout.wait(ticket.request.request_id)])
-            ticket.tells = None
+                ticket.tells = None

@@ -61,6 +61,9 @@ HIVE_NAMESPACE = "hive_zookeeper_namespace"
 HIVE_APPLICATION = "hive"
 """The application of an owner without a marker: only Hive's own clients write lock nodes without markers."""
 
+SHARED = "/commit-coord"
+"""The node below which each namespace has its own nodes."""
+
 STEP_BYTES = 600_000
 """A request above this size is split into several multis. A server closes the connection on a packet above
 ``jute.maxbuffer`` (default 1 MiB); its log records and messages to followers are somewhat larger than the packet."""
@@ -320,18 +323,21 @@ def wait_data(wait: Wait) -> bytes:
     return json.dumps({**asdict(wait), "wanted": [str(resource), mode.value]}, separators=(",", ":")).encode()
 
 
-def parse_wait(data: bytes) -> Wait:
-    """Parse the data of a published wait."""
-    fields = json.loads(data)
-    resource, mode = fields["wanted"]
-    return Wait(
-        **{
-            **fields,
-            "owner": Owner(**fields["owner"]),
-            "wanted": (Resource.parse(resource), LockMode(mode)),
-            "obstacles": [Obstacle(**obstacle) for obstacle in fields["obstacles"]],
-        }
-    )
+def parse_wait(data: bytes) -> Wait | None:
+    """Parse the data of a published wait; None if it is not valid."""
+    try:
+        fields = json.loads(data)
+        resource, mode = fields["wanted"]
+        return Wait(
+            **{
+                **fields,
+                "owner": Owner(**fields["owner"]),
+                "wanted": (Resource.parse(resource), LockMode(mode)),
+                "obstacles": [Obstacle(**obstacle) for obstacle in fields["obstacles"]],
+            }
+        )
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def journal_data(entry: JournalEntry, expires_at_ms: int) -> bytes:
@@ -346,7 +352,19 @@ def parse_journal(data: bytes) -> tuple[JournalEntry, int]:
     return JournalEntry.parse(fields), expires_at_ms
 
 
-# Requests that are too large for one multi.
+# Requests that are too large for one packet.
+
+
+def packets(sizes: Iterable[int], limit: int = STEP_BYTES) -> Iterator[slice]:
+    """Split items of these *sizes*, in their order, so that those of each slice together stay below *limit* bytes."""
+    start = total = count = 0
+    for count, size in enumerate(sizes, 1):
+        if total + size > limit and total:
+            yield slice(start, count - 1)
+            start, total = count - 1, 0
+        total += size
+    if total:
+        yield slice(start, count)
 
 
 def create_size(path: str, data_size: int, acl_size: int) -> int:
@@ -361,17 +379,13 @@ def chunks(
 
     The size of each lock includes its parent, because the multi may have to create that too.
     """
-    chunk: list[tuple[Resource, LockMode]] = []
-    size = 0
-    for resource, mode in request.locks:
-        parent = create_size(layout.resource(request.scope, resource), 0, acl_size)
-        needed = parent + create_size(layout.lock(request.scope, resource, mode), data_size, acl_size)
-        if chunk and size + needed > limit:
-            yield tuple(chunk)
-            chunk, size = [], 0
-        chunk.append((resource, mode))
-        size += needed
-    yield tuple(chunk)
+    sizes = (
+        create_size(layout.resource(request.scope, resource), 0, acl_size)
+        + create_size(layout.lock(request.scope, resource, mode), data_size, acl_size)
+        for resource, mode in request.locks
+    )
+    for part in packets(sizes, limit):
+        yield request.locks[part]
 
 
 def blocks(node: LockNode, own: LockNode) -> bool:

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from commit_coord.clock import SYSTEM_CLOCK, Clock
 from commit_coord.errors import ConfigError
 from commit_coord.events import Events
-from commit_coord.locks.acquiring import Acquirer
+from commit_coord.locks.acquiring import Acquire, Acquirer
 from commit_coord.locks.base import HeartbeatSender, LockSettings
 from commit_coord.locks.event_emitter import LockEventEmitter
+from commit_coord.locks.handover import HandoverLease
 from commit_coord.locks.held import Held
 from commit_coord.locks.keeping import Keeper, Retries, Tickets
 from commit_coord.locks.queue_manager import Parts, QueueLockManager
@@ -42,7 +44,33 @@ _INHERITED: list[ZooKeeperSession] = []
 """Sessions that a forked child inherited. They are never garbage-collected, because kazoo's cleanup would act on the
 connection of the parent process."""
 
+T = TypeVar("T")
+
 Connect = Callable[[EnsembleAccess, int, Clock, Callable[[SessionEvent], None]], EnsembleConnection]
+
+
+class _Calls(Retries):
+    """Repeats interrupted calls, but not after the client was closed."""
+
+    def __init__(self, session: ZooKeeperSession, clock: Clock) -> None:
+        super().__init__(clock, lambda: session.timeout_ms / 1000)
+        self._session = session
+
+    def until(self, deadline: float, attempt: Callable[[], T]) -> T:
+        """See :meth:`Retries.until`."""
+        with self._session.call():
+            return super().until(deadline, attempt)
+
+
+class _Keeper(Keeper[ZooKeeperTicket]):
+    """Keeps the leases of one client; its heartbeat opens no session after the client was closed."""
+
+    service: ZooKeeperLeases
+
+    def beat(self) -> float | None:
+        """See :meth:`Keeper.beat`."""
+        with self.service.session.call(opens=False):
+            return super().beat()
 
 
 class _Pings(HeartbeatSender):
@@ -135,13 +163,13 @@ class ZooKeeperLockManager(QueueLockManager[ZooKeeperQueue]):
                 LockEventEmitter(events, clock),
                 Tickets[ZooKeeperTicket](host.new_id().hex),
             )
-            retries = Retries(clock, lambda: session.timeout_ms / 1000)
+            retries = _Calls(session, clock)
             view, offers = LockView(session, layout, settings.page_size), ZooKeeperOffers(session, layout)
             journal = ClientJournal(ZooKeeperJournal(session, layout), retries, clock)
             nodes = RequestNodes(session, layout, tickets, way.acl_size, clock)
             leases = ZooKeeperLeases(session, layout, nodes, offers, journal, retries, settings, clock)
             heartbeat = partial(threads.heartbeat, also=_Pings(session))
-            keeper = Keeper(leases, tickets, retries, heartbeat, emitter, events, clock)
+            keeper = _Keeper(leases, tickets, retries, heartbeat, emitter, events, clock)
             table = ZooKeeperLockTable(session, view, tickets, leases, keeper, retries, clock, host)
             entering = Entering(session, layout, nodes, offers, journal, tickets, held, clock)
             waits = PublishedWaits(session, layout, nodes, tickets, held)
@@ -165,6 +193,14 @@ class ZooKeeperLockManager(QueueLockManager[ZooKeeperQueue]):
             return Parts(queue=queue, acquirer=acquirer, held=held, keeping=keeper, table=table, journal=journal)
 
         super().__init__(self.guarantees, settings, made)
+
+    def one_call(self) -> AbstractContextManager[None]:
+        """See :meth:`HandoverLockManager.one_call`."""
+        return self.session.call()
+
+    def _acquired(self, acquire: Acquire) -> HandoverLease:
+        with self.one_call():
+            return super()._acquired(acquire)
 
     @property
     def session(self) -> ZooKeeperSession:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from commit_coord.locks.zookeeper.client import ZooKeeperSession
-from commit_coord.locks.zookeeper.layout import LockData, NodeLayout, lock_nodes
+from commit_coord.locks.zookeeper.layout import LockData, NodeLayout, lock_nodes, packets
 from commit_coord.locks.zookeeper.nodes import (
     ChangeNode,
     CheckNode,
@@ -26,6 +26,9 @@ from commit_coord.locks.zookeeper.nodes import (
     NodeOperation,
 )
 from commit_coord.model import LockRequest, Offer
+
+_CHANGE = 1000
+"""Bytes in a packet for the change of an offer, without its text: the path of its node, and the id of the taker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,10 @@ class ZooKeeperOffers:
         offers = self._session.get([self._layout.offer(one) for one in waiting])
         found: list[TakenNodes] = []
         marks: list[NodeOperation] = []
-        for lock, request_id, node in zip(locks, waiting, offers, strict=False):
+        # One packet marks all of them, and one packet gives them back.
+        sizes = (_CHANGE + len(node.data) for node in offers if node is not None)
+        fitting = next(packets(sizes), slice(0))
+        for lock, request_id, node in zip(locks, waiting, offers[fitting], strict=False):
             if node is None:
                 break
             by, _, text = node.data.decode().partition("\n")

@@ -22,18 +22,14 @@ logger = logging.getLogger(__name__)
 class SessionUser(Protocol):
     """The user of a session; it is notified of the session's events."""
 
-    heard: Heard
-    """The time from which the servers count the session."""
-    timeout_ms: int
-    """The negotiated session timeout."""
-    handler: KazooHandler | None
-    """kazoo's threads and sockets."""
+    def changed(self, opening: Opening, state: str) -> None:
+        """Handle a change of the state of *opening*'s session; called in kazoo's thread."""
 
-    def changed(self, state: str) -> None:
-        """Handle a change of the session's state; called in kazoo's thread."""
+    def agreed(self, opening: Opening, timeout_ms: int) -> None:
+        """Record the session timeout to which the servers agreed for *opening*'s session."""
 
-    def note_answer(self, sent: float) -> None:
-        """Record that a packet sent at *sent* was answered."""
+    def note_answer(self, opening: Opening, sent: float) -> None:
+        """Record that a packet of *opening*, sent at *sent*, was answered."""
 
 
 class Opening:
@@ -57,6 +53,10 @@ class Opening:
     def __init__(self, access: EnsembleAccess, asked_ms: int, clock: Clock, owner: SessionUser | None) -> None:
         self.done = threading.Event()
         self.client: Any = None
+        self.handler: KazooHandler | None = None
+        """kazoo's threads and sockets."""
+        self.heard = Heard()
+        """The time from which the servers count the session."""
         self._problem = self._UNREACHED
         self._unauthenticated = "ZooKeeper authentication failed", access.accepted_login
         self.log = LastWarning()
@@ -127,8 +127,7 @@ class Opening:
         connect = client._connection._connect
 
         def connected(*args: Any) -> Any:
-            if (owner := self._owner()) is not None:
-                owner.heard.connecting(self._clock.now())
+            self.heard.connecting(self._clock.now())
             try:
                 read_timeout, connect_timeout = connect(*args)
             except (kazoo_errors.ConnectionDropped, kazoo_errors.SessionExpiredError):
@@ -144,20 +143,28 @@ class Opening:
                 raise kazoo_errors.AuthFailedError(reason) from error
             if (owner := self._owner()) is not None:
                 # kazoo's read timeout is two thirds of the negotiated timeout, in milliseconds.
-                owner.timeout_ms = round(read_timeout * 1.5)
+                owner.agreed(self, round(read_timeout * 1.5))
             return read_timeout, connect_timeout
 
         client._connection._connect = connected
         client.add_listener(self._settle)
-        if (owner := self._owner()) is not None:
-            client._connection.ping_outstanding = _Pings(self._owner, self._clock)
-            client.add_listener(self._tell)
-            owner.handler = handler
+        client._connection.ping_outstanding = _Pings(self._note_ping, self._clock)
+        client.add_listener(self._tell)
+        self.handler = handler
         return client
 
     def _tell(self, state: str) -> None:
         if (owner := self._owner()) is not None:
-            owner.changed(state)
+            owner.changed(self, state)
+
+    def _note_ping(self, sent: float) -> None:
+        if (owner := self._owner()) is not None:
+            owner.note_answer(self, sent)
+
+    def go_on(self) -> None:
+        """End a pause of kazoo's thread, if there is one."""
+        if self.handler is not None:
+            self.handler.gate.set()
 
     def ends_with(self, owner: SessionUser) -> None:
         """Close when *owner* is garbage-collected; in a new thread, as the collector may run in kazoo's own."""
@@ -173,6 +180,7 @@ class Opening:
         """End the session, or the attempt to get one."""
         if self._ending is not None:
             self._ending.detach()
+        self.go_on()
         self.done.wait()
         if self._made is not None:
             try:
@@ -185,8 +193,8 @@ class Opening:
 class _Pings:
     """A flag that kazoo sets when it sends a ping, and clears when the answer arrives or the connection breaks."""
 
-    def __init__(self, owner: Callable[[], SessionUser | None], clock: Clock) -> None:
-        self._owner, self._clock = owner, clock
+    def __init__(self, note: Callable[[float], None], clock: Clock) -> None:
+        self._note, self._clock = note, clock
         self._sent: float | None = None
 
     def set(self) -> None:
@@ -197,8 +205,8 @@ class _Pings:
     def clear(self) -> None:
         sent, self._sent = self._sent, None
         # If the connection broke, Heard.connected forgets this ping.
-        if sent is not None and (owner := self._owner()) is not None:
-            owner.note_answer(sent)
+        if sent is not None:
+            self._note(sent)
 
     def is_set(self) -> bool:
         return self._sent is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from commit_coord.locks.zookeeper.driver import kazoo_errors, serialization
@@ -12,25 +13,42 @@ Query = Callable[[Any], Any]
 """Sends one request through kazoo's client and returns its asynchronous result."""
 
 
+@dataclass(frozen=True, slots=True)
+class NodeQuery:
+    """A request about one node."""
+
+    path: str
+    send: Query
+
+    def __call__(self, client: Any) -> Any:
+        """See :data:`Query`."""
+        return self.send(client)
+
+
+def path_of(request: Query) -> str | None:
+    """Return the node that *request* is about; None if it is not about one node."""
+    return request.path if isinstance(request, NodeQuery) else None
+
+
 def children_of(path: str) -> Query:
     """Request the children of a node and its stat."""
-    return lambda client: client.get_children_async(path, include_data=True)
+    return NodeQuery(path, lambda client: client.get_children_async(path, include_data=True))
 
 
 def data_of(path: str, watch: Callable[[str | None], None] | None) -> Query:
     """Request the data of a node and its stat."""
     watcher = None if watch is None else lambda event: watch(event.path)
-    return lambda client: client.get_async(path, watch=watcher)
+    return NodeQuery(path, lambda client: client.get_async(path, watch=watcher))
 
 
 def stat_of(path: str) -> Query:
     """Request the stat of a node."""
-    return lambda client: client.exists_async(path)
+    return NodeQuery(path, lambda client: client.exists_async(path))
 
 
 def deletion_of(path: str) -> Query:
     """Request the deletion of a node."""
-    return lambda client: client.delete_async(path)
+    return NodeQuery(path, lambda client: client.delete_async(path))
 
 
 def sync(client: Any) -> Any:
@@ -77,4 +95,7 @@ def taken(pending: Any) -> Any:
 def alone(read: Any) -> Query:
     """Request one read of a multiRead alone."""
     get_children = isinstance(read, serialization.GetChildren)
-    return lambda client: client.get_children_async(read.path) if get_children else client.get_async(read.path)
+    return NodeQuery(
+        read.path,
+        lambda client: client.get_children_async(read.path) if get_children else client.get_async(read.path),
+    )

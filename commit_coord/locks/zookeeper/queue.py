@@ -316,7 +316,6 @@ class ZooKeeperQueue:
         """See :meth:`Queue.leave`."""
         ticket = self.tickets.get(request.request_id)
         if ticket is not None and ticket.request is request:
-            self.deadlocks.tell_no_more(ticket)
             self._keeper.give_back(ticket)
 
     def holder(self, request: LockRequest, blocker: Blocker) -> Holder:

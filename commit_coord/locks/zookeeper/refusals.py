@@ -27,9 +27,17 @@ class Refusals:
         """Return the error for a connection that was closed during a request."""
         return Interrupted("the connection to ZooKeeper was closed", servers=self._access.hosts)
 
+    def ended(self) -> LockServiceUnavailable:
+        """Return the error for a call during which the client was closed: it opens no new session."""
+        return LockServiceUnavailable(
+            "the client was closed while a call waited for ZooKeeper",
+            servers=self._access.hosts,
+            accepted="a new call, which opens a new session",
+        )
+
     @contextmanager
-    def translated(self, client: Any) -> Iterator[None]:
-        """Translate kazoo's errors into ours."""
+    def translated(self, client: Any, path: str | None = None) -> Iterator[None]:
+        """Translate kazoo's errors into ours; *path*: the node that the request is about."""
         try:
             yield
         except kazoo_errors.ConnectionClosedError as error:
@@ -57,7 +65,7 @@ class Refusals:
                 accepted=self._access.accepted_login,
             ) from error
         except kazoo_errors.NoAuthError as error:
-            raise self.denied(None) from error
+            raise self.denied(path) from error
         except kazoo_errors.KazooException as error:
             raise LockServiceUnavailable(
                 "ZooKeeper refused a request",

@@ -156,6 +156,11 @@ class ZooKeeperLeases(LeaseService[ZooKeeperTicket]):
 
     def remove(self, ticket: ZooKeeperTicket) -> None:
         """See :meth:`LeaseService.remove`."""
+        if self.session.is_over:
+            return  # The client was closed, and its nodes ended with its session.
+        if ticket.tells is not None:
+            self.session.delete_each([self.layout.wait(ticket.request.request_id)])
+            ticket.tells = None
         settling = [*self._leaving(ticket), *self._answered(ticket)]
         # Delete the last part first: as long as the first part exists, the rest may exist.
         for part in reversed(ticket.parts):

@@ -54,11 +54,13 @@ class ZooKeeperLockTable:
 
     def look(self, resource: Resource | None, scope: LockScope | None) -> Sequence[LockEntry]:
         """See :meth:`LockTable.look`."""
-        self._session.begin()
         depth = len(resource.path) if resource else 0
+        with self._session.call():
+            self._session.begin()
+            entries = self._retries.briefly(lambda: self._view.entries(self._view.present()))
         return [
             entry
-            for entry in self._retries.briefly(lambda: self._view.entries(self._view.present()))
+            for entry in entries
             if scope in (None, entry.scope) and (resource is None or entry.resource.path[:depth] == resource.path)
         ]
 
@@ -79,13 +81,13 @@ class ZooKeeperLockTable:
 
     def free(self, request_id: str | None, resource: Resource | None) -> Sequence[LockEntry]:
         """See :meth:`LockTable.free`."""
-        return self._free(
-            lambda entry: (
-                ANY_VERSION
-                if entry.request_id == request_id or (resource is not None and entry.resource == resource)
-                else None
-            )
-        )
+
+        def chosen(entry: LockEntry) -> int | None:
+            named = entry.request_id == request_id or (resource is not None and entry.resource == resource)
+            return ANY_VERSION if named else None
+
+        with self._session.call():
+            return self._free(chosen)
 
     def free_each(self, request_ids: Sequence[str]) -> Iterator[Sequence[LockEntry]]:
         """See :meth:`LockTable.free_each`."""
@@ -103,7 +105,7 @@ class ZooKeeperLockTable:
         """See :meth:`LockTable.reap`. The servers remove expired locks themselves. This also removes empty parents."""
         if dry_run:
             return [entry for entry in self.look(None, None) if self._left_at(entry) is not None]
-        with telling_what_was_freed() as freed:
+        with self._session.call(), telling_what_was_freed() as freed:
             freed.extend(self._free(self._left_at))
             self._retries.briefly(self._view.clear_orphans)
             for scope in LockScope:

@@ -26,6 +26,10 @@ def nothing() -> None:
     """Do nothing."""
 
 
+UNHEARD = -1, -1
+"""The place of a published wait of which it is not known whether it is there."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReleaseStep:
     """Operations that a release adds to the multi that deletes the released request's nodes: all of them or none."""
@@ -75,8 +79,11 @@ class ZooKeeperTicket(Ticket):
     """Whether a holder may have taken an earlier offer of the request, which does not exist any more."""
     behind: tuple[str, float] = "", 0.0
     """The path of the node that blocks the request, and the time since which it does."""
-    tells: int | None = None
-    """The place in the queue (czxid of the marker) for which the wait is published; None if it is not."""
+    tells: tuple[int, int] | None = None
+    """The place in the queue (czxid of the marker) for which the wait is published, and the number of the session.
+
+    :data:`UNHEARD` if it may be published; None if it is not.
+    """
     taken: dict[str, TakenNodes] = field(default_factory=dict)
     """The offers that this latch holder took, by request id."""
     noted: int | None = None

@@ -75,7 +75,8 @@ class LockView:
             some = [stack.pop() for _ in range(min(len(stack), _TABLES if stack[-1].count("/") <= depth else size))]
             below = []
             for path, names in zip(some, self._session.names(some), strict=True):
-                found.append((path, names or []))
+                if path != self._layout.root(scope):  # a node of another program there locks no resource
+                    found.append((path, names or []))
                 below += [f"{path}/{name}" for name in sorted(names or ()) if LockNode.parse(name) is None]
             stack += reversed(below)
         return self._read(scope, found), stack[::-1]
@@ -204,8 +205,15 @@ class LockView:
         return [path for path, names in reversed(self._walk(scope)) if not lock_nodes(names)]
 
     def clear_orphans(self) -> None:
-        """Delete the markers of LOCK statements whose locks Hive's UNLOCK has deleted; they would stay forever."""
-        (names,) = self._session.names([self._layout.requests])
+        """Delete nodes that would stay forever.
+
+        These are the markers of LOCK statements whose locks Hive's UNLOCK has deleted, and the published waits of dead
+        clients: of an earlier release, whose nodes were not ephemeral.
+        """
+        # Read before the markers: a request publishes its wait after it has created its marker.
+        waiting, names = self._session.names([self._layout.waits, self._layout.requests])
+        left = set(waiting or ()).difference(names or ())
+        self._session.delete_each([f"{self._layout.waits}/{name}" for name in sorted(left)])
         markers = [f"{self._layout.requests}/{name}" for name in names or ()]
         persistent = [
             marker

@@ -41,6 +41,7 @@ from commit_coord.locks.zookeeper.access import EnsembleAccess
 from commit_coord.locks.zookeeper.connection import CLOSING, EnsembleConnection, SessionEvent
 from commit_coord.locks.zookeeper.layout import LockNode
 from commit_coord.locks.zookeeper.manager import ZooKeeperLockManager
+from commit_coord.locks.zookeeper.session_age import Heard
 from tests.proof.sim.locking import Signal, SimulatedHeartbeat, observe, simulated_threads
 from tests.proof.sim.world import CALM, Process, Service
 
@@ -538,7 +539,7 @@ class SimulatedKazoo:
         ensemble: Its servers.
         timeout: Of its session.
         changed: Told of the states of its connection.
-        session: Whose client it is.
+        opening: What made it for a session of the product; None if a test uses it alone.
     """
 
     def __init__(
@@ -547,10 +548,10 @@ class SimulatedKazoo:
         ensemble: Ensemble,
         timeout: float,
         changed: Callable[[str], None],
-        session: EnsembleConnection | None = None,
+        opening: _SimulatedOpening | None = None,
     ) -> None:
         self.process = process
-        self._session = session
+        self._opening = opening
         self.logger = SimpleNamespace(last="")
         self.client_state = KeeperState.CONNECTING
         self.connected = False
@@ -641,8 +642,8 @@ class SimulatedKazoo:
             if self.client_state == KeeperState.CLOSED:
                 request.pending.set(result)
             elif self._connection is connection:
-                if request.pinged is not None and self._session is not None:
-                    self._session.note_answer(request.pinged)
+                if request.pinged is not None and self._opening is not None:
+                    self._opening.note_ping(request.pinged)
                 self._seen = max(self._seen, zxid)
                 self._pending.pop(request.pending, None)
                 if request.watch is not None and not isinstance(result, Exception):
@@ -704,8 +705,8 @@ class SimulatedKazoo:
         dice, weather = world.random.random, ensemble.service.weather
         travel, draw = 0.001 + 0.005 * dice(), dice()
         server = ensemble.servers[int(dice() * _SERVERS)]
-        if self._session is not None:
-            self._session.heard.connecting(self.process.clock.now())
+        if self._opening is not None:
+            self._opening.heard.connecting(self.process.clock.now())
 
         def arrive() -> None:
             if ensemble.service.away or server.zxid < self._seen or draw < weather.lost + weather.refused:
@@ -797,15 +798,21 @@ class _SimulatedOpening:
         self.done = Signal(process)
         self.log = SimpleNamespace(last="")
         self.client: SimulatedKazoo | None = None
-        self._session = session
-        self._made = SimulatedKazoo(process, session.ensemble, session.asked_ms / 1000, self._changed, session)
+        self.handler = None
+        self.heard = Heard()
+        self._session: Any = session
+        self._made = SimulatedKazoo(process, session.ensemble, session.asked_ms / 1000, self._changed, self)
         process.world.at(process.world.now + _CONNECTING, self.done.set)
 
     def _changed(self, state: str) -> None:
         if state == KazooState.CONNECTED and not self.done.is_set():
             self.client = self._made
             self.done.set()
-        self._session.changed(state)
+        self._session.changed(self, state)
+
+    def note_ping(self, sent: float) -> None:
+        """Record that a ping was answered."""
+        self._session.note_answer(self, sent)
 
     def problem(self) -> LockServiceUnavailable:
         """Return that it can't be reached."""
@@ -829,24 +836,22 @@ class SimulatedConnection(EnsembleConnection):
 
     def close(self) -> None:
         """See :meth:`EnsembleConnection.close`."""
-        self._closed = True
-        opening: Any
-        opening, self.opening = self.opening, None
+        self._closings += 1
+        self._is_closed = True
+        opening: Any = self._detached()
         if opening is not None:
             opening.close()._done.wait(CLOSING)
 
     def connected(self, until: float) -> Any:
         """See :meth:`EnsembleConnection.connected`."""
         self.process.step()
-        if self.opening is None:
-            self.opening = _SimulatedOpening(self)  # type: ignore[assignment]
         return super().connected(until)
 
-    def _drop(self, opening: Any = None) -> None:
-        if opening is None or self.opening is opening:
-            opening, self.opening = self.opening, None
-        if opening is not None:
-            opening.close()
+    def _opened(self) -> Any:
+        return _SimulatedOpening(self)
+
+    def _close_later(self, opening: Any) -> None:
+        opening.close()
 
     def _nudge(self, client: Any) -> None:
         """There is no pipe."""
