@@ -72,7 +72,7 @@ def find(coordinator: Coordinator, table: Identifier, since: Iterable[str] = ())
             lock_manager=coordinator.locks.name,
         )
     note = HandoverNote.parse(text or "")
-    known = [lost.location for lost in (*note.lost, *([note.head] if note.head else []))]
+    known = [lost.location for lost in (*note.lost, *([note.head] if note.head and histories.has(note.head) else []))]
     found: dict[str, list[LostCommit]] = {}
     for path in dict.fromkeys([*given, *known]):
         for lost, commits in histories.lost_behind(path, asked=path in given):
