@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Self
 
 from pyiceberg.catalog import MetastoreCatalog
@@ -24,6 +25,7 @@ from commit_coord.coordinator import Coordinator, PointerStore, delete_quietly
 from commit_coord.errors import CommitStateUnknown, UpdatesDoNotFit
 from commit_coord.events import Events
 from commit_coord.iceberg.attempt import table_name
+from commit_coord.iceberg.overwrites import joined
 from commit_coord.iceberg.reader import MetadataReader
 from commit_coord.iceberg.storage import FileIOs, cut_off
 from commit_coord.locks.handover import HandoverLease, HandoverLockManager
@@ -120,8 +122,6 @@ class CoordinatedCatalog(CreatingCatalog, ReadingCatalog, MaintainedCatalog, Met
                 self._add(table, metadata_location, registered)
                 return self._made(table, metadata_location, registered)
             self._refuse_registered(table, pointer, registered)
-            _take_note(latch)
-            self.coordinator.overwrites.forget(table)
             match store.swap(table, pointer, metadata_location):
                 case SwapResult.MOVED:
                     raise _changed(table)
@@ -131,6 +131,8 @@ class CoordinatedCatalog(CreatingCatalog, ReadingCatalog, MaintainedCatalog, Met
                         table=table_name(table),
                         location=metadata_location,
                     )
+            _take_note(latch)
+            self.coordinator.overwrites.landed(table, metadata_location)
             return self._made(table, metadata_location, registered)
 
     def _is_seen(self, table: Identifier, location: str) -> bool:
@@ -167,6 +169,8 @@ class CoordinatedCatalog(CreatingCatalog, ReadingCatalog, MaintainedCatalog, Met
     ) -> CoordinatedTable:
         """Rename the table when nobody works on it: X on the old name, then the latches of both names.
 
+        What the lock service remembers as lost of the table, it remembers under the new name.
+
         Args:
             from_identifier: The table.
             to_identifier: Its new name.
@@ -182,7 +186,7 @@ class CoordinatedCatalog(CreatingCatalog, ReadingCatalog, MaintainedCatalog, Met
         if old == new:
             raise TableAlreadyExistsError(f"Table {'.'.join(new)} already exists")
         renaming = self.operating(Operation.RENAME, old, f"rename to {'.'.join(new)}")
-        with renaming, self._latch(old, new, statement="rename"):
+        with renaming, self._note_moves(old, new), self._latch(old, new, statement="rename"):
             refuse_another(self.coordinator, old, expected)
             if self.view_exists(new):
                 raise TableAlreadyExistsError(
@@ -193,11 +197,46 @@ class CoordinatedCatalog(CreatingCatalog, ReadingCatalog, MaintainedCatalog, Met
                 return self.load_table(new)
             except Exception as error:
                 raise CommitStateUnknown(
-                    "the table was renamed, and an unexpected error came after it; load it under its new name, do not "
-                    "repeat the rename",
+                    "the table was renamed, and an unexpected error came after it; load it under its new name, do "
+                    "not repeat the rename",
                     table=table_name(old),
                     to=table_name(new),
                 ) from error
+
+    @contextmanager
+    def _note_moves(self, old: Identifier, new: Identifier) -> Iterator[None]:
+        """Rename the table *old* in the block; its note of what was committed and lost moves along.
+
+        The latch of one table alone shows its note. So the note is copied before: a client that dies in or after the
+        block leaves it where *new* is looked for. If the block fails, the copy does no harm: it names the table by its
+        UUID. Afterwards, what commits have noted in between follows, and *old* has no note any more.
+        """
+        if not self.locks.guarantees.notes:
+            yield
+            return
+        with self._latch(old, statement="rename") as latch:
+            copied = latch.handover_note
+        if copied is not None and not self._is_table(new):
+            with self._latch(new, statement="rename") as latch:
+                if latch.handover_note != copied and not self._is_table(new):
+                    latch.set_handover_note(copied)
+        yield
+        try:
+            with self._latch(old, statement="rename") as latch:
+                note = latch.handover_note
+            if note and note != copied:
+                with self._latch(new, statement="rename") as latch:
+                    latch.set_handover_note(joined(note, latch.handover_note or "").to_text())
+            with self._latch(old, statement="rename") as latch:
+                if latch.handover_note == note and self.coordinator.store.pointer(old) is None:
+                    _take_note(latch)
+        except Exception:
+            logger.warning(
+                "%s was renamed to %s, but what its last commits noted could not follow",
+                table_name(old),
+                table_name(new),
+                exc_info=True,
+            )
 
     def _drop(self, table: Identifier, location: str | None = None) -> None:
         """Remove the pointer of *table*, whose latch is held, once; only if it is *location*, unless that is None.

@@ -59,6 +59,8 @@ class MaintainedCatalog:
         table = self._table_identifier(identifier)
         return orphans.find(self, table, older_than_ms=older_than_ms, force=force, dropped=dropped)
 
-    def delete_orphans(self: Maintained, found: orphans.Orphans) -> orphans.Orphans:
-        """Delete what was *found*, but for what was committed since; return what was deleted."""
-        return orphans.delete(self, found)
+    def delete_orphans(
+        self: Maintained, found: orphans.Orphans, *, on_deleted: Callable[[orphans.Orphan], None] = lambda _: None
+    ) -> orphans.Orphans:
+        """Delete what was *found*, but for what was committed since; return what was deleted; see `orphans.delete`."""
+        return orphans.delete(self, found, on_deleted=on_deleted)

@@ -25,10 +25,16 @@ Theory of operation
     What was overwritten and not repaired yet is referred to, too, as long as the lock service remembers it.
 
     A file below our location may have become another table's as well (``add_files``, a location that was changed).
-    Only manifests tell, so if there is anything to delete, those of all tables of the catalog are read.
+    Only manifests tell, so if there is anything to delete, those of all tables of the catalog are read, and of what the
+    lock service remembers as lost of them.
 
     Another catalog may have a table in the same folder. Only its metadata files tell, by their ``table-uuid``, so of
-    metadata files that are not ours the beginning is read. A table that was dropped leaves such files, too.
+    metadata files that are not in our history the beginning is read. A table that was dropped leaves such files, too.
+
+    Another catalog may also have our own table, after ``register_table``, with our UUID. Its first commit writes the
+    same as a commit of ours that crashed before its swap: a metadata file whose predecessor is in our history. Nothing
+    in the file proves which of the two it is. So such a file is refused, too, until the caller says that no other
+    catalog has the table.
 """
 
 from __future__ import annotations
@@ -37,7 +43,8 @@ import os
 import posixpath
 import re
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from io import BytesIO
@@ -47,19 +54,21 @@ from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
 import fastavro
-from pyiceberg.exceptions import NoSuchIcebergTableError, NoSuchTableError
+from pyiceberg.exceptions import NoSuchIcebergTableError, NoSuchTableError, NoSuchViewError
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Identifier
 from pyiceberg.utils.concurrent import ExecutorFactory
+from pyiceberg.view.metadata import ViewMetadata
 
 from commit_coord.coordinator import delete_quietly
-from commit_coord.errors import InternalError, InvalidArguments, LockTimeout
-from commit_coord.iceberg import manifest_list
+from commit_coord.errors import InternalError, InvalidArguments, LockError, LockTimeout
+from commit_coord.iceberg import manifest_list, view_metadata
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.iceberg.overwrites import HandoverNote, versions
-from commit_coord.iceberg.rebase import GC_ENABLED, shares_files
+from commit_coord.iceberg.rebase import says_shared, shares_files
+from commit_coord.iceberg.table_properties import GC_ENABLED
 from commit_coord.locks.blockers import holder_facts
 from commit_coord.model import LockEntry, LockMode, LockScope, Resource
 
@@ -122,6 +131,14 @@ class SearchedCatalog(Protocol):
         """Return the namespaces in *namespace*."""
         ...
 
+    def list_views(self, namespace: str | Identifier) -> Iterable[Identifier]:
+        """Return the views of *namespace*."""
+        ...
+
+    def view_location(self, identifier: str | Identifier) -> str:
+        """Return where the metadata of a view is."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orphan:
@@ -175,14 +192,17 @@ def find(
         table: Which one.
         older_than_ms: How long ago a file must have been written.
         force: Take less than an hour, too.
-        dropped: The UUIDs of tables and views that are in no catalog any more: files of theirs may be orphans.
+        dropped: The UUIDs of tables and views that are in no catalog any more: files of theirs may be orphans. The UUID
+            of *table* itself says that no other catalog has it.
 
     Raises:
         NoSuchTableError: There is none of that name.
-        InvalidArguments: *older_than_ms* is too short; or another table is inside the location, or it is a root; or
-            ``gc.enabled`` is false: other tables may need the files; or the files of another table can't be read;
-            or there is a metadata file of a table that is neither this one nor *dropped*.
-        LockTimeout: A writer that was at work did not end within ``lock.acquire-timeout-ms``; the message names it.
+        InvalidArguments: *older_than_ms* is too short; or another table or view is inside the location, or it is a
+            root; or ``gc.enabled`` is false, or neither true nor false: other tables may need the files; or the files
+            of another table can't be read; or there is a metadata file of a table that is not *dropped*, or of this
+            one that is not in its history; or a table or view of the catalog is *dropped*.
+        LockTimeout: A writer that was at work on this table or another one did not end within
+            ``lock.acquire-timeout-ms``; the message names it.
         Exception: Something that the table refers to can't be read.
     """
     if older_than_ms < (0 if force else AT_LEAST_MS):
@@ -194,14 +214,14 @@ def find(
     coordinator = catalog.coordinator
     metadata, location = coordinator.load(table)
     _refuse_shared_files(table, metadata)
-    _refuse_shared(catalog, table, metadata.location)
+    _refuse_shared(catalog, table, metadata.location, dropped)
     io = coordinator.store.file_io(location)
     now_ms = coordinator.clock.wall_ms()
     listed = list(_listed(io, metadata.location))
     began_ms = _at_work_since(catalog, table)
     spared = _referenced(coordinator, table)
-    loose = sorted((one for one in listed if _key(one.path) not in spared), key=lambda one: (one.modified_ms, one.path))
-    _refuse_unknown(io, table, {str(metadata.table_uuid), *dropped}, [one.path for one in loose])
+    loose = sorted(_without(listed, spared), key=lambda one: (one.modified_ms, one.path))
+    _refuse_unknown(io, table, str(metadata.table_uuid), dropped, [one.path for one in loose])
     old = [one for one in loose if one.modified_ms < now_ms - older_than_ms]
     left = [one for one in old if began_ms is None or one.modified_ms < began_ms - _SKEW_MS]
     return Orphans(
@@ -214,15 +234,19 @@ def find(
     )
 
 
-def delete(catalog: SearchedCatalog, found: Orphans) -> Orphans:
+def delete(
+    catalog: SearchedCatalog, found: Orphans, *, on_deleted: Callable[[Orphan], None] = lambda _: None
+) -> Orphans:
     """Delete what was *found*, but for what was committed since; return what was deleted.
 
-    A file that can't be deleted is logged and left, as one of ``undeleted``.
+    A file that can't be deleted is logged and left, as one of ``undeleted``. *on_deleted* is called for each file that
+    is gone. An interrupt ends the deletion: when it is raised, *on_deleted* was called for all, and no more files go.
 
     Raises:
         NoSuchTableError: The table is gone, or another one has its name; nothing was deleted.
         InvalidArguments: ``gc.enabled`` is false by now, or the files of another table can't be read; nothing was
             deleted.
+        LockTimeout: As :func:`find`; nothing was deleted.
         Exception: Something that the table refers to can't be read; nothing was deleted.
     """
     coordinator = catalog.coordinator
@@ -236,9 +260,28 @@ def delete(catalog: SearchedCatalog, found: Orphans) -> Orphans:
     io = coordinator.store.file_io(location)
     unneeded = _needed_by_no_other(catalog, found.table, found.files)
     spared = _referenced(coordinator, found.table)  # read last: to read the other tables may take minutes
-    doomed = tuple(one for one in unneeded if _key(one.path) not in spared)
-    gone = list(ExecutorFactory.get_or_create().map(lambda one: delete_quietly(io, one.path), doomed))
+    doomed = _without(unneeded, spared)
+    gone = _deleted(io, doomed, on_deleted)
     return replace(found, files=tuple(compress(doomed, gone)), undeleted=tuple(compress(doomed, map(not_, gone))))
+
+
+def _deleted(io: FileIO, doomed: Sequence[Orphan], on_deleted: Callable[[Orphan], None]) -> list[bool]:
+    """Delete *doomed*; return of each whether it is gone."""
+    threads = ExecutorFactory.get_or_create()
+    begun: list[Future[bool]] = []
+    try:
+        begun.extend(threads.submit(delete_quietly, io, one.path) for one in doomed)
+        wait(begun)
+    except BaseException:
+        for deletion in begun:
+            deletion.cancel()
+        wait(begun)
+        raise
+    finally:
+        for one, deletion in zip(doomed, begun, strict=False):
+            if deletion.done() and not deletion.cancelled() and deletion.result():
+                on_deleted(one)
+    return [deletion.result() for deletion in begun]
 
 
 # What there is.
@@ -324,11 +367,14 @@ def _referenced(coordinator: Coordinator, table: Identifier) -> set[str]:
     io = coordinator.store.file_io(location)
     found = set(_versions(coordinator, location))
     tables = [metadata]
-    for lost in (*note.lost, *([note.head] if note.head is not None else [])):
-        if lost.location not in found and lost.table_uuid == str(metadata.table_uuid):
-            found.update(_versions(coordinator, lost.location))
-            tables.append(coordinator.read(lost.location))
-    return {_key(path) for path in found.union(*(_files(io, one) for one in tables))}
+    for known in (*note.lost, *([note.head] if note.head is not None else [])):
+        if known.location in found or known.table_uuid != str(metadata.table_uuid):
+            continue
+        if known not in note.lost and not io.new_input(known.location).exists():
+            continue  # later commits of writers that leave no notes have trimmed and deleted it
+        tables.append(coordinator.read(known.location))
+        found.update(_versions(coordinator, known.location))
+    return _keys(found.union(*(_files(io, one) for one in tables)))
 
 
 def _versions(coordinator: Coordinator, location: str) -> Iterator[str]:
@@ -391,21 +437,30 @@ def _compare(path: str, found: set[str], again: set[str]) -> None:
         )
 
 
-def _key(location: str) -> str:
-    """Return what two spellings of one file have in common.
+def _keys(locations: Iterable[str]) -> set[str]:
+    """Return what the spellings of the files at *locations* have in common with their other spellings.
 
-    Engines write ``file:/a``, ``file:///a`` and ``/a``; ``s3``, ``s3a`` and ``s3n``; ``hdfs://name:8020/a`` and
-    ``hdfs:///a``; and ``/a/../b`` for ``/b``. So only the path counts, of local files without links among its folders.
-    If two files differ in nothing else, both are kept.
+    Engines write ``file:/a``, ``file:///a``, ``file://localhost/a`` and ``/a``; ``s3``, ``s3a`` and ``s3n``;
+    ``hdfs://name:8020/a`` and ``hdfs:///a``; and ``/a/../b`` for ``/b``. So only the path counts. In addition, of a
+    local file, which may be relative, the place counts that PyIceberg opens, without links among its folders. To it,
+    ``file://localhost/a`` is ``localhost/a``, below the current folder.
+
+    If two files have one of their keys in common, both are kept.
     """
-    path = location if location.startswith("/") else urlsplit(location).path if "://" in location else _opaque(location)
-    if location.startswith(("/", "file:/")):
-        path = os.path.realpath(path)
-    return re.sub("/{2,}", "/", posixpath.normpath(path)) if path else ""
+    return {key for location in locations for key in _keys_of(location)}
 
 
-def _opaque(location: str) -> str:
-    return location.partition(":")[2] if re.match(r"[a-z][a-z0-9+.-]*:/", location) else location
+def _keys_of(location: str) -> Iterator[str]:
+    parts = urlsplit(location)
+    path = parts.path if parts.scheme else location
+    yield re.sub("/{2,}", "/", posixpath.normpath(path)) if path else ""
+    if parts.scheme in ("", "file"):
+        yield os.path.realpath(parts.netloc + parts.path if parts.scheme else location)
+
+
+def _without(files: Iterable[Orphan], needed: Collection[str]) -> list[Orphan]:
+    """Return those of *files* of which no key is *needed*."""
+    return [one for one in files if not any(key in needed for key in _keys_of(one.path))]
 
 
 def _refuse_shared_files(table: Identifier, metadata: TableMetadata) -> None:
@@ -416,52 +471,65 @@ def _refuse_shared_files(table: Identifier, metadata: TableMetadata) -> None:
     """
     if shares_files(metadata):
         raise InvalidArguments(
-            f"{GC_ENABLED}=false says that other tables may need files of this one, so none is an orphan and nothing "
-            f"was deleted; set {GC_ENABLED}=true when no other table uses its files",
+            f"{says_shared(metadata)} says that other tables may need files of this one, so none is an orphan and "
+            f"nothing was deleted; set {GC_ENABLED}=true when no other table uses its files",
             table=table_name(table),
         )
 
 
-def _refuse_shared(catalog: SearchedCatalog, table: Identifier, location: str) -> None:
-    """Refuse a location that other tables' files lie in.
+def _refuse_shared(catalog: SearchedCatalog, table: Identifier, location: str, dropped: Collection[str]) -> None:
+    """Refuse a location that files of other tables or views lie in; and *dropped* UUIDs of tables and views.
 
     Raises:
         InvalidArguments: It is one, or a root; or another table can't be read.
     """
-    mine = _key(location).rstrip("/")
-    if not mine.strip("/") and not location.startswith(("s3", "gs", "abfs", "wasb", "oss")):
+    mine = {key.rstrip("/") for key in _keys_of(location)}
+    if "" in mine and not location.startswith(("s3", "gs", "abfs", "wasb", "oss")):
         raise InvalidArguments(
             "the location of the table is a root directory, where other files may be", location=location
         )
-    for other, metadata, _ in _others(catalog, table):
-        for path in (metadata.location, *(metadata.properties.get(key, "") for key in _PLACES)):
-            if f"{_key(path).rstrip('/')}/".startswith(f"{mine}/"):
+    for other in _others(catalog, table):
+        if other.uuid in dropped:
+            raise InvalidArguments(
+                f"the {other.kind} with this UUID is in the catalog, so it was not dropped",
+                uuid=other.uuid,
+                other=table_name(other.name),
+            )
+        for path in other.places:
+            if any(f"{key.rstrip('/')}/".startswith(f"{one}/") for key in _keys_of(path) for one in mine):
                 raise InvalidArguments(
-                    "another table lies in the location of this one: its files can't be distinguished from orphans",
+                    f"another {other.kind} lies in the location of this table: its files can't be distinguished from "
+                    "orphans",
                     table=table_name(table),
-                    other=table_name(other),
+                    other=table_name(other.name),
                     location=path,
                 )
 
 
-def _refuse_unknown(io: FileIO, table: Identifier, known: Collection[str], paths: Iterable[str]) -> None:
-    """Refuse a folder with a metadata file of a table or view that is none of the *known* UUIDs.
+def _refuse_unknown(io: FileIO, table: Identifier, own: str, dropped: Collection[str], paths: Iterable[str]) -> None:
+    """Refuse a folder with a metadata file, among *paths*, of a table or view whose UUID is not *dropped*.
 
     Raises:
-        InvalidArguments: There is one among *paths*.
+        InvalidArguments: There is one.
     """
     files = [path for path in paths if path.endswith(_METADATA)]
     for path, uuid in zip(
         files, ExecutorFactory.get_or_create().map(lambda one: _uuid_in(io, one), files), strict=True
     ):
-        if uuid is not None and uuid not in known:
-            raise InvalidArguments(
-                "the table's location contains a metadata file of another table, perhaps a table of another catalog; "
-                "if that table was dropped or never created, pass its UUID as dropped (--dropped)",
-                table=table_name(table),
-                metadata_file=path,
-                uuid=uuid,
+        if uuid is None or uuid in dropped:
+            continue
+        if uuid == own:
+            reason = (
+                "the table's location contains a metadata file of this table that is not in its history: a commit that "
+                "crashed has left it, or the table was registered in another catalog, too, and changed there; if no "
+                "other catalog has the table, pass its UUID as dropped (--dropped)"
             )
+        else:
+            reason = (
+                "the table's location contains a metadata file of another table, perhaps a table of another catalog; "
+                "if that table was dropped or never created, pass its UUID as dropped (--dropped)"
+            )
+        raise InvalidArguments(reason, table=table_name(table), metadata_file=path, uuid=uuid)
 
 
 def _uuid_in(io: FileIO, path: str) -> str | None:
@@ -474,38 +542,69 @@ def _uuid_in(io: FileIO, path: str) -> str | None:
     return None
 
 
-def _needed_by_no_other(catalog: SearchedCatalog, table: Identifier, files: Iterable[Orphan]) -> Iterable[Orphan]:
-    """Return those of *files* to which no table but *table* refers.
+def _needed_by_no_other(catalog: SearchedCatalog, table: Identifier, files: Iterable[Orphan]) -> list[Orphan]:
+    """Return those of *files* to which no table or view but *table* refers, nor a commit of it that may be repaired.
 
     Raises:
         InvalidArguments: The files of another table can't be read, so it is not known which they are.
+        LockTimeout: A writer of another table did not end in time.
     """
     left = list(files)
-    for other, metadata, location in _others(catalog, table) if left else ():
-        with _readable(table, other):
-            names = _files(catalog.coordinator.store.file_io(location), metadata)
-        needed = {_key(name) for name in (*names, location, *(one.metadata_file for one in metadata.metadata_log))}
-        left = [one for one in left if _key(one.path) not in needed]
+    for other in _others(catalog, table) if left else ():
+        needed = _keys([other.location])
+        if other.kind == "table":
+            with suppress(NoSuchTableError, NoSuchIcebergTableError), _readable(table, other.name):
+                needed |= _referenced(catalog.coordinator, other.name)
+        left = _without(left, needed)
         if not left:
             break
     return left
 
 
-def _others(catalog: SearchedCatalog, table: Identifier) -> Iterator[tuple[Identifier, TableMetadata, str]]:
-    """Yield every table of the catalog but *table*, with its metadata and where that is.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Other:
+    """Another table or view of the catalog.
+
+    Args:
+        kind: "table" or "view".
+        name: Namespace and name.
+        uuid: Its UUID.
+        location: Its metadata file.
+        places: The folders where its files go.
+    """
+
+    kind: str
+    name: Identifier
+    uuid: str
+    location: str
+    places: tuple[str, ...]
+
+
+def _others(catalog: SearchedCatalog, table: Identifier) -> Iterator[_Other]:
+    """Yield every table and view of the catalog but *table*.
 
     Raises:
         InvalidArguments: One can't be read.
     """
-    for other in _tables(catalog):
+    coordinator = catalog.coordinator
+    for kind, other in _names(catalog):
         if other == table:
             continue
+        metadata: TableMetadata | ViewMetadata
         try:
             with _readable(table, other):
-                metadata, location = catalog.coordinator.load(other)
-        except (NoSuchTableError, NoSuchIcebergTableError):
+                if kind == "table":
+                    metadata, location = coordinator.load(other)
+                    uuid = str(metadata.table_uuid)
+                else:
+                    location = catalog.view_location(other)
+                    metadata = view_metadata.read(coordinator.store.file_io(location), location)
+                    uuid = metadata.view_uuid
+        except (NoSuchTableError, NoSuchIcebergTableError, NoSuchViewError):
             continue  # dropped meanwhile, or none of Iceberg's
-        yield other, metadata, location
+        given = (metadata.properties.get(key) for key in _PLACES)
+        places = (metadata.location, *(place for place in given if place))
+        yield _Other(kind=kind, name=other, uuid=uuid, location=location, places=places)
 
 
 @contextmanager
@@ -513,12 +612,13 @@ def _readable(table: Identifier, other: Identifier) -> Iterator[None]:
     """Read *other* in the block.
 
     Raises:
-        NoSuchTableError, NoSuchIcebergTableError: It is none.
+        NoSuchTableError, NoSuchIcebergTableError, NoSuchViewError: It is none.
+        LockError: Its latch was not granted.
         InvalidArguments: It can't be read.
     """
     try:
         yield
-    except (NoSuchTableError, NoSuchIcebergTableError):
+    except (NoSuchTableError, NoSuchIcebergTableError, NoSuchViewError, LockError):
         raise
     except Exception as error:
         raise InvalidArguments(
@@ -530,15 +630,17 @@ def _readable(table: Identifier, other: Identifier) -> Iterator[None]:
         ) from error
 
 
-def _tables(catalog: SearchedCatalog) -> Iterator[Identifier]:
+def _names(catalog: SearchedCatalog) -> Iterator[tuple[str, Identifier]]:
+    """Yield every table and view of the catalog, with its kind."""
     seen: set[Identifier] = set()
 
-    def below(namespaces: Iterable[Identifier]) -> Iterator[Identifier]:
+    def below(namespaces: Iterable[Identifier]) -> Iterator[tuple[str, Identifier]]:
         for namespace in namespaces:
             if namespace in seen:
                 continue
             seen.add(namespace)
-            yield from (tuple(identifier) for identifier in catalog.list_tables(namespace))
+            yield from (("table", tuple(identifier)) for identifier in catalog.list_tables(namespace))
+            yield from (("view", tuple(identifier)) for identifier in catalog.list_views(namespace))
             yield from below(map(tuple, catalog.list_namespaces(namespace)))
 
     yield from below(map(tuple, catalog.list_namespaces()))

@@ -15,7 +15,8 @@ from pyiceberg.typedef import Identifier
 from commit_coord.coordinator import Coordinator
 from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg.attempt import table_name
-from commit_coord.iceberg.rebase import GC_ENABLED, shares_files
+from commit_coord.iceberg.rebase import says_shared, shares_files
+from commit_coord.iceberg.table_properties import GC_ENABLED
 
 logger = logging.getLogger(__name__)
 
@@ -76,6 +77,6 @@ def refuse_shared_files(table: Table) -> None:
     """Refuse to delete the files of a table that says that they are not its own alone."""
     if shares_files(table.metadata):
         raise ValidationException(
-            f"{'.'.join(table.name())} was not purged, and is still there: {GC_ENABLED}=false says that other tables "
-            f"may need its files. drop_table() drops it and keeps them; set {GC_ENABLED}=true to purge it"
+            f"{'.'.join(table.name())} was not purged, and is still there: {says_shared(table.metadata)} says that "
+            f"other tables may need its files. drop_table() drops it and keeps them; set {GC_ENABLED}=true to purge it"
         )

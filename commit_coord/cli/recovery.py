@@ -140,7 +140,12 @@ def remove_orphans(
         )
         return
     _confirmed(output, orphan_table(found), f"Delete {len(found.files):,} files ({size(found.size)})?", yes=yes)
-    deleted = catalog.delete_orphans(found)
+    gone: list[Orphan] = []
+    try:
+        deleted = catalog.delete_orphans(found, on_deleted=gone.append)
+    except KeyboardInterrupt:
+        output.inform(f"deleted before the interruption: {len(gone):,} of {len(found.files):,} files")
+        raise
     files = [_orphan_record(one) for one in deleted.files]
     done = f"{name}: deleted {len(deleted.files):,} files ({size(deleted.size)})"
     undeleted = [one.path for one in deleted.undeleted]

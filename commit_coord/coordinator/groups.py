@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
-from pyiceberg.utils.properties import property_as_bool
-
 from commit_coord.config import COALESCE
 from commit_coord.coordinator import offers
 from commit_coord.coordinator.payload import Member, Part, Payload, carried, journal_entry
@@ -16,6 +14,7 @@ from commit_coord.coordinator.stores import delete_quietly
 from commit_coord.errors import InternalError, LockError
 from commit_coord.iceberg.attempt import together
 from commit_coord.iceberg.rebase import Rebased
+from commit_coord.iceberg.table_properties import flag
 from commit_coord.model import CommitStatus
 from commit_coord.protocol.commit import Planned, Verdict
 
@@ -128,7 +127,7 @@ class Group:
         """Return *own*, followed by those taken attempts that can be published after it."""
         planner, head = self._planner, own.rebased.metadata
         parts, ids = [own], {self._run.attempt.request_id}
-        coalesces = property_as_bool(head.properties, COALESCE, False)
+        coalesces = flag(head.properties, COALESCE, False, unreadable=False)
         for member in self._members:
             attempt = member.attempt
             try:

@@ -14,12 +14,14 @@ from commit_coord.coordinator.payload import Part, Payload
 from commit_coord.coordinator.request_ids import file_name, named_in, version_of
 from commit_coord.coordinator.run import Run
 from commit_coord.coordinator.stores import Committed, Replanner, lock_mismatch, published
+from commit_coord.errors import ConfigError
 from commit_coord.iceberg import manifest_list, specs
 from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.iceberg.attempt import Attempt
 from commit_coord.iceberg.overwrites import HandoverNote, versions
 from commit_coord.iceberg.rebase import REQUEST_ID, Conflict, Rebased, created, rebase
 from commit_coord.iceberg.storage import metadata_places, misplaced, unserved
+from commit_coord.iceberg.table_properties import refuse_unreadable
 from commit_coord.protocol.commit import NeedsReplan, NothingToSwap, Planned, PlanResult, Refusal, WrongLatch
 
 logger = logging.getLogger(__name__)
@@ -242,5 +244,9 @@ class Planner:
         io = self._services.store.file_io(location)
         if (reason := misplaced(metadata) or unserved(io, location)) is not None:
             return Refusal(reason=reason, misfit=ValueError(reason))
+        try:
+            refuse_unreadable(metadata.properties, head.properties if head is not None else {})
+        except ConfigError as error:
+            return Refusal(reason=str(error), misfit=error)
         payload = Payload(parts=[alone], alone=alone, io=io, base=head, written=[], unused=[])
         return Planned(base=base, location=location, payload=payload)

@@ -14,6 +14,7 @@ from pyiceberg.types import IcebergType, StructType
 
 from commit_coord.iceberg.partition_names import refuse_names
 from commit_coord.iceberg.storage import cut_off, misplaced
+from commit_coord.iceberg.table_properties import refuse_unreadable
 from commit_coord.iceberg.usable import refuse_columns, refuse_transforms
 
 
@@ -23,12 +24,14 @@ def new_metadata(
     """Return the metadata of a new table, with ids of its own for columns, spec and order.
 
     Raises:
+        ConfigError: A property is to be a number, or true or false, and is not.
         ValueError: The schema does not fit the format version, or a column of the spec or order is not there. Or as
             :func:`~commit_coord.iceberg.partition_names.refuse_names`, as
             :func:`~commit_coord.iceberg.usable.refuse_columns` and ``refuse_transforms``, or as
             :func:`~commit_coord.iceberg.storage.misplaced`: the properties name such a place.
         ValidationError: PyIceberg's: a transform of the spec or order does not fit its column.
     """
+    refuse_unreadable({key: str(value) for key, value in properties.items()})
     made = new_table_metadata(
         location=location, schema=schema, partition_spec=spec, sort_order=order, properties=dict(properties)
     )

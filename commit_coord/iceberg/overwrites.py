@@ -99,6 +99,16 @@ class HandoverNote:
             return cls()
 
 
+def joined(one: str, other: str) -> HandoverNote:
+    """Return what two notes about one table say: the later head, and all that was lost."""
+    notes = [HandoverNote.parse(one), HandoverNote.parse(other)]
+    heads = [note.head for note in notes if note.head is not None]
+    lost = {each.location: each for note in notes for each in note.lost}
+    return HandoverNote(
+        head=max(heads, key=lambda head: head.at_ms, default=None), lost=tuple(lost.values())[-_LOSSES:]
+    )
+
+
 def _acknowledged(raw: dict[str, object]) -> Acknowledged:
     made = Acknowledged(**raw)  # type: ignore[arg-type]
     return replace(made, snapshot_ids=tuple(made.snapshot_ids))

@@ -37,12 +37,12 @@ from pyiceberg.table.update import (
     SetSnapshotRefUpdate,
     TableUpdate,
 )
-from pyiceberg.utils.properties import property_as_bool
 
 from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.iceberg.attempt import Append, Attempt, Merge
 from commit_coord.iceberg.storage import metadata_places
 from commit_coord.iceberg.streams import checkpoint_in_table, offsets_moved
+from commit_coord.iceberg.table_properties import GC_ENABLED, flag
 from commit_coord.iceberg.written import digest, rows_misfit
 from commit_coord.protocol.commit import NeedsReplan
 
@@ -52,13 +52,15 @@ REQUEST_ID = "commit-coord.request-id"
 GENERATION = "commit-coord.generation"
 """Summary property: the generation of the latch that covered the commit."""
 
-GC_ENABLED = "gc.enabled"
-"""Table property of Iceberg's: with ``false`` the files of the table are not to be deleted, they may be another's."""
-
 
 def shares_files(metadata: TableMetadata) -> bool:
-    """Return whether other tables may need files of the table: ``gc.enabled=false``."""
-    return not property_as_bool(metadata.properties, GC_ENABLED, True)
+    """Return whether other tables may need files of the table: ``gc.enabled`` is false, or not true either."""
+    return not flag(metadata.properties, GC_ENABLED, True, unreadable=False)
+
+
+def says_shared(metadata: TableMetadata) -> str:
+    """Return what a table that shares files says, for errors."""
+    return f"{GC_ENABLED}={metadata.properties[GC_ENABLED].lower()}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +154,7 @@ def rebase(
     if expires and shares_files(changed):
         # Iceberg Java refuses it too: files that only the removed snapshots name would be taken for orphans.
         reason = (
-            f"{GC_ENABLED}=false says that other tables may need the files of its snapshots, so none expires; "
+            f"{says_shared(changed)} says that other tables may need the files of its snapshots, so none expires; "
             f"set {GC_ENABLED}=true to let them expire"
         )
         return Conflict(reason=reason, misfit=ValueError(reason))

@@ -17,9 +17,9 @@ from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from pyiceberg.transforms import Transform, parse_transform
 from pyiceberg.types import IcebergType, NestedField
-from pyiceberg.utils.properties import property_as_int
 
 from commit_coord.errors import PartlyDropped, StatementError
+from commit_coord.iceberg.table_properties import as_number
 from commit_coord.protocol.hierarchy import Operation
 from commit_coord.sql.names import Names
 from commit_coord.sql.show import Answer, message
@@ -268,12 +268,10 @@ def expire_snapshots(statement: ExpireSnapshots, table: Table) -> Answer:
     else:
         before = int((statement.before or _default_bound(table)).timestamp() * 1000)
         doomed = {snapshot.snapshot_id for snapshot in newest_first if snapshot.timestamp_ms < before}
-        least = property_as_int(
-            table.properties,
-            TableProperties.MIN_SNAPSHOTS_TO_KEEP,
-            TableProperties.MIN_SNAPSHOTS_TO_KEEP_DEFAULT,
+        least = as_number(
+            table.properties, TableProperties.MIN_SNAPSHOTS_TO_KEEP, TableProperties.MIN_SNAPSHOTS_TO_KEEP_DEFAULT
         )
-        doomed -= _kept_by_branches(table.metadata, least=least or 1)
+        doomed -= _kept_by_branches(table.metadata, least=least)
     doomed -= protected
     if doomed:
         table.maintenance.expire_snapshots().by_ids(sorted(doomed)).commit()
@@ -304,10 +302,8 @@ def _kept_by_branches(metadata: TableMetadata, *, least: int) -> set[int]:
 
 
 def _default_bound(table: Table) -> datetime:
-    age = property_as_int(
-        table.properties, TableProperties.MAX_SNAPSHOT_AGE_MS, TableProperties.MAX_SNAPSHOT_AGE_MS_DEFAULT
-    )
-    return datetime.now(UTC) - timedelta(milliseconds=age or TableProperties.MAX_SNAPSHOT_AGE_MS_DEFAULT)
+    age = as_number(table.properties, TableProperties.MAX_SNAPSHOT_AGE_MS, TableProperties.MAX_SNAPSHOT_AGE_MS_DEFAULT)
+    return datetime.now(UTC) - timedelta(milliseconds=age)
 
 
 def roll_back(statement: RollBack, table: Table) -> Answer:

@@ -14,12 +14,12 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update.snapshot import UpdateSnapshot, _MergeAppendFiles
 from pyiceberg.typedef import EMPTY_DICT
-from pyiceberg.utils.properties import property_as_bool
 
 from commit_coord.config import COALESCE
 from commit_coord.coordinator import delete_quietly
 from commit_coord.iceberg import manifest_list, manifests
 from commit_coord.iceberg.attempt import TOTALS, Append, Merge
+from commit_coord.iceberg.table_properties import flag
 from commit_coord.iceberg.written import digest
 from commit_coord.table.arguments import refuse_no_name, summary_properties
 from commit_coord.table.producers import BySpec, DeleteFiles, Overwrite, Rewrite, by_spec, head_of
@@ -110,7 +110,7 @@ class PureAppend(BySpec, _MergeAppendFiles):
         """Write the manifest of the added files and return the append."""
         metadata = self._transaction.table_metadata
         summary = self.summary_without_totals(self.snapshot_properties).additional_properties
-        inherits = metadata.format_version > 1 and property_as_bool(metadata.properties, COALESCE, False)
+        inherits = metadata.format_version > 1 and flag(metadata.properties, COALESCE, False, unreadable=False)
         own = self._own_manifests(metadata, inherits=inherits)
         assert self.written is not None  # noted by commit()
         written = self.written

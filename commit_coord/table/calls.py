@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from pyiceberg.table.snapshots import IsolationLevel
 
+from commit_coord.iceberg.table_properties import in_words
 from commit_coord.protocol.hierarchy import Operation
 from commit_coord.table import arguments
 from commit_coord.table.basis import Basis
@@ -80,7 +81,10 @@ class Calls:
                 with transaction.whole():
                     if outermost and again is not None:
                         self.draft.update(calls=(*self.draft.staged.calls, again))
-                    with self.basis.files_may_be_gone() if outermost else nullcontext():
+                    with (
+                        self.basis.files_may_be_gone() if outermost else nullcontext(),
+                        in_words(lambda: transaction.table_metadata.properties),
+                    ):
                         yield
             except BaseException as error:
                 if outermost and not self._request.sent:

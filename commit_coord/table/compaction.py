@@ -30,6 +30,7 @@ from commit_coord.coordinator import delete_quietly
 from commit_coord.errors import CommitNotApplied, StatementError
 from commit_coord.iceberg.metadata import sequence_number
 from commit_coord.iceberg.partitions import partition_key
+from commit_coord.iceberg.table_properties import as_number
 from commit_coord.iceberg.written import Written, mark
 from commit_coord.locks.base import Lease
 from commit_coord.table.created_files import CreatedFiles
@@ -117,7 +118,7 @@ def _small_files(table: Table, condition: BooleanExpression) -> list[FileGroup]:
 
 def small_below(table: Table) -> float:
     """Return the size in bytes below which :func:`compact` puts a file together with others."""
-    return int(table.properties.get(TableProperties.WRITE_TARGET_FILE_SIZE_BYTES, _TARGET)) * _SMALL
+    return as_number(table.properties, TableProperties.WRITE_TARGET_FILE_SIZE_BYTES, _TARGET) * _SMALL
 
 
 def rewrite_here(table: Table, groups: Sequence[FileGroup]) -> list[DataFile]:

@@ -28,12 +28,12 @@ from pyiceberg.table.snapshots import (
 from pyiceberg.table.update import UpdatesAndRequirements
 from pyiceberg.table.update.snapshot import _DeleteFiles, _OverwriteFiles, _SnapshotProducer
 from pyiceberg.typedef import EMPTY_DICT, KeyDefaultDict
-from pyiceberg.utils.properties import property_as_int
 
 from commit_coord.errors import CommitNotApplied, InvalidArguments
 from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.iceberg.partitions import may_hold, partition_key
+from commit_coord.iceberg.table_properties import as_number
 from commit_coord.iceberg.written import Written, mark, partition_schema
 
 
@@ -183,12 +183,12 @@ class BySpec(_SnapshotProducer[Any]):
     def summary_without_totals(self, snapshot_properties: dict[str, str]) -> Summary:
         """Return the summary of the added and removed files, with *snapshot_properties*; totals need the parent."""
         metadata = self._transaction.table_metadata
-        limit = property_as_int(
+        limit = as_number(
             metadata.properties,
             TableProperties.WRITE_PARTITION_SUMMARY_LIMIT,
             TableProperties.WRITE_PARTITION_SUMMARY_LIMIT_DEFAULT,
         )
-        collector = _Collector(partition_summary_limit=limit or 0)
+        collector = _Collector(partition_summary_limit=limit)
         for files, count in (
             (self._added_data_files, collector.add_file),
             (self._deleted_data_files, collector.remove_file),

@@ -25,6 +25,7 @@ from commit_coord.errors import CommitConflict, CommitCoordError, CommitNotAppli
 from commit_coord.iceberg.attempt import request_uuid, table_name
 from commit_coord.iceberg.named_partitions import NamedValues, partition_filter, partition_levels
 from commit_coord.iceberg.partitions import fixed_partitions, lockable, partitions_of_rows
+from commit_coord.iceberg.table_properties import in_words
 from commit_coord.iceberg.written import Written
 from commit_coord.locks.base import Lease
 from commit_coord.model import JournalEntry, LockMode, Resource, WriteMode
@@ -371,7 +372,8 @@ class CoordinatedTable(PlacedTable):
                 if taken is None or planned == self._compacted(partition):
                     condition = partition_filter(self, partition) if partition else AlwaysTrue()
                     lease = taken or catalog.locks.lease_on(planned[0], LockMode.SHARED)
-                    return compact(self, condition, rewrite, lease)
+                    with in_words(lambda: self.metadata.properties):
+                        return compact(self, condition, rewrite, lease)
 
     def _compacted(self, partition: NamedValues) -> tuple[Resource, list[Partition], int]:
         levels = [partition_levels(self, partition)] if partition else []

@@ -32,6 +32,7 @@ import commit_coord
 from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.catalog.migration import Migration, Moved, Outcome, operator
 from commit_coord.catalog.migration.sightings import SeenWriters
+from commit_coord.catalog.orphans import Orphan, Orphans
 from commit_coord.cli import app
 from commit_coord.cli.exit_codes import MEANINGS, ExitCode
 from commit_coord.cli.failures import explain
@@ -710,6 +711,25 @@ def test_orphans_that_could_not_be_deleted_are_not_counted_and_named(
     assert again.exit_code == ExitCode.FAILED
     assert f"could not be deleted, see the warning: file://{folder}/one.parquet" in again.stdout
     assert [path.name for path in folder.glob("*o*e.parquet")] == ["one.parquet"]
+
+
+def test_orphans_that_is_interrupted_says_what_it_deleted(
+    shell: Shell, catalog: CoordinatedCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Path(catalog.load_table("shop.sales").location().removeprefix("file://")) / "data"
+    for name in ("one.parquet", "two.parquet"):
+        folder.joinpath(name).write_bytes(b"four")
+        os.utime(folder / name, (0, 0))
+
+    def interrupted(self: Any, found: Orphans, *, on_deleted: Callable[[Orphan], None]) -> Orphans:
+        on_deleted(found.files[0])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(CoordinatedCatalog, "delete_orphans", interrupted)
+    for options in ([], ["--json"]):
+        ended = shell("orphans", "shop.sales", "--delete", "--yes", *options)
+        assert ended.exit_code == ExitCode.INTERRUPTED
+        assert "deleted before the interruption: 1 of 2 files" in ended.stderr
 
 
 def test_orphans_of_a_dropped_table_are_listed_when_its_id_is_given(shell: Shell, catalog: CoordinatedCatalog) -> None:

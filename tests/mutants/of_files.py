@@ -10,6 +10,8 @@ _REUSED = f"{_EVOLVED}test_rows_land_under_what_they_were_written_for_or_not_at_
 _EMPTY = "tests/catalog/test_empty_appends.py::"
 _MERGED = "tests/catalog/test_merged_manifests.py::"
 _PLACES = "tests/catalog/test_places.py::"
+_NEEDED = "tests/catalog/test_needed_files.py::"
+_UNREADABLE = "tests/catalog/test_unreadable_properties.py::"
 _CARRIED = "tests/catalog/test_carried_entries.py::"
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -248,8 +250,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "orphans-next-to-the-data-of-another-table",
         "catalog/orphans.py",
-        'for path in (metadata.location, *(metadata.properties.get(key, "") for key in _PLACES)):',
-        "for path in (metadata.location,):",
+        "(metadata.location, *(place for place in given if place))",
+        "(metadata.location,)",
         f"{_EMPTY}test_orphans_refuses_a_table_that_holds_the_data_of_another",
     ),
     Mutant(
@@ -484,9 +486,86 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-table-of-another-catalog-has-no-files",
         "catalog/orphans.py",
-        "        if uuid is not None and uuid not in known:\n",
-        "        if False:\n",
+        "        if uuid is None or uuid in dropped:\n",
+        "        if True:\n",
         "tests/catalog/test_orphans.py::test_the_files_of_a_table_of_another_catalog_are_no_orphans",
+    ),
+    Mutant(
+        "our-own-uuid-is-known",
+        "catalog/orphans.py",
+        "        if uuid is None or uuid in dropped:\n",
+        "        if uuid is None or uuid in dropped or uuid == own:\n",
+        f"{_NEEDED}test_no_file_that_anything_needs_is_deleted[same table of another catalog-url]",
+    ),
+    Mutant(
+        "a-relative-location-is-another-one",
+        "catalog/orphans.py",
+        '    if parts.scheme in ("", "file"):\n',
+        '    if location.startswith(("/", "file:/")):\n',
+        f"{_NEEDED}test_no_file_that_anything_needs_is_deleted[own rows-relative]",
+    ),
+    Mutant(
+        "what-another-table-lost-is-an-orphan",
+        "catalog/orphans.py",
+        "needed |= _referenced(catalog.coordinator, other.name)",
+        "needed |= _keys(())",
+        f"{_NEEDED}test_no_file_that_anything_needs_is_deleted[lost commit of another table-url]",
+    ),
+    Mutant(
+        "a-live-view-is-dropped",
+        "catalog/orphans.py",
+        "        if other.uuid in dropped:\n",
+        "        if False:\n",
+        f"{_NEEDED}test_a_live_table_or_view_is_not_taken_for_dropped",
+    ),
+    Mutant(
+        "a-head-that-is-gone-is-lost",
+        "catalog/orphans.py",
+        "        if known not in note.lost and not io.new_input(known.location).exists():\n",
+        "        if False:\n",
+        f"{_NEEDED}test_a_head_that_later_writers_have_deleted_is_no_loss",
+    ),
+    Mutant(
+        "files-go-after-an-interrupt",
+        "catalog/orphans.py",
+        "            deletion.cancel()\n        wait(begun)\n",
+        "            deletion.cancel()\n",
+        f"{_NEEDED}test_an_interrupt_ends_the_deletion_and_all_that_is_gone_is_known",
+    ),
+    Mutant(
+        "a-rename-leaves-the-note-behind",
+        "catalog/base.py",
+        "                    latch.set_handover_note(copied)\n",
+        "                    pass\n",
+        f"{_NEEDED}test_a_rename_that_ends_midway_leaves_the_note_where_the_table_is[True]",
+    ),
+    Mutant(
+        "what-is-noted-before-a-rename-stays-behind",
+        "catalog/base.py",
+        '                    latch.set_handover_note(joined(note, latch.handover_note or "").to_text())\n',
+        "                    pass\n",
+        f"{_NEEDED}test_what_a_commit_notes_before_the_rename_gets_its_latch_moves_along",
+    ),
+    Mutant(
+        "a-registration-that-fails-forgets",
+        "catalog/base.py",
+        "            match store.swap(table, pointer, metadata_location):\n",
+        "            _take_note(latch)\n            match store.swap(table, pointer, metadata_location):\n",
+        f"{_NEEDED}test_no_file_that_anything_needs_is_deleted[lost commit before a registration that fails-url]",
+    ),
+    Mutant(
+        "an-unreadable-gc-is-an-error-after-the-swap",
+        "iceberg/rebase.py",
+        "    return not flag(metadata.properties, GC_ENABLED, True, unreadable=False)\n",
+        '    return metadata.properties.get(GC_ENABLED, "true") not in ("true", "false") and bool(1 / 0)\n',
+        f"{_UNREADABLE}test_a_call_on_an_unreadable_property_succeeds_or_names_it_and_does_nothing[gc.enabled-yess-append]",
+    ),
+    Mutant(
+        "an-unreadable-property-is-set",
+        "coordinator/planning.py",
+        "            refuse_unreadable(metadata.properties, head.properties if head is not None else {})\n",
+        "            pass\n",
+        f"{_UNREADABLE}test_no_unreadable_property_is_set[gc.enabled-yess-set]",
     ),
     Mutant(
         "metadata-files-of-another-table-are-old",

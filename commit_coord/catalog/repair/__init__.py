@@ -75,7 +75,7 @@ def find(coordinator: Coordinator, table: Identifier, since: Iterable[str] = ())
             lock_manager=coordinator.locks.name,
         )
     note = HandoverNote.parse(text or "")
-    known = [lost.location for lost in (*note.lost, *([note.head] if note.head else []))]
+    known = [lost.location for lost in (*note.lost, *([note.head] if note.head and histories.has(note.head) else []))]
     found: set[str] = set()
     for path in dict.fromkeys([*given, *known]):
         found.update(histories.look_behind(path, asked=path in given))

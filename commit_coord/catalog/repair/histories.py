@@ -41,7 +41,7 @@ from commit_coord.errors import CommitConflict, InvalidArguments
 from commit_coord.iceberg import manifest_list
 from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.iceberg.attempt import Append, Attempt, request_uuid, table_name
-from commit_coord.iceberg.overwrites import versions
+from commit_coord.iceberg.overwrites import Acknowledged, versions
 from commit_coord.iceberg.rebase import GENERATION, REQUEST_ID, append_conflict
 from commit_coord.iceberg.storage import metadata_places
 from commit_coord.iceberg.written import partition_schema
@@ -111,6 +111,13 @@ class LostHistories:
             yield from versions(self._read, location)
         except Exception:  # noqa: BLE001 - older metadata files may have been deleted
             return
+
+    def has(self, head: Acknowledged) -> bool:
+        """Return whether the metadata file of an acknowledged commit is there.
+
+        Later commits of writers that leave no notes may have trimmed it from the metadata log, and deleted it.
+        """
+        return head.location in self._history or self._io.new_input(head.location).exists()
 
     def look_behind(self, path: str, *, asked: bool) -> list[str]:
         """Find the lost metadata files up to *path*, and their commits; return the files, oldest first."""

@@ -1,0 +1,354 @@
+"""No file that anything needs is deleted as an orphan: however locations are spelled, whatever needs the file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.table.statistics import BlobMetadata, StatisticsFile
+from pyiceberg.view.metadata import SQLViewRepresentation, ViewRepresentation, ViewVersion
+
+import commit_coord
+from commit_coord.catalog import orphans
+from commit_coord.errors import InvalidArguments
+from commit_coord.protocol.commit import SwapResult
+from tests.catalog.kit import SCHEMA, Kit, coordinated, files_in, files_of, ids, kit, row_ids
+from tests.catalog.test_overwritten import put
+
+
+@pytest.fixture(scope="module")
+def made() -> Iterator[Kit]:
+    with kit("lease") as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, from which relative locations count."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link").symlink_to(tmp_path / "linked")
+    (tmp_path / "linked").mkdir()
+    return tmp_path
+
+
+SPELLINGS = {
+    "url": "file://{folder}/a",
+    "Hadoop's": "file:{folder}/a",
+    "path": "{folder}/a",
+    "dots": "file://{folder}/x/../a",
+    "link": "file://{folder}/link/a",
+    "relative": "a",
+    "relative url": "file:a",
+    "with a host": "file://localhost{folder}/a",
+}
+
+
+def place(location: str) -> str:
+    """Return the file that PyIceberg opens for *location*."""
+    return os.path.realpath(PyArrowFileIO.parse_location(location)[2])
+
+
+@dataclass
+class Needs:
+    """What needs files in the location of a table.
+
+    Args:
+        table: The table whose orphans are looked for.
+        files: What has to stay.
+        dropped: What the caller takes for dropped although it is not.
+        elsewhere: Whether another catalog has the table, too. If none has, the caller says so.
+        reads: Assert that all rows are still there.
+    """
+
+    table: Any
+    files: set[str]
+    dropped: Sequence[str] = ()
+    elsewhere: bool = False
+    reads: Callable[[], Any] = lambda: None
+
+
+def _imported(table: Any, number: int) -> str:
+    """Return the path of a file of rows in the folder of *table*, which no table refers to."""
+    path = Path(place(table.location())) / "data" / f"imported-{number}.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(ids(number), path)
+    return str(path)
+
+
+def _own_rows(made: Kit, table: Any) -> Needs:
+    """By its absolute path, on a branch."""
+    table.append(ids(2))
+    with table.manage_snapshots() as snapshots:
+        snapshots.create_branch(table.current_snapshot().snapshot_id, "b")
+    table.add_files([path := _imported(table, 3)], branch="b")
+    return Needs(table, files_of(table) | {path})
+
+
+def _statistics(made: Kit, table: Any) -> Needs:
+    path = Path(place(table.location())) / "metadata" / "1.stats"
+    path.write_bytes(b"x")
+    snapshot_id = table.current_snapshot().snapshot_id
+    blob = BlobMetadata(
+        type="apache-datasketches-theta-v1", snapshot_id=snapshot_id, sequence_number=1, fields=[1], properties={}
+    )
+    file = StatisticsFile(
+        snapshot_id=snapshot_id,
+        statistics_path=str(path),
+        file_size_in_bytes=1,
+        file_footer_size_in_bytes=1,
+        blob_metadata=[blob],
+    )
+    with table.update_statistics() as update:
+        update.set_statistics(file)
+    return Needs(table, files_of(table) | {str(path)})
+
+
+def _other_table_inside(made: Kit, table: Any) -> Needs:
+    other = made.table(ids(5), location=f"{place(table.location())}/inside")
+    return _other(made, table, other)
+
+
+def _other_table_that_writes_here(made: Kit, table: Any) -> Needs:
+    other = made.table(ids(5), properties={"write.data.path": f"{place(table.location())}/data/other"})
+    return _other(made, table, other)
+
+
+def _other_table_that_took_a_file(made: Kit, table: Any) -> Needs:
+    other = made.table(ids(5))
+    other.add_files([_imported(table, 6)])
+    return _other(made, table, other)
+
+
+def _other(made: Kit, table: Any, other: Any) -> Needs:
+    expected = row_ids(other)
+
+    def reads() -> None:
+        assert expected == row_ids(coordinated(made.open()).load_table(other.name()))
+
+    return Needs(table, files_of(other), [str(other.metadata.table_uuid)], reads=reads)
+
+
+def _lost_commit_of_another_table(made: Kit, table: Any) -> Needs:
+    other = made.table(ids(5))
+    base = other.metadata_location
+    other.add_files([path := _imported(table, 6)])
+    lost = files_of(other)
+    put(made, other, base)
+    made.stock.load_table(other.name()).append(ids(7))
+    made.again(other).append(ids(8))
+    return Needs(table, {path, *lost})
+
+
+def _overwritten(made: Kit, table: Any) -> set[str]:
+    """Have the last commit of *table* overwritten; return its files."""
+    base = table.metadata_location
+    table.append(ids(2))
+    lost = files_of(table)
+    put(made, table, base)
+    made.stock.load_table(table.name()).append(ids(100))
+    made.again(table).append(ids(101))
+    return lost
+
+
+def _lost_commit(made: Kit, table: Any) -> Needs:
+    return Needs(table, _overwritten(made, table))
+
+
+def _lost_commit_of_a_renamed_table(made: Kit, table: Any) -> Needs:
+    lost = _overwritten(made, table)
+    return Needs(made.catalog.rename_table(table.name(), made.identifier()), lost)
+
+
+def _lost_commit_before_a_registration_that_fails(made: Kit, table: Any) -> Needs:
+    base, lost = table.metadata_location, _overwritten(made, table)
+    catalog = coordinated(made.catalog)
+    catalog.__dict__["swap"] = lambda *_: SwapResult.MOVED
+    try:
+        with pytest.raises(CommitFailedException, match="changed by another writer"):
+            catalog.register_table(table.name(), base, overwrite=True)
+    finally:
+        del catalog.__dict__["swap"]
+    return Needs(table, lost)
+
+
+def _view_in_the_folder_of_a_renamed_table(made: Kit, table: Any) -> Needs:
+    query = ViewRepresentation(SQLViewRepresentation(type="sql", sql="select 1", dialect="spark"))
+    version = ViewVersion(
+        version_id=1, schema_id=0, timestamp_ms=1, summary={}, representations=[query], default_namespace=("db",)
+    )
+    view = made.catalog.create_view(made.identifier(), SCHEMA, version, location=place(table.location()))
+    name = view.name()
+
+    def reads() -> None:
+        assert view.metadata == coordinated(made.open()).load_view(name).metadata
+
+    files = {place(coordinated(made.catalog).view_location(name))}
+    return Needs(table, files, [str(view.metadata.view_uuid)], reads=reads)
+
+
+def _same_table_of_another_catalog(made: Kit, table: Any) -> Needs:
+    options = {"warehouse": made.warehouse, "lock-impl": made.impl}
+    with commit_coord.load_catalog(f"{made.name}-2", uri=f"coord+{made.uri}", **options) as neighbour:
+        neighbour.create_namespace_if_not_exists(made.namespace)
+        theirs: Any = neighbour.register_table(made.identifier(), table.metadata_location)
+        theirs.append(ids(50))
+        table.append(ids(2))
+        return Needs(table, files_of(theirs), elsewhere=True)
+
+
+NEEDS: dict[str, Callable[[Kit, Any], Needs]] = {
+    made.__name__.strip("_").replace("_", " "): made
+    for made in (
+        _own_rows,
+        _statistics,
+        _other_table_inside,
+        _other_table_that_writes_here,
+        _other_table_that_took_a_file,
+        _lost_commit,
+        _lost_commit_of_another_table,
+        _lost_commit_of_a_renamed_table,
+        _lost_commit_before_a_registration_that_fails,
+        _view_in_the_folder_of_a_renamed_table,
+        _same_table_of_another_catalog,
+    )
+}
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+@pytest.mark.parametrize("who", NEEDS)
+def test_no_file_that_anything_needs_is_deleted(made: Kit, folder: Path, who: str, spelling: str) -> None:
+    """Not even if the caller takes what is there for dropped."""
+    table = made.table(ids(1), location=SPELLINGS[spelling].format(folder=folder))
+    try:
+        needs = NEEDS[who](made, table)
+        needed = {place(path) for path in needs.files}
+        for path in files_in(folder):
+            os.utime(path, (0, 0))
+        catalog = coordinated(made.open())
+        own = [] if needs.elsewhere else [str(table.metadata.table_uuid)]
+        for dropped in ([], own, [*own, *needs.dropped]):
+            with suppress(InvalidArguments):
+                catalog.delete_orphans(catalog.find_orphans(needs.table.name(), dropped=dropped))
+            assert set() == {path for path in needed if not os.path.exists(path)}
+        needs.reads()
+        assert 1 in row_ids(catalog.load_table(needs.table.name()))
+    finally:
+        for name in made.catalog.list_tables(made.namespace):
+            made.catalog.drop_table(name)
+        for name in made.catalog.list_views(made.namespace):
+            made.catalog.drop_view(name)
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_an_orphan_is_found_however_the_location_is_spelled(made: Kit, folder: Path, spelling: str) -> None:
+    table = made.table(ids(1), location=SPELLINGS[spelling].format(folder=folder))
+    left = _imported(table, 9)
+    for path in files_in(folder):
+        os.utime(path, (0, 0))
+    catalog = coordinated(made.catalog)
+    found = catalog.find_orphans(table.name())
+    assert [left] == [place(one.path) for one in found.files]
+    catalog.delete_orphans(found)
+    assert not Path(left).exists()
+    assert [1] == row_ids(made.again(table))
+    made.catalog.drop_table(table.name())
+
+
+def test_a_head_that_later_writers_have_deleted_is_no_loss(made: Kit) -> None:
+    """They trim the metadata log, delete old metadata files, and leave no note."""
+    cleaning = {"write.metadata.previous-versions-max": "1", "write.metadata.delete-after-commit.enabled": "true"}
+    table = made.table(ids(1), properties=cleaning)
+    for number in range(2, 6):
+        made.stock.load_table(table.name()).append(ids(number))
+    catalog = coordinated(made.catalog)
+    assert () == catalog.find_orphans(table.name()).files
+    assert () == catalog.find_lost(table.name()).commits
+
+
+def test_a_live_table_or_view_is_not_taken_for_dropped(made: Kit) -> None:
+    table, other = made.table(ids(1)), made.table()
+    with pytest.raises(InvalidArguments, match="the table with this UUID is in the catalog, so it was not dropped"):
+        coordinated(made.catalog).find_orphans(table.name(), dropped=[str(other.metadata.table_uuid)])
+
+
+@pytest.mark.parametrize("landed", [False, True])
+def test_a_rename_that_ends_midway_leaves_the_note_where_the_table_is(
+    made: Kit, monkeypatch: pytest.MonkeyPatch, landed: bool
+) -> None:
+    table, new = made.table(ids(1)), made.identifier()
+    _overwritten(made, table)
+    catalog = coordinated(made.catalog)
+    renaming = catalog._rename
+
+    def dies(old: Any, to: Any) -> None:
+        if landed:
+            renaming(old, to)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(catalog, "_rename", dies)
+    with pytest.raises(KeyboardInterrupt):
+        catalog.rename_table(table.name(), new)
+    monkeypatch.undo()
+    name = new if landed else table.name()
+    assert 1 == len(coordinated(made.open()).find_lost(name).restorable)
+
+
+def test_what_a_commit_notes_before_the_rename_gets_its_latch_moves_along(
+    made: Kit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then the old name has no note, and a rename back brings back nothing that was forgotten meanwhile."""
+    table, new = made.table(ids(1)), made.identifier()
+    base = table.metadata_location
+    table.append(ids(2))
+    catalog = coordinated(made.catalog)
+    latch = catalog._latch
+
+    def late(*tables: Any, statement: str) -> Any:
+        if len(tables) == 2:
+            monkeypatch.undo()
+            put(made, table, base)
+            made.stock.load_table(table.name()).append(ids(100))
+            made.again(table).append(ids(101))
+        return latch(*tables, statement=statement)
+
+    monkeypatch.setattr(catalog, "_latch", late)
+    catalog.rename_table(table.name(), new)
+    assert 1 == len(catalog.find_lost(new).restorable)
+    catalog.forget_lost(new)
+    catalog.rename_table(new, table.name())
+    assert () == catalog.find_lost(table.name()).commits
+
+
+def test_an_interrupt_ends_the_deletion_and_all_that_is_gone_is_known(
+    made: Kit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = made.table(ids(1))
+    for number in range(200):
+        _imported(table, number)
+    for path in files_in(table.location()):
+        os.utime(path, (0, 0))
+    catalog, gone = coordinated(made.catalog), list[str]()
+    found = catalog.find_orphans(table.name())
+    assert 200 == len(found.files)
+
+    def interrupted(deletions: Sequence[Future[bool]]) -> Any:
+        monkeypatch.undo()
+        deletions[0].result()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(orphans, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        catalog.delete_orphans(found, on_deleted=lambda one: gone.append(place(one.path)))
+    left = files_in(table.location())
+    assert gone
+    assert {place(one.path) for one in found.files} - left == set(gone)
+    assert 0 == len(left & set(gone))
