@@ -174,7 +174,9 @@ class CommitEnded:
     """A commit ended.
 
     Args:
-        table: ``db.table``.
+        table: ``db.table``; of a commit to several tables, all of them with commas between.
+        tables: The identifiers of these tables. *table* does not tell them: the table ``b.c`` of ``a`` and the table
+            ``c`` of ``a.b`` have one name there.
         request_id: The attempt.
         status: SUCCESS, FAILURE or UNKNOWN; UNKNOWN also when it was interrupted.
         waited_ms: Time until the latch was granted.
@@ -194,6 +196,7 @@ class CommitEnded:
     rebased: bool
     carried: int = 0
     reason: str = ""
+    tables: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

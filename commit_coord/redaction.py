@@ -1,7 +1,11 @@
-"""Hides secrets: passwords in URLs, and values of properties whose name suggests a secret."""
+"""What of a text may be printed: no secret, and in a log no character that begins a line or commands a terminal.
+
+Secrets are passwords in URLs, and values of properties whose name suggests a secret.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -26,6 +30,16 @@ def without_passwords(text: str) -> str:
 def shown(key: str, value: str) -> str:
     """Return *value* of property *key* as it may be printed."""
     return HIDDEN if value and _SECRET_KEY.search(key) else without_passwords(value)
+
+
+def printable(text: str) -> str:
+    """Return *text* with JSON's escapes for what is not printable: it stays in its line, and letters in their order.
+
+    Of text that is JSON already, the values stay the same.
+    """
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else json.dumps(letter)[1:-1] for letter in text)
 
 
 def facts(details: dict[str, Any]) -> dict[str, Any]:

@@ -282,10 +282,13 @@ class LockingCatalog:
                 self._audit.record(event)
                 self.events.emit(event)
 
-    def tell_access_refused(self, event: AccessRefused) -> None:
-        """Record *event* in the audit log, and emit it."""
+    def record_access_refused(self, event: AccessRefused) -> None:
+        """Record *event* in the audit log. It was emitted when it happened."""
         self._audit.refused(event)
-        self.events.emit(event)
+
+    def record_refusals_left_out(self, count: int) -> None:
+        """Record in the audit log that *count* refused requests have no line of their own there."""
+        self._audit.left_out(count, self.coordinator.clock.wall_ms())
 
     # Leases.
 

@@ -18,6 +18,7 @@ from commit_coord.coordinator import Committed, Coordinator, TableAttempt, delet
 from commit_coord.errors import (
     CheckpointInTable,
     CommitConflict,
+    CommitError,
     CommitNotApplied,
     CommitStateUnknown,
     StaleRead,
@@ -112,6 +113,14 @@ class RequestedCommit:
             NoSuchTableError: The table does not exist, and the commit does not create it.
             ValueError: The declaration is not known.
         """
+        try:
+            return self._landed_once(check)
+        except CommitError as error:
+            if not self._sent:
+                self._coordinator.emit_ended([self._asked.table], self._asked.request_id, error)
+            raise
+
+    def _landed_once(self, check: Callable[[], None]) -> Committed:
         try:
             committed = self._commit(check)
         except CommitNotApplied as refused:
@@ -367,6 +376,8 @@ class RequestedCommits:
     ) -> None:
         self._coordinator, self._request_id = coordinator, request_id
         self._parts = [RequestedCommit(coordinator, *each, None, request_id, since.get(each[0])) for each in requests]
+        self._sent = False
+        """Whether the coordinator was called."""
 
     def commit(self, check: Callable[[], None]) -> dict[Identifier, Committed]:
         """Land the commits, once; return the state of each table.
@@ -382,13 +393,22 @@ class RequestedCommits:
         """
         coordinator = self._coordinator
         coordinator.require_multi_table()
+        request_id = self._request_id or str(coordinator.host.new_id())
+        try:
+            return self._landed_once(check, request_id)
+        except CommitError as error:
+            if not self._sent:
+                coordinator.emit_ended([part.before.table for part in self._parts], request_id, error)
+            raise
+
+    def _landed_once(self, check: Callable[[], None], request_id: str) -> dict[Identifier, Committed]:
         if (landed := self._landed(SentBefore.landed_now)) is not None:
             return landed
         check()
-        request_id = self._request_id or str(coordinator.host.new_id())
         try:
             changes = [part.change(request_id) for part in self._parts]
-            return coordinator.commit_tables(changes, repeatable=self._request_id is not None)
+            self._sent = True
+            return self._coordinator.commit_tables(changes, repeatable=self._request_id is not None)
         except CommitNotApplied as refused:
             if (landed := self._landed(partial(SentBefore.landed_after, refused=refused))) is not None:
                 return landed

@@ -8,7 +8,6 @@ import select
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache
@@ -22,7 +21,7 @@ from typer.main import get_command
 
 from commit_coord.cli.exit_codes import CommandFailed, ExitCode
 from commit_coord.cli.importing import importing
-from commit_coord.cli.logs import warnings_in_one_line
+from commit_coord.cli.logs import warnings_in_one_line, warnings_with_tracebacks
 from commit_coord.cli.output import json
 from commit_coord.model import is_encodable
 from commit_coord.version import __version__
@@ -130,7 +129,7 @@ class _Commands(TyperGroup):
     ) -> Any:
         given = list(sys.argv[1:] if args is None else args)
         own_logs = "--debug" in given or (given and given[0] in _OWN_LOGS)
-        logs = nullcontext() if own_logs else warnings_in_one_line()
+        logs = warnings_with_tracebacks() if own_logs else warnings_in_one_line()
         try:
             if unreadable := next((text for text in given if not is_encodable(text)), None):
                 raise CommandFailed(

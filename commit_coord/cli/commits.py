@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import Annotated
 
 import typer
@@ -14,7 +13,7 @@ from commit_coord.cli.catalogs import Choice, opened, table_resource
 from commit_coord.cli.exit_codes import CommandFailed, ExitCode
 from commit_coord.cli.options import CATALOG, PROPERTY, URI, WAREHOUSE
 from commit_coord.cli.output import DEBUG, JSON, Output
-from commit_coord.coordinator.history import history
+from commit_coord.coordinator.history import history, is_beginning, request_ids_that_begin
 from commit_coord.iceberg.attempt import request_uuid
 
 
@@ -61,7 +60,8 @@ def _answer_landed(output: Output, catalog: CoordinatedCatalog, table: str, text
     if entry is None:
         raise CommandFailed(
             f"request {text!r} is not known to have landed in {table}. If its writer still runs, wait: it may "
-            "still land. If the writer has ended, repeat the write with the same request id",
+            "still land. If the writer has ended, repeat the write with the same request id"
+            + ("; first ask with its whole id: only that is in the journal" if is_beginning(text) else ""),
             ExitCode.REFUSED,
             "not-found",
         )
@@ -76,14 +76,24 @@ def _answer_landed(output: Output, catalog: CoordinatedCatalog, table: str, text
         },
         Text(f"landed in {entry.table}: {ids}"),
         Text(f"published by {entry.metadata_location}"),
+        *([Text(f"by the request {request_id}: compare it, others may begin so")] if is_beginning(text) else []),
     )
 
 
 def _whole_id(catalog: CoordinatedCatalog, table: str, text: str) -> str:
-    """Return the one request id of the table's history that begins with *text*, or *text* itself."""
-    if not views.REQUEST_ID_LENGTH <= len(text) < len(str(uuid.UUID(int=0))):
+    """Return the one request id of the table's history that begins with *text*; *text* itself if none does.
+
+    Raises:
+        CommandFailed: Several begin so.
+    """
+    if not is_beginning(text):
         return text
     loaded = catalog.load_table(table)
-    known = (record["request_id"] or "" for record in history(loaded.metadata, loaded.metadata_location))
-    ids = {one for listed in known for one in listed.split(",") if one.startswith(text.lower())}
-    return ids.pop() if len(ids) == 1 else text
+    ids = sorted(request_ids_that_begin(text, loaded.metadata, loaded.metadata_location))
+    if len(ids) > 1:
+        raise CommandFailed(
+            f"{text!r} is the beginning of {len(ids)} request ids: {', '.join(ids)}; give one of them whole",
+            ExitCode.USAGE,
+            "ambiguous",
+        )
+    return ids[0] if ids else text

@@ -7,9 +7,9 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TextIO
+from typing import Any, TextIO
 
-from commit_coord.redaction import without_passwords
+from commit_coord.redaction import printable, without_passwords
 
 
 def one_line(text: str) -> str:
@@ -24,7 +24,19 @@ class _OneLine(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the line of *record*."""
         error = record.exc_info[1] if record.exc_info else None
-        return one_line(record.getMessage() + (f": {error}" if error is not None else ""))
+        return printable(one_line(record.getMessage() + (f": {error}" if error is not None else "")))
+
+
+class _Whole(logging.Formatter):
+    """The message in one line, and behind it the traceback, whose lines are indented: no name in it begins a line."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - its name in the base class
+        """Return the line of *record*."""
+        return printable(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - its name in the base class
+        """Return the traceback."""
+        return "\n".join(f"  {printable(line)}" for line in super().formatException(ei).splitlines())
 
 
 class _ToStderr(logging.StreamHandler[TextIO]):
@@ -34,6 +46,21 @@ class _ToStderr(logging.StreamHandler[TextIO]):
         """Write the line of *record*."""
         self.stream = sys.stderr
         super().emit(record)
+
+
+@contextmanager
+def warnings_with_tracebacks() -> Iterator[None]:
+    """Print warnings with their tracebacks, unless the program that runs the command has set up its own logging."""
+    handler = logging.lastResort
+    if handler is None:
+        yield
+        return
+    before = handler.formatter
+    handler.setFormatter(_Whole())
+    try:
+        yield
+    finally:
+        handler.setFormatter(before)
 
 
 @contextmanager

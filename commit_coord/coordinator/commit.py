@@ -105,6 +105,7 @@ class Commit:
         self._services.events.emit(
             CommitEnded(
                 table=table_name(attempt.table),
+                tables=(attempt.table,),
                 request_id=attempt.request_id,
                 status=status,
                 waited_ms=self._waited_s * 1000,

@@ -11,9 +11,9 @@ from commit_coord.coordinator.commit import Commit
 from commit_coord.coordinator.multi_table import MultiTableCommit, TableAttempt
 from commit_coord.coordinator.services import Services
 from commit_coord.coordinator.stores import Committed, MultiTableStore, Replanner
-from commit_coord.errors import CommitNotApplied, ConfigError, InternalError
+from commit_coord.errors import CommitError, CommitNotApplied, ConfigError, InternalError
 from commit_coord.events import CommitBegan, CommitEnded
-from commit_coord.iceberg.attempt import Attempt, table_name
+from commit_coord.iceberg.attempt import Attempt, table_names
 from commit_coord.locks.base import Lease
 from commit_coord.model import CommitStatus
 
@@ -60,14 +60,16 @@ class Coordinator(Services):
         commit = Commit(self, attempt, replan, operation_lease, is_repair=is_repair)
         return [commit.run()]
 
-    def emit_refused(self, table: tuple[str, ...], request_id: str, error: CommitNotApplied) -> None:
-        """Emit the events of a commit that *error* refused before :meth:`commit` was called."""
-        self.events.emit(CommitBegan(table=table_name(table), request_id=request_id))
+    def emit_ended(self, tables: Sequence[Identifier], request_id: str, error: CommitError) -> None:
+        """Emit the events of a commit that *error* ended before :meth:`commit` or :meth:`commit_tables` was called."""
+        names, not_applied = table_names(tables), isinstance(error, CommitNotApplied)
+        self.events.emit(CommitBegan(table=names, request_id=request_id))
         self.events.emit(
             CommitEnded(
-                table=table_name(table),
+                table=names,
+                tables=tuple(tables),
                 request_id=request_id,
-                status=CommitStatus.FAILURE,
+                status=CommitStatus.FAILURE if not_applied else CommitStatus.UNKNOWN,
                 waited_ms=0,
                 held_ms=0,
                 tries=0,

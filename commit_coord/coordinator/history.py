@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,9 @@ from commit_coord.iceberg.rebase import GENERATION, REQUEST_ID
 from commit_coord.units import moment
 
 Record = dict[str, Any]
+
+_BEGINNING = re.compile(r"(?![0-9a-f]{32}$)[0-9a-f]{8}[0-9a-f-]{0,27}", re.IGNORECASE)
+"""A whole UUID has 36 letters, or 32 without dashes."""
 
 _WRITER_KEYS = ("writer", "commit-coord.writer-id", "spark.app.id", "engine-name")
 """Summary properties that name the writer, the most informative first. All are optional."""
@@ -42,6 +46,17 @@ def history(metadata: TableMetadata, location: str) -> list[Record]:
     return sorted(
         snapshots + others, key=lambda made: (made["timestamp_ms"], made["sequence_number"] or 0), reverse=True
     )
+
+
+def is_beginning(text: str) -> bool:
+    """Return whether *text* may be the beginning of a request id, with the letters that are printed of one or more."""
+    return _BEGINNING.fullmatch(text) is not None
+
+
+def request_ids_that_begin(text: str, metadata: TableMetadata, location: str) -> set[str]:
+    """Return the request ids of a table's history that begin with *text*: ids that are times share many letters."""
+    listed = (record["request_id"] or "" for record in history(metadata, location))
+    return {one for each in listed for one in each.split(",") if one.startswith(text.lower())}
 
 
 def newest(metadata: TableMetadata, location: str, most: int) -> list[Record]:

@@ -14,7 +14,7 @@ from commit_coord.coordinator.driving import drive, in_doubt, pause, refusing
 from commit_coord.coordinator.services import Services
 from commit_coord.errors import CommitNotApplied
 from commit_coord.events import CommitBegan, CommitEnded, SwapEnded
-from commit_coord.iceberg.attempt import table_name
+from commit_coord.iceberg.attempt import table_name, table_names
 from commit_coord.locks.handover import HandoverLease
 from commit_coord.model import CommitStatus
 from commit_coord.protocol.commit import (
@@ -63,7 +63,7 @@ class LatchedCommit(ABC):
     @property
     def shown(self) -> str:
         """The names, for messages and events."""
-        return ", ".join(map(table_name, self._names))
+        return table_names(self._names)
 
     @property
     def latch(self) -> HandoverLease:
@@ -96,6 +96,7 @@ class LatchedCommit(ABC):
         self._services.events.emit(
             CommitEnded(
                 table=self.shown,
+                tables=self._names,
                 request_id=self._request_id,
                 status=status,
                 waited_ms=self._waited_s * 1000,

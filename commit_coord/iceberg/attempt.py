@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -312,3 +312,8 @@ def _divided(summary: dict[str, str]) -> tuple[dict[str, str], dict[str, str]]:
 def table_name(table: Sequence[str]) -> str:
     """Return ``db.table``."""
     return ".".join(table)
+
+
+def table_names(tables: Iterable[Sequence[str]]) -> str:
+    """Return the names of several tables, with commas between them."""
+    return ", ".join(map(table_name, tables))

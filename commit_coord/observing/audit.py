@@ -16,6 +16,7 @@ from typing import Any
 
 from commit_coord.events import AccessRefused, LocksForced, PhaseChange
 from commit_coord.model import Owner, entries_by_request
+from commit_coord.redaction import printable
 
 logger = logging.getLogger("commit_coord.audit")
 
@@ -42,16 +43,12 @@ class AuditLog:
         """Write down *event*. The locks are free already, so a file that can't be written is logged and no error."""
         lines = [self._common | record for record in _records(event)]
         for line in lines:
-            logger.warning(
-                "%s by %s %s %s of %s, request %s: %s",
-                event.how,
-                _name(line["by"]),
-                "freed" if line["outcome"] == "freed" else "may have freed",
-                ", ".join(line["locks"][:_SHOWN]) + (", …" if len(line["locks"]) > _SHOWN else ""),
-                _name(line["owner"]),
-                line["request_id"],
-                event.why or "no reason given",
-                extra={"audit": line},
+            freed = "freed" if line["outcome"] == "freed" else "may have freed"
+            locks = ", ".join(line["locks"][:_SHOWN]) + (", …" if len(line["locks"]) > _SHOWN else "")
+            _log(
+                line,
+                f"{event.how} by {_name(line['by'])} {freed} {locks} of {_name(line['owner'])}, "
+                f"request {line['request_id']}: {event.why or 'no reason given'}",
             )
         self._append(lines)
 
@@ -67,16 +64,10 @@ class AuditLog:
             "after": event.after,
             "epoch": event.epoch,
         }
-        logger.warning(
-            "%s by %s: %s from %s to %s, epoch %d: %s",
-            line["how"],
-            _name(line["by"]),
-            event.table,
-            event.before,
-            event.after,
-            event.epoch,
-            event.why or "no reason given",
-            extra={"audit": line},
+        _log(
+            line,
+            f"{line['how']} by {_name(line['by'])}: {event.table} from {event.before} to {event.after}, "
+            f"epoch {event.epoch}: {event.why or 'no reason given'}",
         )
         self._append([line])
 
@@ -91,32 +82,43 @@ class AuditLog:
             "request_id": event.request_id,
             "why": event.why,
         }
-        logger.warning(
-            "%s: %s from %s, %r, request %s: %s",
-            line["how"],
-            event.client or "nobody",
-            event.address,
-            event.request,
-            event.request_id,
-            event.why,
-            extra={"audit": line},
+        _log(
+            line,
+            f"{line['how']}: {event.client or 'nobody'} from {event.address}, {event.request!r}, "
+            f"request {event.request_id}: {event.why}",
         )
+        self._append([line])
+
+    def left_out(self, count: int, at_ms: int) -> None:
+        """Write down that *count* requests were refused that have no line of their own."""
+        line = self._common | {
+            "at": _moment(at_ms),
+            "how": "refusals left out",
+            "count": count,
+            "why": "too many were refused at once to record each of them",
+        }
+        _log(line, f"{line['how']}: {count} requests: {line['why']}")
         self._append([line])
 
     def _append(self, lines: Sequence[dict[str, Any]]) -> None:
         if not self._path:
             return
-        text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+        text = "".join(printable(json.dumps(line, ensure_ascii=False)) + "\n" for line in lines)
         try:
             # In one piece, behind whatever others have written.
             file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640)
             try:
-                os.write(file, text.encode(errors="backslashreplace"))  # JSON's own escapes, of bytes that are no UTF-8
+                os.write(file, text.encode())
                 os.fsync(file)
             finally:
                 os.close(file)
         except OSError:
             logger.exception("the audit log can't be written: %s", self._path)
+
+
+def _log(line: dict[str, Any], message: str) -> None:
+    """Log one line: who asks chooses names and reasons, and must not write lines of its own, or to a terminal."""
+    logger.warning("%s", printable(message), extra={"audit": line})
 
 
 def _records(event: LocksForced) -> list[dict[str, Any]]:

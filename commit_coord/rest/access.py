@@ -6,7 +6,7 @@ longest prefix decides, even if it allows less than a shorter one. Where no gran
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import IntEnum
@@ -89,15 +89,18 @@ class Grants:
 
     def allow(self, place: GrantPath, needed: Access) -> bool:
         """Return whether *needed* is allowed at *place*."""
-        if needed is Access.SEE:
-            below = (access for granted, access in self._grants.items() if granted[: len(place)] == place)
-            return self._at(place) >= Access.READ or any(access >= Access.READ for access in below)
-        return self._at(place) >= needed
+        return self.allow_somewhere(place, Access.READ) if needed is Access.SEE else self._at(place) >= needed
+
+    def allow_somewhere(self, place: GrantPath, needed: Access) -> bool:
+        """Return whether *needed* is allowed at *place* or somewhere below it."""
+        return self._at(place) >= needed or any(access >= needed for access in self._below(place))
 
     def allow_everywhere(self, place: GrantPath, needed: Access) -> bool:
         """Return whether *needed* is allowed at *place* and everywhere below it."""
-        below = (access for granted, access in self._grants.items() if granted[: len(place)] == place)
-        return self._at(place) >= needed and all(access >= needed for access in below)
+        return self._at(place) >= needed and all(access >= needed for access in self._below(place))
+
+    def _below(self, place: GrantPath) -> Iterator[Access]:
+        return (access for granted, access in self._grants.items() if granted[: len(place)] == place)
 
     def _at(self, place: GrantPath) -> Access:
         for length in range(len(place), -1, -1):

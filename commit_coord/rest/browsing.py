@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import re
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -38,6 +39,8 @@ _MOST_VISITS = 32
 _MAY_TAKE_LONG = frozenset({"reap", "table"})
 """The pages whose forms may take minutes: of a catalog, one runs at a time."""
 _MOST_WATCHING = 64
+_MOST_OF_ONE = 16
+"""Streams of events of one sender who is known by name."""
 _WATCH_S = 600
 """How long one stream of events lasts: its browser then connects again, and its sender is checked again."""
 _ALIVE_EVERY_S = 15.0
@@ -111,7 +114,8 @@ class Browsing:
         self._looking = _Threads("looking", len(catalogs), most=len(catalogs))
         self._rendering = _Threads("rendering", 1, most=_MOST_WATCHING)
         self._looks: dict[str, asyncio.Future[Look | str]] = {}
-        self._watching = 0
+        self._watching: Counter[str] = Counter()
+        """The streams of events, by the names of their senders."""
         self._is_stopping = False
 
     def stop(self) -> None:
@@ -190,6 +194,7 @@ class Browsing:
             sees=lambda catalog: self._gate.sees(caller, self._warehouses.chosen(catalog))(()),
             reads=lambda catalog, namespace: allowed(catalog, namespace, Access.READ),
             administers=lambda catalog, namespace: allowed(catalog, namespace, Access.ADMINISTER),
+            frees=lambda catalog: caller.grants.allow_somewhere((catalog,), Access.ADMINISTER),
         )
 
     def _ask_who(self, head: Request, *, is_wrong: bool = False, following: str = "") -> HttpAnswer:
@@ -222,11 +227,11 @@ class Browsing:
 
     async def _visited(self, visit: Visit) -> Shown:
         answer = partial(self._pages.answer, visit)
-        if visit.method != "POST":
+        if not self._pages.may_change(visit):  # else forms of readers would keep an operator from freeing a lock
             return await self._reading.run(answer)
-        if not (len(visit.path) == 2 and visit.path[1] in _MAY_TAKE_LONG and self._pages.has(visit)):
+        catalog, page = visit.path
+        if page not in _MAY_TAKE_LONG:
             return await self._freeing.run(answer)
-        catalog = visit.path[0]
         if catalog in self._changed:
             return self._pages.refusal(HTTPStatus.CONFLICT, _BUSY)
         self._changed.add(catalog)
@@ -242,17 +247,21 @@ class Browsing:
     async def _watch(self, visit: Visit, receive: Receive) -> HttpAnswer:
         if not self._pages.has(visit):
             return HttpAnswer(status=HTTPStatus.NO_CONTENT)  # the browser does not ask again
-        if self._watching >= _MOST_WATCHING:
+        if self._watching.total() >= _MOST_WATCHING:
             raise Overloaded(f"{_MOST_WATCHING} browsers watch the pages already, the most that may; try again")
+        if not self._may_watch(visit.visitor):
+            raise Overloaded(f"{_MOST_OF_ONE} browsers of yours watch the pages already, the most that may; try again")
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
         return HttpAnswer(content_type="text/event-stream", headers=headers, stream=self._events(visit, receive))
 
     async def _events(self, visit: Visit, receive: Receive) -> AsyncGenerator[bytes]:
-        """Yield events until the browser disconnects."""
+        """Yield events until the browser disconnects; none if too many others have begun to watch since it asked."""
+        if not self._may_watch(visit.visitor):
+            return
         clock = asyncio.get_running_loop().time
         ends_at, sent_at, seen = clock() + _WATCH_S, clock(), NOTHING_SEEN
         gone = asyncio.ensure_future(receive())
-        self._watching += 1
+        self._watching[visit.visitor.name] += 1
         try:
             while not (gone.done() or self._is_stopping) and clock() < ends_at:
                 looking = asyncio.ensure_future(self._look(visit.path[0]))
@@ -272,8 +281,13 @@ class Browsing:
                     yield events
                 await asyncio.wait({gone}, timeout=WATCH_EVERY_S)
         finally:
-            self._watching -= 1
+            self._watching[visit.visitor.name] -= 1
+            self._watching += Counter()  # keeps no name of a sender who watches nothing
             gone.cancel()
+
+    def _may_watch(self, visitor: Visitor) -> bool:
+        of_one = self._watching[visitor.name] if visitor.name else 0
+        return of_one < _MOST_OF_ONE and self._watching.total() < _MOST_WATCHING
 
     async def _look(self, catalog: str) -> Look | str:
         """Return a look at the locks; however many watch the catalog, one runs, and one thread waits for it."""

@@ -137,7 +137,8 @@ class Gate:
     def audit(self, request: Request, caller: Caller | None, error: Exception) -> None:
         """Record in the audit log of the catalog that *request* names that it was refused; does not block.
 
-        If too many are refused at once, the audit log of the default catalog contains the number of the others.
+        The event is emitted at once, so the metric counts every refusal. If too many are refused at once, the audit log
+        of the default catalog contains the number of the others.
         """
         warehouse = self._warehouses.named(request.names.get("prefix") or request.query.get("warehouse"))
         event = AccessRefused(
@@ -149,6 +150,7 @@ class Gate:
             why=str(error),
             known=caller is not None,
         )
+        warehouse.catalog.events.emit(event)
         self._audits.put((warehouse.catalog, event))
 
     def flush(self, timeout_s: float) -> bool:
@@ -156,16 +158,7 @@ class Gate:
         return self._audits.flush(timeout_s)
 
     def _summarize(self, count: int) -> None:
-        event = AccessRefused(
-            client="",
-            address="",
-            request=f"{count} requests",
-            request_id="",
-            at_ms=SYSTEM_CLOCK.wall_ms(),
-            why="too many were refused at once to record each of them",
-            known=False,
-        )
-        self._warehouses.named(None).catalog.tell_access_refused(event)
+        self._warehouses.named(None).catalog.record_refusals_left_out(count)
 
 
 def _place(catalog: CoordinatedCatalog, namespace: Identifier) -> GrantPath:
@@ -182,7 +175,7 @@ def _place(catalog: CoordinatedCatalog, namespace: Identifier) -> GrantPath:
 
 def _record(refusal: tuple[CoordinatedCatalog, AccessRefused]) -> None:
     catalog, event = refusal
-    catalog.tell_access_refused(event)
+    catalog.record_access_refused(event)
 
 
 def _leaves_a_page(request: Request) -> bool:

@@ -21,6 +21,7 @@ from commit_coord.config import MetricsExporter, TracesExporter
 from commit_coord.events import Event, LockAcquired, LockNotAcquired
 from commit_coord.model import Resource
 from commit_coord.observing.prometheus import Metrics
+from commit_coord.redaction import printable
 from commit_coord.rest.warehouses import Warehouse, Warehouses
 from commit_coord.rest.wire import HttpAnswer, Request, json_answer
 from commit_coord.rest.writing import BackgroundWriter
@@ -155,7 +156,7 @@ class Watch:
             "duration_ms": round(took_s * 1000, 3),
             "wait_ms": round(exchange.wait_ms, 3),
         }
-        return (json.dumps(line, ensure_ascii=False) + "\n").encode(errors="replace")
+        return (printable(json.dumps(line, ensure_ascii=False)) + "\n").encode()
 
     def _append(self, text: bytes) -> None:
         """Write a line; blocks as long as the file, or the reader of a pipe, is stuck."""

@@ -102,7 +102,7 @@ class Committing:
             return
         if (error.details.get("table"), error.details.get("request_id")) == (table_name(request.table), request.id):
             request.refused = True
-            self._catalog.coordinator.emit_refused(request.table, request.id, error)
+            self._catalog.coordinator.emit_ended([request.table], request.id, error)
 
     def show(self, transaction: StagingTransaction, committed: Committed | None) -> None:
         """Let the caller's table object show *committed*; None if there was nothing to commit."""

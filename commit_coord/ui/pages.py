@@ -18,6 +18,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
@@ -135,6 +136,24 @@ class Pages:
         except NotAllowed:
             return False
         return True
+
+    def may_change(self, visit: Visit) -> bool:
+        """Return whether *visit* sends a form of this server with which its visitor may change something.
+
+        A form that frees locks names only their request. So it may be refused once their resources are known.
+        """
+        if visit.method != "POST" or len(visit.path) != 2 or not (self.has(visit) and self.has_proof(visit)):
+            return False
+        place, _ = self._place(visit)
+        match visit.path[1]:
+            case "free":
+                return self._may_change and visit.visitor.frees(place.catalog.name)
+            case "reap":
+                return place.administers()
+            case "table":
+                with suppress(NotFound):
+                    return place.administers(Resource.table(_table_name(visit.query)))
+        return False
 
     def look(self, catalog: str) -> Look | str:
         """Return the locks now, or why they can't be listed; for all who watch the catalog. Blocks."""
@@ -260,7 +279,7 @@ class Pages:
             cause_of_death=look.cause_of_death,
             commits=tables.commits(table),
             files=files,
-            waits=served.recent.waits(".".join(name)),
+            waits=served.recent.waits(name, place.reads_tables),
             serves_writers=self._serves_writers,
             phase=phase,
             shown=phase and _shown(phase[0]),
@@ -276,7 +295,7 @@ class Pages:
         target = visit.form.get("target", "")
         if phase is None or target not in {step.target for step in phase[1]}:
             raise NotFound("The table can't go to this phase from where it is.")
-        if (asked := self._asked(visit, name[-1], _shown(phase[0]))) is not None:
+        if (asked := _asked(visit, name[-1], _shown(phase[0]))) is not None:
             return self._table_page(visit, place, served, name, status=asked[0], message=asked[1])
         stopping = self._stopping.is_set
         moved = moving.move(place, name, phase[0], Phase(target), _reason(visit), is_stopping=stopping)
@@ -290,7 +309,7 @@ class Pages:
     def _request(self, visit: Visit, place: VisitedCatalog, served: _Served) -> Shown:
         text, table = visit.query.get("id", "").strip(), visit.query.get("table", "").strip()
         name = _identifier(*table.split(".")) if table else None
-        found = problem = None
+        found = candidates = problem = None
         look = served.looks.latest(1.0)
         if text and len(text) < SHORT:
             problem = f"A request id has at least its first {SHORT} letters here."
@@ -298,9 +317,10 @@ class Pages:
             if name is not None:
                 _require_readable(place, name)
                 place.catalog.metadata_location(name)
-            found = requests.fate(place, served.recent, look, text, name)
+            became = requests.fate(place, served.recent, look, text, name)
+            found, candidates = (None, became) if isinstance(became, requests.Candidates) else (became, None)
         frame = self._frame(place, visit.visitor, "request")
-        frame |= {"text": text, "table": table, "fate": found, "problem": problem}
+        frame |= {"text": text, "table": table, "fate": found, "candidates": candidates, "problem": problem}
         return rendering.html("request.html", **frame, cause_of_death=look.cause_of_death)
 
     def _free(self, visit: Visit, place: VisitedCatalog, served: _Served) -> Shown:
@@ -311,7 +331,7 @@ class Pages:
         locks = freeing.request_locks(place, look, request_id)
         word, shown = freeing.confirmation_of(request_id), freeing.digest(locks)
         frame = self._frame(place, visit.visitor, "now") | {"cause_of_death": look.cause_of_death}
-        if (asked := self._asked(visit, word, shown)) is None:
+        if (asked := _asked(visit, word, shown)) is None:
             return self._freed(place, lambda: freeing.free(place, locks, _reason(visit)), frame)
         values = {"locks": locks, "word": word, "shown": shown, "message": asked[1], "request_id": request_id}
         return rendering.html("free.html", asked[0], **frame, **values, is_conditional=_is_conditional(place))
@@ -323,21 +343,12 @@ class Pages:
         locks, guards = freeing.dead_locks(place, look), freeing.left_guards(place, look)
         word, shown = freeing.REAP_WORD, freeing.digest([*locks, *guards])
         frame = self._frame(place, visit.visitor, "now") | {"cause_of_death": look.cause_of_death}
-        if (asked := self._asked(visit, word, shown)) is None:
+        if (asked := _asked(visit, word, shown)) is None:
             return self._freed(place, lambda: freeing.reap(place, _reason(visit)), frame)
         values = {"locks": locks, "guards": guards, "word": word, "shown": shown, "message": asked[1]}
         return rendering.html("reap.html", asked[0], **frame, **values)
 
     # What pages share.
-
-    @staticmethod
-    def _asked(visit: Visit, word: str, shown: str) -> tuple[int, str] | None:
-        """Return status and message of a page that asks for a confirmation; None once *shown* is confirmed."""
-        if visit.method != "POST":
-            return HTTPStatus.OK, ""
-        if visit.form.get("confirm", "").strip() != word:
-            return HTTPStatus.BAD_REQUEST, _NOT_CONFIRMED
-        return None if visit.form.get(SHOWN) == shown else (HTTPStatus.CONFLICT, _CHANGED)
 
     @staticmethod
     def _freed(place: VisitedCatalog, release: Callable[[], Sequence[LockEntry]], frame: dict[str, Any]) -> Shown:
@@ -404,6 +415,15 @@ def _is_conditional(place: VisitedCatalog) -> bool:
         return place.catalog.swaps_are_conditional()
     except CommitCoordError:
         return False
+
+
+def _asked(visit: Visit, word: str, shown: str) -> tuple[int, str] | None:
+    """Return status and message of a page that asks for a confirmation; None once *shown* is confirmed."""
+    if visit.method != "POST":
+        return HTTPStatus.OK, ""
+    if visit.form.get("confirm", "").strip() != word:
+        return HTTPStatus.BAD_REQUEST, _NOT_CONFIRMED
+    return None if visit.form.get(SHOWN) == shown else (HTTPStatus.CONFLICT, _CHANGED)
 
 
 def _shown(state: State) -> str:

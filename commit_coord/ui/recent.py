@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+
+from pyiceberg.typedef import Identifier
 
 from commit_coord.clock import SYSTEM_CLOCK
 from commit_coord.events import CommitEnded, Event
@@ -23,7 +25,7 @@ class Ended:
     """A commit that has ended in this process."""
 
     at_ms: int
-    table: str
+    tables: Sequence[Identifier]
     request_id: str
     status: str
     waited_ms: float
@@ -55,7 +57,7 @@ class Recent:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._by_table: OrderedDict[str, deque[Ended]] = OrderedDict()
+        self._by_table: OrderedDict[Identifier, deque[Ended]] = OrderedDict()
 
     def __call__(self, event: Event) -> None:
         """Remember *event* if it is the end of a commit."""
@@ -63,7 +65,7 @@ class Recent:
             return
         ended = Ended(
             at_ms=SYSTEM_CLOCK.wall_ms(),
-            table=event.table,
+            tables=event.tables,
             request_id=event.request_id,
             status=event.status,
             waited_ms=event.waited_ms,
@@ -71,15 +73,22 @@ class Recent:
             reason=without_passwords(event.reason)[:_LONGEST_REASON],
         )
         with self._lock:
-            self._by_table.setdefault(event.table, deque(maxlen=_MOST_COMMITS)).append(ended)
-            self._by_table.move_to_end(event.table)
-            if len(self._by_table) > _MOST_TABLES:
+            for table in event.tables:
+                self._by_table.setdefault(table, deque(maxlen=_MOST_COMMITS)).append(ended)
+                self._by_table.move_to_end(table)
+            while len(self._by_table) > _MOST_TABLES:
                 self._by_table.popitem(last=False)
 
-    def waits(self, table: str) -> Waits | None:
-        """Return what the commits to *table* waited; None if none is known."""
+    def waits(self, table: Identifier, reads: Callable[[Iterable[Identifier]], bool]) -> Waits | None:
+        """Return what the commits to *table* waited; None if none is known.
+
+        Args:
+            table: Which one.
+            reads: Tells whether the visitor may read all tables of a commit: its reason may name each of them.
+        """
         with self._lock:
             ended = list(self._by_table.get(table, ()))
+        ended = [one for one in ended if reads(one.tables)]
         if not ended:
             return None
         waited = sorted(one.waited_ms for one in ended)
@@ -99,7 +108,7 @@ class Recent:
         for ended in tables:
             with self._lock:  # table by table: commits that end wait for it
                 listed = list(ended)
-            found += [one for one in listed if one.request_id.startswith(request_id)]
+            found += [one for one in listed if one.request_id.startswith(request_id) and one not in found]
         return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -33,15 +33,19 @@ class Visitor:
         sees: Tells whether the visitor may know that a catalog exists.
         reads: Tells whether the visitor may read a namespace of a catalog; ``()`` is the whole catalog.
         administers: Likewise, whether the visitor may free locks there.
+        frees: Tells whether the visitor may free locks somewhere in a catalog.
     """
 
     name: str
     sees: Callable[[str], bool]
     reads: Callable[[str, Identifier], bool]
     administers: Callable[[str, Identifier], bool]
+    frees: Callable[[str], bool]
 
 
-ANYBODY = Visitor(name="", sees=lambda _: True, reads=lambda *_: True, administers=lambda *_: True)
+ANYBODY = Visitor(
+    name="", sees=lambda _: True, reads=lambda *_: True, administers=lambda *_: True, frees=lambda _: True
+)
 """The visitor of a page without authentication, which only this machine reaches; the page may be read-only."""
 
 
@@ -85,6 +89,10 @@ class VisitedCatalog(NamedTuple):
     def reads(self, resource: Resource) -> bool:
         """Return whether the visitor may know what is locked there."""
         return self.visitor.reads(self.catalog.name, namespace_of(resource))
+
+    def reads_tables(self, tables: Iterable[Identifier]) -> bool:
+        """Return whether the visitor may read all of *tables*."""
+        return all(self.visitor.reads(self.catalog.name, table[:-1]) for table in tables)
 
     @property
     def reads_all(self) -> bool:

@@ -534,6 +534,21 @@ def test_did_it_land(shell: Shell) -> None:
     assert "landed in shop.sales" in shell("commits", "shop.sales", "--request-id", newest).stdout
 
 
+def test_the_beginning_of_several_request_ids_is_the_id_of_none(shell: Shell, catalog: CoordinatedCatalog) -> None:
+    """Neither has landed for sure, nor may the write be repeated: the answer names them."""
+    made = [f"01980000-{number}000-7000-8000-000000000001" for number in (1, 2)]
+    for request_id in made:
+        with catalog.transaction(request_id=request_id) as transaction:
+            transaction.table("shop.sales").append(pa.table({"id": [4]}))
+    refused = shell.error("commits", "shop.sales", "--request-id", "01980000", exits=2)
+    assert all(request_id in refused for request_id in made)
+    assert "repeat" not in refused
+    found = shell("commits", "shop.sales", "--request-id", "01980000-2")
+    assert f"by the request {made[1]}" in found.stdout
+    missing = shell.error("commits", "shop.sales", "--request-id", "01980000-3", exits=1)
+    assert "first ask with its whole id" in missing
+
+
 # -- repair and orphans ------------------------------------------------------------------------------------
 
 

@@ -721,7 +721,9 @@ def test_an_operator_moves_a_table_on_the_page(world: World, monkeypatch: pytest
     monkeypatch.setattr(moving, "WINDOW_S", 0.2)
     world.catalog.create_table(world.name, SCHEMA)
     pages = Pages({"t": world.catalog}, b"secret")
-    ann = Visitor(name="ann", sees=lambda _: True, reads=lambda *_: True, administers=lambda *_: True)
+    ann = Visitor(
+        name="ann", sees=lambda _: True, reads=lambda *_: True, administers=lambda *_: True, frees=lambda _: True
+    )
     query = {"namespace": world.db, "name": "t"}
 
     def shown(**form: str) -> str:

@@ -654,8 +654,8 @@ MUTANTS = (
     Mutant(
         "an-audit-log-of-utf-8-alone",
         "observing/audit.py",
-        'text.encode(errors="backslashreplace")',
-        "text.encode()",
+        "printable(json.dumps(line, ensure_ascii=False))",
+        "json.dumps(line, ensure_ascii=False)",
         "tests/observing/test_observing.py::test_a_reason_in_bytes_that_are_no_text_is_written_down",
     ),
     Mutant(

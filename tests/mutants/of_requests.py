@@ -178,8 +178,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "several-commits-land-one-by-one",
         _REQUESTED,
-        "return coordinator.commit_tables(changes, repeatable=self._request_id is not None)",
-        "return {each.attempt.table: coordinator.commit([each.attempt], replan=each.replan)[0] "
+        "return self._coordinator.commit_tables(changes, repeatable=self._request_id is not None)",
+        "return {each.attempt.table: self._coordinator.commit([each.attempt], replan=each.replan)[0] "
         "for each in reversed(changes)}",
         _ASKED + "several_commits_of_which_one_is_refused_under_the_latches_land_nothing",
     ),

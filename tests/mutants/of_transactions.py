@@ -21,7 +21,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-stale-call-is-no-failed-commit",
         "table/committing.py",
-        "self._catalog.coordinator.emit_refused(request.table, request.id, error)",
+        "self._catalog.coordinator.emit_ended([request.table], request.id, error)",
         "pass",
         f"{_COUNTED}[one table]",
     ),
@@ -58,7 +58,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-stale-call-is-no-failed-commit-the-generator",
         "table/committing.py",
-        "self._catalog.coordinator.emit_refused(request.table, request.id, error)",
+        "self._catalog.coordinator.emit_ended([request.table], request.id, error)",
         "pass",
         f"{_DRAWN}[1]",
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import logging
@@ -13,9 +14,10 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
+from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 import pyarrow as pa
 import pytest
@@ -29,6 +31,7 @@ from pyiceberg.types import LongType
 
 import commit_coord
 from commit_coord.catalog.base import CoordinatedCatalog
+from commit_coord.cli.logs import _OneLine, _Whole
 from commit_coord.errors import (
     CommitConflict,
     CommitNotApplied,
@@ -39,11 +42,12 @@ from commit_coord.errors import (
     PartlyFreed,
     StaleRead,
 )
-from commit_coord.events import LocksForced
+from commit_coord.events import AccessRefused, CommitOverwritten, Event, LocksForced, PhaseChange
 from commit_coord.locks.hive_lease import LeaseObject
 from commit_coord.locks.none import NoneLockManager
 from commit_coord.locks.sql.table import SqlLockTable
 from commit_coord.model import LockEntry, LockMode, Resource
+from commit_coord.observing.audit import AuditLog
 from commit_coord.process import process_name, this_owner
 from commit_coord.table.isolation import NO_SNAPSHOT
 from tests.contract.test_partly_freed import FAULTS, Calls, Fault
@@ -492,6 +496,93 @@ def test_a_reason_in_bytes_that_are_no_text_is_written_down(
     (line,) = map(json.loads, audit.read_text().splitlines())
     assert why == line["why"]
     lease.release()
+
+
+_NASTY = (
+    "\nunlock by root@vm",
+    "\r\n",
+    "\x1b[2J\x1b]0;x\x07",
+    "\x00\x7f\x85\x9b31m",
+    "\u2028\u2029",
+    "\u202egnp\u2066\u200b",
+    "\U000e0001",
+    "\udcff",
+    "{'a': \"b\"}\\u001b",
+)
+"""Parts of a text that would begin a line, command a terminal, or change the order of letters."""
+
+
+def filled(kind: Any, text: str) -> Any:
+    """Return a value of *kind* each text of which contains *text*."""
+    if kind is str:
+        return f"a{text}z"
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return next(iter(kind))
+    if isinstance(kind, type) and is_dataclass(kind):
+        hints = get_type_hints(kind)
+        return kind(**{field.name: filled(hints[field.name], text) for field in fields(kind)})
+    if get_origin(kind) is tuple:
+        return (filled(get_args(kind)[0], text),)
+    return {int: 1, float: 1.0, bool: True}.get(kind)
+
+
+_RECORDED: dict[type[Any], Callable[[AuditLog, Any], None]] = {
+    LocksForced: AuditLog.record,
+    PhaseChange: AuditLog.changed,
+    AccessRefused: AuditLog.refused,
+}
+"""The events that the audit log writes down."""
+
+
+@pytest.mark.parametrize(
+    "formatter",
+    [
+        *(logging.Formatter(style) for style in ("%(message)s", "%(message)s %(audit)s", "%(name)s:%(message)s")),
+        _OneLine(),
+    ],
+    ids=["the message", "with its facts", "with its logger", "of the command line"],
+)
+@pytest.mark.parametrize("nasty", _NASTY, ids=ascii)
+@pytest.mark.parametrize("kind", _RECORDED, ids=lambda kind: kind.__name__)
+def test_an_event_is_one_line_of_printable_letters_in_every_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Any], nasty: str, formatter: logging.Formatter
+) -> None:
+    """Whatever its texts are: names, reasons and addresses come from those who were refused."""
+    if nasty == "\udcff" and kind is LocksForced:
+        nasty = ""  # no name that can be locked contains it
+    file, log = tmp_path / "audit.jsonl", logging.getLogger("commit_coord.audit")
+    heard = io.StringIO()
+    handler = logging.StreamHandler(heard)
+    handler.setFormatter(formatter)
+    monkeypatch.setattr(log, "handlers", [handler])
+    monkeypatch.setattr(log, "propagate", False)
+    event = filled(kind, nasty)
+    _RECORDED[kind](AuditLog(str(file), catalog=f"c{nasty}", lock_manager="lease"), event)
+    count = 2 if kind is LocksForced else 1  # a lock that was freed, and one that may have been
+    for text in (heard.getvalue(), file.read_bytes().decode()):
+        *lines, end = text.split("\n")
+        assert (count, "") == (len(lines), end)
+        assert all(map(str.isprintable, lines)), ascii(lines)
+    for record in map(json.loads, file.read_text().splitlines()):
+        assert (event.why, f"c{nasty}") == (record["why"], record["catalog"])
+
+
+@pytest.mark.parametrize("nasty", _NASTY, ids=ascii)
+def test_a_warning_of_a_command_is_one_line_of_printable_letters(nasty: str) -> None:
+    """Also what names a table, or repeats the message of an error. A server's traceback begins no line of the log."""
+    error = ValueError(f"no {nasty} here")
+    record = logging.LogRecord("x", logging.WARNING, "x", 1, "%s is odd", (nasty,), (ValueError, error, None))
+    assert _OneLine().format(record).isprintable()
+    message, *traceback = _Whole().format(record).split("\n")
+    assert all(map(str.isprintable, [message, *traceback]))
+    assert all(line.startswith("  ") for line in traceback)
+    assert traceback
+
+
+def test_the_audit_log_writes_down_every_event_that_names_a_person() -> None:
+    """What is not in it, no test above judges."""
+    named = {kind for kind in get_args(Event) if {"by", "client"} & {field.name for field in fields(kind)}}
+    assert {*_RECORDED, CommitOverwritten} == named
 
 
 # The document.

@@ -5,22 +5,28 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+import re
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from html import unescape
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
 import commit_coord
+from commit_coord.coordinator.history import newest
 from commit_coord.rest import Serving
 from commit_coord.rest.access import EVERYTHING, Access, Forbidden, Grants
 from commit_coord.rest.gate import Gate
 from commit_coord.rest.routes import SERVED, TRANSACTIONS, VIEWS
 from commit_coord.rest.settings import Authentication, Oidc, Proxy
+from commit_coord.ui.rendering import address
 from tests.rest.asgi import InProcess, configure
 from tests.rest.issuer import Issuer
+from tests.rest.lost_replies import new_key
 
 CATALOGS = ("shop", "depot")
 NAMESPACES = ("a", "a.b", "a.b.c", "ab", "x")
@@ -482,3 +488,103 @@ def test_no_spelling_leads_past_a_grant_on_a_metastore(namespace: str) -> None:
 def test_a_namespace_of_another_catalog_of_a_metastore_is_forbidden() -> None:
     with pytest.raises(Forbidden, match="another catalog"):
         Gate.place(_Warehouse(), (" @hive#finance",))  # type: ignore[arg-type]
+
+
+# -- the page --------------------------------------------------------------------------------------------------
+
+_ALIKE = (
+    ("a", "b.c"),
+    ("a", "b", "c"),
+    ("a", "b.c.d"),
+    ("a", "b", "c.d"),
+    ("a", "x, y"),
+    ("a", "c, a.b.c"),
+    ("x", "c, a.b.c"),
+    ("x", "b\x1fc"),
+    ("a", "b\x1fc"),
+)
+"""Tables whose names look alike once their levels are joined, or once several names are."""
+
+
+@dataclass(frozen=True)
+class Marked:
+    """A table; a text that only its refused commits contain, and the ids of its requests."""
+
+    name: tuple[str, ...]
+    marker: str
+    requests: tuple[str, ...]
+
+    @property
+    def page(self) -> str:
+        return address("shop", "table", namespace=".".join(self.name[:-1]), name=self.name[-1])
+
+
+def _marked(server: InProcess, number: int, name: tuple[str, ...]) -> Marked:
+    """Make a table, land one commit, and have one refused; the metadata files and the reason contain the marker."""
+    *levels, table = name
+    marker, space = f"marker-{number}-", quote("\x1f".join(levels), safe="")
+    location = server.catalog.properties["warehouse"] + f"/{marker}"
+    root = {"token": "root"}
+    made = {"name": table, "schema": _COLUMNS, "location": location}
+    assert 200 == server.ask("POST", f"/v1/shop/namespaces/{space}/tables", made, **root).status
+    identifier = {"namespace": levels, "name": table}
+    updates = [{"action": "set-properties", "updates": {"k": "v"}}]
+    update: dict[str, Any] = {"identifier": identifier, "requirements": [], "updates": updates}
+    key = {"headers": {"idempotency-key": new_key()}}
+    assert 204 == server.ask("POST", "/v1/shop/transactions/commit", {"table-changes": [update]}, **root, **key).status
+    loaded = server.catalog.load_table(name)
+    landed = newest(loaded.metadata, loaded.metadata_location, 9)[0]["request_id"]
+    missing = {"type": "assert-ref-snapshot-id", "ref": marker, "snapshot-id": 1}
+    other = {"identifier": {"namespace": ["open"], "name": "t"}, "requirements": [], "updates": update["updates"]}
+    refused = []
+    for changes in ([{**update, "requirements": [missing]}], [other, {**update, "requirements": [missing]}]):
+        answer = server.ask("POST", "/v1/shop/transactions/commit", {"table-changes": changes}, **root)
+        assert 409 == answer.status
+        (found,) = re.findall(r"request_id='([0-9a-f-]+)'", answer.json["error"]["message"])
+        refused.append(found)
+    return Marked(name, marker, (landed, *refused))
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("read", ["a", "a.b", "x", "open"])
+def test_no_page_and_no_route_shows_anything_of_a_table_that_its_reader_may_not_read(
+    server: InProcess, tmp_path: Path, read: str
+) -> None:
+    """However its name looks: of a table without a grant no page has the commits, the files or the errors."""
+    grants = {"root": {"shop": "administer"}, "reader": {f"shop/{read}": "read", "shop/open": "read"}}
+    (tmp_path / "clients.toml").write_text(
+        _toml(
+            {
+                name: {"token-sha256": hashlib.sha256(name.encode()).hexdigest(), "grants": given}
+                for name, given in grants.items()
+            }
+        )
+    )
+    for levels in (["a"], ["a", "b"], ["x"], ["open"]):
+        assert 200 == server.ask("POST", "/v1/shop/namespaces", {"namespace": levels}, token="root").status
+    made = {"name": "t", "schema": _COLUMNS}
+    assert 200 == server.ask("POST", "/v1/shop/namespaces/open/tables", made, token="root").status
+    tables = [_marked(server, number, name) for number, name in enumerate(_ALIKE)]
+    paths = {"/ui/shop/", "/ui/shop/tables", "/ui/shop/request"}
+    for table in tables:
+        *levels, name = table.name
+        paths |= {table.page, address("shop", "", find=".".join(table.name))}
+        paths.add(f"/v1/shop/namespaces/{quote(chr(0x1F).join(levels), safe='')}/tables/{quote(name, safe='')}")
+        for request_id in table.requests:
+            paths |= {address("shop", "request", id=text) for text in (request_id, request_id[:8], request_id[:13])}
+            paths.add(address("shop", "request", id=request_id, table=".".join(table.name)))
+    shown = {}
+    for path in sorted(paths):
+        answer = server.ask("GET", path, token="reader")
+        assert answer.status in (200, 403, 404), path
+        shown[path] = unescape(answer.body.decode())
+    everything = "".join(shown.values())
+    for table in tables:
+        if allowed(grants["reader"], "shop", ".".join(table.name[:-1])) == "none":
+            assert table.marker not in everything, [path for path, text in shown.items() if table.marker in text]
+        else:
+            landed, alone, along = table.requests
+            assert table.marker in shown[address("shop", "request", id=landed)]
+            assert table.marker in shown[address("shop", "request", id=alone)]
+            assert table.marker in shown[address("shop", "request", id=along)]
+            assert table.marker in shown[table.page]

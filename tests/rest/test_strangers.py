@@ -9,15 +9,15 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from prometheus_client import REGISTRY
 
-from commit_coord.events import AccessRefused
 from commit_coord.rest import Serving
 from commit_coord.rest.application import Application
 from commit_coord.rest.settings import Authentication, Limits, OAuth
@@ -205,29 +205,39 @@ def test_an_audit_log_that_is_stuck_stops_neither_refusals_nor_probes(
     few: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     catalog = few.catalog
-    record, go_on = catalog.tell_access_refused, threading.Event()
-    recorded: list[AccessRefused] = []
+    record, go_on = catalog._audit._append, threading.Event()
+    recorded: list[dict[str, Any]] = []
 
-    def stuck(event: AccessRefused) -> None:
+    def stuck(lines: Sequence[dict[str, Any]]) -> None:
         go_on.wait(600)
-        recorded.append(event)
-        record(event)
+        recorded.extend(lines)
+        record(lines)
 
-    monkeypatch.setattr(catalog, "tell_access_refused", stuck)
+    monkeypatch.setattr(catalog._audit, "_append", stuck)
+
+    def counted(known: str) -> float:
+        return REGISTRY.get_sample_value("commit_coord_access_refused_total", {**labels, "known": known}) or 0.0
+
+    labels = {"catalog": "shop", "lock_manager": catalog.settings.lock_impl}
+    before = {known: counted(known) for known in ("true", "false")}
 
     async def ask_all() -> None:
         async with asyncio.timeout(300):
-            for _ in range(1100):
+            for _ in range(800):
                 assert 401 == (await few.asked("GET", "/v1/shop/namespaces", token="wrong")).status
+            for _ in range(300):
+                assert 403 == (await few.asked("DELETE", "/v1/shop/namespaces/none", token="powerless")).status
             assert 200 == (await few.asked("GET", "/ready")).status
             assert 200 == (await few.asked("GET", "/v1/shop/namespaces", token="known")).status
 
     few.run(ask_all())
     assert not go_on.is_set()
+    assert {"true": 300, "false": 800} == {known: counted(known) - before[known] for known in before}
     go_on.set()
     until(lambda: few.application._api.gate.flush(1), "the audit log contains everything")
-    each = [event for event in recorded if event.request == "GET /v1/shop/namespaces"]
-    others = [int(event.request.removesuffix(" requests")) for event in recorded if event not in each]
+    others = [line["count"] for line in recorded if line["how"] == "refusals left out"]
+    each = [line["how"] for line in recorded if "count" not in line]
+    assert {"not authenticated", "access refused"} == set(each)
     assert 1000 <= len(each) < 1100
     assert 1100 == len(each) + sum(others)
 

@@ -19,7 +19,8 @@ from opentelemetry.trace import StatusCode
 from prometheus_client import REGISTRY
 
 from commit_coord.errors import LockServiceUnavailable
-from commit_coord.model import Resource
+from commit_coord.events import CommitEnded, Event
+from commit_coord.model import CommitStatus, Resource
 from commit_coord.rest import Serving
 from commit_coord.rest.settings import Authentication, Limits
 from commit_coord.rest.watching import Readiness
@@ -27,6 +28,8 @@ from commit_coord.testing.fleet import holds_within
 from tests.limits import PATIENCE
 from tests.rest.asgi import InProcess, configure
 from tests.rest.kit import SCHEMA, Server, ids, path_of, served
+from tests.rest.lost_replies import new_key
+from tests.ui.kit import page
 
 _SET = {"requirements": [], "updates": [{"action": "set-properties", "updates": {"a": "1"}}]}
 
@@ -70,6 +73,17 @@ def test_each_request_is_a_line_of_the_access_log(server: InProcess, logged: Pat
 def test_a_request_id_that_could_break_a_log_is_replaced(server: InProcess) -> None:
     answer = server.ask("GET", "/v1/config", headers={"x-request-id": 'a"b c'})
     assert re.fullmatch(r"[0-9a-f-]{36}", answer.headers["x-request-id"])
+
+
+@pytest.mark.parametrize(
+    "odd", ["%0A", "%0D%0A", "%1B%5B2J", "%C2%85", "%C2%9B31m", "%E2%80%A8", "%E2%80%AEgnp", "%FF"]
+)
+def test_a_line_of_the_access_log_has_printable_letters_alone(server: InProcess, logged: Path, odd: str) -> None:
+    """Whatever a client names."""
+    server.ask("GET", path_of("db", "t"))
+    server.ask("GET", f"/v1/shop/namespaces/d{odd}b/tables/t{odd}t")
+    text = logged.read_bytes().decode()
+    assert all(map(str.isprintable, text.removesuffix("\n").split("\n"))), ascii(text)
 
 
 def test_requests_that_reach_no_route_are_lines_too(server: InProcess, logged: Path) -> None:
@@ -209,6 +223,68 @@ def test_metrics_count_requests_and_what_happens_in_the_catalogs(server: InProce
     assert 2 == grown("commit_coord_rest_request_seconds_count", route=table)
     assert 1 == grown("commit_coord_commits_total", catalog="shop", status="SUCCESS")
     assert 1 == metric(answer.body, "commit_coord_rest_requests_in_work")
+
+
+_UNMET = {
+    "a schema id": {"type": "assert-current-schema-id", "current-schema-id": 7},
+    "a branch": {"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": 7},
+    "a spec id": {"type": "assert-default-spec-id", "default-spec-id": 7},
+    "the table's id": {"type": "assert-table-uuid", "uuid": "01234567-0123-4123-8123-0123456789ab"},
+    "no table": {"type": "assert-create"},
+}
+_UNFIT = {
+    "no such spec": {"action": "set-default-spec", "spec-id": 7},
+    "a schema that lacks the columns of the table's": {"action": "set-current-schema", "schema-id": 7},
+}
+_REFUSED = [
+    *(pytest.param([unmet], _SET["updates"], id=f"requires {name}") for name, unmet in _UNMET.items()),
+    *(pytest.param([], [unfit], id=name) for name, unfit in _UNFIT.items()),
+]
+
+
+@pytest.mark.parametrize("has_key", [False, True], ids=["without a key", "with a key"])
+@pytest.mark.parametrize("several", [False, True], ids=["commit", "transaction"])
+@pytest.mark.parametrize("requirements, updates", _REFUSED)
+def test_each_refused_commit_is_counted_and_the_page_knows_its_request(
+    server: InProcess, requirements: list[Any], updates: list[Any], *, several: bool, has_key: bool
+) -> None:
+    """Whoever finds out that it can't land: the coordinator, or the server before it asks the coordinator."""
+    change = {"requirements": requirements, "updates": updates}
+    heard: list[Event] = []
+    server.catalog.events.subscribe(heard.append)
+    before = server.ask("GET", "/metrics").body
+    path = path_of("db", "t")
+    if several:
+        path = "/v1/shop/transactions/commit"
+        change = {"table-changes": [{"identifier": {"namespace": ["db"], "name": "t"}, **change}]}
+    answer = server.ask("POST", path, change, headers={"idempotency-key": new_key()} if has_key else {})
+    assert answer.status in (400, 409), answer.body
+    after = server.ask("GET", "/metrics").body
+    grown = {
+        status: metric(after, "commit_coord_commits_total", catalog="shop", status=status)
+        - metric(before, "commit_coord_commits_total", catalog="shop", status=status)
+        for status in CommitStatus
+    }
+    assert {CommitStatus.SUCCESS: 0, CommitStatus.FAILURE: 1, CommitStatus.UNKNOWN: 0} == grown
+    assert "Refused:" in page(server, "/ui/shop/table?namespace=db&name=t").text
+    (ended,) = [event for event in heard if isinstance(event, CommitEnded)]
+    assert "FAILURE" in page(server, f"/ui/shop/request?id={ended.request_id}").text
+
+
+def test_a_commit_whose_outcome_is_not_known_is_counted_so(server: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if that is found out before the coordinator is asked: nobody can read the table."""
+
+    def fail(*_: object) -> None:
+        raise ValueError("the file is cut off")
+
+    before = server.ask("GET", "/metrics").body
+    monkeypatch.setattr("commit_coord.coordinator.services.Services.load", fail)
+    assert 500 <= server.ask("POST", path_of("db", "t"), _SET).status
+    after = server.ask("GET", "/metrics").body
+    unknown = {"catalog": "shop", "status": "UNKNOWN"}
+    assert 1 == metric(after, "commit_coord_commits_total", **unknown) - metric(
+        before, "commit_coord_commits_total", **unknown
+    )
 
 
 def test_metrics_are_for_those_who_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

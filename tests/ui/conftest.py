@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 import commit_coord
 from commit_coord.catalog.base import CoordinatedCatalog
 from commit_coord.rest import Serving
-from commit_coord.rest.settings import Ui
+from commit_coord.rest.settings import Authentication, Ui
 from tests.rest.asgi import InProcess, configure
 from tests.rest.kit import SCHEMA, ids
 
@@ -42,4 +43,24 @@ def shop(audit_log: Path) -> Iterator[CoordinatedCatalog]:
 def server(shop: CoordinatedCatalog) -> Iterator[InProcess]:
     """A server without authentication, on whose page everybody may change everything."""
     with InProcess(Serving(catalogs=("shop",), threads=2, ui=Ui(read_only=False))) as server:
+        yield server
+
+
+@pytest.fixture
+def guarded(shop: CoordinatedCatalog, tmp_path: Path) -> Iterator[InProcess]:
+    """A server with an administrator, and a reader of the namespace ``db``. Their tokens are their names."""
+    grants = {
+        "ann": '{ shop = "administer" }',
+        "bob": '{ "shop/db" = "read" }',
+        "eve": "{ }",
+        "most": '{ shop = "administer", "shop/secret" = "none" }',
+    }
+    (tmp_path / "clients.toml").write_text(
+        "".join(
+            f'[{name}]\ntoken-sha256 = "{hashlib.sha256(name.encode()).hexdigest()}"\ngrants = {granted}\n'
+            for name, granted in grants.items()
+        )
+    )
+    authentication = Authentication(clients=tmp_path / "clients.toml")
+    with InProcess(Serving(catalogs=("shop",), threads=2, authentication=authentication)) as server:
         yield server

@@ -122,3 +122,8 @@ def page(server: InProcess, path: str, status: int = 200, **options: Any) -> Htm
 def send(server: InProcess, path: str, fields: dict[str, str], **options: Any) -> Response:
     """Return the answer to a form."""
     return server.ask("POST", path, urlencode(fields).encode(), **options)
+
+
+def cookie(name: str) -> dict[str, str]:
+    """Return the header of a browser in which *name* has logged in."""
+    return {"cookie": f"commit_coord_token={name}"}

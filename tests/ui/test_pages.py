@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -15,17 +14,24 @@ import pytest
 
 import commit_coord
 from commit_coord.catalog.base import CoordinatedCatalog
-from commit_coord.errors import CommitLockFailed, LockServiceUnavailable, MetastoreUnavailable, PartlyFreed
+from commit_coord.errors import (
+    CommitLockFailed,
+    CommitNotApplied,
+    LockServiceUnavailable,
+    MetastoreUnavailable,
+    PartlyFreed,
+)
 from commit_coord.events import CommitEnded, Event
+from commit_coord.iceberg.attempt import table_names
 from commit_coord.locks.hive_lease import LeaseObject
 from commit_coord.model import LockEntry, LockMode, LockState, Resource
 from commit_coord.rest import Serving
 from commit_coord.rest.browsing import route_of
-from commit_coord.rest.settings import Authentication, Ui
+from commit_coord.rest.settings import Ui
 from commit_coord.ui import freeing, rendering
 from tests.rest.asgi import InProcess
 from tests.rest.kit import SCHEMA, ids
-from tests.ui.kit import HOSTILE, Html, page, send
+from tests.ui.kit import HOSTILE, Html, cookie, page, send
 
 X = LockMode.EXCLUSIVE
 ORDERS = Resource(("db", "orders"))
@@ -352,6 +358,7 @@ def test_commits_through_the_server_have_waits_and_reasons(server: InProcess) ->
         catalog.events.emit(
             CommitEnded(
                 table="db.orders",
+                tables=(("db", "orders"),),
                 request_id=f"{status}-request",
                 status=status,
                 waited_ms=40,
@@ -406,6 +413,63 @@ def test_a_request_that_landed_is_found(server: InProcess, shop: CoordinatedCata
     assert "at least its first 8 letters" in page(server, "/ui/shop/request?id=abc").text
 
 
+_AT_ONCE = {
+    outcome: f"01980000-{number}{number}{number}{number}-7000-8000-0123456789ab"
+    for number, outcome in enumerate(("landed", "landed elsewhere", "refused", "running", "never sent"))
+}
+"""Ids of requests that were made at nearly the same time: UUIDs of version 7 begin with it."""
+_ALONE = "02980000-0000-7000-8000-0123456789ab"
+"""The id of a request that was made at another time, and has landed."""
+
+
+@pytest.mark.parametrize("searched", ["all", "none", "with failures"])
+@pytest.mark.parametrize("table", ["", "db.orders", "db.others"])
+def test_the_beginning_of_an_id_has_the_fate_of_no_other_request(
+    server: InProcess, shop: CoordinatedCatalog, monkeypatch: pytest.MonkeyPatch, table: str, searched: str
+) -> None:
+    """Only if all tables were searched, and one request begins so, the page says what became of it."""
+    shop.create_table("db.others", SCHEMA)
+    tables = {"landed": "db.orders", "landed elsewhere": "db.others"}
+    for outcome, name in tables.items():
+        with shop.transaction(request_id=_AT_ONCE[outcome]) as transaction:
+            transaction.table(name).append(ids(5))
+    with shop.transaction(request_id=_ALONE) as transaction:
+        transaction.table("db.others").append(ids(6))
+    refused = CommitNotApplied("it does not fit")
+    server.catalog.coordinator.emit_ended([("db", "orders")], _AT_ONCE["refused"], refused)
+    landed = {_AT_ONCE[outcome] for outcome in tables} | {_ALONE}
+    known = {*_AT_ONCE.values(), _ALONE} - {_AT_ONCE["never sent"]}
+    monkeypatch.setattr("commit_coord.ui.requests._SEARCH_S", -1.0 if searched == "none" else 120.0)
+    if searched == "with failures":
+        load = server.catalog.coordinator.load
+
+        def fail(name: tuple[str, ...]) -> Any:
+            if name == ("db", "others"):
+                raise OSError("the storage does not answer")
+            return load(name)
+
+        monkeypatch.setattr(server.catalog.coordinator, "load", fail)
+    of_table = f"&table={table}" if table else ""
+    with shop.coordinator.latch(("db", "orders"), statement=f"commit {_AT_ONCE['running']}"):
+        for text in sorted({one[:length] for one in (*_AT_ONCE.values(), _ALONE) for length in (8, 9, 10, 13, 32, 36)}):
+            found = page(server, f"/ui/shop/request?id={text}{of_table}")
+            begin = {one for one in known if one.startswith(text)}
+            is_certain = len(text) == 36 or (searched == "all" and not table and len(begin) < 2)
+            if "Landed in" in found.text:
+                assert is_certain
+                assert begin <= landed
+            if "repeated" in found.text or "No commit of it" in found.text:
+                assert is_certain
+                assert not begin & landed
+            linked = {one for one in known if found.links(f"/request?id={one}")}
+            assert linked <= begin
+            if len(text) < 36 and searched == "all" and not table:
+                assert len(begin) < 2 or linked == begin
+                assert len(begin) != 1 or begin - landed or "Landed in" in found.text
+            elif len(text) == 36:
+                assert (text in landed) == ("Landed in" in found.text)
+
+
 def latched(server: InProcess, shop: CoordinatedCatalog, request_id: str, statement: str = "") -> str:
     """Free the commit latch of the commit *request_id* on the page; return the latch's own request id."""
     with shop.coordinator.latch(("db", "orders"), statement=statement or f"commit {request_id}"):
@@ -447,8 +511,10 @@ def test_a_latch_whose_statement_is_cut_off_leads_to_its_commit(
     with shop.coordinator.latch(("db", "orders"), statement=f"commit {request_id[:12]}"):
         latch = shop.show_locks(ORDERS)[0].request_id
         shown = page(server, f"/ui/shop/request?id={latch}")
-        assert f"/ui/shop/request?id={request_id[:12]}" in shown.links("/request?id=")
-        assert "Landed in db.orders" in shown.text
+        assert "Landed" not in shown.text  # another commit may begin so
+        beginning, *_ = shown.links(f"/request?id={request_id[:12]}")
+        (whole,) = page(server, beginning).links(f"/request?id={request_id}")
+        assert "Landed in db.orders" in page(server, whole).text
         assert latch in page(server, f"/ui/shop/request?id={request_id}").text
 
 
@@ -577,31 +643,6 @@ def test_assets_are_served_under_an_address_that_changes_with_them(server: InPro
 # -- Who may what ------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def guarded(shop: CoordinatedCatalog, tmp_path: Path) -> Iterator[InProcess]:
-    """A server with an administrator, and a reader of the namespace ``db``. Their tokens are their names."""
-    grants = {
-        "ann": '{ shop = "administer" }',
-        "bob": '{ "shop/db" = "read" }',
-        "eve": "{ }",
-        "most": '{ shop = "administer", "shop/secret" = "none" }',
-    }
-    (tmp_path / "clients.toml").write_text(
-        "".join(
-            f'[{name}]\ntoken-sha256 = "{hashlib.sha256(name.encode()).hexdigest()}"\ngrants = {granted}\n'
-            for name, granted in grants.items()
-        )
-    )
-    authentication = Authentication(clients=tmp_path / "clients.toml")
-    with InProcess(Serving(catalogs=("shop",), threads=2, authentication=authentication)) as server:
-        yield server
-
-
-def cookie(name: str) -> dict[str, str]:
-    """Return the header of a browser in which *name* has logged in."""
-    return {"cookie": f"commit_coord_token={name}"}
-
-
 def test_a_stranger_is_asked_for_a_token(guarded: InProcess) -> None:
     """Without a token every page asks for one, and tells nothing."""
     for path in ("/ui/", "/ui/shop/", "/ui/other/", "/ui/shop/events", "/ui/shop/tables"):
@@ -666,13 +707,15 @@ def test_a_reader_sees_only_what_it_may_read(guarded: InProcess, shop: Coordinat
     page(guarded, "/ui/shop/", 404, headers=cookie("eve"))
 
 
-@pytest.mark.parametrize("tables", ["db.orders, secret.t", "secret.t, db.orders"])
+@pytest.mark.parametrize("hidden_is_first", [False, True])
 def test_a_commit_to_several_tables_is_shown_to_who_may_read_all_of_them(
-    guarded: InProcess, shop: CoordinatedCatalog, tables: str
+    guarded: InProcess, shop: CoordinatedCatalog, *, hidden_is_first: bool
 ) -> None:
+    tables = sorted([("db", "orders"), ("secret", "t")], reverse=hidden_is_first)
     event = CommitEnded(
-        table=tables,
-        request_id="0123456789abcdef",
+        table=table_names(tables),
+        tables=tuple(tables),
+        request_id="01234567-89ab-4def-8123-456789abcdef",
         status="FAILURE",
         waited_ms=0,
         held_ms=0,
@@ -681,9 +724,9 @@ def test_a_commit_to_several_tables_is_shown_to_who_may_read_all_of_them(
         reason="the head of secret.t moved",
     )
     guarded.catalog.events.emit(event)
-    path = "/ui/shop/request?id=0123456789abcdef"
-    assert "the head of secret.t moved" in page(guarded, path, headers=cookie("ann")).text
-    assert "secret.t" not in page(guarded, path, headers=cookie("bob")).text
+    for path in (f"/ui/shop/request?id={event.request_id}", "/ui/shop/table?namespace=db&name=orders"):
+        assert "the head of secret.t moved" in page(guarded, path, headers=cookie("ann")).text
+        assert "secret.t" not in page(guarded, path, headers=cookie("bob")).text
 
 
 def test_less_in_a_namespace_is_less_than_the_whole_catalog(guarded: InProcess, shop: CoordinatedCatalog) -> None:

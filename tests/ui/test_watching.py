@@ -18,12 +18,13 @@ from commit_coord.locks.hive_lease import LeaseObject
 from commit_coord.model import LockEntry, LockMode, Resource
 from commit_coord.rest import Serving, browsing
 from commit_coord.rest.settings import Ui
-from commit_coord.ui import rendering
+from commit_coord.ui import Pages, Shown, Visit, rendering
+from commit_coord.ui.forms import FIELD
 from tests.limits import PATIENCE
 from tests.processes import until_async
 from tests.rest.asgi import InProcess
 from tests.rest.kit import Response
-from tests.ui.kit import Html, page
+from tests.ui.kit import Html, cookie, page
 
 X = LockMode.EXCLUSIVE
 ORDERS = Resource(("db", "orders"))
@@ -38,6 +39,8 @@ class Watcher:
         self.text = ""
         self.gone = asyncio.Event()
         self._notified = asyncio.Event()
+        self.has_ended = False
+        self.begins: asyncio.Barrier | None = None
         self._asked = False
 
     async def receive(self) -> dict[str, Any]:
@@ -49,9 +52,12 @@ class Watcher:
         return {"type": "http.request", "body": b""}
 
     async def send(self, message: dict[str, Any]) -> None:
-        """Take a part of the answer."""
+        """Take a part of the answer; its beginning only once all have it who begin together."""
+        if self.begins is not None and message["type"] == "http.response.start":
+            await self.begins.wait()
         self.status = message.get("status", self.status)
         self.text += message.get("body", b"").decode()
+        self.has_ended |= message["type"] == "http.response.body" and not message.get("more_body", False)
         self._notified.set()
 
     async def heard(self, text: str) -> None:
@@ -61,17 +67,24 @@ class Watcher:
                 self._notified.clear()
                 await self._notified.wait()
 
+    async def ended_or_heard(self, text: str) -> None:
+        """Wait for *text*, or for the end of the answer."""
+        async with asyncio.timeout(PATIENCE):
+            while text not in self.text and not self.has_ended:
+                self._notified.clear()
+                await self._notified.wait()
+
 
 @asynccontextmanager
-async def watching(server: InProcess, query: str = "") -> AsyncIterator[Watcher]:
-    """Yield a browser that watches the locks of ``shop``."""
+async def watching(server: InProcess, query: str = "", name: str = "") -> AsyncIterator[Watcher]:
+    """Yield a browser that watches the locks of ``shop``, in which *name* has logged in."""
     watcher = Watcher()
     scope = {
         "type": "http",
         "method": "GET",
         "raw_path": b"/ui/shop/events",
         "query_string": query.encode(),
-        "headers": [(b"host", b"127.0.0.1")],
+        "headers": [(b"host", b"127.0.0.1"), *((key.encode(), value.encode()) for key, value in cookie(name).items())],
         "client": ("127.0.0.1", 1),
     }
     task = asyncio.ensure_future(server.application(scope, watcher.receive, watcher.send))  # type: ignore[arg-type]
@@ -203,6 +216,42 @@ def test_too_many_who_watch_are_refused(server: InProcess, held: LockEntry, monk
     server.run(watch())
 
 
+def test_many_who_begin_to_watch_at_once_are_no_more_than_may(
+    server: InProcess, held: LockEntry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who is told to go on, and finds that others were faster, gets no event, and asks again."""
+    monkeypatch.setattr(browsing, "_MOST_WATCHING", 3)
+
+    async def watch() -> None:
+        async with AsyncExitStack() as stack:
+            watchers = [await stack.enter_async_context(watching(server)) for _ in range(_MANY)]
+            begins = asyncio.Barrier(_MANY)
+            for one in watchers:
+                one.begins = begins
+            await asyncio.gather(*(one.ended_or_heard("nightly load") for one in watchers))
+            assert 3 == sum("nightly load" in one.text for one in watchers)
+        async with watching(server) as another:
+            await another.heard("nightly load")
+
+    server.run(watch())
+
+
+def test_one_sender_takes_not_all_streams(guarded: InProcess, held: LockEntry, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others are left to those who have none."""
+    monkeypatch.setattr(browsing, "_MOST_OF_ONE", 1)
+
+    async def watch() -> None:
+        async with watching(guarded, name="bob") as first:
+            await first.heard("nightly load")
+            async with watching(guarded, name="bob") as second:
+                await second.heard("browsers of yours watch")
+                assert 429 == second.status
+            async with watching(guarded, name="ann") as other:
+                await other.heard("nightly load")
+
+    guarded.run(watch())
+
+
 def test_too_many_visits_are_a_page_and_leave_room_for_a_form(
     server: InProcess, held: LockEntry, shop: CoordinatedCatalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -249,6 +298,42 @@ def test_one_action_that_takes_long_runs_at_a_time(
     assert "Nothing was changed" in Html(second.body).text
     assert 2 == slow.count
     assert [] == list(shop.show_locks(ORDERS))
+
+
+@pytest.mark.parametrize("has_proof", [True, False], ids=["with a proof", "without"])
+@pytest.mark.parametrize("path", ["reap", "table?namespace=db&name=orders", "table?namespace=&name=", "free"])
+def test_the_forms_of_a_reader_keep_no_operator_from_releasing_locks(
+    guarded: InProcess, held: LockEntry, monkeypatch: pytest.MonkeyPatch, path: str, *, has_proof: bool
+) -> None:
+    """However many they are: they take neither the turn nor the threads of those who may change something."""
+    ann, bob = cookie("ann"), cookie("bob")
+    reaping = page(guarded, "/ui/shop/reap", headers=ann).form() | {"confirm": "reap"}
+    freeing = page(guarded, f"/ui/shop/free?request={held.request_id}", headers=ann).form()
+    freeing |= {"confirm": held.request_id[:8]}
+    logging_out = page(guarded, "/ui/shop/", headers=bob).form()
+    form = {FIELD: logging_out[FIELD] if has_proof else "x", "confirm": "reap", "request": held.request_id}
+    answer, waiting = Pages.answer, Gate(lambda: None)
+
+    def slow_for_the_reader(pages: Pages, visit: Visit) -> Shown:
+        if visit.visitor.name == "bob":
+            waiting()
+        return answer(pages, visit)
+
+    monkeypatch.setattr(Pages, "answer", slow_for_the_reader)
+
+    async def act() -> list[int]:
+        readers = [
+            asyncio.ensure_future(guarded.asked("POST", f"/ui/shop/{path}", urlencode(form).encode(), headers=bob))
+            for _ in range(_MANY)
+        ]
+        assert await asyncio.to_thread(waiting.begun.wait, PATIENCE)
+        freed = await guarded.asked("POST", "/ui/shop/free", urlencode(freeing).encode(), headers=ann)
+        reaped = await guarded.asked("POST", "/ui/shop/reap", urlencode(reaping).encode(), headers=ann)
+        waiting.open.set()
+        assert {403, 404, 429} >= {answer.status for answer in await asyncio.gather(*readers)}
+        return [freed.status, reaped.status]
+
+    assert [200, 200] == guarded.run(act())
 
 
 def test_the_end_waits_for_an_action_before_it_closes_the_catalogs(
