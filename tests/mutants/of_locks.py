@@ -322,7 +322,7 @@ _LOCKS = (
     Mutant(
         "a-long-name-is-listed-twice",
         "locks/migration/sides.py",
-        "key = entry.request_id, hms_names.listed(entry.resource), entry.scope",
+        "key = *_key(entry), entry.scope",
         "key = entry.request_id, entry.resource, entry.scope",
         "tests/contract/test_lock_managers.py::TestLockManagers::test_a_lock_is_listed_and_freed_by_a_name_of_any_length[hms-to-zookeeper-both]",
     ),
