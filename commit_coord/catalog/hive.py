@@ -26,13 +26,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from types import MappingProxyType
 from typing import Any
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.hive import DEFAULT_PROPERTIES, HIVE2_COMPATIBLE, HiveCatalog
-from pyiceberg.exceptions import NoSuchIcebergTableError, NoSuchNamespaceError
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Identifier
 from pyiceberg.utils.properties import property_as_bool
@@ -59,7 +59,7 @@ from commit_coord.config import configure
 from commit_coord.errors import ConfigError
 from commit_coord.events import PhaseChange
 from commit_coord.hms.client import MetastoreClient, client_of
-from commit_coord.hms.probe import Capabilities, Probe, assumed
+from commit_coord.hms.probe import Probe, assumed
 from commit_coord.iceberg import view_metadata
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.iceberg.reader import MetadataReader
@@ -153,14 +153,6 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
             table_format=self.table_format,
             overwrites=self.overwrites,
         )
-
-    def capabilities(self) -> Capabilities:
-        """Return what the metastore in use can do; warn once for each server that can't compare and set.
-
-        Raises:
-            MetastoreUnavailable: No server could be asked.
-        """
-        return self.servers.capabilities()
 
     def swaps_are_conditional(self) -> bool:
         """See :meth:`CoordinatedCatalog.swaps_are_conditional`: it depends on the metastore in use.
@@ -274,21 +266,14 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
         """
         lease = super().acquire_operation(request)
         try:
-            for table in sorted({one.path[:2] for one, mode in request.locks if mode is LockMode.EXCLUSIVE}):
-                found = self._found(table) if len(table) > 1 else None
-                if found is not None:
-                    self._writer_properties.refuse_others(table, found.parameters)
+            exclusive = {one.path[:2] for one, mode in request.locks if mode is LockMode.EXCLUSIVE}
+            for table in sorted(name for name in exclusive if len(name) == 2):
+                with suppress(NoSuchTableError):  # or none of Iceberg's
+                    self._writer_properties.refuse_others(table, self.pointers.found(table).parameters)
         except BaseException:
             lease.release()
             raise
         return lease
-
-    def _found(self, table: Identifier) -> Any:
-        """Return what the metastore knows of the Iceberg table *table*; None if there is none of that name."""
-        try:
-            return self.pointers.find(table)
-        except NoSuchIcebergTableError:
-            return None
 
     def is_left(self, entry: LockEntry) -> bool:
         """See :meth:`CoordinatedCatalog.is_left`: a guard on a name that has no Iceberg table."""

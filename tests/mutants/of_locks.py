@@ -818,8 +818,8 @@ _MOVES = (
     Mutant(
         "a-lock-that-nobody-sees-is-granted",
         "catalog/hive.py",
-        "                found = self._found(table) if len(table) > 1 else None\n",
-        "                found = None\n",
+        "self._writer_properties.refuse_others(table, self.pointers.found(table).parameters)",
+        "self.pointers.found(table)",
         f"{_HIVE}test_an_operation_lock_that_no_writer_of_the_phase_would_see_is_refused[hms]",
     ),
     Mutant(

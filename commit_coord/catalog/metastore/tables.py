@@ -16,8 +16,10 @@ from commit_coord.catalog.metastore.guards import Guards
 from commit_coord.catalog.metastore.hive_table import TableFormat
 from commit_coord.catalog.metastore.names import folded
 from commit_coord.catalog.metastore.phases import refuse_unknown_default
+from commit_coord.catalog.metastore.servers import Servers
 from commit_coord.hms.client import CREATION, MetastoreClient
 from commit_coord.hms.connection import NoSuchObject
+from commit_coord.hms.probe import Capabilities
 from commit_coord.iceberg.overwrites import Overwrites
 
 
@@ -29,6 +31,15 @@ class MetastoreTables(HiveCatalog):
     guards: Guards
     overwrites: Overwrites
     table_format: TableFormat
+    servers: Servers
+
+    def capabilities(self) -> Capabilities:
+        """Return what the metastore in use can do; warn once for each server that can't compare and set.
+
+        Raises:
+            MetastoreUnavailable: No server could be asked.
+        """
+        return self.servers.capabilities()
 
     def _create_hive_client(self, properties: dict[str, str]) -> Any:  # type: ignore[override]
         return self.metastore
