@@ -119,9 +119,10 @@ class CoordinatedCatalog(CreatingCatalog, ReadingCatalog, MaintainedCatalog, Met
             registered = self.coordinator.read(metadata_location)
             if pointer is None:
                 self._refuse_missing_namespace(table)
+            self._refuse_registered(table, pointer, registered)
+            if pointer is None:
                 self._add(table, metadata_location, registered)
                 return self._made(table, metadata_location, registered)
-            self._refuse_registered(table, pointer, registered)
             match store.swap(table, pointer, metadata_location):
                 case SwapResult.MOVED:
                     raise _changed(table)

@@ -26,13 +26,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from types import MappingProxyType
 from typing import Any
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.hive import DEFAULT_PROPERTIES, HIVE2_COMPATIBLE, HiveCatalog
-from pyiceberg.exceptions import NoSuchNamespaceError
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Identifier
 from pyiceberg.utils.properties import property_as_bool
@@ -56,15 +56,16 @@ from commit_coord.catalog.metastore.writers import LockOnlyWriters
 from commit_coord.catalog.names import NoSuchName
 from commit_coord.clock import SYSTEM_CLOCK
 from commit_coord.config import configure
+from commit_coord.errors import ConfigError
 from commit_coord.events import PhaseChange
-from commit_coord.hms.client import client_of
-from commit_coord.hms.probe import Capabilities, Probe, assumed
+from commit_coord.hms.client import MetastoreClient, client_of
+from commit_coord.hms.probe import Probe, assumed
 from commit_coord.iceberg import view_metadata
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.iceberg.reader import MetadataReader
 from commit_coord.locks.base import Lease, LockManager
 from commit_coord.locks.hms.manager import HmsLockManager
-from commit_coord.model import LockEntry, LockScope, Resource
+from commit_coord.model import LockEntry, LockMode, LockRequest, LockScope, Resource
 from commit_coord.protocol.commit import SwapResult
 from commit_coord.protocol.migration import LOCK_IMPL, State
 from commit_coord.table import CoordinatedTable
@@ -87,9 +88,11 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
         configuration = configure(name, properties)
         settings = configuration.settings
         self.metastore = client_of(configuration.properties, timeout_ms=settings.hive_client_timeout_ms)
-        if settings.lock_impl == HmsLockManager.name and settings.lock_uri == configuration.properties["uri"]:
-            settings = dataclasses.replace(settings, lock_uri=self.metastore.service)
-            configuration = dataclasses.replace(configuration, settings=settings)
+        if settings.lock_impl == HmsLockManager.name:
+            if settings.lock_uri == configuration.properties["uri"]:
+                settings = dataclasses.replace(settings, lock_uri=self.metastore.service)
+                configuration = dataclasses.replace(configuration, settings=settings)
+            _refuse_another_metastore(settings.lock_uri, self.metastore)
         HiveCatalog.__init__(self, name, **configuration.properties)
         self._configure(configuration)
         self.servers = Servers(Probe(self.metastore, assumed(settings.hive_compare_and_set)).capabilities)
@@ -151,14 +154,6 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
             overwrites=self.overwrites,
         )
 
-    def capabilities(self) -> Capabilities:
-        """Return what the metastore in use can do; warn once for each server that can't compare and set.
-
-        Raises:
-            MetastoreUnavailable: No server could be asked.
-        """
-        return self.servers.capabilities()
-
     def swaps_are_conditional(self) -> bool:
         """See :meth:`CoordinatedCatalog.swaps_are_conditional`: it depends on the metastore in use.
 
@@ -217,6 +212,8 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
 
     def _rename(self, old: Identifier, new: Identifier) -> None:
         """See :meth:`CoordinatedCatalog._rename`."""
+        if self.migrating is not None:
+            self._writer_properties.refuse_renamed(new, self.coordinator.load(old)[0].properties)
         location = self.administration.rename(old, new)
         self._forget(old)
         self.guards.place_for_new(new, location)
@@ -231,9 +228,10 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
         """See :meth:`CoordinatedCatalog._properties`: a table declares the lock manager that its writers use."""
         return self._writer_properties.prepare(table, before, after, changes_phase=changes_phase)
 
-    def _refuse_registered(self, table: tuple[str, ...], base: str, registered: TableMetadata) -> None:
+    def _refuse_registered(self, table: tuple[str, ...], base: str | None, registered: TableMetadata) -> None:
         """See :meth:`CoordinatedCatalog._refuse_registered`."""
-        self._writer_properties.refuse_registered(table, self.coordinator.read(base).properties, registered.properties)
+        before = self.coordinator.read(base).properties if base is not None else None
+        self._writer_properties.refuse_registered(table, before, registered.properties)
 
     def _location_of(self, table: Identifier) -> str:
         """See :meth:`CoordinatedCatalog.metadata_location`; what was overwritten is noticed here, too."""
@@ -254,6 +252,28 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
         return table
 
     # Locks and guards.
+
+    def acquire_operation(self, request: LockRequest) -> Lease:
+        """See :meth:`CoordinatedCatalog.acquire_operation`.
+
+        What a table declares is read once the locks are held: a move to another lock manager waits for them from then
+        on, and one that was faster has declared it.
+
+        Raises:
+            ConfigError: A lock is exclusive, and the writers of its table use another lock manager than this catalog:
+                they would not see it.
+            LockError: As there.
+        """
+        lease = super().acquire_operation(request)
+        try:
+            exclusive = {one.path[:2] for one, mode in request.locks if mode is LockMode.EXCLUSIVE}
+            for table in sorted(name for name in exclusive if len(name) == 2):
+                with suppress(NoSuchTableError):  # or none of Iceberg's
+                    self._writer_properties.refuse_others(table, self.pointers.found(table).parameters)
+        except BaseException:
+            lease.release()
+            raise
+        return lease
 
     def is_left(self, entry: LockEntry) -> bool:
         """See :meth:`CoordinatedCatalog.is_left`: a guard on a name that has no Iceberg table."""
@@ -332,3 +352,19 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
         """Give back every lock of this client and close every connection, also where one fails to close."""
         with closing(self.metastore), closing(self._opened):
             super().close()
+
+
+def _refuse_another_metastore(lock_uri: str, own: MetastoreClient) -> None:
+    """Return if the locks are those of the tables' metastore: only these are the common lock of unmodified writers.
+
+    Raises:
+        ConfigError: No server is named for both.
+    """
+    if set(MetastoreClient.of(lock_uri).addresses).isdisjoint(own.addresses):
+        raise ConfigError(
+            "the locks are in another metastore than the tables, where writers that take only the metastore's lock do "
+            "not see them; leave lock.uri out, or name the catalog's metastore",
+            key="lock.uri",
+            value=lock_uri,
+            accepted=",".join(own.addresses),
+        )

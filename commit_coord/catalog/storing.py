@@ -43,8 +43,10 @@ class StoringCatalog:
         """
         return dict(after)
 
-    def _refuse_registered(self, table: tuple[str, ...], base: str, registered: TableMetadata) -> None:
+    def _refuse_registered(self, table: tuple[str, ...], base: str | None, registered: TableMetadata) -> None:
         """Return if *registered* may take the place of what *table* has at *base*; here everything may.
+
+        *base* is None if the name is free.
 
         Raises:
             ConfigError: The writers of the table would lock elsewhere.

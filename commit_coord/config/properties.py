@@ -59,8 +59,8 @@ PROPERTIES: tuple[Property, ...] = (
         "an SQLAlchemy URL, thrift://host:port, or host:port,host:port/chroot",
         None,
         "The address of the lock service. For `lease` the database of its tables and for `hms` the metastore; by "
-        "default both are the catalog's own. For `zookeeper` and `hms-to-zookeeper` the ZooKeeper servers; the "
-        "metastore of `hms-to-zookeeper` is the catalog's.",
+        "default both are the catalog's own, and a catalog on a metastore takes no other metastore. For `zookeeper` "
+        "and `hms-to-zookeeper` the ZooKeeper servers; the metastore of `hms-to-zookeeper` is the catalog's.",
         aliases={"iceberg.catalog.hive.lock.zk.connect-string": str, "hive.zookeeper.quorum": str},
     ),
     row(

@@ -68,6 +68,12 @@ class State:
 
     phase: Phase
     epoch: int
+    is_free: bool = False
+    """Whether no table has the name; then *phase* is the one in which a table would be made.
+
+    The next table may be in another phase, by a rename for example. So operation locks on the name are taken on both
+    sides.
+    """
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> State:

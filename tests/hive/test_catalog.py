@@ -77,7 +77,7 @@ def catalog(hms: HiveMetastore, db: str) -> Iterator[CoordinatedHiveCatalog]:
 @pytest.fixture
 def through(hms: HiveMetastore, proxy: Proxy, db: str) -> Iterator[CoordinatedHiveCatalog]:
     """A catalog whose answers can get lost; its locks can't."""
-    catalog = opened(proxy.uri, **{"lock.uri": hms.uri})
+    catalog = opened(proxy.uri, **{"lock.uri": f"{hms.uri},{proxy.uri}"})
     catalog.create_namespace(db)
     yield catalog
     assert list(catalog.locks.locks(Resource((db,)))) == []

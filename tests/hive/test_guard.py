@@ -591,6 +591,31 @@ def test_a_name_that_another_client_took_from_a_guarded_table_is_free_for_the_ne
         assert [True] == [entry.guard for entry in world.present("u")]
 
 
+@pytest.mark.parametrize("comes", [is_created, is_renamed_to_it])
+@pytest.mark.parametrize("leaves", [is_dropped, is_renamed])
+def test_a_writer_guards_the_next_table_of_a_name_that_it_knows_as_guarded(
+    world: World,
+    leaves: Callable[[HiveCatalog, str], None],
+    comes: Callable[[HiveCatalog, str], Table],
+) -> None:
+    """1. It confirms the guard.   2. Another client drops the table, with its guard.   3. A table gets the name."""
+    writer, another = world.open(), world.open()
+    writer.create_table((world.db, "t"), SCHEMA).append(ids(1))
+    leaves(another, world.db)
+    assert not guards(world)
+    comes(world.stock(), world.db)
+    writer.load_table((world.db, "t")).append(ids(2))
+    assert guards(world)
+
+
+def test_the_metastores_locks_are_those_of_the_tables_metastore(world: World) -> None:
+    """In another metastore, no writer that takes only the metastore's lock sees them."""
+    with pytest.raises(ConfigError, match="another metastore"):
+        world.open(**{"lock-impl": "hms", "lock.uri": "thrift://127.0.0.1:1"})
+    for same in (world.uri, f"thrift://127.0.0.1:1,{world.uri}"):
+        world.open(**{"lock-impl": "hms", "lock.uri": same}).load_namespace_properties(world.db)
+
+
 def test_the_guard_of_a_table_that_is_used_stays(world: World) -> None:
     catalog = world.open(**{"lock-impl": "lease", "lock.uri": world.lease["lock.uri"], **QUICK})
     catalog.create_table((world.db, "t"), SCHEMA).append(ids(1))

@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import closing, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -29,6 +29,7 @@ from commit_coord.catalog.migration.sightings import WriterKind
 from commit_coord.cli.app import app
 from commit_coord.errors import MetastoreUnavailable, OfferLost
 from commit_coord.hms.client import MetastoreClient
+from commit_coord.hms.connection import LostReply
 from commit_coord.hms.locks import LockPart, LockType
 from commit_coord.hms.probe import CompareAndSet
 from commit_coord.local import HiveMetastore, ZooKeeperEnsemble
@@ -207,7 +208,7 @@ def test_a_process_that_knows_another_phase_finds_out_under_the_latch(world: Wor
 
 def test_a_change_of_the_phase_by_hand_is_refused(world: World) -> None:
     table = world.catalog.create_table(world.name, SCHEMA)
-    for key, value in ((LOCK_PHASE, "zookeeper"), (LOCK_EPOCH, "7")):
+    for key, value in ((LOCK_PHASE, "zookeeper"), (LOCK_EPOCH, "7"), (LOCK_IMPL, "zookeeper"), (LOCK_IMPL, "lease")):
         with pytest.raises(CommitNotApplied, match="migrate"), table.transaction() as tx:
             tx.set_properties({key: value})
     assert State.of(world.properties_of()) == State(phase=Phase.HMS, epoch=0)
@@ -261,6 +262,21 @@ def test_a_database_says_in_which_phase_its_new_tables_are(world: World) -> None
         assert operator.verify((world.db, phase.value)).problems == []
 
 
+def test_a_database_declares_a_known_phase_or_none(world: World) -> None:
+    """What another program has set is refused in words, and a move sets a known one."""
+    with pytest.raises(ConfigError, match="unknown migration phase"):
+        world.catalog.create_namespace(f"{world.db}x", {LOCK_PHASE: "Both"})
+    with pytest.raises(ConfigError, match="unknown migration phase"):
+        world.catalog.update_namespace_properties(world.db, updates={LOCK_PHASE: "zoo"})
+    world.catalog.create_table((world.db, "there"), SCHEMA)
+    world.stock().update_namespace_properties(world.db, updates={LOCK_PHASE: "zoo"})
+    with pytest.raises(ConfigError, match="unknown migration phase"):
+        world.catalog.create_table(world.name, SCHEMA)
+    world.catalog.load_table((world.db, "there")).append(ids(1))
+    world.operator().set_defaults([world.db], Phase.BOTH)
+    assert State.of(world.catalog.create_table(world.name, SCHEMA).properties).phase is Phase.BOTH
+
+
 def test_a_server_that_does_not_compare_is_not_left_alone(world: World) -> None:
     world.catalog.create_table(world.name, SCHEMA)
     catalog = world.open(**{"hive.compare-and-set": "ignored"})
@@ -268,6 +284,14 @@ def test_a_server_that_does_not_compare_is_not_left_alone(world: World) -> None:
     moved = Migration(catalog).move(world.name, Phase.BOTH)
     assert (moved.outcome, moved.after) == (Outcome.REFUSED, State(phase=Phase.HMS, epoch=0))
     assert "does not compare" in moved.reason
+    for phase in (Phase.BOTH, Phase.ZOOKEEPER):
+        with pytest.raises(ConfigError, match="does not compare"):
+            Migration(catalog).set_defaults([world.db], phase)
+        world.operator().set_defaults([world.db], phase)  # as on a server that does
+        with pytest.raises(ConfigError, match="does not compare"):
+            catalog.create_table((world.db, "new"), SCHEMA)
+    Migration(catalog).set_defaults([world.db], Phase.HMS)
+    assert State.of(catalog.create_table((world.db, "new"), SCHEMA).properties).phase is Phase.HMS
 
 
 def test_the_phase_of_a_table_that_cannot_be_read_is_not_guessed(world: World) -> None:
@@ -333,6 +357,65 @@ def test_a_guard_that_was_left_is_removed_by_the_next_client_that_finds_it(world
         assert not world.guarded()
         if phase is Phase.HMS:
             world.move(Phase.BOTH)
+
+
+def _creates(catalog: CoordinatedHiveCatalog, name: tuple[str, str]) -> None:
+    catalog.create_table(name, SCHEMA)
+
+
+def _creates_in_a_transaction(catalog: CoordinatedHiveCatalog, name: tuple[str, str]) -> None:
+    catalog.create_table_transaction(name, SCHEMA).commit_transaction()
+
+
+def _renames(catalog: CoordinatedHiveCatalog, name: tuple[str, str]) -> None:
+    catalog.create_table((name[0], "before"), SCHEMA)
+    catalog.rename_table((name[0], "before"), name)
+
+
+@pytest.mark.parametrize("use", [_creates, _creates_in_a_transaction, _renames])
+def test_a_guard_that_was_left_on_a_free_name_is_removed_by_the_next_client_that_uses_the_name(
+    world: World, use: Callable[[CoordinatedHiveCatalog, tuple[str, str]], None]
+) -> None:
+    world.catalog.guards.place(world.name)
+    world.catalog.guards.look_again(Resource(world.name))
+    assert world.guarded()
+    use(world.open(), world.name)
+    assert not world.guarded()
+    world.stock().load_table(world.name).append(ids(1))
+
+
+def _is_lost_before(alter: Callable[..., Any]) -> Callable[..., Any]:
+    """Return an *alter* that never arrives."""
+
+    def lost(*arguments: Any, **options: Any) -> None:
+        raise LostReply("the server did not answer")
+
+    return lost
+
+
+def _is_lost_after(alter: Callable[..., Any]) -> Callable[..., Any]:
+    """Return an *alter* whose reply never arrives."""
+
+    def lost(*arguments: Any, **options: Any) -> None:
+        alter(*arguments, **options)
+        raise LostReply("the server did not answer")
+
+    return lost
+
+
+@pytest.mark.parametrize("loses", [_is_lost_before, _is_lost_after])
+def test_whatever_becomes_of_a_step_a_table_in_phase_zookeeper_has_its_guard(
+    world: World, loses: Callable[[Callable[..., Any]], Callable[..., Any]]
+) -> None:
+    world.catalog.create_table(world.name, SCHEMA)
+    world.move(Phase.BOTH)
+    world.move(Phase.ZOOKEEPER)
+    catalog = world.open(**{"lock.acquire-timeout-ms": "3000"})
+    catalog.metastore.alter_table = loses(catalog.metastore.alter_table)  # type: ignore[method-assign]
+    Migration(catalog).move(world.name, Phase.BOTH)
+    phase = State.of(world.properties_of()).phase
+    assert (phase is Phase.ZOOKEEPER) == (loses is _is_lost_before)
+    assert world.guarded() == (phase is Phase.ZOOKEEPER)
 
 
 def test_the_guard_of_another_lock_manager_is_not_swept(world: World, tmp_path: Path) -> None:
@@ -488,6 +571,117 @@ def test_operation_locks_are_honoured_until_they_end(world: World) -> None:
     running.release()
     world.move(Phase.HMS)
     assert not refused()
+
+
+def _another_is_renamed_to_it(world: World, job: CoordinatedHiveCatalog) -> None:
+    job.rename_table((world.db, "zookeeper"), world.name)
+
+
+def _a_file_of_another_phase_is_registered(world: World, job: CoordinatedHiveCatalog) -> None:
+    job.register_table(world.name, job.load_table((world.db, "zookeeper")).metadata_location)
+
+
+def _one_is_created_in_a_new_phase(world: World, job: CoordinatedHiveCatalog) -> None:
+    for phase in (Phase.BOTH, Phase.ZOOKEEPER):
+        world.operator().set_defaults([world.db], phase)
+    job.create_table(world.name, SCHEMA)
+
+
+def _one_is_created_in_a_transaction(world: World, job: CoordinatedHiveCatalog) -> None:
+    for phase in (Phase.BOTH, Phase.ZOOKEEPER):
+        world.operator().set_defaults([world.db], phase)
+    job.create_table_transaction(world.name, SCHEMA).commit_transaction()
+
+
+@pytest.mark.parametrize("begins", ["with a table", "with a free name"])
+@pytest.mark.parametrize(
+    "comes",
+    [
+        _another_is_renamed_to_it,
+        _a_file_of_another_phase_is_registered,
+        _one_is_created_in_a_new_phase,
+        _one_is_created_in_a_transaction,
+    ],
+)
+def test_an_operation_lock_on_a_name_excludes_all_others_whatever_table_gets_the_name(
+    world: World, comes: Callable[[World, CoordinatedHiveCatalog], None], begins: str
+) -> None:
+    """A name has a table, or none, in phase hms; the next table is in phase zookeeper."""
+    resource = Resource(world.name)
+    other = world.open(**{"lock.acquire-timeout-ms": "1500"})
+    world.catalog.create_table((world.db, "zookeeper"), SCHEMA)
+    for phase in (Phase.BOTH, Phase.ZOOKEEPER):
+        world.operator().move((world.db, "zookeeper"), phase)
+    job = world.open()
+    if begins == "with a table":
+        job.create_table(world.name, SCHEMA)
+    lease = job.lock_operation({resource: LockMode.EXCLUSIVE}, statement="rebuild")
+
+    def is_refused() -> bool:
+        try:
+            elsewhere(other.lock_operation, {resource: LockMode.EXCLUSIVE}).release()
+        except commit_coord.LockTimeout:
+            return True
+        return False
+
+    assert is_refused()
+    if begins == "with a table":
+        job.drop_table(world.name)
+        assert is_refused()
+        with pytest.raises(commit_coord.CommitCoordError, match="running operations hold locks"):
+            comes(world, job)
+    else:
+        comes(world, job)
+    assert is_refused()
+    lease.ensure_active(0)
+    lease.release()
+    if begins == "with a table":
+        comes(world, job)
+    assert State.of(world.properties_of()).phase is Phase.ZOOKEEPER
+    assert not is_refused()
+
+
+@pytest.mark.parametrize("begins", Phase)
+def test_a_name_that_was_locked_in_one_phase_stays_locked_when_its_table_is_dropped(
+    world: World, begins: Phase
+) -> None:
+    """The free name is in the phase of new tables, which is hms; a job may hold it from before."""
+    world.catalog.create_table(world.name, SCHEMA)
+    for phase in list(Phase)[1 : list(Phase).index(begins) + 1]:
+        world.move(phase)
+    job, other = world.open(), world.open(**{"lock.acquire-timeout-ms": "1500"})
+    lease = job.lock_operation({Resource(world.name): LockMode.EXCLUSIVE})
+    job.drop_table(world.name)
+    with pytest.raises(commit_coord.LockTimeout):
+        elsewhere(other.lock_operation, {Resource(world.name): LockMode.EXCLUSIVE})
+    lease.release()
+
+
+@pytest.mark.parametrize("partition", ["k=short", "k=" + "ü" * 150])
+def test_a_lock_that_is_held_in_both_services_holds_up_no_move_however_long_its_name_is(
+    world: World, partition: str
+) -> None:
+    world.catalog.create_table(world.name, SCHEMA)
+    world.move(Phase.BOTH)
+    with world.open().lock_operation({Resource((*world.name, partition)): LockMode.EXCLUSIVE}):
+        for phase in (Phase.ZOOKEEPER, Phase.BOTH):
+            world.move(phase)
+            assert world.operator().verify(world.name).problems == []
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_an_operation_lock_that_no_writer_of_the_phase_would_see_is_refused(world: World, phase: Phase) -> None:
+    """A process keeps its setting while the table moves."""
+    world.catalog.create_table(world.name, SCHEMA)
+    for step in list(Phase)[1 : list(Phase).index(phase) + 1]:
+        world.move(step)
+    catalogs = {"hms": world.pinned(), "zookeeper": world.open(**{"lock-impl": "zookeeper"}), MIGRATING: world.open()}
+    for impl, catalog in catalogs.items():
+        is_seen = impl in (phase.lock_impl, MIGRATING)
+        with nullcontext() if is_seen else pytest.raises(ConfigError, match="another lock manager"):
+            catalog.lock_operation({Resource((*world.name, "k=1")): LockMode.EXCLUSIVE}).release()
+        catalog.lock_operation({Resource((world.db, "free")): LockMode.EXCLUSIVE}).release()
+        assert catalog.show_locks(Resource((*world.name, "k=1"))) == []
 
 
 def test_operations_that_wait_for_their_locks_do_not_hold_up_a_change_of_the_phase(world: World) -> None:

@@ -324,7 +324,7 @@ _LOCKS = (
     Mutant(
         "a-long-name-is-listed-twice",
         "locks/migration/sides.py",
-        "key = entry.request_id, hms_names.listed(entry.resource), entry.scope",
+        "key = *_key(entry), entry.scope",
         "key = entry.request_id, entry.resource, entry.scope",
         "tests/contract/test_lock_managers.py::TestLockManagers::test_a_lock_is_listed_and_freed_by_a_name_of_any_length[hms-to-zookeeper-both]",
     ),
@@ -783,6 +783,127 @@ _EXPLICIT = (
     ),
 )
 
+_MIGRATION, _HIVE = "tests/unit/test_migration.py::", "tests/hive/test_migration.py::"
+
+_MOVES = (
+    Mutant(
+        "a-guard-is-of-a-name",
+        "locks/hms/guard.py",
+        "is_known = guard is not None and guard.table_uuid == table_uuid",
+        "is_known = guard is not None",
+        "tests/hive/test_guard.py::"
+        "test_a_writer_guards_the_next_table_of_a_name_that_it_knows_as_guarded[is_dropped-is_created]",
+    ),
+    Mutant(
+        "a-lost-reply-hands-a-table-back",
+        "catalog/metastore/swaps.py",
+        "(result is SwapResult.LOST_REPLY and self._pointers.location(table) == location)",
+        "result is SwapResult.LOST_REPLY",
+        f"{_HIVE}test_whatever_becomes_of_a_step_a_table_in_phase_zookeeper_has_its_guard[_is_lost_before]",
+    ),
+    Mutant(
+        "a-name-gets-any-table",
+        "catalog/metastore/phases.py",
+        "        left = [] if self._locks is None else",
+        "        left = [] if table else",
+        f"{_HIVE}test_an_operation_lock_on_a_name_excludes_all_others_whatever_table_gets_the_name"
+        "[_another_is_renamed_to_it-with a table]",
+    ),
+    Mutant(
+        "a-free-name-is-locked-as-a-table-is",
+        "locks/migration/beliefs.py",
+        "Phase.BOTH if state.is_free and request.scope is LockScope.OPERATION else state.phase",
+        "state.phase",
+        f"{_HIVE}test_a_name_that_was_locked_in_one_phase_stays_locked_when_its_table_is_dropped[zookeeper]",
+    ),
+    Mutant(
+        "the-lock-manager-of-a-move-is-set-by-hand",
+        "catalog/metastore/phases.py",
+        "        for key in (LOCK_PHASE, LOCK_EPOCH, *((LOCK_IMPL,) if self._locks is not None else ())):\n"
+        "            # The first",
+        "        for key in (LOCK_PHASE, LOCK_EPOCH):\n            # The first",
+        f"{_MIGRATION}test_nothing_but_a_move_changes_what_a_table_says_of_its_move",
+    ),
+    Mutant(
+        "a-new-table-begins-where-it-likes",
+        "catalog/metastore/phases.py",
+        "            if given.get(key) not in (None, accepted.get(key)):",
+        "            if False:",
+        f"{_MIGRATION}test_a_new_table_is_in_the_phase_of_its_database_whatever_it_is_given",
+    ),
+    Mutant(
+        "a-new-table-needs-no-compare-and-set",
+        "catalog/metastore/phases.py",
+        "if self._locks is not None and phase is not Phase.HMS and not self._servers.compare_and_set():",
+        "if False:",
+        f"{_MIGRATION}test_on_a_server_that_does_not_compare_no_new_table_leaves_the_metastores_locks",
+    ),
+    Mutant(
+        "a-table-of-a-third-service-moves",
+        "catalog/metastore/phases.py",
+        "if before.get(LOCK_IMPL) not in (None, *(phase.lock_impl for phase in Phase)):",
+        "if False:",
+        f"{_MIGRATION}test_a_move_does_not_begin_at_a_table_whose_writers_lock_in_a_third_service",
+    ),
+    Mutant(
+        "the-registry-of-writers-knows-one-version",
+        "locks/migration/writers.py",
+        "for key, value in found.items() if key in known}",
+        "for key, value in found.items() if known}",
+        f"{_MIGRATION}test_what_a_later_version_adds_to_the_registry_of_writers_is_passed_over",
+    ),
+    Mutant(
+        "the-first-old-snapshot-ends-the-window",
+        "catalog/migration/sightings.py",
+        "            continue  # not the end",
+        "            break  # not the end",
+        f"{_MIGRATION}test_every_snapshot_in_the_window_counts_in_whatever_order_they_are",
+    ),
+    Mutant(
+        "a-long-name-holds-up-a-move",
+        "locks/migration/sides.py",
+        "kept = {_key(entry) for manager",
+        "kept = {(entry.request_id, entry.resource) for manager",
+        f"{_HIVE}test_a_lock_that_is_held_in_both_services_holds_up_no_move_however_long_its_name_is",
+    ),
+    Mutant(
+        "a-guard-on-a-free-name-stays",
+        "catalog/metastore/guards.py",
+        "        except NoSuchTableError:\n            declared = None\n",
+        "        except NoSuchIcebergTableError:\n            declared = None\n",
+        f"{_HIVE}test_a_guard_that_was_left_on_a_free_name_is_removed_by_the_next_client_that_uses_the_name[_creates]",
+    ),
+    Mutant(
+        "a-lock-that-nobody-sees-is-granted",
+        "catalog/hive.py",
+        "self._writer_properties.refuse_others(table, self.pointers.found(table).parameters)",
+        "self.pointers.found(table)",
+        f"{_HIVE}test_an_operation_lock_that_no_writer_of_the_phase_would_see_is_refused[hms]",
+    ),
+    Mutant(
+        "a-metastore-s-tables-are-locked-in-another-one",
+        "catalog/hive.py",
+        "    if set(MetastoreClient.of(lock_uri).addresses).isdisjoint(own.addresses):",
+        "    if not lock_uri:",
+        "tests/hive/test_guard.py::test_the_metastores_locks_are_those_of_the_tables_metastore",
+    ),
+    Mutant(
+        "a-database-declares-any-phase",
+        "catalog/metastore/phases.py",
+        "    if (phase := properties.get(LOCK_PHASE)) and phase not in list(Phase):",
+        '    if phase := "":',
+        f"{_HIVE}test_a_database_declares_a_known_phase_or_none",
+    ),
+    Mutant(
+        "a-managed-table-is-renamed",
+        "catalog/metastore/administration.py",
+        'parameters.get("EXTERNAL", "").upper() != "TRUE"',
+        "not parameters",
+        "tests/unit/test_administration.py::"
+        "test_a_managed_table_keeps_its_name_because_the_metastore_would_move_its_folder",
+    ),
+)
+
 _JOINED = (
     Mutant(
         "an-offer-that-landed-is-carried-again",
@@ -793,4 +914,4 @@ _JOINED = (
     ),
 )
 
-MUTANTS: tuple[Mutant, ...] = (*_JOINED, *_EXPLICIT, *_LOCKS, *_ZOOKEEPER, *_OFFERS)
+MUTANTS: tuple[Mutant, ...] = (*_JOINED, *_MOVES, *_EXPLICIT, *_LOCKS, *_ZOOKEEPER, *_OFFERS)

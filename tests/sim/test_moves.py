@@ -77,7 +77,7 @@ def _epoch_is_not_compared(patch: pytest.MonkeyPatch) -> None:
 
 
 def _no_guard(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(SimulatedGuards, "place", lambda self, table, deadline: None)
+    patch.setattr(SimulatedGuards, "place", lambda self, table, deadline, table_uuid: None)
 
 
 def _waits_for_ever(patch: pytest.MonkeyPatch) -> None:

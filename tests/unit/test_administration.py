@@ -23,6 +23,7 @@ from commit_coord.catalog.metastore.hive_table import (
 )
 from commit_coord.catalog.metastore.pointers import MODIFIED, Pointers
 from commit_coord.catalog.metastore.views import ViewPointers
+from commit_coord.errors import UpdatesDoNotFit
 from commit_coord.hms.connection import (
     AlreadyExists,
     InvalidObject,
@@ -81,7 +82,7 @@ class Metastore:
 def named(name: tuple[str, str], kind: str, location: str) -> Any:
     """Return a table or a view of the metastore."""
     table_type, iceberg, _ = KINDS[kind]
-    parameters = {TABLE_TYPE: iceberg, METADATA_LOCATION: location}
+    parameters = {TABLE_TYPE: iceberg, METADATA_LOCATION: location, "EXTERNAL": "TRUE"}
     return SimpleNamespace(dbName=name[0], tableName=name[1], tableType=table_type, parameters=parameters)
 
 
@@ -107,6 +108,21 @@ def test_a_rename_that_comes_late_is_a_rename(kind: str, delay: int) -> None:
     metastore.tables[OLD] = named(OLD, kind, "mine")
     rename(metastore, kind)
     assert {NEW: "mine"} == {name: table.parameters[METADATA_LOCATION] for name, table in metastore.tables.items()}
+
+
+@pytest.mark.parametrize("external", [{}, {"EXTERNAL": "FALSE"}, {"EXTERNAL": "TRUE"}, {"EXTERNAL": "true"}])
+def test_a_managed_table_keeps_its_name_because_the_metastore_would_move_its_folder(external: dict[str, str]) -> None:
+    metastore = Metastore(0)
+    metastore.altered = 1  # no reply is lost
+    metastore.tables[OLD] = named(OLD, "table", "mine")
+    del metastore.tables[OLD].parameters["EXTERNAL"]
+    metastore.tables[OLD].parameters.update(external)
+    if external.get("EXTERNAL", "").lower() == "true":
+        rename(metastore, "table")
+    else:
+        with pytest.raises(UpdatesDoNotFit, match="managed table"):
+            rename(metastore, "table")
+        assert list(metastore.tables) == [OLD]
 
 
 class LockOnlyWriter(Metastore):

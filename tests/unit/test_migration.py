@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+import json
+from contextlib import suppress
+from itertools import pairwise, permutations
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -10,12 +12,15 @@ import pytest
 
 from commit_coord.catalog.metastore.phases import PhaseChanges
 from commit_coord.catalog.metastore.properties import WriterProperties
+from commit_coord.catalog.migration.sightings import committed
 from commit_coord.clock import SYSTEM_CLOCK
 from commit_coord.errors import ConfigError
 from commit_coord.events import Events
 from commit_coord.locks.event_emitter import LockEventEmitter
 from commit_coord.locks.memory import MemoryLockManager
 from commit_coord.locks.migration.manager import MigratingLockManager
+from commit_coord.locks.migration.writers import Counted, Writer
+from commit_coord.model import LockEntry, Owner
 from commit_coord.protocol.migration import LOCK_EPOCH, LOCK_IMPL, LOCK_PHASE, MIGRATING, Phase, State, locks_of
 from commit_coord.testing.contract import latch, soon, standing
 
@@ -33,15 +38,102 @@ def test_a_table_says_where_it_is(properties: dict[str, str], state: State) -> N
     assert State.of(properties) == state
 
 
+def _locks(*one_sided: LockEntry) -> Any:
+    """Return a lock manager that supports all phases, with operation locks that no writer of a new phase would see."""
+    return SimpleNamespace(sides=SimpleNamespace(one_sided=lambda table, phase: one_sided))
+
+
 def test_a_table_without_properties_is_no_new_table() -> None:
     """A new table gets the phase of its database; of one that is there, operation locks may be held elsewhere."""
     phases: Any = SimpleNamespace(of_new=lambda database: Phase.ZOOKEEPER)
     servers: Any = SimpleNamespace(compare_and_set=lambda: True)
-    changes = PhaseChanges(phases, servers, cast("Any", object()))
+    changes = PhaseChanges(phases, servers, _locks())
     writers = WriterProperties(MIGRATING, changes, servers, cast("Any", None))
     made = writers.prepare(("db", "t"), {}, {"a": "1"}, changes_phase=False)
     assert (State.of(made).phase, made[LOCK_IMPL]) == (Phase.HMS, "hms")
     assert State.of(writers.prepare(("db", "t"), None, {}, changes_phase=False)).phase is Phase.ZOOKEEPER
+
+
+@pytest.mark.parametrize("key", [LOCK_PHASE, LOCK_EPOCH, LOCK_IMPL])
+@pytest.mark.parametrize(
+    "declared",
+    [
+        {},
+        {LOCK_IMPL: "hms"},
+        {LOCK_IMPL: "zookeeper"},
+        *(State(phase=phase, epoch=4).changed_to(phase) for phase in Phase),
+    ],
+)
+@pytest.mark.parametrize("value", ["hms", "both", "zookeeper", "lease", "-5", "6", None])
+def test_nothing_but_a_move_changes_what_a_table_says_of_its_move(
+    declared: dict[str, str], key: str, value: str | None
+) -> None:
+    """Whatever a commit sets or removes by hand: it is refused, or the table is in the state in which it was."""
+    servers: Any = SimpleNamespace(compare_and_set=lambda: True)
+    changes = PhaseChanges(cast("Any", None), servers, _locks())
+    writers = WriterProperties(MIGRATING, changes, servers, cast("Any", SimpleNamespace(remove=lambda table: None)))
+    after = {name: text for name, text in {**declared, key: value}.items() if text is not None}
+    with suppress(ConfigError):
+        made = writers.prepare(("db", "t"), declared, after, changes_phase=False)
+        assert State.of(made) == State.of(declared)
+        assert made[LOCK_IMPL] == State.of(declared).phase.lock_impl
+
+
+@pytest.mark.parametrize("impl", ["hms", "zookeeper", MIGRATING])
+@pytest.mark.parametrize("default", Phase)
+@pytest.mark.parametrize(
+    "key, value",
+    [*((LOCK_PHASE, value) for value in ("hms", "both", "zookeeper", "etcd")), (LOCK_EPOCH, "-5"), (LOCK_EPOCH, "1")],
+)
+def test_a_new_table_is_in_the_phase_of_its_database_whatever_it_is_given(
+    impl: str, default: Phase, key: str, value: str
+) -> None:
+    servers: Any = SimpleNamespace(compare_and_set=lambda: True)
+    locks = _locks() if impl == MIGRATING else None
+    changes = PhaseChanges(cast("Any", SimpleNamespace(of_new=lambda database: default)), servers, locks)
+    writers = WriterProperties(impl, changes, servers, cast("Any", None))
+    usual = writers.prepare(("db", "t"), None, {}, changes_phase=False)
+    with suppress(ConfigError):
+        assert writers.prepare(("db", "t"), None, {key: value}, changes_phase=False) == usual
+
+
+@pytest.mark.parametrize("phase", [Phase.BOTH, Phase.ZOOKEEPER])
+def test_on_a_server_that_does_not_compare_no_new_table_leaves_the_metastores_locks(phase: Phase) -> None:
+    servers: Any = SimpleNamespace(
+        compare_and_set=lambda: False, capabilities=lambda: SimpleNamespace(server="thrift://old:9083")
+    )
+    changes = PhaseChanges(cast("Any", SimpleNamespace(of_new=lambda database: phase)), servers, _locks())
+    with pytest.raises(ConfigError, match="does not compare and set"):
+        changes.checked(("db", "t"), None, {}, changes_phase=False)
+
+
+def test_a_move_does_not_begin_at_a_table_whose_writers_lock_in_a_third_service() -> None:
+    servers: Any = SimpleNamespace(compare_and_set=lambda: True)
+    changes = PhaseChanges(cast("Any", None), servers, _locks())
+    before, moving = {LOCK_IMPL: "lease"}, State(phase=Phase.HMS, epoch=0).changed_to(Phase.BOTH)
+    with pytest.raises(ConfigError, match="another lock manager"):
+        changes.checked(("db", "t"), before, {**before, **moving}, changes_phase=True)
+
+
+def test_what_a_later_version_adds_to_the_registry_of_writers_is_passed_over() -> None:
+    owner = Owner(user="u", host="h", pid=1, application="a")
+    writer = Writer(client="c", version="9", owner=owner, counted={"db.t": {"both": Counted(latches=2)}})
+    found = json.loads(writer.to_json())
+    for fields in (found, found["owner"], found["counted"]["db.t"]["both"]):
+        fields["from later"] = True
+    assert Writer.from_json(json.dumps(found).encode()) == writer
+
+
+def test_every_snapshot_in_the_window_counts_in_whatever_order_they_are() -> None:
+    """1. A clock that is ahead gives a snapshot its time.   2. The next one has an earlier one."""
+
+    def snapshot(at_ms: int) -> Any:
+        return SimpleNamespace(timestamp_ms=at_ms, summary=None)
+
+    for times in permutations((5, 20, 30)):
+        metadata: Any = SimpleNamespace(snapshots=[snapshot(at_ms) for at_ms in times])
+        (seen,) = committed(metadata, "db.t", since_ms=10)
+        assert (seen.times, seen.last_ms) == (2, 30)
 
 
 def test_a_phase_of_a_later_version_is_refused_and_not_guessed() -> None:

@@ -144,6 +144,14 @@ class Administration:
                 if there is not None:
                     raise self._pointers.taken(f"{self._pointers.kind} {table_name(new)} already exists")
                 location: str = parameters[METADATA_LOCATION]
+                if self._pointers.kind == "Table" and parameters.get("EXTERNAL", "").upper() != "TRUE":
+                    raise UpdatesDoNotFit(
+                        "the table was not renamed: it is a managed table, whose folder the metastore would move, and "
+                        "its metadata would name files that are gone; commit to it once, which makes it an external "
+                        "table, or set EXTERNAL=TRUE in Hive",
+                        table=table_name(old),
+                        to=table_name(new),
+                    )
                 found.dbName, found.tableName = new
                 expected = (METADATA_LOCATION, location) if able.compare_and_set is CompareAndSet.HONOURED else None
                 sending = self._pointers.alter(old, found, expected=expected, base=location, server=able.server)

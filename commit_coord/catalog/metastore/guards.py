@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from typing import Protocol
 
-from pyiceberg.exceptions import NoSuchIcebergTableError
+from pyiceberg.exceptions import NoSuchIcebergTableError, NoSuchTableError
 from pyiceberg.typedef import Identifier
 
 from commit_coord.catalog.metastore.common_lock import CommonLock
@@ -28,8 +28,8 @@ logger = logging.getLogger(__name__)
 class GuardKeeper(Protocol):
     """The guards themselves: :class:`~commit_coord.locks.hms.guard.HmsGuards`."""
 
-    def place(self, table: Identifier, *, deadline: float) -> None:
-        """Return when *table* is guarded."""
+    def place(self, table: Identifier, *, deadline: float, table_uuid: str = "") -> None:
+        """Return when *table* is guarded, and the table of this UUID is meant."""
         ...
 
     def remove(self, table: Identifier) -> None:
@@ -117,15 +117,19 @@ class Guards:
         self._impl, self._metadata, self._common_lock, self._servers = impl, metadata, common_lock, servers
         self._clock, self._timeout = clock, acquire_timeout_ms / 1000
 
-    def place(self, table: Identifier) -> None:
+    def place(self, table: Identifier, table_uuid: str = "") -> None:
         """Guard *table*, whose writers lock elsewhere. Of a table that moves, call it under ZooKeeper's latch.
+
+        Args:
+            table: Which one.
+            table_uuid: Its UUID. What is known of the guard of another table with this name is not trusted.
 
         Raises:
             LockError: A writer kept the metastore's lock for longer than ``lock.acquire-timeout-ms``, or there are
                 no locks.
         """
         if self.keeper is not None:
-            self.keeper.place(table, deadline=self._clock.now() + self._timeout)
+            self.keeper.place(table, deadline=self._clock.now() + self._timeout, table_uuid=table_uuid)
 
     def place_for_swap(self, table: Identifier, location: str, base: str | None = None) -> None:
         """See to it that *table* is guarded, if what is, or is about to be, published says that it has to be.
@@ -145,7 +149,7 @@ class Guards:
             return
         if self._common_lock.held(table) is not None:
             return  # We hold the lock for which the guard would wait, so nobody else does: the phase is being changed.
-        self.place(table)
+        self.place(table, str(self._metadata.read(location).table_uuid))
 
     def place_for_new(self, table: Identifier, location: str) -> None:
         """Guard a table that has this name from now on; if that fails, its next commit does it.
@@ -176,10 +180,15 @@ class Guards:
     def remove_unneeded(self, table: Resource) -> bool:
         """Remove the guards of *table*, unless it declares a lock manager between which and ours it does not move.
 
+        Those of a name that has no Iceberg table were left by one that was dropped or renamed.
+
         Returns:
             Whether they are removed.
         """
-        declared = self._metadata.load(table.path)[0].properties.get(LOCK_IMPL)
+        try:
+            declared = self._metadata.load(table.path)[0].properties.get(LOCK_IMPL)
+        except NoSuchTableError:
+            declared = None
         if declared not in (None, *(phase.lock_impl for phase in Phase)):
             return False
         self.remove(table.path)

@@ -64,8 +64,10 @@ class WriterProperties:
                 )  # the process that handed the table back may have been killed before it did so
             raise
 
-    def refuse_registered(self, table: Identifier, before: Mapping[str, str], after: Mapping[str, str]) -> None:
+    def refuse_registered(self, table: Identifier, before: Mapping[str, str] | None, after: Mapping[str, str]) -> None:
         """Return if a metadata file, with the properties *after*, may be published in the place of *before*.
+
+        If *before* is None, the name is free: then the file may declare any phase whose writers see all locks on it.
 
         1. A metadata file is written in phase ``hms``.   2. The table moves to ``zookeeper``.   3. The file is
         registered in its place.   4. A writer from before that still holds ZooKeeper's lock; the next one takes the
@@ -73,8 +75,13 @@ class WriterProperties:
 
         Raises:
             ConfigError: Its phase or its epoch is another, or its writers use another lock manager.
+            OperationsHold: Operations hold locks on the name that its writers would not see.
         """
-        there, registered = State.of(before), State.of(after)
+        registered = State.of(after)
+        if before is None:
+            self._changes.refuse_unsafe(table, registered.phase)
+            return
+        there = State.of(before)
         if registered != there:
             raise ConfigError(
                 "the metadata file declares another phase or epoch than the table, and only `commit-coord migrate` "
@@ -85,6 +92,14 @@ class WriterProperties:
                 accepted=there,
             )
         self.prepare(table, before, after, changes_phase=False)
+
+    def refuse_renamed(self, new: Identifier, properties: Mapping[str, str]) -> None:
+        """Return if the table with *properties* may get the name *new*.
+
+        Raises:
+            OperationsHold: Operations hold locks on that name that the table's writers would not see.
+        """
+        self._changes.refuse_held(new, State.of(properties).phase)
 
     def refuse_others(self, table: Identifier, parameters: Mapping[str, str]) -> None:
         """Return when *table*, of which the metastore shows *parameters*, is one of this catalog's lock manager.

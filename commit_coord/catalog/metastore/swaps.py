@@ -82,7 +82,11 @@ class Swaps:
             try:
                 if result is SwapResult.SWAPPED:
                     self._overwrites.landed(table, location)
-                if result is not SwapResult.MOVED and is_handed_back:
+                # After a lost reply, the table may still be the one that has to be guarded.
+                if is_handed_back and (
+                    result is SwapResult.SWAPPED
+                    or (result is SwapResult.LOST_REPLY and self._pointers.location(table) == location)
+                ):
                     self._guards.remove(table)
             except Exception:
                 logger.warning("a swap of %s could not be looked after", table_name(table), exc_info=True)

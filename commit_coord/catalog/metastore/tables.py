@@ -15,8 +15,11 @@ from commit_coord.catalog.metastore.administration import Administration
 from commit_coord.catalog.metastore.guards import Guards
 from commit_coord.catalog.metastore.hive_table import TableFormat
 from commit_coord.catalog.metastore.names import folded
+from commit_coord.catalog.metastore.phases import refuse_unknown_default
+from commit_coord.catalog.metastore.servers import Servers
 from commit_coord.hms.client import CREATION, MetastoreClient
 from commit_coord.hms.connection import NoSuchObject
+from commit_coord.hms.probe import Capabilities
 from commit_coord.iceberg.overwrites import Overwrites
 
 
@@ -28,6 +31,15 @@ class MetastoreTables(HiveCatalog):
     guards: Guards
     overwrites: Overwrites
     table_format: TableFormat
+    servers: Servers
+
+    def capabilities(self) -> Capabilities:
+        """Return what the metastore in use can do; warn once for each server that can't compare and set.
+
+        Raises:
+            MetastoreUnavailable: No server could be asked.
+        """
+        return self.servers.capabilities()
 
     def _create_hive_client(self, properties: dict[str, str]) -> Any:  # type: ignore[override]
         return self.metastore
@@ -72,6 +84,15 @@ class MetastoreTables(HiveCatalog):
         found = super().load_namespace_properties(namespace)
         return {key: value for key, value in found.items() if key != CREATION}
 
+    def create_namespace(self, namespace: str | Identifier, properties: Properties = EMPTY_DICT) -> None:
+        """Create a namespace.
+
+        Raises:
+            ConfigError: The properties declare an unknown phase of new tables.
+        """
+        refuse_unknown_default(properties, database=self.identifier_to_database(namespace))
+        super().create_namespace(namespace, properties)
+
     def update_namespace_properties(
         self, namespace: str | Identifier, removals: set[str] | None = None, updates: Properties = EMPTY_DICT
     ) -> PropertiesUpdateSummary:
@@ -80,10 +101,12 @@ class MetastoreTables(HiveCatalog):
         Raises:
             NoSuchNamespaceError: There is none of that name.
             ValueError: A property is to be removed and set.
+            ConfigError: *updates* declare an unknown phase of new tables; nothing was changed.
             CommitNotApplied: The metastore refuses the properties; nothing was changed.
             MetastoreUnavailable: Nothing was sent.
             CommitStateUnknown: It is not known whether the properties were changed.
         """
+        refuse_unknown_default(updates, database=self.identifier_to_database(namespace))
         with doubt.deciding("the namespace was changed", namespace=self.identifier_to_database(namespace)):
             try:
                 return super().update_namespace_properties(namespace, removals, updates)

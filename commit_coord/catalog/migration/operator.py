@@ -19,7 +19,7 @@ from commit_coord.catalog.hive import CoordinatedHiveCatalog
 from commit_coord.catalog.metastore.declarations import LOCK_ENABLED
 from commit_coord.catalog.metastore.guards import Guards
 from commit_coord.catalog.metastore.hive_table import TABLE_TYPE
-from commit_coord.catalog.metastore.phases import OperationsHold
+from commit_coord.catalog.metastore.phases import OperationsHold, does_not_compare
 from commit_coord.catalog.migration.results import Moved, Outcome, TableStatus, Verified
 from commit_coord.catalog.migration.sightings import SeenWriters, Sighting, committed, watch
 from commit_coord.coordinator import Coordinator
@@ -416,14 +416,26 @@ class Migration(TableMoves):
     ) -> None:
         """Have the tables to come of the databases that *patterns* name as a whole be made in *phase*.
 
-        *on_set* is called with the name of each database that is changed.
+        *on_set* is called with the name of each database that is changed. An unknown phase is replaced.
+
+        Raises:
+            ConfigError: The metastore does not compare and set, so no table may leave phase ``hms``.
         """
         databases = self._hive.metastore.get_all_databases()
         whole = [pattern.lower().partition(".")[0] for pattern in patterns if _is_whole(pattern)]
         for database in {one for pattern in whole for one in fnmatch.filter(databases, pattern)}:
-            if self._hive.phases.of_new(database) is not phase:
+            if phase is not Phase.HMS and not self._hive.swaps_are_conditional():
+                raise does_not_compare(self._hive.servers, database=database)
+            if self._default(database) is not phase:
                 self._hive.update_namespace_properties(database, updates={LOCK_PHASE: phase.value})
                 on_set(database)
+
+    def _default(self, database: str) -> Phase | None:
+        """Return the phase of the tables to come of *database*; None if it declares an unknown one."""
+        try:
+            return self._hive.phases.of_new(database)
+        except ConfigError:
+            return None
 
 
 def _unreadable(error: Exception) -> str:

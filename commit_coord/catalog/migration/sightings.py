@@ -163,9 +163,9 @@ def watch(
 def committed(metadata: TableMetadata, table: str, *, since_ms: int) -> list[Sighting]:
     """Return who, not of ours, added snapshots to *table* since *since_ms*."""
     found: dict[tuple[WriterKind, str], list[int]] = {}
-    for snapshot in reversed(metadata.snapshots):
+    for snapshot in metadata.snapshots:
         if snapshot.timestamp_ms < since_ms:
-            break
+            continue  # not the end: clocks of hosts differ, and a later snapshot may have an earlier time
         summary = snapshot.summary.additional_properties if snapshot.summary is not None else {}
         if REQUEST_ID in summary:
             continue

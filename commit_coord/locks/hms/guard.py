@@ -75,6 +75,8 @@ class _Guard:
     lock_id: int
     last_confirmed_at: float
     """When the last confirmed renewal was sent."""
+    table_uuid: str = ""
+    """The table that it guards; a table that gets the name later may be without it."""
     doubted: bool = False
     """Whether the table was seen once without wanting it."""
     looked: float = 0.0
@@ -120,8 +122,16 @@ class HmsGuards:
         """None: it was lost, and is to be set again."""
         self.heartbeat = Heartbeat(self.beat, idle=lambda: self._interval, name="commit-coord-guards")
 
-    def place(self, table: Identifier, *, deadline: float) -> None:
-        """Return when *table* is guarded. Costs nothing when that was confirmed a moment ago.
+    def place(self, table: Identifier, *, deadline: float, table_uuid: str = "") -> None:
+        """Return when *table* is guarded. Costs nothing when that was confirmed a moment ago for the same table.
+
+        1. We confirm the guard.   2. Another client drops the table, and removes the guard.   3. A table is made under
+        this name.   4. We commit to it. So the name is not enough.
+
+        Args:
+            table: Its name.
+            deadline: How long to wait for the lock of another owner.
+            table_uuid: Which table has the name, in Iceberg's metadata.
 
         Raises:
             LockTimeout: Another owner held the EXCLUSIVE lock until *deadline*.
@@ -129,11 +139,13 @@ class HmsGuards:
         """
         self.heartbeat.ensure_running()
         guard = self._known.get(table)
-        if guard is not None and self._clock.now() - guard.last_confirmed_at < self._interval:
+        is_known = guard is not None and guard.table_uuid == table_uuid
+        if guard is not None and is_known and self._clock.now() - guard.last_confirmed_at < self._interval:
             return
         with self._metastore.within(max(0.0, deadline - self._clock.now()) + BRIEFLY):
             if guard is None or not self._extended(table, guard):
-                self._known[table] = self._set(table, deadline)
+                self._known[table] = guard = self._set(table, deadline)
+            guard.table_uuid = table_uuid
 
     def remove(self, table: Identifier) -> None:
         """Remove every guard of *table*, also those that others set.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from commit_coord.model import LockRequest, Resource
+from commit_coord.model import LockRequest, LockScope, Resource
 from commit_coord.protocol.migration import Phase, State, locks_of
 
 logger = logging.getLogger(__name__)
@@ -36,21 +36,31 @@ class Beliefs:
 
     def now(self, table: Resource) -> Phase:
         """Return the phase of *table* as it is now, and note it."""
+        return self._look(table).phase
+
+    def _look(self, table: Resource) -> State:
         state = self._state_of(table)
         self.seen(table, state)
-        return state.phase
+        return state
 
     def of(self, request: LockRequest) -> PhaseByTable:
         """Return the phases of the tables of *request*, as they were seen last."""
         tables = {Resource(resource.path[:2]) for resource, _ in request.locks if len(resource.path) > 1}
-        return {
-            table: self.states[table].phase if table in self.states else self.now(table) for table in sorted(tables)
-        }
+        return {table: _phase_for(request, self.states.get(table) or self._look(table)) for table in sorted(tables)}
 
     def have_changed(self, phases: PhaseByTable, request: LockRequest) -> bool:
         """Return whether a table asks for other locks of *request* by now than those of *phases*."""
-        now = {table: self.now(table) for table in phases}
+        now = {table: _phase_for(request, self._look(table)) for table in phases}
         return any(managers_of(now[table], request) != managers_of(phase, request) for table, phase in phases.items())
+
+
+def _phase_for(request: LockRequest, state: State) -> Phase:
+    """Return the phase whose locks *request* takes: for operations on a free name, those that a table of any phase has.
+
+    1. A job locks a free name, by the phase of new tables.   2. A table of another phase gets the name.   3. Another
+    job locks it in that phase.
+    """
+    return Phase.BOTH if state.is_free and request.scope is LockScope.OPERATION else state.phase
 
 
 def managers_of(phase: Phase, request: LockRequest) -> tuple[str, ...]:

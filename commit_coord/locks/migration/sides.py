@@ -146,15 +146,13 @@ class Sides:
             for manager in self.in_order
         }
         left = [manager for manager in found if manager.name not in locks_of(phase)]
-        kept = {
-            (entry.request_id, entry.resource) for manager in found if manager not in left for entry in found[manager]
-        }
+        kept = {_key(entry) for manager in found if manager not in left for entry in found[manager]}
         return [
             entry
             for manager in left
             for entry in found[manager]
             if entry.state is LockState.ACQUIRED
-            and (entry.request_id, entry.resource) not in kept
+            and _key(entry) not in kept
             and entry.owner.application != HIVE_APPLICATION
         ]
 
@@ -190,6 +188,11 @@ class Sides:
         return _from_both(self.hms.reap, self.zookeeper.reap)
 
 
+def _key(entry: LockEntry) -> tuple[str, Resource]:
+    """Return what *entry* is known by on both sides: the metastore lists a long name by its digest."""
+    return entry.request_id, hms_names.listed(entry.resource)
+
+
 def _from_both(
     free_in_hms: Callable[[], Sequence[LockEntry]], free_in_zookeeper: Callable[[], Sequence[LockEntry]]
 ) -> Sequence[LockEntry]:
@@ -203,7 +206,7 @@ def _merged(in_hms: Sequence[LockEntry], in_zookeeper: Sequence[LockEntry]) -> l
     """Return the entries of both, once each: waiting, where one of the two waits."""
     by_key: dict[tuple[str, Resource, LockScope], LockEntry] = {}
     for entry in (*in_hms, *in_zookeeper):
-        key = entry.request_id, hms_names.listed(entry.resource), entry.scope
+        key = *_key(entry), entry.scope
         if key not in by_key or by_key[key].state is not LockState.WAITING:
             by_key[key] = entry
     return sorted(by_key.values(), key=lambda entry: entry.requested_at_ms)

@@ -11,8 +11,8 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
-from typing import Protocol, Self
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, Protocol, Self
 
 from commit_coord.clock import Clock
 from commit_coord.errors import LockServiceUnavailable
@@ -72,15 +72,19 @@ class Writer:
 
     @classmethod
     def from_json(cls, data: bytes) -> Writer:
-        """Return what a node says."""
-        fields = json.loads(data)
+        """Return what a node says, as far as this version understands it: a later one may add fields."""
+        found = _fields_of(cls, json.loads(data))
         counted = {
-            table: {phase: Counted(**one) for phase, one in phases.items()}
-            for table, phases in fields["counted"].items()
+            table: {phase: Counted(**_fields_of(Counted, one)) for phase, one in phases.items()}
+            for table, phases in found["counted"].items()
         }
-        return cls(
-            **{**fields, "owner": Owner(**fields["owner"]), "phases": tuple(fields["phases"]), "counted": counted}
-        )
+        owner = Owner(**_fields_of(Owner, found["owner"]))
+        return cls(**{**found, "owner": owner, "phases": tuple(found["phases"]), "counted": counted})
+
+
+def _fields_of(kind: type[Any], found: Mapping[str, Any]) -> dict[str, Any]:
+    known = {one.name for one in fields(kind)}
+    return {key: value for key, value in found.items() if key in known}
 
 
 class WriterRegistry(Protocol):

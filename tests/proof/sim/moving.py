@@ -95,7 +95,7 @@ class SimulatedGuards:
         self._word: float | None = None
         self._kept: list[tuple[SimulatedHms, Lease]] = []
 
-    def place(self, table: Identifier, *, deadline: float) -> None:
+    def place(self, table: Identifier, *, deadline: float, table_uuid: str = "") -> None:
         """Return when there is a guard."""
         now = self._clock.now()
         if self._word is not None and now - self._word < self._trusted:
