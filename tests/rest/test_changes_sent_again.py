@@ -348,6 +348,28 @@ def test_a_change_that_was_carried_out_is_not_refused_and_not_carried_out_again(
         assert before == world.everything()
 
 
+@pytest.mark.parametrize(
+    "change", [f"a {kind} is {what}" for kind in ("table", "view") for what in ("renamed", "dropped")]
+)
+@pytest.mark.parametrize("act", ["does nothing", "drops it", "renames it", "makes one under its old name"])
+def test_a_change_that_comes_under_its_repeat_is_not_refused(world: World, change: str, act: str) -> None:
+    """1. The repeat looks.  2. The change of the first copy is carried out, and another client acts.  3. It goes on."""
+    handler, prepare = _CHANGES[change]
+    request, begun_on, seen = prepare(world), KeyedRequests.begun_on, []
+    world.killed(handler, request, carried_out=False)
+
+    def late(*arguments: Any) -> Any:
+        world.patch.setattr(KeyedRequests, "begun_on", begun_on)
+        handler(world.warehouse, request)
+        _act(world, change, act)
+        seen.append(world.everything())
+        return begun_on(*arguments)
+
+    world.patch.setattr(KeyedRequests, "begun_on", late)
+    _is_success_or_unknown(world.sent(handler, request))
+    assert seen == [world.everything()]
+
+
 @pytest.mark.parametrize("change, act", list(_each()))
 def test_a_repeat_harms_nothing_that_another_client_made(world: World, change: str, act: str) -> None:
     """The server was killed before it did anything, and the repeat may be carried out."""
@@ -368,6 +390,8 @@ def test_a_repeat_harms_nothing_that_another_client_made(world: World, change: s
     assert theirs == {name: after.get(name) for name in theirs}
     uuids = [state[0] for name, state in after.items() if isinstance(name, tuple)]
     assert len(set(uuids)) == len(uuids)
+    if answer.status == 200 and DOUBTS[handler].makes and handler is not namespaces.create_namespace:
+        assert before != after
     if act == "does nothing" and not DOUBTS[handler].makes:
         assert answer.status in (200, 204), answer.body
 
