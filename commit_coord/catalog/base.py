@@ -17,6 +17,7 @@ from pyiceberg.typedef import EMPTY_DICT, Identifier
 
 from commit_coord.catalog.creating import CreatingCatalog
 from commit_coord.catalog.maintenance import MaintainedCatalog
+from commit_coord.catalog.names import LEVEL_SEPARATOR, NoSuchName
 from commit_coord.catalog.purging import files_of, refuse_another, refuse_shared_files
 from commit_coord.catalog.reading import ReadingCatalog
 from commit_coord.clock import SYSTEM_CLOCK
@@ -298,11 +299,14 @@ class CoordinatedCatalog(CreatingCatalog, ReadingCatalog, MaintainedCatalog, Met
 
         Raises:
             NamespaceAlreadyExistsError: There is one of that name.
-            NoSuchNamespaceError: No namespace can have this name: a level of it is empty.
+            NoSuchNamespaceError: No namespace can have this name: a level of it is empty, or contains U+001F.
             CommitNotApplied: The database or the metastore refuses it; there is no such namespace.
             CommitStateUnknown: It is not known whether the namespace was created.
         """
-        with self.operating(Operation.CREATE_DATABASE, self._namespace_identifier(namespace)):
+        levels = self._namespace_identifier(namespace)
+        if any(LEVEL_SEPARATOR in level for level in levels):
+            raise NoSuchName(f"a level of a namespace can't contain U+001F, no REST path could name it: {namespace!r}")
+        with self.operating(Operation.CREATE_DATABASE, levels):
             super().create_namespace(namespace, properties)  # type: ignore[safe-super]
 
     def drop_namespace(self, namespace: str | Identifier) -> None:

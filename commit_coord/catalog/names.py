@@ -6,6 +6,9 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.typedef import Identifier
 
+LEVEL_SEPARATOR = "\x1f"
+"""It separates the levels of a namespace in the paths of the REST protocol."""
+
 
 class NoSuchName(NoSuchTableError, NoSuchNamespaceError, ValueError):
     """No table can have this identifier. PyIceberg raises the one or the other, as the operation goes."""

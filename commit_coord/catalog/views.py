@@ -161,17 +161,22 @@ class ViewedCatalog(LockingCatalog, NamedCatalog):
             raise NoSuchNamespaceError(f"Namespace does not exist: {table_name(levels)}")
         return self.view_store.names(levels) if self.view_store is not None else []
 
-    def drop_view(self, identifier: str | Identifier) -> None:
+    def drop_view(self, identifier: str | Identifier, *, expected: str | None = None) -> None:
         """Drop the view; its files stay.
 
+        Args:
+            identifier: The view.
+            expected: Its UUID, or its metadata location if nobody can read its metadata; None drops any view.
+
         Raises:
-            NoSuchViewError: The view does not exist.
+            NoSuchViewError: The view does not exist, or another view than *expected* has the name by now.
             CommitNotApplied: Other writers change the view all the time, or the store refuses; nothing was dropped.
             CommitStateUnknown: It is not known whether the view was dropped.
         """
         view = self._view_identifier(identifier)
         self.view_location(view)
         with self.operating(Operation.DROP_TABLE, view, "drop view"), self._latch(view, statement="drop view"):
+            self._refuse_another_view(view, expected)
             self._views.drop(view)
 
     def rename_view(

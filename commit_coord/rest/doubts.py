@@ -4,7 +4,9 @@
 table" would be wrong. To drop a table that was created under this name in between would be wrong, too.
 
 So the server keeps the state of the store before it carries a request out. If the request is sent again, the server
-compares that state with the present one.
+compares that state with the present one. Three states are told apart: that before the request, that after it, and any
+other one. In the last case the outcome is unknown: neither a refusal nor a second try would be right. So is the outcome
+of a creation whose object is not there: perhaps another client has renamed or dropped it since.
 
 A commit is recognized in its table, whose history contains the request id. So only the table is kept: its UUID, and the
 point of its history from which on the id may be there.
@@ -19,7 +21,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pyiceberg.exceptions import NoSuchTableError, NoSuchViewError
+from pyiceberg.catalog.sql import IcebergNamespaceProperties
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.typedef import Identifier
 
 from commit_coord.errors import CommitStateUnknown
@@ -49,23 +52,42 @@ from commit_coord.rest.wire import (
 Handler = Callable[[Warehouse, Request], HttpAnswer]
 
 
+def _same(before: StateBefore, now: StateBefore) -> bool:
+    return before == now
+
+
 @dataclass(frozen=True, slots=True)
 class Doubt:
     """How to find out whether a request of one route was carried out.
 
     Args:
-        look: Returns the state of the object that the request names.
+        look: Returns the state of the object that the request names; ``there`` is None if there is none.
         settle: Returns the answer, given the state when the request began and the state now; None if the request was
             not carried out, or if the states do not show it.
+        same: Tells whether the object is the one that was there when the request began.
         guesses: Whether the change of another client may look like that of the request. Then only a repeat is settled.
-        fades: Whether later changes may hide that of the request. Then the outcome of a repeat that finds another state
-            is unknown, and it is not refused.
+        makes: Whether the request makes the object.
     """
 
     look: Callable[[Warehouse, Request], StateBefore]
     settle: Callable[[Warehouse, Request, StateBefore, StateBefore], HttpAnswer | None]
+    same: Callable[[StateBefore, StateBefore], bool] = _same
     guesses: bool = False
-    fades: bool = False
+    makes: bool = False
+
+    def refuse_unsettled(self, before: StateBefore, now: StateBefore, key: str | None) -> None:
+        """Return if a repeat that is not settled may be carried out: no earlier copy was.
+
+        Raises:
+            CommitStateUnknown: Nobody knows.
+        """
+        if not self.same(before, now) or (self.makes and now["there"] is None):
+            raise CommitStateUnknown(
+                "an earlier copy of the request was begun, and what it names has changed since, or does not exist; it "
+                "is not known whether the request was executed: look for its effect, also under other names, before "
+                "you send it with another Idempotency-Key",
+                request_id=key,
+            )
 
 
 # Namespaces.
@@ -75,8 +97,17 @@ def _new_namespace(warehouse: Warehouse, request: Request) -> StateBefore:
     return _namespace(warehouse, request.parsed(CreateNamespace).namespace)
 
 
-def _old_namespace(warehouse: Warehouse, request: Request) -> StateBefore:
+def _changed_namespace(warehouse: Warehouse, request: Request) -> StateBefore:
     return _namespace(warehouse, request.namespace)
+
+
+def _old_namespace(warehouse: Warehouse, request: Request) -> StateBefore:
+    """Return what tells a namespace from one that was created under its name since: it has no UUID."""
+    try:
+        properties = warehouse.catalog.load_namespace_properties(request.namespace)
+    except NoSuchNamespaceError:
+        return {"there": None}
+    return {"there": "yes", "properties": dict(properties)}
 
 
 def _namespace(warehouse: Warehouse, namespace: Identifier) -> StateBefore:
@@ -88,8 +119,8 @@ def _namespace_made(warehouse: Warehouse, request: Request, before: StateBefore,
     if before["there"] is not None or now["there"] is None:
         return None
     found = warehouse.catalog.load_namespace_properties(wanted.namespace)
-    if not wanted.properties.items() <= found.items():
-        return None  # another client created it
+    if not wanted.properties.items() <= {**found, **IcebergNamespaceProperties.NAMESPACE_MINIMAL_PROPERTIES}.items():
+        return None  # another client created it, or has changed it
     return json_answer({"namespace": wanted.namespace, "properties": wanted.properties})
 
 
@@ -97,10 +128,29 @@ def _gone(warehouse: Warehouse, request: Request, before: StateBefore, now: Stat
     return NO_CONTENT if before["there"] is not None and now["there"] is None else None
 
 
-# Tables. The state is the UUID: another table may have the same name by now.
+def _carried_out_again(
+    warehouse: Warehouse, request: Request, before: StateBefore, now: StateBefore
+) -> HttpAnswer | None:
+    return None
+
+
+# Tables and views. The state is the UUID: another one may have the same name by now.
 
 _UNREADABLE = ""
-"""Instead of the UUID of a table whose metadata cannot be read. Such a table can still be dropped."""
+"""Instead of the UUID of a table or view whose metadata cannot be read. It can still be dropped and renamed."""
+
+
+def _same_uuid(before: StateBefore, now: StateBefore) -> bool:
+    return bool(before["there"] == now["there"])
+
+
+def _same_or_none(before: StateBefore, now: StateBefore) -> bool:
+    """Tell whether it is the same object; or there was none, and each copy of a drop or a rename is refused."""
+    if before["location"] is None:
+        return True
+    if before["there"] == _UNREADABLE:
+        return bool(before["location"] == now["location"])
+    return _same_uuid(before, now)
 
 
 def _old_table(warehouse: Warehouse, request: Request) -> StateBefore:
@@ -119,7 +169,7 @@ def _table_made(warehouse: Warehouse, request: Request, before: StateBefore, now
         return warehouse.answers.load(warehouse.catalog.metadata_location(table), request).of(table, now["there"])
 
 
-def _table_gone(warehouse: Warehouse, request: Request, before: StateBefore, now: StateBefore) -> HttpAnswer | None:
+def _old_one_gone(warehouse: Warehouse, request: Request, before: StateBefore, now: StateBefore) -> HttpAnswer | None:
     if before["there"] is None:
         return None
     if now["there"] is not None and _UNREADABLE in (before["there"], now["there"]):
@@ -144,7 +194,8 @@ def _registered_table(warehouse: Warehouse, request: Request) -> StateBefore:
     """
     wanted = request.parsed(RegisterTable)
     location = _location(warehouse, (*request.namespace, wanted.name))
-    return {"location": location, "next": location and _follower(warehouse, location, wanted.metadata_location)}
+    next_file = location and _follower(warehouse, location, wanted.metadata_location)
+    return {"there": location, "location": location, "next": next_file}
 
 
 def _follower(warehouse: Warehouse, location: str, file: str) -> str | None:
@@ -252,12 +303,11 @@ def refuse_other_tables(before: StateBefore, now: StateBefore, key: str, *, may_
             )
 
 
-# Views. The state of one that is dropped is the location of its metadata. Each change moves the location, so a view
-# that was created again looks like one that was changed.
+# Views.
 
 
 def _old_view(warehouse: Warehouse, request: Request) -> StateBefore:
-    return {"there": _view_location(warehouse, request.view)}
+    return views.state(warehouse, request.view)
 
 
 def _new_view(warehouse: Warehouse, request: Request) -> StateBefore:
@@ -290,24 +340,19 @@ def _renamed_views(warehouse: Warehouse, request: Request) -> StateBefore:
     return {**views.state(warehouse, source), "destination": views.state(warehouse, destination)["there"]}
 
 
-def _view_location(warehouse: Warehouse, view: Identifier) -> str | None:
-    try:
-        return warehouse.catalog.view_location(view)
-    except NoSuchViewError:
-        return None
-
-
 DOUBTS: Mapping[Handler, Doubt] = {
-    namespaces.create_namespace: Doubt(_new_namespace, _namespace_made, guesses=True),
+    namespaces.create_namespace: Doubt(_new_namespace, _namespace_made, guesses=True, makes=True),
+    namespaces.update_namespace: Doubt(_changed_namespace, _carried_out_again),
     namespaces.drop_namespace: Doubt(_old_namespace, _gone),
-    tables.create_table: Doubt(_new_table, _table_made),
-    tables.drop_table: Doubt(_old_table, _table_gone),
-    tables.rename_table: Doubt(_renamed_tables, _renamed),
-    tables.register_table: Doubt(_registered_table, _registered, fades=True),
-    views.create_view: Doubt(_new_view, _view_made),
-    views.register_view: Doubt(_new_view, _view_registered, guesses=True, fades=True),
-    views.drop_view: Doubt(_old_view, _gone),
-    views.rename_view: Doubt(_renamed_views, _renamed),
+    tables.create_table: Doubt(_new_table, _table_made, makes=True),
+    tables.drop_table: Doubt(_old_table, _old_one_gone, _same_or_none),
+    tables.rename_table: Doubt(_renamed_tables, _renamed, _same_or_none),
+    tables.register_table: Doubt(_registered_table, _registered, makes=True),
+    views.create_view: Doubt(_new_view, _view_made, _same_uuid, makes=True),
+    views.commit_view: Doubt(_old_view, _carried_out_again, _same_uuid),
+    views.register_view: Doubt(_new_view, _view_registered, guesses=True, makes=True),
+    views.drop_view: Doubt(_old_view, _old_one_gone, _same_or_none),
+    views.rename_view: Doubt(_renamed_views, _renamed, _same_or_none),
 }
 """By the handler of the route.
 
@@ -316,4 +361,24 @@ unless another client made a change in between.
 """
 
 UNSETTLED = Doubt(lambda *_: {}, lambda *_: None)
-"""Of the routes that are carried out again."""
+"""Of the requests that change nothing that the server could look for."""
+
+
+def doubt_of(handler: Handler, request: Request) -> Doubt:
+    """Return how to find out whether *request* was carried out."""
+    if handler is tables.create_table and not creates_tables(handler, request):
+        return UNSETTLED  # it only stages the table, or is refused
+    return DOUBTS.get(handler, UNSETTLED)
+
+
+def makes_anew(handler: Handler, request: Request) -> bool:
+    """Return whether a request that did nothing may be carried out by its repeat as if it had never been sent.
+
+    An overwrite may not: it would replace what others have committed since it was sent.
+    """
+    if handler is tables.register_table:
+        try:
+            return not request.parsed(RegisterTable).overwrite
+        except (ValueError, UnsupportedRequest):
+            return False
+    return creates_tables(handler, request) or doubt_of(handler, request).makes

@@ -95,7 +95,8 @@ class AnswerGone(Exception):
     """
 
 
-_AWAY = (OperationalError, InterfaceError, MetastoreUnavailable, LockError)
+AWAY = (OperationalError, InterfaceError, MetastoreUnavailable, LockError)
+"""A service did not answer; the request did nothing."""
 
 
 @contextmanager
@@ -112,7 +113,7 @@ def executed(name: Identifier, *, has_key: bool = False) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if has_key and isinstance(error, _AWAY):
+        if has_key and isinstance(error, AWAY):
             raise
         raise AnswerGone(
             f"the request was executed, but {'.'.join(name)} can't be read, or was changed or dropped since, so the "

@@ -36,14 +36,14 @@ from commit_coord.rest.access import Forbidden
 from commit_coord.rest.answered import LIFETIME_MS, KeyedRequests
 from commit_coord.rest.doubts import (
     COMMITS,
-    DOUBTS,
-    UNSETTLED,
     Handler,
     commit_tables,
     creates_tables,
+    doubt_of,
+    makes_anew,
     refuse_other_tables,
 )
-from commit_coord.rest.errors import AnswerGone, StillRunning, executed, is_final, is_refusal
+from commit_coord.rest.errors import AWAY, AnswerGone, StillRunning, executed, is_final, is_refusal
 from commit_coord.rest.warehouses import Warehouse
 from commit_coord.rest.wire import HttpAnswer, MalformedRequest, MetadataHolder, Request, UnprocessableRequest
 
@@ -105,12 +105,12 @@ class Idempotency:
                 found = _replayed(answered, key, warehouse, request) if answered.shared else None
                 if found is not None:
                     return found
-                is_first = creates and answered.begun_on(key, request) is None
+                is_first = makes_anew(handler, request) and answered.begun_on(key, request) is None
                 execute = _committed if handler in COMMITS else _settled_or_executed
                 try:
                     return execute(answered, key, handler, warehouse, request)
-                except (CommitNotApplied, StillRunning):
-                    # No copy has created a table, and none is running: a repeat may do so.
+                except (CommitNotApplied, StillRunning, *AWAY):
+                    # No copy has created anything, and none is running: a repeat may do so.
                     if is_first:
                         answered.withdraw(key, request)
                     raise
@@ -210,7 +210,7 @@ def _newer(holder: MetadataHolder, warehouse: Warehouse, request: Request) -> Ht
 def _settled_or_executed(
     answered: KeyedRequests, key: str, handler: Handler, warehouse: Warehouse, request: Request
 ) -> HttpAnswer:
-    doubt = DOUBTS.get(handler, UNSETTLED)
+    doubt = doubt_of(handler, request)
     now = doubt.look(warehouse, request)
     found = answered.begun_on(key, request)
     if found is None:
@@ -220,12 +220,8 @@ def _settled_or_executed(
     if settled is not None:
         answered.end(key, request, settled)
         return settled
-    if found is not None and creates_tables(handler, request) and now["there"] is None:
-        raise CommitStateUnknown(
-            "an earlier copy of the request was begun, and the table does not exist; it may have been created, and "
-            "renamed or dropped since: look for it before you create it with another Idempotency-Key",
-            request_id=key,
-        )
+    if found is not None:
+        doubt.refuse_unsettled(before, now, key)
 
     def settled_if_refused(warehouse: Warehouse, request: Request) -> HttpAnswer:
         try:
@@ -239,13 +235,8 @@ def _settled_or_executed(
             late = doubt.settle(warehouse, request, before, seen)
             if late is not None:
                 return late
-            if found is not None and doubt.fades and seen != before:
-                raise CommitStateUnknown(
-                    "an earlier copy of the request was begun, and the object that it names has changed since; it is "
-                    "not known whether the request was executed: look for its effect before you send it with another "
-                    "Idempotency-Key",
-                    request_id=key,
-                ) from refused
+            if found is not None:
+                doubt.refuse_unsettled(before, seen, key)
             raise
 
     return _execute_begun(answered, key, settled_if_refused, warehouse, request)

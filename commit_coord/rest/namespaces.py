@@ -6,6 +6,7 @@ from pyiceberg.exceptions import NamespaceAlreadyExistsError, NamespaceNotEmptyE
 from pyiceberg.typedef import Identifier
 
 from commit_coord.catalog.base import CoordinatedCatalog
+from commit_coord.catalog.names import LEVEL_SEPARATOR
 from commit_coord.rest.pages import page
 from commit_coord.rest.warehouses import Warehouse
 from commit_coord.rest.wire import (
@@ -37,6 +38,8 @@ def create_namespace(warehouse: Warehouse, request: Request) -> HttpAnswer:
     if any("." in level for level in wanted.namespace):
         # The catalogs join levels with dots, so this namespace would be listed as one with more levels.
         raise MalformedRequest(f"A level of a namespace can't contain a dot: {shown(wanted.namespace)}")
+    if any(LEVEL_SEPARATOR in level for level in wanted.namespace):
+        raise MalformedRequest("A level of a namespace can't contain U+001F, which separates the levels in a path")
     try:
         warehouse.catalog.create_namespace(wanted.namespace, wanted.properties)
     except NamespaceAlreadyExistsError as error:

@@ -6,6 +6,7 @@ import asyncio
 import ssl
 from typing import Any
 
+import httptools
 from cryptography import x509
 from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
@@ -20,6 +21,9 @@ SUBJECT = "commit_coord.subject"
 
 _MAX_HEAD_BYTES = 64 * 1024
 """Of a head; and of what is neither head nor body in one piece: the sizes of chunks, and the trailers."""
+
+_FRAMING = frozenset({b"content-length", b"transfer-encoding"})
+"""The headers that say that a request has a body."""
 
 
 def certificates(tls: Tls) -> Reloaded[ssl.SSLContext]:
@@ -84,6 +88,10 @@ class Protocol(HttpToolsProtocol):
     of heads, and has no effect: a header that comes after the head is ignored. A client that takes nothing of its
     answer for the time limit of bodies is cut off.
 
+    ``Upgrade`` is ignored, as HTTP allows: clients send it with requests that have no body. A request is refused if it
+    has a body, too, because the parser would take the body for the next request; so is CONNECT. Behind a request that
+    is refused or cannot be parsed, nothing is read any more. The complete requests before it get their own answers.
+
     Args:
         given: As for uvicorn's protocol.
         limits: The limits.
@@ -118,12 +126,49 @@ class Protocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Accept a part of a request."""
+        if self.transport.is_closing():
+            return  # TLS passes on what arrives behind the end, and uvicorn would carry it out
         self._other_bytes += len(data)
         if self._is_in_head:
             self._limit_time(self._limits.head_timeout_ms)
-        super().data_received(data)
+        self._unset_keepalive_if_required()
+        rest = memoryview(data)
+        try:
+            while rest:
+                rest = self._parsed(rest)
+        except httptools.HttpParserError:
+            self._refuse()
         if self._other_bytes > _MAX_HEAD_BYTES:
             self.transport.abort()  # close() would wait until the client has sent everything
+
+    def _parsed(self, data: memoryview) -> memoryview:
+        """Parse *data*; return what is behind a request that asked for an upgrade: the parser pauses there."""
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as pause:
+            return data[pause.args[0] :]
+        return data[:0]
+
+    def _refuse(self) -> None:
+        """Answer nothing that comes from now on: nobody knows where a request begins.
+
+        A 400 is sent only if it can't be taken for the answer to a request that is complete, and may be carried out.
+        """
+        if not self._is_in_head and self.pipeline:  # the broken request is behind others
+            self.pipeline.popleft()
+            before = self.pipeline[0][0] if self.pipeline else self._answered
+            assert before is not None, "a request waits in the pipeline for the answer to the one before"
+            self.cycle, self._is_in_head = before, True
+        if not self._is_in_head:
+            self.cycle.disconnected = True  # it is not complete, so the application does not carry it out
+            self.cycle.message_event.set()
+            if self.cycle.response_started:
+                self.transport.close()
+                return
+        elif self.cycle is not None and not self.cycle.response_complete:  # type: ignore[redundant-expr] # None at first
+            self.cycle.keep_alive = False
+            return
+        self.send_400_response("Invalid HTTP request received.")
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
@@ -144,10 +189,18 @@ class Protocol(HttpToolsProtocol):
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Note the end of the head."""
+        """Note the end of the head.
+
+        Raises:
+            ValueError: The parser would take the request's body for another request. It makes an HttpParserError of it.
+        """
+        if self.parser.should_upgrade() and (
+            self.parser.get_method() == b"CONNECT" or any(name in _FRAMING for name, _ in self.headers)
+        ):
+            raise ValueError("a request with a body, and with Upgrade or CONNECT")
+        super().on_headers_complete()
         self._is_in_head = False
         self._end_time_limit()
-        super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
         """Accept a piece of a body, whose length others limit."""

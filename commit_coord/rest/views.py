@@ -78,8 +78,8 @@ def commit_view(warehouse: Warehouse, request: Request) -> HttpAnswer:
 
 
 def drop_view(warehouse: Warehouse, request: Request) -> HttpAnswer:
-    """Drop a view."""
-    warehouse.catalog.drop_view(request.view)
+    """Drop a view; never one that was created since it was seen."""
+    warehouse.catalog.drop_view(request.view, expected=_seen(warehouse, request.view, request))
     return NO_CONTENT
 
 
@@ -87,10 +87,7 @@ def rename_view(warehouse: Warehouse, request: Request) -> HttpAnswer:
     """Give a view another name, which may be in another namespace; never one that was created since it was seen."""
     wanted = request.parsed(RenameTable)
     source = wanted.source.identifier
-    seen = request.found or state(warehouse, source)
-    if seen["location"] is None:
-        raise NoSuchViewError(f"View does not exist: {shown(source)}")
-    expected = seen["there"] or seen["location"]
+    expected = _seen(warehouse, source, request)
     warehouse.catalog.rename_view(source, wanted.destination.identifier, expected=expected)
     return NO_CONTENT
 
@@ -137,6 +134,18 @@ def refuse_view(warehouse: Warehouse, name: Identifier) -> None:
     """
     if warehouse.catalog.view_exists(name):
         raise ViewAlreadyExistsError(f"View with same name already exists: {shown(name)}")
+
+
+def _seen(warehouse: Warehouse, view: Identifier, request: Request) -> str:
+    """Return the UUID of *view*, or its location if it is unreadable, as the first copy of the request found it.
+
+    Raises:
+        NoSuchViewError: It has found no view.
+    """
+    found = request.found or state(warehouse, view)
+    if found["location"] is None:
+        raise NoSuchViewError(f"View does not exist: {shown(view)}")
+    return str(found["there"] or found["location"])
 
 
 def _loaded(warehouse: Warehouse, view: Identifier, request: Request) -> HttpAnswer:

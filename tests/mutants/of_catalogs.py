@@ -165,8 +165,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "namespace-with-an-empty-level",
         "catalog/base.py",
-        "self.operating(Operation.CREATE_DATABASE, self._namespace_identifier(namespace))",
-        "self.operating(Operation.CREATE_DATABASE, MetastoreCatalog.identifier_to_tuple(namespace))",
+        "        levels = self._namespace_identifier(namespace)\n        if any",
+        "        levels = MetastoreCatalog.identifier_to_tuple(namespace)\n        if any",
         "tests/catalog/test_names.py::test_a_namespace_with_an_empty_level_is_refused[memory-create_namespace-()]",
     ),
     Mutant(

@@ -14,6 +14,8 @@ _DELIVERY = "tests/rest/test_delivery.py::test_"
 _ANSWERS = "tests/rest/test_answers.py::test_"
 _PROTOCOL = "tests/rest/test_protocol.py::test_"
 _WIRE = "tests/rest/test_wire.py::test_"
+_SENT_AGAIN = "tests/rest/test_changes_sent_again.py::test_"
+_NOT_AGAIN = "a_change_that_was_carried_out_is_not_refused_and_not_carried_out_again"
 _AFTER = "tests/rest/test_after_the_change.py::"
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -27,7 +29,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-repeat-while-the-database-is-away-is-sent-away-for-good",
         "rest/errors.py",
-        "if has_key and isinstance(error, _AWAY):",
+        "if has_key and isinstance(error, AWAY):",
         "if False:",
         f"{_AFTER}test_no_failure_under_a_repeat_looks_like_the_failure_of_what_was_executed"
         "[create_table-OSError-answer lost]",
@@ -147,9 +149,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a-table-is-made-again-under-its-old-name",
-        "rest/idempotency.py",
-        'if found is not None and creates_tables(handler, request) and now["there"] is None:',
-        "if False:",
+        "rest/doubts.py",
+        ' or (self.makes and now["there"] is None):',
+        ":",
         _KEYS + "a_creation_with_a_key_makes_one_table",
     ),
     Mutant(
@@ -199,14 +201,14 @@ MUTANTS: tuple[Mutant, ...] = (
         "catalog/base.py",
         "            refuse_another(self.coordinator, old, expected)\n",
         "",
-        _KEYS + "a_repeated_rename_spares_what_has_the_old_name_since[memory-table]",
+        _KEYS + "a_rename_that_was_paused_spares_what_was_created_since[memory-table]",
     ),
     Mutant(
         "a-repeated-rename-renames-a-later-view",
         "catalog/views.py",
         "            self._refuse_another_view(old, expected)\n",
         "",
-        _KEYS + "a_repeated_rename_spares_what_has_the_old_name_since[memory-view]",
+        _KEYS + "a_rename_that_was_paused_spares_what_was_created_since[memory-view]",
     ),
     Mutant(
         "a-repeat-is-answered-with-another-view",
@@ -220,7 +222,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "rest/doubts.py",
         ' or now["location"] != request.parsed(RegisterView).metadata_location:',
         ' or now["location"] is None:',
-        _KEYS + "a_repeat_is_not_answered_with_the_view_of_another_client[memory-register_view]",
+        _SENT_AGAIN
+        + "a_repeat_harms_nothing_that_another_client_made[a view is registered-makes one under its old name]",
     ),
     Mutant(
         "a-commit-drops-fields-of-a-view",
@@ -639,9 +642,59 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-repeat-of-an-overwrite-is-refused",
         "rest/idempotency.py",
-        "            if found is not None and doubt.fades and seen != before:\n",
-        "            if False:\n",
-        _KEYS + "a_repeated_registration_that_finds_another_table_is_unknown",
+        "            if found is not None:\n                doubt.refuse",
+        "            if not refused:\n                doubt.refuse",
+        _SENT_AGAIN + "a_change_that_comes_under_its_repeat_is_not_refused[renames it-a table is renamed]",
+    ),
+    Mutant(
+        "what-others-have-changed-since-is-refused",
+        "rest/doubts.py",
+        "if not self.same(before, now) or (",
+        "if (",
+        _SENT_AGAIN + f"{_NOT_AGAIN}[a table is renamed-renames it]",
+    ),
+    Mutant(
+        "what-is-registered-and-renamed-is-registered-again",
+        "rest/doubts.py",
+        "tables.register_table: Doubt(_registered_table, _registered, makes=True),",
+        "tables.register_table: Doubt(_registered_table, _registered),",
+        _SENT_AGAIN + f"{_NOT_AGAIN}[a table is registered-renames it]",
+    ),
+    Mutant(
+        "a-repeat-drops-the-namespace-of-another-client",
+        "rest/doubts.py",
+        'return {"there": "yes", "properties": dict(properties)}',
+        'return {"there": "yes", "properties": len(properties)}',
+        _SENT_AGAIN + f"{_NOT_AGAIN}[a namespace is dropped-drops it and makes another one]",
+    ),
+    Mutant(
+        "a-repeated-drop-drops-a-later-view",
+        "catalog/views.py",
+        "            self._refuse_another_view(view, expected)\n",
+        "",
+        _SENT_AGAIN
+        + "a_change_that_comes_under_its_repeat_is_not_refused[makes one under its old name-a view is dropped]",
+    ),
+    Mutant(
+        "what-a-busy-server-did-not-make-is-unknown",
+        "rest/idempotency.py",
+        "except (CommitNotApplied, StillRunning, *AWAY):",
+        "except (CommitNotApplied, StillRunning):",
+        _SENT_AGAIN + "what_a_busy_server_did_not_make_is_made_by_the_repeat",
+    ),
+    Mutant(
+        "the-server-makes-a-namespace-that-no-path-can-name",
+        "rest/namespaces.py",
+        "if any(LEVEL_SEPARATOR in level for level in wanted.namespace):",
+        "if not wanted:",
+        "tests/rest/test_odd_names.py::test_a_namespace_that_can_be_created_can_be_reached",
+    ),
+    Mutant(
+        "the-library-makes-a-namespace-that-no-path-can-name",
+        "catalog/base.py",
+        "if any(LEVEL_SEPARATOR in level for level in levels):",
+        "if not levels:",
+        "tests/rest/test_odd_names.py::test_a_namespace_that_can_be_created_can_be_reached",
     ),
     Mutant(
         "what-time-heals-is-answered-again",
@@ -733,6 +786,41 @@ MUTANTS: tuple[Mutant, ...] = (
         "        if self._is_in_head:\n            super().on_header(name, value)\n",
         "        super().on_header(name, value)\n",
         _PROTOCOL + "no_header_behind_the_head_counts_and_no_long_body_is_cut[0]",
+    ),
+    Mutant(
+        "a-body-with-an-upgrade-is-a-request",
+        "rest/tls.py",
+        "any(name in _FRAMING for name, _ in self.headers)",
+        "False",
+        _PROTOCOL + "no_body_is_taken_for_a_request_and_each_request_gets_its_own_answer_alone",
+    ),
+    Mutant(
+        "what-follows-an-upgrade-is-lost",
+        "rest/tls.py",
+        "            return data[pause.args[0] :]",
+        "            return data[: 0 * pause.args[0]]",
+        _PROTOCOL + "no_body_is_taken_for_a_request_and_each_request_gets_its_own_answer_alone",
+    ),
+    Mutant(
+        "a-malformed-request-ends-the-one-before",
+        "rest/tls.py",
+        "        elif self.cycle is not None and not self.cycle.response_complete:",
+        "        elif not self.transport:",
+        _PROTOCOL + "no_body_is_taken_for_a_request_and_each_request_gets_its_own_answer_alone",
+    ),
+    Mutant(
+        "a-request-behind-a-broken-one-gets-its-answer",
+        "rest/tls.py",
+        "        if not self._is_in_head and self.pipeline:",
+        "        if not self.transport:",
+        _PROTOCOL + "no_body_is_taken_for_a_request_and_each_request_gets_its_own_answer_alone",
+    ),
+    Mutant(
+        "what-follows-the-end-is-carried-out",
+        "rest/tls.py",
+        "        if self.transport.is_closing():\n            return",
+        "        if not self.transport:\n            return",
+        _PROTOCOL + "no_body_is_taken_for_a_request_and_each_request_gets_its_own_answer_alone",
     ),
     Mutant(
         "who-reads-nothing-keeps-the-connection",

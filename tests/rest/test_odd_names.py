@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 import orjson
 import pytest
+from pyiceberg.exceptions import NoSuchNamespaceError
 
 from commit_coord.rest.commits import key_of
 from tests.rest.kit import SCHEMA, Response, Server, path_of
@@ -60,6 +61,30 @@ def test_a_namespace_is_no_pattern(server: Server, named: Callable[[str], str], 
     server.ask("POST", _SPACES, {"namespace": [f"{stem}axb", "below"]})
     assert 404 == _status(server, "HEAD", f"{stem}{wild}")
     assert 204 == _status(server, "HEAD", f"{stem}axb")
+
+
+@pytest.mark.parametrize("through", ["the server", "the library"])
+@pytest.mark.parametrize("odd", [*map(chr, range(1, 33)), *".%/\\#?+:;'\"\x7f\x85\u2028é"], ids=ascii)
+def test_a_namespace_that_can_be_created_can_be_reached(
+    server: Server, named: Callable[[str], str], odd: str, through: str
+) -> None:
+    name = named("odd")
+    level = f"{name}{odd}x"
+    made = True
+    if through == "the server":
+        status = server.ask("POST", _SPACES, {"namespace": [level]}).status
+        assert status in (200, 400)
+        made = status == 200
+    else:
+        with server.library() as catalog:
+            try:
+                catalog.create_namespace((level,))
+            except NoSuchNamespaceError:
+                made = False
+    listed = [space for (space,) in server.ask("GET", _SPACES).json["namespaces"] if space.startswith(name)]
+    assert made == bool(listed)
+    for space in listed:
+        assert 204 == _status(server, "HEAD", space)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])

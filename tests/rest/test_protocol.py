@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,6 +17,8 @@ from commit_coord.rest.settings import Limits
 from commit_coord.rest.tls import Protocol
 
 _MOST = 64 * 1024
+_EARLY = "early"
+"""The end of a path whose requests are answered before their bodies are read."""
 _LATE = (
     b"x-forwarded-user: admin",
     b"authorization: Bearer known",
@@ -27,25 +31,28 @@ _LATE = (
 
 
 class _Transport(asyncio.Transport):
-    """Sends nothing, and notes whether it was aborted."""
+    """Notes what is sent, and how it ends. What arrives behind its end is passed on, as it is in TLS."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.is_aborted = False
+        self.sent = bytearray()
+        self.is_aborted = self.is_closed = False
 
     def write(self, data: Any) -> None:
-        """Send nothing."""
+        """Note it."""
+        self.sent += data
 
     def abort(self) -> None:
         """Note it."""
         self.is_aborted = True
 
     def close(self) -> None:
-        """Do nothing: the peer has not closed."""
+        """Note it: the peer has not closed."""
+        self.is_closed = True
 
     def is_closing(self) -> bool:
-        """Return whether it was aborted."""
-        return self.is_aborted
+        """Return whether it was closed or aborted."""
+        return self.is_aborted or self.is_closed
 
     def pause_reading(self) -> None:
         """Do nothing: the test sends slowly."""
@@ -64,18 +71,26 @@ class _Connection:
     def __init__(self, limits: Limits | None = None) -> None:
         self.requests: list[tuple[list[tuple[bytes, bytes]], bytes]] = []
         """The headers and the body of each request, as they are once its body is complete."""
+        self.carried_out: list[str] = []
+        """The path of each request that the application has carried out, once it knew its body."""
         self._transport = _Transport()
         config = uvicorn.Config(self._answer, interface="asgi3", ws="none", lifespan="off", log_config=None)
         self._protocol = Protocol(config, ServerState(), {}, limits=limits or Limits())
         self._protocol.connection_made(self._transport)
 
     async def _answer(self, scope: Any, receive: Callable[[], Any], send: Callable[[Any], Any]) -> None:
-        body, more = b"", True
+        body, more = b"", not scope["path"].endswith(_EARLY)
         while more:
             message = await receive()
+            if message["type"] == "http.disconnect":
+                return
             body += message.get("body", b"")
             more = message.get("more_body", False)
         self.requests.append((scope["headers"], body))
+        for _ in range(int((scope["query_string"] or b"0").decode())):
+            await asyncio.sleep(0)
+        if not scope["path"].endswith(_EARLY):
+            self.carried_out.append(scope["path"])
         await send({"type": "http.response.start", "status": 204, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
@@ -84,10 +99,25 @@ class _Connection:
         """Whether the protocol has cut it off."""
         return self._transport.is_aborted
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether the protocol has closed it, or cut it off."""
+        return self._transport.is_closing()
+
+    @property
+    def statuses(self) -> list[int]:
+        """The status of each answer."""
+        return [int(each) for each in re.findall(rb"HTTP/1.1 ([2-5]\d\d)", self._transport.sent)]
+
     async def send(self, data: bytes) -> None:
         """Let *data* arrive in one piece, and let the application run."""
         self._protocol.data_received(data)
         for _ in range(5):
+            await asyncio.sleep(0)
+
+    async def idle(self) -> None:
+        """Let the application run until it waits for the client."""
+        for _ in range(60):
             await asyncio.sleep(0)
 
     async def end(self) -> None:
@@ -164,3 +194,101 @@ def test_what_is_no_body_and_does_not_end_is_cut_off(begun: bytes, block: bytes,
         return count
 
     assert asyncio.run(sent()) <= _MOST + size
+
+
+# -- where a request ends ------------------------------------------------------------------------------------
+
+_INNER = b"DELETE /inner HTTP/1.1\r\nhost: a\r\nx-forwarded-user: admin\r\n\r\n"
+"""The body of each request; if a part of the server took it for a request, a client would send as another user."""
+
+_IN_CHUNKS = b"%x\r\n%s\r\n0\r\n\r\n" % (len(_INNER), _INNER)
+_LENGTH = b"content-length: %d" % len(_INNER)
+_NO_BODY: tuple[bytes, ...] = ()
+
+_FRAMED: dict[str, tuple[tuple[bytes, ...], bytes]] = {
+    "nothing": (_NO_BODY, b""),
+    "a length": ((_LENGTH,), _INNER),
+    "chunks": ((b"Transfer-Encoding: chunked",), _IN_CHUNKS),
+    "chunks of another coding": ((b"transfer-encoding: gzip, chunked",), _IN_CHUNKS),
+}
+_MISFRAMED: dict[str, tuple[tuple[bytes, ...], bytes]] = {
+    "two lengths": ((_LENGTH, b"content-length: 5"), _INNER),
+    "the same length twice": ((_LENGTH, _LENGTH), _INNER),
+    "a list of lengths": ((_LENGTH + b", 5",), _INNER),
+    "a sign before the length": ((_LENGTH.replace(b" ", b" +"),), _INNER),
+    "a length and chunks": ((_LENGTH, b"transfer-encoding: chunked"), _IN_CHUNKS),
+    "chunks and a length": ((b"transfer-encoding: chunked", b"content-length: 5"), _IN_CHUNKS),
+    "chunks that are not the last coding": ((b"transfer-encoding: chunked, identity",), _IN_CHUNKS),
+    "an unknown coding": ((b"transfer-encoding: xchunked",), _IN_CHUNKS),
+    "a space behind a name": ((b"transfer-encoding : chunked",), _IN_CHUNKS),
+}
+_BROKEN: dict[str, tuple[tuple[bytes, ...], bytes]] = {
+    "a chunk without a size": ((b"transfer-encoding: chunked",), b"zz\r\n" + _INNER),
+    "a chunk that is longer than its size": ((b"transfer-encoding: chunked",), b"1\r\n" + _INNER),
+}
+_UPGRADES: tuple[tuple[bytes, ...], ...] = (
+    (b"Connection: Upgrade", b"Upgrade: h2c"),
+    (b"Upgrade: TLS/1.2", b"Connection: upgrade"),
+    (b"connection: Upgrade, HTTP2-Settings", b"upgrade: h2c", b"HTTP2-Settings: AAMAAABkAAQAAP__"),
+    (b"connection: keep-alive, upgrade", b"upgrade: websocket", b"sec-websocket-version: 13", b"sec-websocket-key: x"),
+    (b"connection: x", b"connection: upgrade", b"upgrade: a", b"upgrade: b"),
+)
+_PLAIN: tuple[tuple[bytes, ...], ...] = (
+    (),
+    (b"upgrade: h2c",),
+    (b"connection: upgrade",),
+    (b"connection: upgrade", b"upgrade: "),
+    (b"HTTP2-Settings: AAMAAABkAAQAAP__",),
+    (b"expect: 100-continue",),
+    (b"Expect: 200-ok",),
+    (b"connection: keep-alive",),
+)
+_LAST: tuple[tuple[bytes, ...], ...] = ((b"connection: close",), (b"connection: close, upgrade", b"upgrade: h2c"))
+"""Nothing behind such a request is answered."""
+_WITH_UPGRADE = (*_UPGRADES, _LAST[1])
+
+
+def _request(path: str, chance: random.Random) -> tuple[bytes, bytes, str]:
+    """Return a head, a body, and what is due: "answered", "last" if it is answered, or "refused"."""
+    methods = [b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"OPTIONS", b"TRACE", b"REPORT"]
+    method = b"CONNECT" if chance.random() < 0.05 else chance.choice(methods)
+    version = b"1.0" if chance.random() < 0.05 else b"1.1"
+    more = chance.choice(chance.choice([_PLAIN, _PLAIN, _UPGRADES, _UPGRADES, _LAST]))
+    bodies = chance.choice([*[_FRAMED] * 8, _MISFRAMED, _BROKEN])
+    framing, body = chance.choice(list(bodies.values()))
+    lines = [b"host: a", *more, *framing]
+    chance.shuffle(lines)
+    target = b"a:80" if method == b"CONNECT" and chance.random() < 0.5 else path.encode()
+    head = b"\r\n".join([b"%s %s HTTP/%s" % (method, target, version), *lines, b"", b""])
+    if bodies is not _FRAMED or method == b"CONNECT" or (framing and more in _WITH_UPGRADE):
+        return head, body, "refused"
+    return head, body, "last" if more in _LAST or version == b"1.0" else "answered"
+
+
+@pytest.mark.parametrize("seed", range(400))
+def test_no_body_is_taken_for_a_request_and_each_request_gets_its_own_answer_alone(seed: int) -> None:
+    async def arrived() -> None:
+        chance, connection = random.Random(seed), _Connection()
+        pieces, due, bodies_apart = [], [], chance.random() < 0.5
+        for number in range(chance.randrange(1, 4)):
+            path = f"/{number}{chance.choice(['', _EARLY])}"
+            head, body, ends = _request(f"{path}?{chance.choice([0, 1, 9, 9])}", chance)
+            pieces += [head, body] if bodies_apart else [head + body]
+            due.append((path, ends))
+        if chance.random() < 0.5:
+            pieces = list(_pieces(b"".join(pieces), chance))
+        for piece in pieces:
+            await connection.send(piece)
+        await connection.idle()
+
+        ends = next((ends for _, ends in due if ends != "answered"), "answered")
+        before = [path for path, _ in itertools.takewhile(lambda each: each[1] == "answered", due)]
+        answered = before if ends != "last" else [path for path, _ in due[: len(before) + 1]]
+        assert [path for path in answered if not path.endswith(_EARLY)] == connection.carried_out
+        assert [204] * len(answered) == connection.statuses[: len(answered)]
+        # A 400 would be taken for the answer to a request before, if that has none yet.
+        assert connection.statuses[len(answered) :] in ([[], [400], [204]] if ends == "refused" else [[]])
+        assert connection.is_closed == (ends != "answered")
+        await connection.end()
+
+    asyncio.run(arrived())
