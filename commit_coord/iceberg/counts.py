@@ -12,6 +12,7 @@ from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.table import DataScan, FileScanTask
 
 from commit_coord.iceberg.mends import Mends
+from commit_coord.iceberg.snapshot_columns import shown_by
 
 
 def mend(mends: Mends) -> None:
@@ -30,7 +31,7 @@ def _exact(_: Any) -> Any:
     def count(self: DataScan) -> int:
         from pyiceberg.io.pyarrow import ArrowScan
 
-        scan = ArrowScan(self.table_metadata, self.io, self.projection(), self.row_filter, self.case_sensitive)
+        scan = ArrowScan(shown_by(self), self.io, self.projection(), self.row_filter, self.case_sensitive)
         known = ((rows_that_match(task), task) for task in self.plan_files())
         return sum(scan.to_table([task]).num_rows if rows is None else rows for rows, task in known)
 

@@ -40,11 +40,12 @@ def mend(loaded: ModuleType) -> None:
             mends.make()
             _mended.append(Mends)
         if loaded.__name__ == "pyiceberg.io.pyarrow" and loaded.ArrowScan not in _mended:
-            from commit_coord.iceberg import counts, file_statistics, fitting, nulls, planning
+            from commit_coord.iceberg import counts, file_statistics, fitting, nulls, planning, snapshot_columns
 
             mends = Mends()
             counts.mend(mends)
             planning.mend(mends)
+            snapshot_columns.mend(mends)
             fitting.mend_arrow(mends, loaded)
             nulls.mend(mends, loaded)
             file_statistics.mend(mends, loaded)

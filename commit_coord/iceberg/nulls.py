@@ -1,32 +1,54 @@
-"""NULL lists, maps and structs stay NULL when PyIceberg reads or writes rows.
+"""PyIceberg reads and writes nested columns by field ids at any depth, and NULL lists, maps and structs stay NULL.
 
-Its projection builds a list of structs, and a map to structs, anew from offsets and values, and forgets which of them
-were null: they come out empty. For a struct that was added after the file it puts NULL into the struct's fields too;
-where one of these is required, such rows can't be written again. All reads and writes go through these methods of one
-class.
+Known mistakes of its projection, through which all its reads and writes of rows go:
+
+* It builds a list of structs, and a map to structs, anew from what it has projected. Any other list or map it casts as
+  the file has it: by names. A list of lists shows the values of another field after fields in it have swapped their
+  names, and NULL after one was renamed; whatever writes these rows anew stores that.
+* Where it builds them anew, it forgets which of them were NULL: they come out empty.
+* For a struct that was added after the file it puts NULL into the struct's fields too; where one of these is required,
+  such rows can't be written again.
+* A scan that finds no row asks Arrow for an empty table, which it does not make where a uuid lies in a struct.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from commit_coord.iceberg.mends import Mends
 
-
-def mend(mends: Mends, reader: ModuleType) -> None:
-    """Have *reader*, PyIceberg's module for Arrow, keep what is null."""
+if TYPE_CHECKING:
     import pyarrow as pa
 
-    def keeping(build: Callable[..., Any]) -> Callable[..., Any]:
-        def built(self: Any, kind: Any, source: Any, *parts: Any) -> Any:
-            made = build(self, kind, source, *parts)
-            if made is None or made.null_count == source.null_count:
-                return made
-            parts = (made.keys, made.items) if isinstance(made, pa.MapArray) else (made.values,)
-            offsets = pa.array(made.offsets.to_numpy())  # a copy: a slice of them can't be given a mask
-            return type(made).from_arrays(offsets, *parts, type=made.type, mask=source.is_null())
+
+def mend(mends: Mends, reader: ModuleType) -> None:
+    """Have *reader*, PyIceberg's module for Arrow, build lists and maps of what it has projected, and keep NULL."""
+    import pyarrow as pa
+
+    lists = pa.ListArray, pa.LargeListArray, pa.FixedSizeListArray
+
+    def list_of(_: Callable[..., Any]) -> Callable[..., Any]:
+        def built(self: Any, kind: Any, source: Any, elements: Any) -> Any:
+            if not isinstance(source, lists) or elements is None:
+                return None
+            elements, field = _cast(self, kind.element_field, elements)
+            made = pa.LargeListArray if isinstance(source, pa.LargeListArray) else pa.ListArray
+            named = pa.large_list(field) if made is pa.LargeListArray else pa.list_(field)
+            return made.from_arrays(_offsets(source), elements, type=named, mask=_nulls(source))
+
+        return built
+
+    def map_of(_: Callable[..., Any]) -> Callable[..., Any]:
+        def built(self: Any, kind: Any, source: Any, keys: Any, values: Any) -> Any:
+            if not isinstance(source, pa.MapArray) or keys is None or values is None:
+                return None
+            keys, key = _cast(self, kind.key_field, keys)
+            values, value = _cast(self, kind.value_field, values)
+            return pa.MapArray.from_arrays(
+                _offsets(source), keys, values, type=pa.map_(key, value), mask=_nulls(source)
+            )
 
         return built
 
@@ -41,9 +63,43 @@ def mend(mends: Mends, reader: ModuleType) -> None:
 
         return built
 
-    for name in ("list", "map"):
-        mends.wrap(reader.ArrowProjectionVisitor, name, keeping)
+    def to_table(self: Any, tasks: Any) -> pa.Table:
+        batches = list(self.to_record_batches(tasks))
+        if not batches:
+            return empty(reader.schema_to_pyarrow(self._projected_schema, include_field_ids=False))
+        return pa.concat_tables((pa.Table.from_batches([batch]) for batch in batches), promote_options="permissive")
+
+    mends.wrap(reader.ArrowProjectionVisitor, "list", list_of)
+    mends.wrap(reader.ArrowProjectionVisitor, "map", map_of)
     mends.wrap(reader.ArrowProjectionVisitor, "struct", whole)
+    mends.wrap(reader.ArrowScan, "to_table", lambda _: to_table)
+
+
+def empty(schema: pa.Schema) -> pa.Table:
+    """Return a table without rows, also where a uuid lies in a struct."""
+    import pyarrow as pa
+
+    return pa.table([pa.nulls(0, field.type) for field in schema], schema=schema)
+
+
+def _cast(visitor: Any, field: Any, values: Any) -> tuple[Any, Any]:
+    """Return *values* as those of *field*, and the Arrow field for them."""
+    made = visitor._cast_if_needed(field, values)
+    return made, visitor._construct_field(field, made.type)
+
+
+def _offsets(source: Any) -> Any:
+    """Return where each entry of *source*, a slice maybe, begins among all its values, and where the last one ends."""
+    import pyarrow as pa
+
+    if isinstance(source, pa.FixedSizeListArray):
+        size = source.type.list_size
+        return pa.array([(source.offset + at) * size for at in range(len(source) + 1)], pa.int32())
+    return pa.array(source.offsets.to_numpy())  # a copy: a slice of them can't be given a mask
+
+
+def _nulls(source: Any) -> Any:
+    return source.is_null() if source.null_count else None
 
 
 def _null_as_a_whole(column: Any) -> Any:

@@ -57,6 +57,7 @@ from commit_coord.spark.schema import (
 )
 from commit_coord.spark.session import Scratch, counted, hadoop_uris, require_classic, spark_path
 from commit_coord.spark.tables import TableOrName, load
+from commit_coord.table.isolation import seen_from
 
 logger = logging.getLogger(__name__)
 
@@ -214,7 +215,7 @@ def plan(
     """
     if snapshot is None:
         return []
-    scan = DataScan(metadata, io, row_filter=condition, snapshot_id=snapshot.snapshot_id)
+    scan = DataScan(seen_from(metadata, snapshot), io, row_filter=condition)
     try:
         return list(scan.plan_files())
     except ValueError as error:

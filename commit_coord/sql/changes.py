@@ -8,6 +8,7 @@ from pyiceberg.table import Table
 from sqlglot import expressions as sql
 
 from commit_coord.errors import StatementError
+from commit_coord.iceberg.nulls import empty
 from commit_coord.protocol.hierarchy import Operation
 from commit_coord.sql.columns import Constant, arrow_schema, fitted
 from commit_coord.sql.constants import NotAConstant, constant
@@ -54,7 +55,7 @@ def update_rows(statement: Update, table: CoordinatedTable) -> Answer:
                 made = made.set_column(at, rows.schema.field(at).with_type(column.type), column)
             return made
 
-        change(arrow_schema(seen.schema()).empty_table())  # What does not fit is refused, even if no row matches.
+        change(empty(arrow_schema(seen.schema())))  # What does not fit is refused, even if no row matches.
         count = rewrite(tx, condition, change)
 
     transaction = table.transaction()

@@ -17,6 +17,7 @@ from pyiceberg.schema import prune_columns
 from pyiceberg.table import DataScan, FileScanTask, Table
 
 from commit_coord.iceberg.counts import rows_that_match
+from commit_coord.iceberg.nulls import empty
 from commit_coord.sql.columns import arrow_schema
 from commit_coord.sql.where.conditions import Condition, column_ids
 from commit_coord.sql.where.filters import row_filter
@@ -29,7 +30,7 @@ from commit_coord.table.transaction import CoordinatedTransaction
 
 def _candidates(table: Table, condition: Condition) -> Iterator[tuple[FileScanTask, bool]]:
     """Yield the files that may have matching rows, each with whether all its rows match for sure, known in number."""
-    truth(condition, arrow_schema(table.schema()).empty_table())  # What can't be evaluated is refused, rows or none.
+    truth(condition, empty(arrow_schema(table.schema())))  # What can't be evaluated is refused, rows or none.
     filters, exact = row_filter(condition)
     for task in files_to_rewrite(DataScan(table.metadata, table.io, filters)):
         yield task, exact and rows_that_match(task) is not None
@@ -40,7 +41,7 @@ def matching(table: Table, condition: Condition, most: int | None, columns: set[
     needed = columns | column_ids(condition) or {field.field_id for field in table.schema().fields[:1]}
     schema = prune_columns(table.schema(), needed)
     scan = ArrowScan(table.metadata, table.io, schema, E.AlwaysTrue())
-    found, count = [arrow_schema(schema).empty_table()], 0
+    found, count = [empty(arrow_schema(schema))], 0
     for task, _ in _candidates(table, condition):
         if most is not None and count >= most:
             break

@@ -104,7 +104,9 @@ def _tasks(
     parts = [(None, rows)] if spec.is_unpartitioned() else split(rows, spec, schema, carried=carried)
     for partition, part in parts:
         key = None if partition is None else cast(PartitionKey, _Key(partition, spec, partition_schema(metadata, spec)))
-        for batches in bin_pack_arrow_table(part, cast(int, target_bytes)):
+        # PyIceberg divides by the bytes of a row: of rows without columns, whose values are all NULL, there are none.
+        packs = bin_pack_arrow_table(part, cast(int, target_bytes)) if part.nbytes else [part.to_batches()]
+        for batches in packs:
             yield WriteTask(write_uuid, next(counter), given, batches, partition_key=key)
 
 

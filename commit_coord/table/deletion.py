@@ -11,12 +11,13 @@ from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.expressions.visitors import bind
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
-from pyiceberg.table import FileScanTask, TableProperties, Transaction
+from pyiceberg.table import DataScan, FileScanTask, TableProperties, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation
 
 from commit_coord.process import SYSTEM_HOST, Host
 from commit_coord.table.data_files import data_files
+from commit_coord.table.isolation import seen_from
 from commit_coord.table.ports import host_of
 from commit_coord.table.rewriting import files_to_rewrite
 
@@ -57,11 +58,13 @@ def delete_rows(
         return
     # What is staged on no branch may follow another snapshot than main's, so its parent is asked, not the branch.
     seen = whole.snapshot_id if whole.files_affected else whole._parent_snapshot_id
-    tasks = files_to_rewrite(transaction._scan(row_filter, case_sensitive).update(snapshot_id=seen))
+    metadata, io = transaction.table_metadata, transaction._table.io
+    head = seen_from(metadata, metadata.snapshot_by_id(seen) if seen is not None else None)
+    tasks = files_to_rewrite(DataScan(head, io, row_filter, case_sensitive=case_sensitive))
     found = list(
         without_matches(
-            transaction.table_metadata,
-            transaction._table.io,
+            metadata,
+            io,
             tasks,
             row_filter,
             case_sensitive=case_sensitive,

@@ -15,6 +15,7 @@ from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update.snapshot import UpdateSnapshot, _FastAppendFiles
 from pyiceberg.typedef import EMPTY_DICT, Record
 
+from commit_coord.iceberg.nulls import empty
 from commit_coord.iceberg.plain_rows import in_microseconds, plain
 from commit_coord.iceberg.required import complete
 from commit_coord.iceberg.written import mark
@@ -153,7 +154,7 @@ class ExactRows(Transaction):
     @contextmanager
     def _splitting(self, df: Any) -> Iterator[Any]:
         """Yield what PyIceberg writes of *df*: no row of it, as its next producer adds them."""
-        rowless = df.schema.empty_table() if hasattr(df, "read_next_batch") else _no_row_of(df)
+        rowless = empty(df.schema) if hasattr(df, "read_next_batch") else _no_row_of(df)
         if rowless is df:
             yield df
             return

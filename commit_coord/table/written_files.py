@@ -23,7 +23,7 @@ from commit_coord.table import partition_filters
 from commit_coord.table.append import CoordinatedUpdateSnapshot, PureAppend
 from commit_coord.table.calls import Calls
 from commit_coord.table.commit_request import CommitRequest
-from commit_coord.table.isolation import has_deletes_after
+from commit_coord.table.isolation import has_deletes_after, seen_from
 from commit_coord.table.live_files import canonical, live_among
 from commit_coord.table.ports import host_of
 from commit_coord.table.producers import head_of
@@ -173,7 +173,7 @@ class WrittenFiles:
         partitions = {(data_file.spec_id, partition_key(data_file.partition)): data_file for data_file in files}
         few = len(partitions) <= _FILTERED
         filters = partition_filters.of_files(metadata, list(partitions.values())) if few else AlwaysTrue()
-        scan = DataScan(metadata, self._table.io, filters, snapshot_id=snapshot.snapshot_id)
+        scan = DataScan(seen_from(metadata, snapshot), self._table.io, filters)
         found = replaced(metadata, self._table.io, files_to_rewrite(scan), files, host_of(self._table))
         if found.gone:
             with transaction.update_snapshot(snapshot_properties, branch).overwrite() as producer:

@@ -300,9 +300,45 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "null-lists-and-maps",
         "iceberg/nulls.py",
-        "            if made is None or made.null_count == source.null_count:\n",
-        "            if True:\n",
+        "    return source.is_null() if source.null_count else None\n",
+        "    return None\n",
         "tests/catalog/test_null_values.py::test_a_null_list_map_or_struct_stays_null_when_its_row_is_written_anew",
+    ),
+    Mutant(
+        "nested-fields-by-name",
+        "iceberg/nulls.py",
+        '    mends.wrap(reader.ArrowProjectionVisitor, "list", list_of)\n'
+        '    mends.wrap(reader.ArrowProjectionVisitor, "map", map_of)\n',
+        "",
+        "tests/catalog/test_nested_columns.py::test_fields_in_nested_columns_are_found_by_their_ids[10-by_delete]",
+    ),
+    Mutant(
+        "an-empty-table-of-nested-uuids",
+        "iceberg/nulls.py",
+        '    mends.wrap(reader.ArrowScan, "to_table", lambda _: to_table)\n',
+        "",
+        "tests/catalog/test_nested_columns.py::test_what_finds_no_row_does_nothing_to_a_table_with_uuids_in_structs",
+    ),
+    Mutant(
+        "rows-of-no-bytes",
+        "table/data_files.py",
+        " if part.nbytes else [part.to_batches()]\n",
+        "\n",
+        "tests/catalog/test_nested_columns.py::test_rows_without_columns_are_rows_of_null",
+    ),
+    Mutant(
+        "a-filter-of-an-old-snapshot-names-present-columns",
+        "iceberg/snapshot_columns.py",
+        "        if (metadata := shown_by(scan)) is not scan.table_metadata:\n",
+        "        if (metadata := scan.table_metadata) is not scan.table_metadata:\n",
+        "tests/catalog/test_old_snapshots.py::test_the_filter_of_a_scan_names_the_columns_that_it_shows[0]",
+    ),
+    Mutant(
+        "a-transaction-plans-with-old-columns",
+        "iceberg/snapshot_columns.py",
+        '    mends.wrap(Transaction, "_scan", _of_the_table)\n',
+        "",
+        "tests/catalog/test_old_snapshots.py::test_a_delete_names_the_columns_that_the_table_has_now[main-plain]",
     ),
     Mutant(
         "versions-that-can-only-be-read",
