@@ -91,7 +91,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "spark/streams.py",
         "            return known == self.query_id\n",
         "            return True\n",
-        "tests/unit/test_stream_marks.py::test_a_mark_says_whether_a_batch_has_landed[3 other-another checkpoint]",
+        "tests/unit/test_stream_marks.py::test_a_mark_says_whether_a_batch_has_landed[3 other-another checkpoint-a mark]",
     ),
     Mutant(
         "spark-stream-mark-without-its-commit",
