@@ -9,6 +9,7 @@ the files before it begins, and ``abort()`` deletes them only without the mark o
 
 from __future__ import annotations
 
+import json
 import logging
 import pickle
 import uuid
@@ -49,13 +50,14 @@ from commit_coord.spark.filters import parse
 from commit_coord.spark.frame_reads import BranchRead, depends_on, head_of
 from commit_coord.spark.holder import Address, DriverService, PlanAnswer
 from commit_coord.spark.listings import register_listings
-from commit_coord.spark.locks import check_inside, write_locks
+from commit_coord.spark.locks import check_has_partitions, check_inside, write_locks
 from commit_coord.spark.options import (
     OPTIONS,
     PREFIX,
     TABLE_KEYS,
     TABLE_OPTIONS,
     catalog_settings,
+    check_applies,
     help_text,
     listing_help,
     spark_properties,
@@ -101,6 +103,8 @@ def register(spark: SparkSession) -> None:
     """
     global _holder  # noqa: PLW0603 - one holder a driver
     context = spark.sparkContext
+    if _holder is not None and not _holder.alive:
+        _holder.close()
     if _holder is None or not _holder.alive:
         _holder = DriverService(lambda: context._jsc is None, partial(_plan, spark))
     address, found = _holder.address, catalog_settings(spark.conf.getAll)
@@ -224,6 +228,8 @@ class Options:
                 raise ConfigError("unknown option", key=key, accepted=", ".join(OPTIONS))
         if not (self.get("table") or self.get("path")):
             raise ConfigError("no table is named", key="table", accepted="option('table', 'db.t')")
+        if self.get("path") and self.get("table") not in (None, "", self.get("path")):
+            raise ConfigError("two tables are named: leave one out", table=self.get("table"), path=self.get("path"))
 
     def get(self, key: str) -> str | None:
         """Return the option or None."""
@@ -297,6 +303,7 @@ class CommitCoordDataSource(DataSource):
     def schema(self) -> T.StructType:
         """Return the table's columns as of the snapshot that is asked for."""
         given = self._given
+        check_applies(given.values, "a read")  # Spark asks for them to read, and to make a table of its SQL
         _, table = given.open()
         metadata, _ = travel(
             table.metadata, given.number("snapshot-id"), given.number("as-of-timestamp"), given.get("branch")
@@ -305,6 +312,7 @@ class CommitCoordDataSource(DataSource):
 
     def reader(self, schema: T.StructType, key: str | None = None) -> TableReader:
         """Return a reader of the columns in *schema*; all readers of one *key* read one snapshot."""
+        check_applies(self._given.values, "a read")
         return TableReader(self._given, schema, key)
 
     def writer(self, schema: T.StructType, overwrite: bool) -> TableWriter | LandedWriter:
@@ -316,15 +324,15 @@ class CommitCoordDataSource(DataSource):
             SchemaMismatch: The rows do not fit. Nothing was written.
             LockTimeout: A conflicting lock was not given back in time. Nothing was written.
             StaleRead: The rows were read from the table, but from which snapshot is not known. Nothing was written.
+            ConfigError: An option has no meaning for this write. Nothing was written.
         """
         given = self._given
+        check_applies(given.values, "an overwrite" if overwrite else "an append")
         text = given.get("overwrite-mode") or "static"
         if text not in ("static", "dynamic"):
             raise ConfigError("unknown overwrite mode", key="overwrite-mode", value=text, accepted="static, dynamic")
         mode: WriteMode = "append" if not overwrite else "overwrite" if text == "static" else "dynamic"
         bounds = parse(given.get("overwrite-filter") or "")
-        if mode == "append" and not isinstance(bounds, AlwaysTrue):
-            raise ConfigError("overwrite-filter has no meaning for an append", key="overwrite-filter", value=bounds)
         request = request_uuid(given.get("request-id") or str(uuid.uuid4()))
         # Before any check: if the request has landed, its repeat succeeds, whatever has become of the table.
         if given.get("request-id") is not None and given.open()[1].find_commit(request) is not None:
@@ -334,6 +342,7 @@ class CommitCoordDataSource(DataSource):
         try:
             if locked:
                 table = given.open_to_write(schema)
+            check_has_partitions(mode, table.spec())
             depends = _depends(given, table, mode, bounds, self._spark)
             names = schema.fieldNames()
             return TableWriter(given, self.holder, request, mode, bounds, Target.of(table), names, depends)
@@ -346,19 +355,23 @@ class CommitCoordDataSource(DataSource):
         if overwrite:
             raise ConfigError("a stream appends: output mode 'complete' would need the whole table in each batch")
         given = self._given
-        writer_id = given.get("writer-id") or given.get("checkpointlocation")
-        if writer_id is None:
-            raise ConfigError(
-                "a stream needs a writer-id", key="writer-id", accepted="any text that no other stream uses"
-            )
+        check_applies(given.values, "a stream")
         try:
             table = given.open_to_write(schema)
-            if _lock(self.holder, _stream_claim(writer_id), given, table, "append", AlwaysTrue()):
+            locked = _lock(self.holder, _stream_claim(given), given, table, "append", AlwaysTrue())
+            if locked and not any(given.get(key) for key in ("writer-id", "checkpointlocation", "queryname")):
+                # Another stream with the same options would take the locks of this one for its own.
+                raise ConfigError(
+                    "a stream that takes operation locks needs a writer-id",
+                    key="writer-id",
+                    accepted="any text that no other stream uses",
+                )
+            if locked:
                 table = given.open_to_write(schema)
-            return TableStreamWriter(given, self.holder, writer_id, Target.of(table), schema.fieldNames())
+            return TableStreamWriter(given, self.holder, Target.of(table), schema.fieldNames())
         except BaseException:
             # Also what this job took when it began: without a writer Spark calls neither commit() nor abort().
-            _unlock(self.holder, _stream_claim(writer_id))
+            _unlock(self.holder, _stream_claim(given))
             raise
 
 
@@ -371,11 +384,15 @@ def _plain(options: Mapping[str, str]) -> dict[str, str]:
     of_table = {key.removeprefix(TABLE_KEYS): value for key, value in lower.items() if key.startswith(TABLE_KEYS)}
     if not of_table:
         return lower
-    return of_table | {key: value for key, value in lower.items() if key in OPTIONS or key.startswith(PREFIX)}
+    given = {key: value for key, value in lower.items() if key in OPTIONS or key.startswith(PREFIX)}
+    if "table" in of_table:
+        given.pop("path", None)  # the LOCATION of the table of Spark's SQL
+    return of_table | given
 
 
-def _stream_claim(writer_id: str) -> str:
-    return f"stream/{writer_id}"
+def _stream_claim(given: Options) -> str:
+    """Name the locks of a stream: the same in all its calls, and another name for another stream, table or branch."""
+    return f"stream/{given.identifier}/{request_uuid(json.dumps(sorted(given.values.items())))}"
 
 
 def _lock(
@@ -621,12 +638,9 @@ class LandedWriter(DataSourceArrowWriter):
 class TableStreamWriter(DataSourceStreamArrowWriter):
     """Writes batches of a stream, each exactly once."""
 
-    def __init__(
-        self, given: Options, holder: Address | None, writer_id: str, target: Target, names: Sequence[str]
-    ) -> None:
+    def __init__(self, given: Options, holder: Address | None, target: Target, names: Sequence[str]) -> None:
         self._given = given
         self._holder = holder
-        self._writer_id = writer_id
         self._target = target
         self._names = names
 
@@ -656,7 +670,7 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
                         request_id=batch.request_id,
                     )
         finally:
-            _unlock(self._holder, _stream_claim(self._writer_id))
+            _unlock(self._holder, _stream_claim(self._given))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Delete what was written for one batch, unless it has landed or may still land."""
@@ -664,7 +678,7 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
             for target, batch in self._jobs(messages, batchId):
                 _abandon(self._given, target, batch.request_id)
         finally:
-            _unlock(self._holder, _stream_claim(self._writer_id))
+            _unlock(self._holder, _stream_claim(self._given))
 
     def _planned(self, batch: Batch) -> str:
         """Ask the driver when Spark planned *batch*; without a driver nobody knows."""
@@ -676,10 +690,11 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
         """Return the one job that *messages* come from; none when no task had an answer."""
         name = self._given.get("writer-id")
         former = self._given.get("checkpointlocation") if name is None else ""
+        branch = self._given.get("branch") or MAIN_BRANCH
         found = {
             message.target.folder: (
                 message.target,
-                Batch(name or message.query_id, message.query_id, number, former or ""),
+                Batch(name or message.query_id, message.query_id, number, former or "", branch=branch),
             )
             for message in messages
             if isinstance(message, TaskFiles)

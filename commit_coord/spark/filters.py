@@ -72,7 +72,8 @@ class _ToSpark(BoundBooleanExpressionVisitor[Column]):
         return F.isnan(self._of(term))
 
     def visit_not_nan(self, term: Any) -> Column:
-        return ~F.isnan(self._of(term))
+        # To Spark, isnan of NULL is false, and not NULL.
+        return self._of(term).isNotNull() & ~F.isnan(self._of(term))
 
     def visit_is_null(self, term: Any) -> Column:
         return self._of(term).isNull()

@@ -18,9 +18,11 @@ import logging
 import os
 import pickle
 import shutil
+import socket
 import tempfile
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
@@ -34,6 +36,7 @@ logger = logging.getLogger(__name__)
 
 _LOOK_S = 5.0
 _EXIT_S = 5.0
+_PAUSE_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +131,9 @@ class DriverService:
         self._listener = Listener(self.address.path, "AF_UNIX", authkey=self.address.key)
         self._claims: dict[str, _Claim] = {}
         self._guard = threading.Lock()
-        threading.Thread(target=self._listen, name="commit-coord-holder", daemon=True).start()
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._listen, name="commit-coord-holder", daemon=True)
+        self._thread.start()
         atexit.register(self.close)
 
     @property
@@ -137,13 +142,18 @@ class DriverService:
         return not self._stopped()
 
     def close(self) -> None:
-        """Release every lease and stop listening. May be called again."""
+        """Release every lease and stop listening; no thread, socket or folder is left. May be called again."""
+        atexit.unregister(self.close)
         with self._guard:
             claims = list(self._claims.values())
         for claim in claims:
             claim.end.set()
         for claim in claims:
             claim.thread.join(_EXIT_S)
+        self._closing.set()
+        with suppress(OSError), socket.socket(socket.AF_UNIX) as waker:
+            waker.connect(self.address.path)  # a thread in accept() does not notice that its socket is closed
+        self._thread.join(_EXIT_S)
         self._listener.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -151,9 +161,9 @@ class DriverService:
         while True:
             try:
                 connection = self._listener.accept()
-            except OSError:
-                return  # closed
             except Exception:
+                if self._closing.wait(_PAUSE_S):
+                    return
                 logger.warning("the lock holder rejected an unauthenticated connection", exc_info=True)
                 continue
             threading.Thread(target=self._answer, args=(connection,), name="commit-coord-claim", daemon=True).start()

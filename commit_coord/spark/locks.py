@@ -11,6 +11,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.transforms import VoidTransform
 
 from commit_coord.errors import ConfigError
 from commit_coord.iceberg.partitions import fixed_partitions, lockable, partition_level
@@ -38,6 +39,16 @@ def write_locks(table: Table, mode: WriteMode, overwrite_filter: E.BooleanExpres
     if mode != "append" and calls_take(operation, catalog.settings.operation_locks):
         found = fixed_partitions(overwrite_filter, table.spec(), table.schema())
     return needed_locks(catalog, operation, name, lockable(found), len(table.metadata.partition_specs))
+
+
+def check_has_partitions(mode: WriteMode, spec: PartitionSpec) -> None:
+    """Return if a table of *spec* has partitions that a write of this *mode* can replace.
+
+    Raises:
+        ConfigError: It has none, so that a dynamic overwrite would replace all rows. Nothing was written.
+    """
+    if mode == "dynamic" and all(isinstance(field.transform, VoidTransform) for field in spec.fields):
+        raise ConfigError("a table without partitions has none to replace: use mode 'overwrite'", spec=spec)
 
 
 def check_inside(files: Sequence[DataFile], spec: PartitionSpec, schema: Schema, bounds: E.BooleanExpression) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
+
+from commit_coord.errors import ConfigError
 
 PREFIX = "catalog."
 """In front of an option it makes a catalog property of it."""
@@ -19,16 +21,30 @@ OPTIONS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "snapshot-id": ("read", "Read this snapshot."),
         "as-of-timestamp": ("read", "Read the last snapshot of this time, in milliseconds since the epoch."),
         "row-filter": ("read", "Read the rows that match this text of PyIceberg, such as `day = '2026-01-01'`."),
-        "overwrite-filter": ("write", "Which rows `mode('overwrite')` replaces. Default: all."),
-        "overwrite-mode": ("write", "`static` (default), or `dynamic`: replace the partitions that the rows are in."),
+        "overwrite-filter": ("overwrite", "Which rows `mode('overwrite')` replaces. Default: all."),
+        "overwrite-mode": (
+            "overwrite",
+            "`static` (default), or `dynamic`: replace the partitions that the rows are in.",
+        ),
         "reads": ("write", "Which rows the new ones depend on (a filter, `nothing`). Default: those replaced or read."),
         "read-at": ("write", "The snapshot in which they were read, `-1` if there was none. Default: what Spark read."),
         "request-id": ("write", "Names the write. A write with the same id that has landed is not repeated."),
         "writer-id": ("stream", "Names the stream. Default: the id of its query, which the checkpoint keeps."),
         "checkpointlocation": ("stream", "Spark's own."),
+        "queryname": ("stream", "Spark's own."),
     }
 )
-"""Option → what it is for, and what it means."""
+"""Option → what it is for, and what it means. An overwrite is a write, too; a stream is none."""
+
+OPERATIONS: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "a read": frozenset({"read"}),
+        "an append": frozenset({"write"}),
+        "an overwrite": frozenset({"write", "overwrite"}),
+        "a stream": frozenset({"stream"}),
+    }
+)
+"""Operation → what the options are for that it takes."""
 
 LISTING_OPTIONS: Mapping[str, str] = MappingProxyType(
     {
@@ -48,6 +64,18 @@ TABLE_OPTIONS = frozenset(key for key, (used, _) in OPTIONS.items() if "read" in
 
 _OPENED = re.compile(r"coord\+|thrift:|sqlite:|postgresql(\+\w+)?:")
 """How the URIs begin that ``commit_coord.load_catalog`` opens."""
+
+
+def check_applies(options: Iterable[str], operation: str) -> None:
+    """Return if each of *options* says something of *operation*.
+
+    Raises:
+        ConfigError: One does not, so that it would be ignored.
+    """
+    for key in options:
+        used = OPTIONS["catalog.…" if key.startswith(PREFIX) else key][0]
+        if OPERATIONS[operation].isdisjoint(used.split(", ")):
+            raise ConfigError(f"this option has no meaning for {operation}: leave it out", key=key, is_for=used)
 
 
 def markdown() -> str:

@@ -27,6 +27,7 @@ import pyarrow as pa
 import pyspark.sql.types as T
 from pyiceberg import types as I
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.expressions.visitors import bind, extract_field_ids
 from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import _read_deletes
 from pyiceberg.manifest import DataFile, FileFormat
@@ -211,8 +212,10 @@ def plan(
     """Return the files of *snapshot* that may hold rows that match *condition*, each with its deletes.
 
     Raises:
+        ValueError: *condition* names a column that is not there.
         NotImplementedError: There are equality deletes.
     """
+    bind(metadata.schema(), condition, case_sensitive=True)  # also where there is nothing to read
     if snapshot is None:
         return []
     scan = DataScan(seen_from(metadata, snapshot), io, row_filter=condition)
@@ -229,8 +232,6 @@ def plan(
 
 def _names(condition: BooleanExpression, schema: Schema) -> set[int]:
     """Return the ids of the top-level fields that *condition* speaks of."""
-    from pyiceberg.expressions.visitors import bind, extract_field_ids
-
     ids = extract_field_ids(bind(schema, condition, case_sensitive=True))
     return {
         field.field_id

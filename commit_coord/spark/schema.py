@@ -24,7 +24,7 @@ FIELD_ID = "parquet.field.id"
 
 CONVENIENT = "write or read it with format('commit_coord')"
 
-_SAME: dict[type[I.IcebergType], T.DataType] = {
+SAME: dict[type[I.IcebergType], T.DataType] = {
     I.BooleanType: T.BooleanType(),
     I.IntegerType: T.IntegerType(),
     I.LongType: T.LongType(),
@@ -36,6 +36,8 @@ _SAME: dict[type[I.IcebergType], T.DataType] = {
     I.StringType: T.StringType(),
     I.BinaryType: T.BinaryType(),
 }
+"""Types that have the same values in Spark."""
+
 _CONVERTED: dict[type[I.IcebergType], T.DataType] = {
     # As the JVM runtime shows them, except time, which it does not know: 'HH:MM:SS.ffffff'.
     I.UUIDType: T.StringType(),
@@ -124,7 +126,7 @@ def spark_type(kind: I.IcebergType, name: Callable[[I.NestedField], str] = table
             return T.MapType(key, value, not kind.value_required)
         case I.DecimalType():
             return T.DecimalType(kind.precision, kind.scale)
-    found = _SAME.get(type(kind)) or _CONVERTED.get(type(kind))
+    found = SAME.get(type(kind)) or _CONVERTED.get(type(kind))
     if found is None:
         raise SchemaMismatch("Spark has no type for a column", type=kind)
     return found
@@ -209,7 +211,7 @@ def beyond_parquet(schema: Schema, *, writing: bool) -> str | None:
         if isinstance(kind, I.ListType | I.MapType):
             if writing:
                 return str(kind)
-        elif isinstance(kind, I.PrimitiveType) and type(kind) not in _SAME and not isinstance(kind, I.DecimalType):
+        elif isinstance(kind, I.PrimitiveType) and type(kind) not in SAME and not isinstance(kind, I.DecimalType):
             return str(kind)
     return None
 

@@ -191,13 +191,23 @@ def planned_at(spark: SparkSession, query_id: str, batch: int) -> str:
     The checkpoint has it together with the offsets of the batch. A batch that is repeated has the same; a batch that is
     planned anew, because the checkpoint has lost its offsets, may have other rows, and has a later one.
     """
-    jvm: Any = spark._jvm
-    queries = spark._jsparkSession.sharedState().activeStreamingQueries()
-    query = queries.get(jvm.java.util.UUID.fromString(query_id))
+    query = _running(spark, query_id)
     entry = query.offsetLog().get(batch) if query is not None else None
     if entry is None or entry.isEmpty() or entry.get().metadata().isEmpty():
         return ""
     return str(entry.get().metadata().get().batchTimestampMs())
+
+
+def run_of(spark: SparkSession, query_id: str) -> str:
+    """Return the id of the present run of a query; empty when it does not run. A restart is another run."""
+    query = _running(spark, query_id)
+    return str(query.runId()) if query is not None else ""
+
+
+def _running(spark: SparkSession, query_id: str) -> Any:
+    jvm: Any = spark._jvm
+    queries = spark._jsparkSession.sharedState().activeStreamingQueries()
+    return queries.get(jvm.java.util.UUID.fromString(query_id))
 
 
 def hadoop_uris(spark: SparkSession, paths: Sequence[str]) -> dict[str, str]:

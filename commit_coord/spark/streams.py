@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import ancestors_of
 from pyspark.sql import DataFrame
 
 from commit_coord.errors import CommitNotApplied, ConfigError
 from commit_coord.iceberg.attempt import request_uuid
-from commit_coord.spark.session import planned_at
+from commit_coord.spark.session import planned_at, run_of
 from commit_coord.spark.tables import TableOrName, resolve
 from commit_coord.spark.write import write_table
 
@@ -21,7 +26,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 WRITER_PROPERTY = "commit-coord.stream."
-"""Table property of a streaming writer: its last batch id. The writer's id follows the prefix."""
+"""Table property of a streaming writer, by older versions: its last batch. The writer's id follows the prefix."""
+
+_BRANCH_PROPERTY = f"{WRITER_PROPERTY}of-branch."
+"""The same for one branch. The quoted name of the branch, a slash, and the writer's id follow the prefix."""
 
 QUERY_ID = "sql.streaming.queryId"
 """Property that Spark gives to the jobs of a streaming query."""
@@ -34,6 +42,10 @@ _OLDER = (
 _ANOTHER = (
     "nothing was written: the table has later batches of this stream or batches of another checkpoint, and "
     "this batch is not known to have landed. If the stream has a new checkpoint, give it another writer id"
+)
+_AGAIN = (
+    "nothing was written by this call: another one has written this batch to this table and branch in the same run of "
+    "the query, and the rows of a second one would be taken for a repeat. Give this call a writer_id of its own"
 )
 
 
@@ -48,6 +60,7 @@ class Batch:
         number: Counts from 0 in each checkpoint.
         former_id: How older versions named the stream, where that was not *writer_id*.
         planned: When Spark planned it (:func:`~commit_coord.spark.session.planned_at`); empty when that is not known.
+        branch: Where it goes.
     """
 
     writer_id: str
@@ -55,11 +68,21 @@ class Batch:
     number: int
     former_id: str = ""
     planned: str = ""
+    branch: str = MAIN_BRANCH
 
     @property
     def request_id(self) -> str:
         """The same for every replay of this batch."""
-        return request_uuid(f"{self.writer_id}/{self.query_id}/{self.number}")
+        return request_uuid(f"{self._name}/{self.branch}")
+
+    @property
+    def _name(self) -> str:
+        """What older versions made the request id of: of all branches."""
+        return f"{self.writer_id}/{self.query_id}/{self.number}"
+
+    @property
+    def _key(self) -> str:
+        return f"{_BRANCH_PROPERTY}{quote(self.branch, safe='')}/{self.writer_id}"
 
     @property
     def summary(self) -> dict[str, str]:
@@ -69,7 +92,7 @@ class Batch:
     @property
     def properties(self) -> dict[str, str]:
         """The mark: a table property that outlives the snapshot."""
-        return {f"{WRITER_PROPERTY}{self.writer_id}": f"{self.number} {self.query_id} {self.planned}".strip()}
+        return {self._key: f"{self.number} {self.query_id} {self.planned}".strip()}
 
     def done(self, table: CoordinatedTable) -> bool:
         """Say whether *table* has this batch. Spark repeats a batch when it does not know that it was committed.
@@ -79,7 +102,10 @@ class Batch:
                 the checkpoint was deleted, or comes from a backup. The rows may be others than those that were written
                 under this number, so they are neither dropped nor written twice.
         """
-        mark = table.properties.get(f"{WRITER_PROPERTY}{self.writer_id}")
+        mark = table.properties.get(self._key)
+        is_older_mark = mark is None
+        if mark is None:
+            mark = table.properties.get(f"{WRITER_PROPERTY}{self.writer_id}")
         former = table.properties.get(f"{WRITER_PROPERTY}{self.former_id}") if self.former_id else None
         if mark is None and former == str(self.number):
             mark = former  # of another number it is no replay: Spark repeats the last batch alone
@@ -90,7 +116,7 @@ class Batch:
         if query in ("", self.query_id) and int(last) < self.number:
             return False
         if int(last) == self.number and self._is_last(table, query) and planned in ("", self.planned):
-            return True
+            return not (is_older_mark and self._is_of_another_branch(table))
         is_older = bool(query) and query == self.query_id and (int(last) > self.number or bool(self.planned))
         raise CommitNotApplied(
             _OLDER if is_older else _ANOTHER,
@@ -102,13 +128,49 @@ class Batch:
 
     def _is_last(self, table: CoordinatedTable, query: str) -> bool:
         """Return whether the mark that *query* left with this number is known to be of this batch."""
-        if table.find_commit(self.request_id) is not None:
+        if any(table.find_commit(request) is not None for request in (self.request_id, request_uuid(self._name))):
             return True
         if known := query or (self.query_id if self.writer_id == self.query_id else ""):
             return known == self.query_id
         # 0 is also the first batch after the checkpoint was deleted, and an older version named both alike.
         former = request_uuid(f"{self.former_id or self.writer_id}/{self.number}")
         return self.number > 0 and table.find_commit(former) is not None
+
+    def _is_of_another_branch(self, table: CoordinatedTable) -> bool:
+        """Return whether the batch that an older version wrote is known to be in another branch, not in this one."""
+        entry = table.find_commit(request_uuid(self._name))
+        head = table.metadata.snapshot_by_name(self.branch)
+        here = {each.snapshot_id for each in ancestors_of(head, table.metadata)}
+        return (
+            entry is not None
+            and all(table.metadata.snapshot_by_id(number) is not None for number in entry.snapshot_ids)
+            and here.isdisjoint(entry.snapshot_ids)
+        )
+
+
+_calls: dict[Hashable, Hashable] = {}
+"""Stream and branch of a table → the last run and batch for which they were written."""
+
+_guard = threading.Lock()
+
+
+@contextmanager
+def _once(where: Hashable, call: Hashable) -> Iterator[None]:
+    """Refuse a second *call* for the same batch in one run of a query. One that failed may come again.
+
+    Raises:
+        CommitNotApplied: It is the second one. After a restart of the query, each may come again.
+    """
+    with _guard:
+        if _calls.get(where) == call:
+            raise CommitNotApplied(_AGAIN, where=where)
+        _calls[where] = call
+    try:
+        yield
+    except BaseException:
+        with _guard:
+            _calls.pop(where, None)
+        raise
 
 
 def foreach_batch(
@@ -122,6 +184,9 @@ def foreach_batch(
             must not be used by two streams, nor again after the checkpoint was deleted: such batches are refused.
         arguments: Of :func:`write_table`, without ``request_id``.
 
+    Call it once for a batch. Another call, for the same table and branch, is refused with ``CommitNotApplied``: its
+    rows would be taken for a repeat of the first one. Give each of several writes of a batch a *writer_id* of its own.
+
     The function raises what :func:`write_table` raises; Spark then fails the query, and a restart repeats the batch.
     """
 
@@ -133,15 +198,23 @@ def foreach_batch(
         given = dict(arguments)
         source = df.schema if given.pop("create", False) else None
         found = resolve(
-            df.sparkSession, table, source, given.pop("partition_by", ()), given.pop("properties", None) or {}
+            df.sparkSession,
+            table,
+            source,
+            given.pop("partition_by", ()),
+            given.pop("properties", None) or {},
+            given.get("mode", "append"),
         )
         planned = planned_at(df.sparkSession, query, batch_id) if query else ""
-        batch = Batch(name, query or "", batch_id, planned=planned)
-        if batch.done(found):
-            logger.info("batch %d of %s was written before", batch_id, name)
-            return
-        given["snapshot_properties"] = (given.get("snapshot_properties") or {}) | batch.summary
-        given["table_properties"] = (given.get("table_properties") or {}) | batch.properties
-        write_table(df, found, **given, request_id=batch.request_id)
+        run = run_of(df.sparkSession, query) if query else ""
+        batch = Batch(name, query or "", batch_id, planned=planned, branch=given.get("branch", MAIN_BRANCH))
+        where = (found.metadata.table_uuid, batch.branch, name, query)
+        with _once(where, (run, batch_id)) if run else nullcontext():
+            if batch.done(found):
+                logger.info("batch %d of %s was written before", batch_id, name)
+                return
+            given["snapshot_properties"] = (given.get("snapshot_properties") or {}) | batch.summary
+            given["table_properties"] = (given.get("table_properties") or {}) | batch.properties
+            write_table(df, found, **given, request_id=batch.request_id)
 
     return write

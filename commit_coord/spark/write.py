@@ -16,7 +16,7 @@ from commit_coord.model import WriteMode
 from commit_coord.spark.files import Target, delete_folder
 from commit_coord.spark.filters import parse
 from commit_coord.spark.frame_reads import depends_on, head_of
-from commit_coord.spark.locks import check_inside, holding
+from commit_coord.spark.locks import check_has_partitions, check_inside, holding
 from commit_coord.spark.publish import publish
 from commit_coord.spark.row_files import write_files
 from commit_coord.spark.schema import check_fits
@@ -66,7 +66,7 @@ def write_table(
         overwrite_filter: PyIceberg's expression or its text; default is every row. With ``dynamic`` it promises in
             which partitions the rows lie, so that only those are locked; a row outside of it is refused.
         branch: Where to.
-        create: Make the table when it is not there; needs a name.
+        create: Make the table when it is not there; needs a name. Where it can't be made for *df*, none is.
         partition_by: For *create*: column names or ``bucket(16, id)``, ``truncate(4, s)``, ``day(ts)`` and so on.
         properties: For *create*: the table's properties.
         snapshot_properties: Go into the snapshot's summary.
@@ -87,6 +87,7 @@ def write_table(
 
     Raises:
         SchemaMismatch: *df* does not fit. No row was written.
+        ConfigError: An argument has no meaning, or names what is not there. No row was written, and no table made.
         StaleRead: Rows that *df* was computed from have changed, or it is not known when they were read. Nothing
             landed. Read them again, or give *reads* and *read_at*.
         LockTimeout: A conflicting operation lock was not given back in time. No row was written.
@@ -101,7 +102,7 @@ def write_table(
         raise ConfigError("overwrite_filter has no meaning for an append", overwrite_filter=bounds)
     # What the caller saw counts, not what is loaded below, nor what is there once the locks are held.
     shown = table.metadata if isinstance(table, Table) else None
-    found = resolve(df.sparkSession, table, df.schema if create else None, partition_by, properties or {})
+    found = resolve(df.sparkSession, table, df.schema if create else None, partition_by, properties or {}, mode)
     seen = head_of(found.metadata if shown is None else shown, branch)
     request = None if request_id is None else request_uuid(request_id)
     if request is not None and found.find_commit(request) is not None:
@@ -113,13 +114,13 @@ def write_table(
         return found
     # The checks come after it: if the request has landed, its repeat succeeds, whatever has become of the table.
     refuse_unwritable(found)
-    if mode == "dynamic" and not found.spec().fields:
-        raise ConfigError("a table without partitions has none to replace: use mode 'overwrite'", table=found.name())
+    check_has_partitions(mode, found.spec())
     sensitive = df.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
     check_fits(df.schema, found.schema(), case_sensitive=sensitive)
     name = ".".join(found.name())
     with holding(found, mode, bounds, f"write_table {mode} {name}"):
-        # Once more: the schema may have changed while we waited for the locks.
+        # Once more: schema and partitions may have changed while we waited for the locks.
+        check_has_partitions(mode, found.spec())
         check_fits(df.schema, found.schema(), case_sensitive=sensitive)
         target = Target.of(found)
         depends: dict[str, Any] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from multiprocessing.connection import Client
 from pathlib import Path
@@ -128,6 +129,36 @@ def test_what_was_planned_for_a_worker_that_is_gone_is_undone() -> None:
             worker.send(("plan", "writer", {}, {}, ()))
         gone.set()
         assert undone.wait(limits.PATIENCE)
+    finally:
+        holder.close()
+
+
+def test_a_holder_that_is_closed_leaves_nothing() -> None:
+    holder = DriverService(lambda: True, lambda *_: PlanAnswer(None))
+    holder.close()
+    assert not holder._thread.is_alive()
+    assert not Path(holder.address.path).parent.exists()
+    holder.close()
+
+
+def test_a_second_context_closes_the_holder_of_the_first(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped = DriverService(lambda: True, lambda *_: PlanAnswer(None))
+    monkeypatch.setattr(ds, "_holder", stopped)
+    register(spark)
+    assert ds._holder is not stopped
+    assert not stopped._thread.is_alive()
+    assert not Path(stopped.address.path).parent.exists()
+    assert ds._holder is not None
+    ds._holder.close()
+
+
+def test_a_holder_outlives_a_worker_that_ends_before_it_is_known() -> None:
+    holder = DriverService(lambda: False, lambda *_: PlanAnswer("planned"))
+    try:
+        for _ in range(20):
+            with socket.socket(socket.AF_UNIX) as gone:
+                gone.connect(holder.address.path)
+        assert "planned" == holder.address.plan("schema", {}, {})
     finally:
         holder.close()
 

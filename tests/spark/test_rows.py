@@ -1053,6 +1053,82 @@ def test_a_checkpoint_of_a_backup_drops_no_row_silently_and_repeats_none(
     assert set() == orphans(table)
 
 
+def test_one_batch_is_written_to_several_branches_and_each_call_for_one_is_written_or_refused(
+    spark: SparkSession, catalog: Any, tmp_path: Path
+) -> None:
+    """A second call for one branch is no repeat of the first one: it may have other rows."""
+    write_table(spark.range(0), (catalog, "db.t"), create=True)
+    spark.range(4).coalesce(1).write.parquet(str(tmp_path / "in"))
+    named: dict[str, str] = {}
+
+    def write(df: Any, batch: int) -> None:
+        foreach_batch((catalog, "db.t"))(df.filter("id = 0"), batch)
+        foreach_batch((catalog, "db.t"), branch="audit")(df.filter("id = 1"), batch)
+        second = foreach_batch((catalog, "db.t"), writer_id=named.get("second"))
+        second(df.filter("id = 2"), batch)
+
+    def run() -> None:
+        streamed(spark, tmp_path / "in", tmp_path / "checkpoint", lambda stream: stream.foreachBatch(write))
+
+    for _ in range(2):  # the first call is a repeat in the second run; the last one is none in either
+        with pytest.raises(Exception, match="a writer_id of its own"):
+            run()
+        assert [(0,)] == rows(read_table(spark, (catalog, "db.t")))
+    named["second"] = "second"
+    run()
+    assert [(0,), (2,)] == rows(read_table(spark, (catalog, "db.t")))
+    assert [(1,)] == rows(read_table(spark, (catalog, "db.t"), branch="audit"))
+
+
+def test_a_call_that_failed_may_come_again_in_its_run(
+    spark: SparkSession, catalog: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_table(spark.range(0), (catalog, "db.t"), create=True)
+    spark.range(4).coalesce(1).write.parquet(str(tmp_path / "in"))
+
+    def write(df: Any, batch: int) -> None:
+        with monkeypatch.context() as broken:
+            broken.setattr("commit_coord.spark.streams.write_table", _fails)
+            with pytest.raises(OSError, match="no space"):
+                foreach_batch((catalog, "db.t"))(df, batch)
+        foreach_batch((catalog, "db.t"))(df, batch)
+
+    streamed(spark, tmp_path / "in", tmp_path / "checkpoint", lambda stream: stream.foreachBatch(write))
+    assert 4 == read_table(spark, (catalog, "db.t")).count()
+
+
+def _fails(*_: Any, **__: Any) -> None:
+    raise OSError("no space left on device")
+
+
+SETTINGS: dict[str, Callable[[Any], Any]] = {
+    "outputMode": lambda stream: stream.outputMode("append"),
+    "partitionBy": lambda stream: stream.partitionBy("id"),
+    "clusterBy": lambda stream: stream.clusterBy("id"),
+    "queryName": lambda stream: stream.queryName("orders"),
+    "trigger": lambda stream: stream.trigger(availableNow=True),
+    "a checkpoint of the session": lambda stream: stream,
+    "a checkpoint and a name of the session": lambda stream: stream.queryName("sales"),
+}
+"""What a stream is told in Spark, apart from its sink and its options."""
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_a_stream_takes_the_settings_of_spark(
+    spark: SparkSession, catalog: Any, given: dict[str, str], tmp_path: Path, setting: str
+) -> None:
+    """Spark passes some of them to the data source as options, and leaves some out."""
+    write_table(spark.range(0), (catalog, "db.t"), create=True)
+    spark.range(3).coalesce(1).write.parquet(str(tmp_path / "in"))
+    stream = spark.readStream.schema("id long").parquet(str(tmp_path / "in")).writeStream.trigger(availableNow=True)
+    stream = SETTINGS[setting](stream).format("commit_coord").options(**given)
+    if "session" not in setting:
+        stream.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    with settings(spark, spark__sql__streaming__checkpointLocation=str(tmp_path / "checkpoints")):
+        stream.start().awaitTermination()
+    assert [(0,), (1,), (2,)] == rows(read_table(spark, (catalog, "db.t")))
+
+
 def test_a_batch_of_no_row_is_refused_as_one_with_rows(
     spark: SparkSession, catalog: Any, given: dict[str, str]
 ) -> None:
@@ -1061,7 +1137,7 @@ def test_a_batch_of_no_row_is_refused_as_one_with_rows(
     options = ds.Options({**given, "writer-id": "me"})
 
     def commit(number: int, count: int) -> None:
-        writer = ds.TableStreamWriter(options, None, "me", Target.of(table), ["id"])
+        writer = ds.TableStreamWriter(options, None, Target.of(table), ["id"])
         message = writer.write(iter(spark.range(count).coalesce(1).toArrow().to_batches()))
         message.query_id = "q"
         writer.commit([message], number)
@@ -1136,7 +1212,7 @@ def test_a_stream_without_a_name_goes_on_after_an_upgrade(
     for number, expected in ((5, 3), (0, 6), (1, 9), (6, 12), (6, 12)):
         target = Target.of(table)
         query = "q" if number > 4 else "after-the-checkpoint-was-deleted"
-        writer = ds.TableStreamWriter(options, None, "/checkpoint", target, ["id"])
+        writer = ds.TableStreamWriter(options, None, target, ["id"])
         message = writer.write(iter(spark.range(3).coalesce(1).toArrow().to_batches()))
         message.query_id = query
         writer.commit([message], number)
@@ -1167,7 +1243,9 @@ def test_a_writer_that_can_not_be_made_leaves_no_lock(
     with pytest.raises(SchemaMismatch):
         source.writer(schema, True) if kind == "batch" else source.streamWriter(schema, False)
     assert held == []
-    held.append("stream/me")  # what the first streamWriter() of a job took, and the second one fails
+    held.append(
+        ds._stream_claim(ds.Options(options))
+    )  # what the first streamWriter() of a job took, and the second one fails
     if kind == "stream":
         with pytest.raises(SchemaMismatch):
             source.streamWriter(schema, False)
