@@ -384,7 +384,9 @@ def test_a_repeat_harms_nothing_that_another_client_made(world: World, change: s
     if answer.status not in (200, 204):
         assert before == after
     ours = {state[0] for name, state in own.items() if isinstance(name, tuple)}
-    theirs = {name: state for name, state in before.items() if isinstance(name, tuple) and state[0] not in ours}
+    theirs: dict[Any, Any] = {
+        name: state for name, state in before.items() if isinstance(name, tuple) and state[0] not in ours
+    }
     if handler not in _AGAIN:
         theirs |= {name: state for name, state in before.items() if isinstance(name, str) and state != own.get(name)}
     assert theirs == {name: after.get(name) for name in theirs}
