@@ -4,7 +4,7 @@
 table" would be wrong. To drop a table that was created under this name in between would be wrong, too.
 
 So the server keeps the state of the store before it carries a request out. If the request is sent again, the server
-compares that state with the present one. Three states are told apart: that before the request, that after it, and any
+compares that state with the present one. It distinguishes three states: that before the request, that after it, and any
 other one. In the last case the outcome is unknown: neither a refusal nor a second try would be right. So is the outcome
 of a creation whose object is not there: perhaps another client has renamed or dropped it since.
 

@@ -32,7 +32,7 @@ def bag(rows: pa.Table) -> Counter[Any]:
     return Counter(tuple(row.items()) for row in rows.to_pylist())
 
 
-def told(rows: Counter[Any], read: str) -> Any:
+def as_given(rows: Counter[Any], read: str) -> Any:
     """Return what *read* tells of a scan of *rows*."""
     return {"count": rows.total(), "to_pandas": rows.total()}.get(read, rows)
 
@@ -117,7 +117,7 @@ def test_the_filter_of_a_scan_names_the_columns_that_it_shows(memory: Kit, seed:
             if read == "plan_files":
                 assert found or not expected
             else:
-                assert found == told(expected, read), f"{row_filter}, {read}"
+                assert found == as_given(expected, read), f"{row_filter}, {read}"
 
 
 @pytest.mark.parametrize("plain", [False, True], ids=["ours", "plain"])

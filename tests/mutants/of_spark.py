@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
+_MARKS = "tests/unit/test_stream_marks.py::test_a_mark_says_whether_a_batch_has_landed"
+
 _ROWS = "tests/spark/test_rows.py::"
 _STALE = "tests/spark/test_stale_frames.py::"
 _STALE_ROWS = _STALE + "test_rows_replace_nothing_that_was_committed_after_they_were_read"
@@ -91,7 +93,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "spark/streams.py",
         "            return known == self.query_id\n",
         "            return True\n",
-        "tests/unit/test_stream_marks.py::test_a_mark_says_whether_a_batch_has_landed[3 other-another checkpoint-a mark]",
+        f"{_MARKS}[3 other-another checkpoint-a mark]",
     ),
     Mutant(
         "spark-stream-mark-without-its-commit",
