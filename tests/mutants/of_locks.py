@@ -700,7 +700,7 @@ _EXPLICIT = (
         "a-wait-is-published-before-it-is-sent",
         "locks/zookeeper/deadlocks.py",
         "            ticket.tells = UNHEARD\n",
-        "            ticket.tells = published\n",
+        "            ticket.tells = place\n",
         f"{_OF_ZOOKEEPER}test_a_deadlock_is_found_though_a_wait_was_published_unheard[the packet]",
     ),
     Mutant(

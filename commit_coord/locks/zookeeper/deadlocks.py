@@ -62,12 +62,12 @@ class PublishedWaits:
         if marker is None or not first.unclear:
             return ()
         # The session, too: the node ends with it, and the marker of a LOCK statement does not.
-        published = marker.created, self._session.number
-        if ticket.tells != published:
+        place = marker.created, self._session.number
+        if ticket.tells != place:
             wait = self._wait_of(ticket, first, marker.created)
             ticket.tells = UNHEARD
             self._publish(path, wait_data(wait))
-            ticket.tells = published
+            ticket.tells = place
         # Read after our own write: if two clients publish at the same time, at least one of them reads both waits.
         (names,) = self._session.names([self._layout.waits])
         published = self._session.get([f"{self._layout.waits}/{name}" for name in names or ()])
