@@ -82,7 +82,8 @@ class LatchedCommit(ABC):
         if events.heard:
             events.emit(CommitBegan(table=self.shown, request_id=self._request_id))
         try:
-            verdict = drive(commit(self._services.limits), self._perform)
+            with self._services.locks.one_call():
+                verdict = drive(commit(self._services.limits), self._perform)
         except BaseException as error:
             not_applied = isinstance(error, CommitNotApplied)
             self._ended(CommitStatus.FAILURE if not_applied else CommitStatus.UNKNOWN, 0, str(error))

@@ -13,6 +13,10 @@ _NAMED = 3
 """Maximum number of requests in the message; the error has the locks of all requests."""
 
 
+class NotRemoved(Exception):
+    """The request is there, and is not to be removed any more."""
+
+
 class FreedLocks(list[LockEntry]):
     """The locks that a block has freed by force."""
 
@@ -36,7 +40,8 @@ class FreedLocks(list[LockEntry]):
 
         Args:
             entries: The locks of the request.
-            remove: Removes it; returns False if it was not there, or was not to be removed.
+            remove: Removes it; returns False if it was not there, or was not to be removed; raises ``NotRemoved`` if it
+                is there, although an earlier call may have been carried out.
             repeat: Repeats *remove* while it is interrupted, where its False says that the request is gone; None for
                 one call.
             unknown: Errors after which the request may be gone. After another one it is there.
@@ -53,6 +58,8 @@ class FreedLocks(list[LockEntry]):
 
         try:
             is_gone = (attempt() if repeat is None else repeat(attempt)) or in_doubt
+        except NotRemoved:
+            return False
         except BaseException as error:
             if in_doubt or not isinstance(error, Exception):
                 self.maybe.extend(entries)

@@ -29,6 +29,7 @@ from commit_coord.local import ZooKeeperEnsemble
 from commit_coord.local.server import by_load
 from commit_coord.local.zookeeper import ZooKeeperServer
 from commit_coord.locks.base import BRIEFLY, DenyPolicy, HeartbeatSender, Interrupted, LockSettings
+from commit_coord.locks.forcing import NotRemoved
 from commit_coord.locks.handover import HandoverLease, HandoverLockManager
 from commit_coord.locks.registry import create_lock_manager
 from commit_coord.locks.zookeeper import layout as zookeeper_layout
@@ -666,11 +667,12 @@ def test_a_lock_statement_that_was_found_abandoned_and_waits_again_is_not_remove
     view = LockView(near.session, zookeeper_layout.NodeLayout(HIVE, service.space))
     other.session.hold()
     end_session(other.session, near)
-    version = view.abandoned(waiter.request.request_id)
-    assert version is not None
+    ending = view.abandoned(waiter.request.request_id)
+    assert ending is not None
     other.session.go_on()
     until(lambda: raw.exists(shown), "a node of the next session")
-    assert view.remove(waiter.request.request_id, view.present(), version) is False
+    with pytest.raises(NotRemoved):
+        view.remove(waiter.request.request_id, view.present(), ending)
     held.release()
     waiter.release()
 

@@ -191,8 +191,10 @@ class EnsembleConnection:
                 window = [(request, request(client)) for request in requests[start : start + _WINDOW]]
             finally:
                 self._nudge(client)
-            answers += [self._answer(client, request, pending, until) for request, pending in window]
-            if opening is not None and opening.client is client:
+            if opening is not None and opening.client is not client:
+                opening = None  # The session ended, and another one began.
+            answers += [self._answer(client, opening, request, pending, until) for request, pending in window]
+            if opening is not None:
                 self.note_answer(opening, sent, by_leader=of_leader and start == 0)
         return answers
 
@@ -201,7 +203,9 @@ class EnsembleConnection:
         relay = self.timeout_ms / 1000 * RELAY
         opening.heard.answered(sent, self._clock.now(), relay=relay, by_leader=by_leader)
 
-    def _answer(self, client: Any, request: queries.Query, pending: Any, until: float) -> Callable[[], Any]:
+    def _answer(
+        self, client: Any, opening: Opening | None, request: queries.Query, pending: Any, until: float
+    ) -> Callable[[], Any]:
         # NoNodeError and NotEmptyError are regular answers, which the caller of the returned function handles.
         with self.refusals.translated(client, queries.path_of(request)):
             try:
@@ -210,7 +214,8 @@ class EnsembleConnection:
                 # kazoo keeps the exception. Its traceback would keep our callers' frames alive, and the leases in them.
                 answer.__traceback__ = None
             except kazoo_errors.AuthFailedError:
-                self._drop()
+                if opening is not None:
+                    self._drop(opening)
                 raise
         return partial(queries.taken, pending)
 
@@ -268,18 +273,14 @@ class EnsembleConnection:
         opening.ends_with(self)
         return opening
 
-    def _drop(self, opening: Opening | None = None) -> None:
-        """Close this client; the next use opens a new one."""
+    def _drop(self, opening: Opening) -> None:
+        """Close *opening*; the next use opens a new one."""
         with self._lock:
-            if opening is not None and self.opening is not opening:
+            if self.opening is not opening:
                 return  # another thread has dropped it
-            opening = self._detached()
-        if opening is not None:
-            if opening.client is not None:
-                self._listener(SessionEvent.LOST)
-            self._close_later(opening)
-
-    def _close_later(self, opening: Opening) -> None:
+            self._detached()
+        if opening.client is not None:
+            self._listener(SessionEvent.LOST)
         threading.Thread(target=opening.close, name="commit-coord-zookeeper-close", daemon=True).start()
 
     def _detached(self) -> Opening | None:
@@ -311,5 +312,6 @@ class EnsembleConnection:
 
     def agreed(self, opening: Opening, timeout_ms: int) -> None:
         """Record the session timeout to which the servers agreed for *opening*'s session."""
-        if opening is self.opening:
-            self.timeout_ms = timeout_ms
+        with self._lock:  # Without it: 1. `connected` has made the opening.   2. This runs.   3. It stores the opening.
+            if opening is self.opening:
+                self.timeout_ms = timeout_ms

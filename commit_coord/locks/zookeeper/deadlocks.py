@@ -101,16 +101,19 @@ class PublishedWaits:
         made = [
             (one, node, RequestData.parse(node.data)) for one, node in zip(sorted(ids), markers, strict=True) if node
         ]
+        # What this thread took, and holds no more, it does not wait for itself to release: the servers remove it, as it
+        # was of a client that is closed.
+        held, agent = {lease.request.request_id for lease in self._held.by_any_client()}, self._held.agent
         return Wait(
             request_id=request.request_id,
             place=place,
-            agent=self._held.agent,
+            agent=agent,
             owner=request.owner,
             wanted=(part.unclear[0], dict(part.locks)[part.unclear[0]]),
             obstacles=[
                 Obstacle(request_id=one, place=node.stat.created, agent=data.agent)
                 for one, node, data in made
-                if data is not None
+                if data is not None and (data.agent != agent or one in held)
             ],
         )
 

@@ -51,6 +51,8 @@ from commit_coord.model import LockMode, LockRequest, Resource
 _TOGETHER = 32
 """For up to this many resources, the listings are sent directly after the multi, even if they may not be needed."""
 
+_NO_SESSION = -1
+
 
 class Entering:
     """Enters the parts of one client's requests into their queues.
@@ -215,15 +217,17 @@ class Entering:
         marker, path = ticket.parts[0].marker, self._layout.statement(ticket.request.request_id)
         again = self._marker_data(ticket.request, self._session.timeout_ms).text()
         number = self._session.number
-        try:
-            self._session.multi([ChangeNode(marker, again), CreateNode(path, ephemeral=True)], patience)
-        except MultiRefused as refused:
-            if refused.index == 0:
-                raise Gone from None
-            (stat,) = self._session.exists([path], patience, sync=True)
-            if stat is None or stat.session != self._session.id:
-                raise Interrupted("the node of a lost session still exists", locks=ticket.request) from None
-        ticket.session = number
+        for _ in range(2):
+            try:
+                self._session.multi([ChangeNode(marker, again), CreateNode(path, ephemeral=True)], patience)
+                ticket.session = number
+                return
+            except MultiRefused as refused:
+                if refused.index == 0:
+                    raise Gone from None
+            # It may be of a session that has not ended yet, or of this one: the reply was lost.
+            self._session.delete_each([path])
+        raise Interrupted("an earlier session created the node of its wait", locks=ticket.request)
 
     def _marker_data(self, request: LockRequest, lease_ms: int | None) -> RequestData:
         return RequestData(
@@ -281,6 +285,10 @@ class Entering:
                 raise Gone from None
             if not self._nodes.find(ticket, part, patience):
                 raise Interrupted("the request was added and removed while its reply was lost", locks=request) from None
+            if request.explicit:
+                # 1. The multi is executed; its reply and the session are lost.   2. Here it is refused. The nodes are
+                # there, but for the one that shows the wait: the present session has to create it.
+                ticket.session = _NO_SESSION
             return self._look_long_after(ticket, part, patience)
         part.nodes = dict(zip(part.unclear, created[-len(locks) :], strict=True))
         ticket.last_confirmed_at = max(ticket.last_confirmed_at, sent)

@@ -30,6 +30,7 @@ from commit_coord.errors import LockError, LockRefused, LockServiceUnavailable, 
 from commit_coord.locks.acquiring import Acquire, RemovedByForce
 from commit_coord.locks.base import LockSettings
 from commit_coord.locks.blockers import Blocker, Holder, holder_facts
+from commit_coord.locks.forcing import NotRemoved
 from commit_coord.locks.handover import OFFER_IS_GONE, HandoverLease
 from commit_coord.locks.keeping import CarryingLease, Keeper, Retries, Tickets
 from commit_coord.locks.threads import Threads
@@ -38,7 +39,6 @@ from commit_coord.locks.zookeeper.connection import SessionEvent
 from commit_coord.locks.zookeeper.deadlocks import PublishedWaits
 from commit_coord.locks.zookeeper.entering import Entering, woken
 from commit_coord.locks.zookeeper.layout import HIVE_APPLICATION, LockData, lock_nodes
-from commit_coord.locks.zookeeper.nodes import ANY_VERSION
 from commit_coord.locks.zookeeper.offers import ZooKeeperOffers
 from commit_coord.locks.zookeeper.request_nodes import RequestNodes
 from commit_coord.locks.zookeeper.service import ZooKeeperLeases
@@ -161,8 +161,8 @@ class ZooKeeperQueue:
                     raise RemovedByForce(
                         "the request was removed from the queue by force", locks=ticket.request
                     ) from None
-                # The session was lost, and the servers removed our nodes, or a client those of a LOCK statement: enter
-                # again, at the end of the queues.
+                # The session was lost. The servers removed our nodes; or, for a LOCK statement, another client did:
+                # enter again, at the end of the queues.
                 self._begin_anew(ticket)
 
     def _begin_anew(self, ticket: ZooKeeperTicket) -> None:
@@ -231,13 +231,13 @@ class ZooKeeperQueue:
 
     def _remove_dead(self, blocker: NodeBlocker) -> NodeBlocker:
         """Remove *blocker*, whose process has ended, unless it outlives its process; return what is known of it."""
-        version = ANY_VERSION
+        ending = None
         if blocker.explicit:
-            abandoned = self._view.abandoned(blocker.request_id, is_dead=True)
-            if abandoned is None:
+            ending = self._view.abandoned(blocker.request_id, is_dead=True)
+            if ending is None:
                 return replace(blocker, outlives=True)
-            version = abandoned
-        self._view.remove(blocker.request_id, self._view.present(), version)
+        with suppress(NotRemoved):
+            self._view.remove(blocker.request_id, self._view.present(), ending)
         return blocker
 
     def _identified(self, blocker: NodeBlocker, ticket: ZooKeeperTicket, deadline: float) -> NodeBlocker:
@@ -253,9 +253,10 @@ class ZooKeeperQueue:
 
     def _remove_abandoned(self, request_id: str, watch: Callable[[str | None], None]) -> None:
         """Remove the request of a LOCK statement if it is abandoned; otherwise call *watch* when it may be."""
-        version = self._view.abandoned(request_id, watch=watch)
-        if version is not None:
-            self._view.remove(request_id, self._view.present(), version)
+        while (ending := self._view.abandoned(request_id, watch=watch)) is not None:
+            with suppress(NotRemoved):
+                self._view.remove(request_id, self._view.present(), ending)
+                return
 
     def grant(self, acquire: Acquire) -> HandoverLease:
         """See :meth:`Queue.grant`."""

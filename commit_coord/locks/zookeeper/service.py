@@ -156,8 +156,8 @@ class ZooKeeperLeases(LeaseService[ZooKeeperTicket]):
 
     def remove(self, ticket: ZooKeeperTicket) -> None:
         """See :meth:`LeaseService.remove`."""
-        if self.session.is_over:
-            return  # The client was closed, and its nodes ended with its session.
+        if self.session.is_over and not ticket.request.explicit:
+            return  # The client was closed, and its nodes ended with its session; those of a LOCK statement did not.
         if ticket.tells is not None:
             self.session.delete_each([self.layout.wait(ticket.request.request_id)])
             ticket.tells = None

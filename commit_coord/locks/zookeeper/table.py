@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from commit_coord.clock import Clock
 from commit_coord.locks.forcing import FreedLocks, telling_what_was_freed
 from commit_coord.locks.keeping import Keeper, Retries, Tickets
 from commit_coord.locks.zookeeper.client import ZooKeeperSession
-from commit_coord.locks.zookeeper.nodes import ANY_VERSION
+from commit_coord.locks.zookeeper.nodes import NodeOperation
 from commit_coord.locks.zookeeper.service import ZooKeeperLeases
 from commit_coord.locks.zookeeper.tickets import ZooKeeperTicket
 from commit_coord.locks.zookeeper.view import EarlierPages, ListedNode, LockView
 from commit_coord.model import LockEntry, LockScope, Resource, entries_by_request
 from commit_coord.process import Host
 from commit_coord.protocol.lease import LeaseEvent
+
+_Endings = Mapping[str, Sequence[NodeOperation] | None]
+"""Requests to remove, each with the operations that delete its marker, see :meth:`LockView.remove`."""
 
 
 class ZooKeeperLockTable:
@@ -82,9 +85,9 @@ class ZooKeeperLockTable:
     def free(self, request_id: str | None, resource: Resource | None) -> Sequence[LockEntry]:
         """See :meth:`LockTable.free`."""
 
-        def chosen(entry: LockEntry) -> int | None:
-            named = entry.request_id == request_id or (resource is not None and entry.resource == resource)
-            return ANY_VERSION if named else None
+        def chosen(entries: Sequence[LockEntry]) -> _Endings:
+            named = {request_id} | {entry.request_id for entry in entries if resource and entry.resource == resource}
+            return {entry.request_id: None for entry in entries if entry.request_id in named}
 
         with self._session.call():
             return self._free(chosen)
@@ -104,9 +107,11 @@ class ZooKeeperLockTable:
     def reap(self, *, dry_run: bool) -> Sequence[LockEntry]:
         """See :meth:`LockTable.reap`. The servers remove expired locks themselves. This also removes empty parents."""
         if dry_run:
-            return [entry for entry in self.look(None, None) if self._left_at(entry) is not None]
+            present = self.look(None, None)
+            left = self._left(present)
+            return [entry for entry in present if entry.request_id in left]
         with self._session.call(), telling_what_was_freed() as freed:
-            freed.extend(self._free(self._left_at))
+            freed.extend(self._free(self._left))
             self._retries.briefly(self._view.clear_orphans)
             for scope in LockScope:
                 self._retries.briefly(partial(self._clear, scope))
@@ -115,18 +120,13 @@ class ZooKeeperLockTable:
     def _clear(self, scope: LockScope) -> None:
         self._session.delete_each(self._view.empty(scope))
 
-    def _free(self, chosen: Callable[[LockEntry], int | None]) -> Sequence[LockEntry]:
-        """Remove every request with at least one *chosen* entry; return all entries of the removed requests.
-
-        Args:
-            chosen: The version that the marker of the request must have; None if the entry is not chosen.
-        """
+    def _free(self, chosen: Callable[[Sequence[LockEntry]], _Endings]) -> Sequence[LockEntry]:
+        """Remove every request that *chosen* returns; return all entries of the removed requests."""
         present, entries = self._present()
         by_request = entries_by_request(entries)
-        wanted = {entry.request_id: version for entry in entries if (version := chosen(entry)) is not None}
         with telling_what_was_freed() as freed:
-            for one, version in wanted.items():
-                self._remove(one, present, by_request[one], freed, version)
+            for one, ending in chosen(entries).items():
+                self._remove(one, present, by_request[one], freed, ending)
         return freed
 
     def _present(self) -> tuple[list[ListedNode], list[LockEntry]]:
@@ -141,10 +141,10 @@ class ZooKeeperLockTable:
         present: Sequence[ListedNode],
         entries: Sequence[LockEntry],
         freed: FreedLocks,
-        version: int = ANY_VERSION,
+        ending: Sequence[NodeOperation] | None = None,
     ) -> None:
         """Remove the nodes of a request that are among *present*; add its *entries* to *freed* if it is gone."""
-        remove = partial(self._view.remove, request_id, present, version)
+        remove = partial(self._view.remove, request_id, present, ending)
         if not freed.free(entries, remove, repeat=self._retries.briefly):
             return
         self._leases.unused_parents.update(((entry.scope, entry.resource), self._clock.now()) for entry in entries)
@@ -153,14 +153,19 @@ class ZooKeeperLockTable:
             own.turn.set()
             self._keeper.observe(own, LeaseEvent.DENIED, "released by force")
 
-    def _left_at(self, entry: LockEntry) -> int | None:
-        """Return the version at which the marker of *entry* may be deleted; None if its owner lives or it is granted.
+    def _left(self, entries: Sequence[LockEntry]) -> _Endings:
+        """Return the requests among *entries* whose owner is dead, and the LOCK statements that were abandoned.
 
-        The owner is dead, and its session may not have expired yet; or it is a LOCK statement that was abandoned.
+        The session of a dead owner may not have expired yet.
         """
-        is_dead = self._host.is_dead(entry.owner.process)
-        if not entry.explicit:
-            return ANY_VERSION if is_dead else None
-        if entry.expires_in_ms is None:
-            return None  # It was granted, or is of Hive's: no request needed to know.
-        return self._retries.briefly(partial(self._view.abandoned, entry.request_id, is_dead=is_dead))
+        left: dict[str, Sequence[NodeOperation] | None] = {}
+        for request_id, (entry, *_) in entries_by_request(entries).items():
+            is_dead = self._host.is_dead(entry.owner.process)
+            if not entry.explicit:
+                if is_dead:
+                    left[request_id] = None
+            elif entry.expires_in_ms is not None:  # Otherwise it was granted, or is of Hive's.
+                ending = self._retries.briefly(partial(self._view.abandoned, request_id, is_dead=is_dead))
+                if ending is not None:
+                    left[request_id] = ending
+        return left

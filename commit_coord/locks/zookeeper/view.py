@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 
 from commit_coord.errors import LockServiceUnavailable
 from commit_coord.locks.base import PAGE, Interrupted
+from commit_coord.locks.forcing import NotRemoved
 from commit_coord.locks.zookeeper.client import ZooKeeperSession
 from commit_coord.locks.zookeeper.layout import LockData, LockNode, NodeLayout, RequestData, lock_nodes, unescape
-from commit_coord.locks.zookeeper.nodes import ANY_VERSION, DeleteNode, MultiRefused, Stat
+from commit_coord.locks.zookeeper.nodes import CreateNode, DeleteNode, MultiRefused, NodeOperation, Reason, Stat
 from commit_coord.model import Generation, LockEntry, LockMode, LockScope, LockState, Resource
 from commit_coord.protocol.contention import nearest_blocker
 
@@ -133,38 +134,48 @@ class LockView:
 
     def abandoned(
         self, request_id: str, *, is_dead: bool = False, watch: Callable[[str | None], None] | None = None
-    ) -> int | None:
-        """Return the version of the marker of a LOCK statement's request that is abandoned; None if it is not.
+    ) -> Sequence[NodeOperation] | None:
+        """Return how to delete the marker of a LOCK statement's request that is abandoned; None if it is not.
 
-        It was not granted, and no process waits for the grant.
+        It was not granted, and no process waits for the grant. The servers refuse the returned operations if that is
+        not true any more.
 
         Args:
             request_id: The request.
             is_dead: Whether its process is known to have ended.
-            watch: Called once if a process waits for the grant, and the request is granted or the process ends.
+            watch: Called once when the node that shows the wait is deleted: by the grant, or because the process ended.
         """
+        statement, path = self._layout.statement(request_id), self._layout.request(request_id)
         # Another server than the one that recorded the grant may not have received it yet.
         self._session.exists([], sync=True)
         # The marker is read last: 1. A process waits.   2. It is granted: its node is deleted, and the marker changed.
         # In the other order, the marker could be read before step 2, and the node after it.
-        (waits,) = self._session.get([self._layout.statement(request_id)], watch=watch)
-        (marker,) = self._session.get([self._layout.request(request_id)])
+        (waits,) = self._session.get([statement], watch=watch)
+        (marker,) = self._session.get([path])
         data = None if marker is None else RequestData.parse(marker.data)
         if marker is None or data is None or data.lease_ms is None:
             return None
-        if is_dead or (data.shows_its_wait and waits is None):
-            return marker.stat.version
+        delete = DeleteNode(path, marker.stat.version)
+        if is_dead:
+            return [delete]
+        if data.shows_its_wait and waits is None:
+            # To create the node proves that nobody waits. The version is not enough: 1. The owner withdraws, which
+            # deletes the marker.   2. It enters again: a new marker, of the same version.
+            return [CreateNode(statement, ephemeral=True), DeleteNode(statement), delete]
         return None
 
-    def remove(self, request_id: str, listed: Sequence[ListedNode], version: int = ANY_VERSION) -> bool:
+    def remove(
+        self, request_id: str, listed: Sequence[ListedNode], ending: Sequence[NodeOperation] | None = None
+    ) -> bool:
         """Delete all nodes of a request that are among *listed*; return whether this call deleted any.
 
         Args:
             request_id: The request.
             listed: The nodes.
-            version: Delete nothing if the marker of the request has another version.
+            ending: The operations that delete the marker, see :meth:`abandoned`; None deletes it as it is.
 
         Raises:
+            NotRemoved: The marker is there, and the servers refuse *ending*; nothing was deleted.
             Interrupted: Some, or all, may be deleted.
             LockServiceUnavailable: None is.
         """
@@ -177,12 +188,8 @@ class LockView:
                 if stat is not None:
                     created.discard(stat.created)
                     paths = [lock.path for lock in locks if lock.stat.created == stat.created]
-                    gone = self._remove_part(
-                        DeleteNode(marker, version if marker == markers[0] else ANY_VERSION), paths
-                    )
-                    if not gone and version != ANY_VERSION:
-                        return False
-                    removed |= gone
+                    first = ending if marker == markers[0] else None
+                    removed |= self._remove_part(first or [DeleteNode(marker)], paths)
             # Locks without a marker are from Hive clients. A new node may have the same name, so compare czxid before.
             foreign = [lock for lock in locks if lock.stat.created in created]
             now = self._session.exists([lock.path for lock in foreign])
@@ -228,15 +235,18 @@ class LockView:
             stats = zip(persistent, self._session.exists(persistent), strict=True)
             self._session.delete_each([marker for marker, stat in stats if stat and stat.created not in created])
 
-    def _remove_part(self, marker: DeleteNode, paths: list[str]) -> bool:
+    def _remove_part(self, ending: Sequence[NodeOperation], paths: list[str]) -> bool:
         while True:
             try:
-                self._session.multi([marker, *map(DeleteNode, paths)])
+                self._session.multi([*ending, *map(DeleteNode, paths)])
                 return True
             except MultiRefused as refused:
-                if refused.index == 0:
-                    return False  # Its owner has released it already, or has changed it.
-                del paths[refused.index - 1]  # Hive's UNLOCK has deleted this lock.
+                if refused.index >= len(ending):
+                    del paths[refused.index - len(ending)]  # Hive's UNLOCK has deleted this lock.
+                elif refused.index == len(ending) - 1 and refused.reason is Reason.MISSING:
+                    return False  # Its owner has released it already.
+                else:
+                    raise NotRemoved from refused  # Its owner waits, or it is granted.
 
     def _walk(self, scope: LockScope) -> list[tuple[str, list[str]]]:
         """Return every node of a resource in *scope* with the names of its children, parents first."""
