@@ -658,6 +658,30 @@ def test_a_lock_statement_waits_on_after_its_session_was_lost(service: Service, 
     assert not [path for path in everything(raw, service) if "/statements/" in path and path.count("/") > 3]
 
 
+def test_a_lock_statement_whose_first_reply_was_lost_with_its_session_waits_for_its_grant(
+    service: Service, raw: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its nodes are there, but for the one that showed its wait in the session that was lost."""
+    near, other = service.open(), ours(service.open())
+    held = near.acquire(request((X, TABLE)), deadline=soon())
+    session, multi = other.session, other.session.multi
+
+    def lost(*arguments: Any, **options: Any) -> Any:
+        monkeypatch.undo()
+        number = session.number
+        multi(*arguments, **options)
+        end_session(session, near)
+        until(lambda: session.number > number and session.silent_since is None, "the next session")
+        raise Interrupted("its answer was lost")
+
+    monkeypatch.setattr(session, "multi", lost)
+    waiter = Contender(other, request((X, TABLE), explicit=True, owner=ELSEWHERE)).queued()
+    until(lambda: [path for path in everything(raw, service) if "/statements/" in path], "a node of this session")
+    assert [] == list(near.reap())
+    held.release()
+    waiter.release()
+
+
 def test_a_lock_statement_that_was_found_abandoned_and_waits_again_is_not_removed(service: Service, raw: Any) -> None:
     """Its session was lost, another client saw that; before that client removes it, the next session shows its wait."""
     near, other = ours(service.open()), ours(service.open())
@@ -690,7 +714,7 @@ def test_what_an_earlier_session_reports_late_is_nothing_to_the_next_one(
     if ended_by == "a close":
         manager.close()
     else:
-        connection._drop()
+        connection._drop(earlier)
     until(lambda: not earlier.client.connected, "an end of the session")
     lease = manager.acquire(request((X, PART_A)), deadline=soon())
     present: Any = connection.opening

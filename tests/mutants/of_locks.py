@@ -650,8 +650,8 @@ _EXPLICIT = (
     Mutant(
         "a-statement-of-another-host-is-never-abandoned",
         "locks/zookeeper/view.py",
-        "if is_dead or (data.shows_its_wait and waits is None):",
-        "if is_dead:",
+        "        if data.shows_its_wait and waits is None:\n",
+        "        if False:\n",
         f"{_ABANDONED}[reap]",
     ),
     Mutant(
@@ -669,10 +669,25 @@ _EXPLICIT = (
         "tests/contract/test_zookeeper.py::test_a_lock_statement_waits_on_after_its_session_was_lost[False]",
     ),
     Mutant(
+        "a-statement-found-again-is-of-the-present-session",
+        "locks/zookeeper/entering.py",
+        "                ticket.session = _NO_SESSION\n",
+        "                pass\n",
+        "tests/contract/test_zookeeper.py::"
+        "test_a_lock_statement_whose_first_reply_was_lost_with_its_session_waits_for_its_grant",
+    ),
+    Mutant(
+        "what-is-not-removed-counts-as-freed",
+        "locks/forcing.py",
+        "        except NotRemoved:\n            return False\n",
+        "        except NotRemoved:\n            is_gone = in_doubt\n",
+        "tests/unit/test_forcing.py::test_what_is_there_after_a_lost_reply_was_not_freed",
+    ),
+    Mutant(
         "a-statement-that-waits-again-is-removed",
         "locks/zookeeper/view.py",
-        "version if marker == markers[0] else ANY_VERSION",
-        "ANY_VERSION",
+        "return [CreateNode(statement, ephemeral=True), DeleteNode(statement), delete]",
+        "return [DeleteNode(path)]",
         "tests/contract/test_zookeeper.py::test_a_lock_statement_that_was_found_abandoned_and_waits_again_is_not_removed",
     ),
     Mutant(

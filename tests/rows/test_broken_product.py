@@ -106,7 +106,7 @@ def a_location_has_one_spelling(patch: pytest.MonkeyPatch) -> None:
             yield replace(one, path=f"file:{local(one.path)}")
 
     patch.setattr(orphans, "_listed", as_hadoop_writes_it)
-    patch.setattr(orphans, "_key", lambda location: location)
+    patch.setattr(orphans, "_keys_of", lambda location: [location])
 
 
 def deletes_by_value_are_passed_over(patch: pytest.MonkeyPatch) -> None:
@@ -163,7 +163,7 @@ BROKEN: list[tuple[Break, Program, str]] = [
     (no_other_table_is_looked_for, program(Orphans("a"), neighbour="inside"), "Orphans landed"),
     (no_other_table_is_looked_for, program(Orphans("a"), neighbour="data"), "Orphans landed"),
     (no_other_table_is_looked_for, program(Orphans("a"), neighbour="foreign"), "Orphans landed"),
-    (a_location_has_one_spelling, program(Orphans("a"), spelling="doubled"), "Orphans took live files"),
+    (a_location_has_one_spelling, program(Orphans("a"), spelling="doubled"), "Orphans refused"),
     (
         deletes_by_value_are_passed_over,
         program(DeleteValues("s", ("a",), ({"a": 1},)), SqlUpdate("a", Always(), (("a", 9),))),

@@ -14,7 +14,7 @@ import pytest
 from commit_coord.errors import LockRefused, LockServiceUnavailable, PartlyFreed
 from commit_coord.hms.connection import LockOfTransaction
 from commit_coord.locks.base import Interrupted
-from commit_coord.locks.forcing import FreedLocks, telling_what_was_freed
+from commit_coord.locks.forcing import FreedLocks, NotRemoved, telling_what_was_freed
 from commit_coord.locks.hms.table import HmsLockTable
 from commit_coord.locks.migration.sides import Sides
 from commit_coord.locks.zookeeper.nodes import DeleteNode
@@ -227,3 +227,29 @@ def test_a_lock_of_a_transaction_keeps_no_other_lock(monkeypatch: pytest.MonkeyP
 def test_what_would_be_freed_is_not_reported_as_freed() -> None:
     with pytest.raises(LockServiceUnavailable):
         sides(zookeeper=True).reap(dry_run=True)
+
+
+@pytest.mark.parametrize(
+    "last, is_freed", [(lambda: False, True), (lambda: True, True), (None, False)], ids=["gone", "removed", "there"]
+)
+def test_what_is_there_after_a_lost_reply_was_not_freed(last: Callable[[], bool] | None, is_freed: bool) -> None:
+    """A request that is gone counts as freed; one that the service keeps, because its owner lives again, does not."""
+    one, answers = entry("one"), iter([Interrupted("no answer"), last])
+
+    def remove() -> bool:
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        if answer is None:
+            raise NotRemoved
+        return answer()
+
+    def repeat(call: Callable[[], bool]) -> bool:
+        try:
+            return call()
+        except Interrupted:
+            return call()
+
+    freed = FreedLocks()
+    assert freed.free([one], remove, repeat=repeat) is is_freed
+    assert ([one] if is_freed else [], []) == (list(freed), list(freed.maybe))
