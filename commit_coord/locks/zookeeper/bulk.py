@@ -21,12 +21,11 @@ _OVERHEAD = 20
 """Bytes of an operation without its path: the header, the length of the path, a version or a flag."""
 
 
-def bunches(paths: Sequence[str], chroot: str = "") -> list[slice]:
+def bunches(paths: Sequence[str]) -> list[slice]:
     """Split reads or deletions of *paths*, so that those of each slice fit into one packet."""
-    overhead = _OVERHEAD + len(chroot.encode())
     return [
         slice(start, min(start + _BUNCH, part.stop))
-        for part in packets(overhead + len(path.encode()) for path in paths)
+        for part in packets(_OVERHEAD + len(path.encode()) for path in paths)
         for start in range(part.start, part.stop, _BUNCH)
     ]
 

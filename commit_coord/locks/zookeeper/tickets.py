@@ -27,7 +27,7 @@ def nothing() -> None:
 
 
 UNHEARD = -1, -1
-"""The place of a published wait of which it is not known whether it is there."""
+"""The wait may be published; nobody knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class ZooKeeperTicket(Ticket):
     ended: bool = False
     """Whether a watch has reported that the marker is gone. The request may have entered again since."""
     shows_its_wait: bool = False
-    """Whether the node may exist that shows that the process of a LOCK statement waits."""
+    """Whether the node below ``statements`` may exist."""
     offers: bool = False
     """Whether the offer of the request is made, as far as this client knows."""
     doubtful: bool = False
