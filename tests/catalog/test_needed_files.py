@@ -272,7 +272,7 @@ def test_a_head_that_later_writers_have_deleted_is_no_loss(made: Kit) -> None:
     table = made.table(ids(1), properties=cleaning)
     for number in range(2, 6):
         made.stock.load_table(table.name()).append(ids(number))
-    catalog = coordinated(made.catalog)
+    catalog = coordinated(made.open())
     assert () == catalog.find_orphans(table.name()).files
     assert () == catalog.find_lost(table.name()).commits
 
@@ -364,13 +364,13 @@ def test_what_a_commit_notes_before_the_rename_gets_its_latch_moves_along(
     """Then the old name has no note, and a rename back brings back nothing that was forgotten meanwhile."""
     table, new = made.table(ids(1)), made.identifier()
     base = table.metadata_location
-    table.append(ids(2))
     catalog = coordinated(made.catalog)
     latch = catalog._latch
 
     def late(*tables: Any, statement: str) -> Any:
         if len(tables) == 2:
             monkeypatch.undo()
+            table.append(ids(2))
             put(made, table, base)
             made.stock.load_table(table.name()).append(ids(100))
             made.again(table).append(ids(101))
