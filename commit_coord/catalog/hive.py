@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from types import MappingProxyType
 from typing import Any
 
@@ -38,6 +38,7 @@ from pyiceberg.typedef import Identifier
 from pyiceberg.utils.properties import property_as_bool
 
 from commit_coord.catalog.base import CoordinatedCatalog
+from commit_coord.catalog.locking import before_a_change
 from commit_coord.catalog.metastore.administration import Administration
 from commit_coord.catalog.metastore.declarations import COMMON_LOCK
 from commit_coord.catalog.metastore.hive_table import TableFormat
@@ -56,7 +57,7 @@ from commit_coord.catalog.metastore.writers import LockOnlyWriters
 from commit_coord.catalog.names import NoSuchName
 from commit_coord.clock import SYSTEM_CLOCK
 from commit_coord.config import configure
-from commit_coord.errors import ConfigError
+from commit_coord.errors import ConfigError, LockServiceUnavailable, MetastoreUnavailable
 from commit_coord.events import PhaseChange
 from commit_coord.hms.client import MetastoreClient, client_of
 from commit_coord.hms.probe import Probe, assumed
@@ -67,8 +68,10 @@ from commit_coord.locks.base import Lease, LockManager
 from commit_coord.locks.hms.manager import HmsLockManager
 from commit_coord.model import LockEntry, LockMode, LockRequest, LockScope, Resource
 from commit_coord.protocol.commit import SwapResult
+from commit_coord.protocol.hierarchy import Operation
 from commit_coord.protocol.migration import LOCK_IMPL, State
 from commit_coord.table import CoordinatedTable
+from commit_coord.table.operation_locks import AlreadyHeld, needed_locks
 
 
 class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
@@ -262,6 +265,7 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
         Raises:
             ConfigError: A lock is exclusive, and the writers of its table use another lock manager than this catalog:
                 they would not see it.
+            LockServiceUnavailable: Also when the metastore could not be asked for what a table declares.
             LockError: As there.
         """
         lease = super().acquire_operation(request)
@@ -270,6 +274,13 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
             for table in sorted(name for name in exclusive if len(name) == 2):
                 with suppress(NoSuchTableError):  # or none of Iceberg's
                     self._writer_properties.refuse_others(table, self.pointers.found(table).parameters)
+        except MetastoreUnavailable as error:
+            lease.release()
+            raise LockServiceUnavailable(
+                "the locks were given back: the metastore could not be asked which lock manager the writers use",
+                locks=request,
+                cause=error,
+            ) from error
         except BaseException:
             lease.release()
             raise
@@ -335,7 +346,7 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
         chosen = self._writer_properties.lock_impl(self.coordinator.load(table)[0].properties)
         loaded = self.load_table(table)
         before = loaded.properties.get(LOCK_IMPL)
-        with loaded.transaction() as tx:
+        with _lock_adopted(self, table), loaded.transaction() as tx:
             tx.set_properties({LOCK_IMPL: chosen})
             if chosen in COMMON_LOCK:
                 # Our own latch would wait for the guard. Whatever refuses the table or its locks has done so by now.
@@ -352,6 +363,20 @@ class CoordinatedHiveCatalog(CoordinatedCatalog, MetastoreTables):
         """Give back every lock of this client and close every connection, also where one fails to close."""
         with closing(self.metastore), closing(self._opened):
             super().close()
+
+
+def _lock_adopted(catalog: CoordinatedHiveCatalog, table: Identifier) -> AbstractContextManager[object]:
+    """Take the locks of an adoption, if it takes any; its table's writers use another lock manager until it ends.
+
+    So the catalog's own ``acquire_operation`` would refuse them. The commit finds that this thread holds them.
+    """
+    needed = needed_locks(catalog, Operation.SET_TABLE_PROPERTIES, Resource.table(table))
+    if needed.held is not AlreadyHeld.NOTHING:
+        return nullcontext()
+    with before_a_change():
+        return CoordinatedCatalog.acquire_operation(
+            catalog, catalog.lock_request(needed.locks, statement="adopt locks")
+        )
 
 
 def _refuse_another_metastore(lock_uri: str, own: MetastoreClient) -> None:

@@ -102,7 +102,7 @@ class LockingCatalog:
                 changed.
             LockError: As :meth:`lock_operation`.
         """
-        with _before_a_change():
+        with before_a_change():
             return self.lock_operation(locks, statement=statement)
 
     def _latch(self, *tables: Identifier, statement: str) -> HandoverLease:
@@ -112,7 +112,7 @@ class LockingCatalog:
             CommitLockFailed: As :meth:`lock_change`.
             LockTimeout: Another owner held one of them for too long.
         """
-        with _before_a_change():
+        with before_a_change():
             return self.coordinator.latch(*tables, statement=statement)
 
     def acquire_operation(self, request: LockRequest) -> Lease:
@@ -372,7 +372,7 @@ def _waiting(entries: Iterable[LockEntry]) -> set[str]:
 
 
 @contextmanager
-def _before_a_change() -> Iterator[None]:
+def before_a_change() -> Iterator[None]:
     """Have an outage of the lock service end as it ends a commit: nothing was sent that changes anything."""
     try:
         yield

@@ -45,7 +45,7 @@ import re
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, wait
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from io import BytesIO
 from itertools import compress
@@ -101,6 +101,14 @@ _UUID = re.compile(rb'"(?:table|view)-uuid"\s*:\s*"([^"]+)"')
 
 _BEGINNING = 4096
 """Bytes of a metadata file that are read first: every known writer has the id before the long lists."""
+
+_STATEMENT = "look for orphans"
+
+_BUSY_MS = 1000
+"""How long the latch of another table is waited for at first. Those that are busy come last, and have all the time."""
+
+_BUCKETS = ("s3", "s3a", "s3n", "gs", "oss")
+"""Schemes whose locations begin with the name of a bucket."""
 
 _KEPT = re.compile(r"version-hint\.text")
 
@@ -219,7 +227,7 @@ def find(
     now_ms = coordinator.clock.wall_ms()
     listed = list(_listed(io, metadata.location))
     began_ms = _at_work_since(catalog, table)
-    spared = _referenced(coordinator, table)
+    spared = _referenced(coordinator, table, is_own=True)
     loose = sorted(_without(listed, spared), key=lambda one: (one.modified_ms, one.path))
     _refuse_unknown(io, table, str(metadata.table_uuid), dropped, [one.path for one in loose])
     old = [one for one in loose if one.modified_ms < now_ms - older_than_ms]
@@ -259,7 +267,7 @@ def delete(
     _refuse_shared_files(found.table, metadata)
     io = coordinator.store.file_io(location)
     unneeded = _needed_by_no_other(catalog, found.table, found.files)
-    spared = _referenced(coordinator, found.table)  # read last: to read the other tables may take minutes
+    spared = _referenced(coordinator, found.table, is_own=True)  # read last: to read the other tables may take minutes
     doomed = _without(unneeded, spared)
     gone = _deleted(io, doomed, on_deleted)
     return replace(found, files=tuple(compress(doomed, gone)), undeleted=tuple(compress(doomed, map(not_, gone))))
@@ -359,10 +367,22 @@ def _busy(writer: LockEntry) -> LockTimeout:
 # What is referred to.
 
 
-def _referenced(coordinator: Coordinator, table: Identifier) -> set[str]:
-    """Return the keys of all files that *table* refers to now, or referred to in commits that may be repaired."""
-    with coordinator.latch(table, statement="look for orphans") as latch:
-        note = HandoverNote.parse(latch.handover_note or "")
+def _referenced(
+    coordinator: Coordinator, table: Identifier, *, is_own: bool = False, within_ms: int | None = None
+) -> set[str]:
+    """Return the keys of all files that *table* refers to now, or referred to in commits that may be repaired.
+
+    Where no notes are kept, only the table itself is latched (*is_own*): the latch of another one shows nothing, and
+    its writers may use another lock manager.
+
+    Raises:
+        LockTimeout: A writer held the latch for longer than *within_ms*, or than ``lock.acquire-timeout-ms``.
+    """
+    latch = coordinator.note_latch(table, statement=_STATEMENT, within_ms=within_ms)
+    if latch is None and is_own:
+        latch = coordinator.latch(table, statement=_STATEMENT)
+    with latch or nullcontext():
+        note = HandoverNote.parse((latch is not None and latch.handover_note) or "")
         metadata, location = coordinator.load(table)
     io = coordinator.store.file_io(location)
     found = set(_versions(coordinator, location))
@@ -370,8 +390,8 @@ def _referenced(coordinator: Coordinator, table: Identifier) -> set[str]:
     for known in (*note.lost, *([note.head] if note.head is not None else [])):
         if known.location in found or known.table_uuid != str(metadata.table_uuid):
             continue
-        if known not in note.lost and not io.new_input(known.location).exists():
-            continue  # later commits of writers that leave no notes have trimmed and deleted it
+        if not io.new_input(known.location).exists():
+            continue  # writers that leave no notes, or other tools, have deleted it: nobody can repair it
         tables.append(coordinator.read(known.location))
         found.update(_versions(coordinator, known.location))
     return _keys(found.union(*(_files(io, one) for one in tables)))
@@ -458,6 +478,12 @@ def _keys_of(location: str) -> Iterator[str]:
         yield os.path.realpath(parts.netloc + parts.path if parts.scheme else location)
 
 
+def _in_another_bucket(one: str, other: str) -> bool:
+    """Return whether two locations are in buckets with different names; elsewhere one place may have several names."""
+    buckets = {parts.netloc for parts in map(urlsplit, (one, other)) if parts.scheme in _BUCKETS and parts.netloc}
+    return len(buckets) > 1
+
+
 def _without(files: Iterable[Orphan], needed: Collection[str]) -> list[Orphan]:
     """Return those of *files* of which no key is *needed*."""
     return [one for one in files if not any(key in needed for key in _keys_of(one.path))]
@@ -496,7 +522,9 @@ def _refuse_shared(catalog: SearchedCatalog, table: Identifier, location: str, d
                 other=table_name(other.name),
             )
         for path in other.places:
-            if any(f"{key.rstrip('/')}/".startswith(f"{one}/") for key in _keys_of(path) for one in mine):
+            if not _in_another_bucket(path, location) and any(
+                f"{key.rstrip('/')}/".startswith(f"{one}/") for key in _keys_of(path) for one in mine
+            ):
                 raise InvalidArguments(
                     f"another {other.kind} lies in the location of this table: its files can't be distinguished from "
                     "orphans",
@@ -549,16 +577,26 @@ def _needed_by_no_other(catalog: SearchedCatalog, table: Identifier, files: Iter
         InvalidArguments: The files of another table can't be read, so it is not known which they are.
         LockTimeout: A writer of another table did not end in time.
     """
-    left = list(files)
+    left, busy = list(files), list[_Other]()
     for other in _others(catalog, table) if left else ():
-        needed = _keys([other.location])
-        if other.kind == "table":
-            with suppress(NoSuchTableError, NoSuchIcebergTableError), _readable(table, other.name):
-                needed |= _referenced(catalog.coordinator, other.name)
-        left = _without(left, needed)
+        try:
+            left = _without(left, _needed_by(catalog, table, other, within_ms=_BUSY_MS))
+        except LockTimeout:
+            busy.append(other)
         if not left:
             break
+    for other in busy if left else ():
+        left = _without(left, _needed_by(catalog, table, other))
     return left
+
+
+def _needed_by(catalog: SearchedCatalog, table: Identifier, other: _Other, *, within_ms: int | None = None) -> set[str]:
+    """Return the keys of the files that *other* needs; raises as :func:`_needed_by_no_other` does."""
+    needed = _keys([other.location])
+    if other.kind == "table":
+        with suppress(NoSuchTableError, NoSuchIcebergTableError), _readable(table, other.name):
+            needed |= _referenced(catalog.coordinator, other.name, within_ms=within_ms)
+    return needed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -70,8 +70,8 @@ def orphans(
         list[str],
         typer.Option(
             "--dropped",
-            help="A table that lay in this location and was dropped: files of it may be removed. TABLE's own UUID: no "
-            "other catalog has it. May be repeated.",
+            help="A table that lay in this location and was dropped: files of it may be removed. Give TABLE's own UUID "
+            "to say that no other catalog has TABLE. May be repeated.",
             metavar="UUID",
         ),
     ] = [],  # noqa: B006 - typer reads it, nobody changes it

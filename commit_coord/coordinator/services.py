@@ -111,6 +111,20 @@ class Services:
         """
         return self.locks.acquire(self._latch(tables, statement), deadline=self._deadline())
 
+    def note_latch(self, table: Identifier, *, statement: str, within_ms: int | None = None) -> HandoverLease | None:
+        """Acquire the latch that shows the note of *table*; None if the lock manager keeps no notes.
+
+        Args:
+            table: Which one.
+            statement: Shown to those who wait.
+            within_ms: Wait for at most this long, if it is less than ``lock.acquire-timeout-ms``.
+
+        Raises:
+            LockTimeout: Another owner held it for too long.
+        """
+        waits_ms = self._acquire_timeout_ms if within_ms is None else min(within_ms, self._acquire_timeout_ms)
+        return self.locks.acquire_note(self._latch([table], statement), deadline=self.clock.now() + waits_ms / 1000)
+
     def latch_or_entry(self, attempt: Attempt, offer: str) -> HandoverLease | JournalEntry:
         """Acquire the latch of *attempt*'s table; if a latch holder has published *offer*, return its journal entry."""
         request = self._latch([attempt.table], f"commit {attempt.request_id}", offer)

@@ -99,11 +99,11 @@ class HandoverNote:
             return cls()
 
 
-def joined(one: str, other: str) -> HandoverNote:
-    """Return what two notes about one table say: the later head, and all that was lost."""
+def joined(one: str, other: str, table_uuid: str) -> HandoverNote:
+    """Return what two notes say about the table with *table_uuid*: the later head, and all that was lost."""
     notes = [HandoverNote.parse(one), HandoverNote.parse(other)]
-    heads = [note.head for note in notes if note.head is not None]
-    lost = {each.location: each for note in notes for each in note.lost}
+    heads = [note.head for note in notes if note.head is not None and note.head.table_uuid == table_uuid]
+    lost = {each.location: each for note in notes for each in note.lost if each.table_uuid == table_uuid}
     return HandoverNote(
         head=max(heads, key=lambda head: head.at_ms, default=None), lost=tuple(lost.values())[-_LOSSES:]
     )

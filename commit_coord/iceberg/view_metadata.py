@@ -252,7 +252,8 @@ class _Draft:
         if not self._versions:
             raise InvalidView("Invalid view: no versions were added")
         current = next(version for version in self._versions if version.version_id == self._current)
-        if self._base.versions and not property_as_bool(self._properties, _MAY_DROP_DIALECT, False):
+        may_drop_dialect = self._may_drop_dialect()
+        if self._base.versions and not may_drop_dialect:
             before = next(one for one in self._base.versions if one.version_id == self._base.current_version_id)
             _refuse_lost_dialects(before, current)
         versions, log = self._kept(current)
@@ -267,6 +268,15 @@ class _Draft:
             }
         )
         return self._base if made == self._base else made
+
+    def _may_drop_dialect(self) -> bool:
+        value = self._properties.get(_MAY_DROP_DIALECT)
+        try:
+            return property_as_bool(self._properties, _MAY_DROP_DIALECT, False)
+        except ValueError as error:
+            if self._base.versions and value == self._base.properties.get(_MAY_DROP_DIALECT):
+                return False  # another client has set it, and Java reads it so
+            raise InvalidView(f"{_MAY_DROP_DIALECT} must be true or false but was {value}") from error
 
     def _kept(self, current: ViewVersion) -> tuple[list[ViewVersion], list[ViewHistoryEntry]]:
         """Return the versions and the log without what is too old."""

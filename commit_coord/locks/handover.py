@@ -103,6 +103,14 @@ class HandoverLockManager(LockManager):
         """
         return self.acquire(request, deadline=deadline)
 
+    def acquire_note(self, request: LockRequest, *, deadline: float) -> HandoverLease | None:
+        """Acquire the commit latch of *request*, a table, where its note is kept; None if no notes are kept.
+
+        Raises:
+            LockError: As :meth:`acquire`.
+        """
+        return self.acquire(request, deadline=deadline) if self.guarantees.notes else None
+
     def one_call(self) -> AbstractContextManager[None]:
         """Return a context in which all calls of this thread count as one.
 

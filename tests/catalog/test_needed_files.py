@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,9 @@ from pyiceberg.view.metadata import SQLViewRepresentation, ViewRepresentation, V
 
 import commit_coord
 from commit_coord.catalog import orphans
-from commit_coord.errors import InvalidArguments
+from commit_coord.catalog.base import CoordinatedCatalog
+from commit_coord.errors import InvalidArguments, LockRefused, LockTimeout
+from commit_coord.iceberg.overwrites import Acknowledged, HandoverNote
 from commit_coord.protocol.commit import SwapResult
 from tests.catalog.kit import SCHEMA, Kit, coordinated, files_in, files_of, ids, kit, row_ids
 from tests.catalog.test_overwritten import put
@@ -269,9 +272,62 @@ def test_a_head_that_later_writers_have_deleted_is_no_loss(made: Kit) -> None:
     table = made.table(ids(1), properties=cleaning)
     for number in range(2, 6):
         made.stock.load_table(table.name()).append(ids(number))
-    catalog = coordinated(made.catalog)
+    catalog = coordinated(made.open())
     assert () == catalog.find_orphans(table.name()).files
     assert () == catalog.find_lost(table.name()).commits
+
+
+def _busy(catalog: CoordinatedCatalog, other: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit holds its latch for longer than the search waits at first."""
+    latch = catalog.coordinator.note_latch
+
+    def at_work(table: Any, *, statement: str, within_ms: int | None = None) -> Any:
+        if table == other.name() and within_ms is not None:
+            raise LockTimeout("busy", resource=table)
+        return latch(table, statement=statement, within_ms=within_ms)
+
+    monkeypatch.setattr(catalog.coordinator, "note_latch", at_work)
+
+
+def _without_notes(catalog: CoordinatedCatalog, other: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lock manager keeps no notes, and the table is one of another lock manager."""
+    latch = catalog.coordinator.latch
+
+    def guarded(*tables: Any, statement: str) -> Any:
+        if other.name() in tables:
+            raise LockRefused("guarded", resource=tables)
+        return latch(*tables, statement=statement)
+
+    guarantees = replace(catalog.locks.guarantees, notes=False)
+    monkeypatch.setattr(catalog.locks, "guarantees", guarantees)
+    monkeypatch.setattr(catalog.coordinator, "latch", guarded)
+
+
+def _lost_and_deleted(catalog: CoordinatedCatalog, other: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another tool has deleted the metadata file of a lost commit."""
+    metadata = other.metadata
+    gone = Acknowledged(location=f"{metadata.location}/gone.metadata.json", table_uuid=str(metadata.table_uuid))
+    with catalog.coordinator.latch(other.name(), statement="lose") as latch:
+        latch.set_handover_note(HandoverNote(lost=(gone,)).to_text())
+
+
+@pytest.mark.parametrize("neighbour", [_busy, _without_notes, _lost_and_deleted])
+@pytest.mark.parametrize("takes", [False, True])
+def test_another_table_keeps_what_it_needs_and_keeps_no_job_from_its_work(
+    made: Kit, monkeypatch: pytest.MonkeyPatch, neighbour: Callable[..., None], takes: bool
+) -> None:
+    table, other = made.table(ids(1)), made.table(ids(2))
+    path = _imported(table, 3)
+    if takes:
+        other.add_files([path])
+    for each in files_in(table.location()):
+        os.utime(each, (0, 0))
+    catalog = coordinated(made.open())
+    neighbour(catalog, other, monkeypatch)
+    found = catalog.find_orphans(table.name())
+    assert ([] if takes else [path]) == [place(one.path) for one in found.files]
+    catalog.delete_orphans(found)
+    assert takes == Path(path).exists()
 
 
 def test_a_live_table_or_view_is_not_taken_for_dropped(made: Kit) -> None:
@@ -308,13 +364,13 @@ def test_what_a_commit_notes_before_the_rename_gets_its_latch_moves_along(
     """Then the old name has no note, and a rename back brings back nothing that was forgotten meanwhile."""
     table, new = made.table(ids(1)), made.identifier()
     base = table.metadata_location
-    table.append(ids(2))
     catalog = coordinated(made.catalog)
     latch = catalog._latch
 
     def late(*tables: Any, statement: str) -> Any:
         if len(tables) == 2:
             monkeypatch.undo()
+            table.append(ids(2))
             put(made, table, base)
             made.stock.load_table(table.name()).append(ids(100))
             made.again(table).append(ids(101))
@@ -326,6 +382,79 @@ def test_what_a_commit_notes_before_the_rename_gets_its_latch_moves_along(
     catalog.forget_lost(new)
     catalog.rename_table(new, table.name())
     assert () == catalog.find_lost(table.name()).commits
+
+
+def test_a_renamed_table_gets_no_note_of_the_table_that_has_its_old_name_now(
+    made: Kit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, new = made.table(ids(1)), made.identifier()
+    catalog = coordinated(made.catalog)
+    moving = catalog._move_note
+
+    def late(*args: Any) -> None:
+        made.catalog.create_table(table.name(), SCHEMA).append(ids(9))
+        moving(*args)
+
+    monkeypatch.setattr(catalog, "_move_note", late)
+    renamed: Any = catalog.rename_table(table.name(), new)
+    for name, uuid in ((new, renamed.metadata.table_uuid), (table.name(), made.again(table).metadata.table_uuid)):
+        latch = catalog.coordinator.note_latch(name, statement="look")
+        assert latch is not None
+        with latch:
+            head = HandoverNote.parse(latch.handover_note or "").head
+        assert head is not None
+        assert str(uuid) == head.table_uuid
+
+
+def test_a_name_that_becomes_free_during_a_rename_gets_the_note(made: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+    table, other = made.table(ids(1)), made.table(ids(5))
+    _overwritten(made, table)
+    catalog = coordinated(made.catalog)
+    latch = catalog._latch
+
+    def late(*tables: Any, statement: str) -> Any:
+        if len(tables) == 2:
+            monkeypatch.undo()
+            made.stock.drop_table(other.name())
+        return latch(*tables, statement=statement)
+
+    monkeypatch.setattr(catalog, "_latch", late)
+    catalog.rename_table(table.name(), other.name())
+    assert 1 == len(catalog.find_lost(other.name()).restorable)
+
+
+@pytest.mark.parametrize("error", [LockTimeout("busy"), OSError("away")])
+def test_a_rename_that_landed_is_done_even_if_its_notes_can_not_follow(
+    made: Kit, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    table, new = made.table(ids(1)), made.identifier()
+    catalog = coordinated(made.catalog)
+
+    def fails(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(catalog, "_move_note", fails)
+    assert [1] == row_ids(catalog.rename_table(table.name(), new))
+    assert "what its last commits noted could not follow" in caplog.text
+
+
+def test_the_error_of_a_signal_handler_ends_a_rename(made: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: Any) -> None:
+        raise TimeoutError("the job has to end")
+
+    def signalled(*_: Any) -> None:
+        signal.raise_signal(signal.SIGALRM)
+
+    table, new = made.table(ids(1)), made.identifier()
+    catalog = coordinated(made.catalog)
+    monkeypatch.setattr(catalog, "_move_note", signalled)
+    before = signal.signal(signal.SIGALRM, stop)
+    try:
+        with pytest.raises(Exception) as raised:  # noqa: PT011 - it is looked at below
+            catalog.rename_table(table.name(), new)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert "the job has to end" in str(raised.value) + str(raised.value.__cause__)
 
 
 def test_an_interrupt_ends_the_deletion_and_all_that_is_gone_is_known(

@@ -8,8 +8,9 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import fastavro
 import pytest
@@ -341,6 +342,26 @@ def test_what_lies_elsewhere_by_a_link_is_left_alone(made: Kit, tmp_path: Path) 
 )
 def test_two_spellings_are_one_file(one: str, other: str) -> None:
     assert _keys([one]) & _keys([other])
+
+
+@pytest.mark.parametrize(
+    "other, inside",
+    [
+        ("s3://us/wh/orders/new", False),
+        ("gs://us/wh/orders", False),
+        ("s3a://eu/wh/orders/new", True),
+        ("s3:///wh/orders", True),
+        ("hdfs://us/wh/orders", True),
+        ("/wh/orders", True),
+    ],
+)
+def test_one_path_in_two_buckets_is_two_places(monkeypatch: pytest.MonkeyPatch, other: str, inside: bool) -> None:
+    there = orphans._Other(kind="table", name=("db", "o"), uuid="u", location=other, places=(other,))
+    monkeypatch.setattr(orphans, "_others", lambda *_: [there])
+    with pytest.raises(InvalidArguments, match="lies in the location") if inside else nullcontext():
+        orphans._refuse_shared(cast("Any", None), ("db", "t"), "s3://eu/wh/orders", ())
+    with pytest.raises(InvalidArguments, match="lies in the location") if inside else nullcontext():
+        orphans._refuse_shared(cast("Any", None), ("db", "t"), "s3://eu", ())
 
 
 def test_a_file_that_a_table_refers_to_by_dots_or_a_link_stays(made: Kit, tmp_path: Path) -> None:

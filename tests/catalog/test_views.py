@@ -548,6 +548,7 @@ def test_old_versions_go_and_with_them_the_log_up_to_them() -> None:
         ([AddViewVersion(view_version=version())], "it has no query"),
         ([SetPropertiesUpdate(updates={"version.history.num-entries": "0"})], "must be positive but was 0"),
         ([SetPropertiesUpdate(updates={"version.history.num-entries": "many"})], "many"),
+        ([SetPropertiesUpdate(updates={"replace.drop-dialect.allowed": "maybe"})], "true or false but was maybe"),
     ],
 )
 def test_what_does_not_fit_is_refused(updates: Any, words: str) -> None:
@@ -555,13 +556,23 @@ def test_what_does_not_fit_is_refused(updates: Any, words: str) -> None:
         made(*updates)
 
 
+@pytest.mark.parametrize("key", ["version.history.num-entries", "replace.drop-dialect.allowed"])
+def test_a_new_view_has_no_property_that_can_not_be_read(key: str) -> None:
+    with pytest.raises(InvalidView, match="unreadable"):
+        made(properties={key: "unreadable"})
+
+
 def test_a_dialect_is_dropped_only_where_a_property_allows_it() -> None:
-    other = [
+    other: Any = [
         AddViewVersion(view_version=version("select 2", dialect="trino")),
         SetCurrentViewVersion(view_version_id=-1),
     ]
     with pytest.raises(InvalidView, match="loss of view dialects"):
         made(*other)
+    maybe = made().model_copy(update={"properties": {"replace.drop-dialect.allowed": "maybe"}})
+    with pytest.raises(InvalidView, match="loss of view dialects"):
+        view_metadata.changed(maybe, other, 6)
+    assert 2 == len(view_metadata.changed(maybe, replacing("select 2"), 6).versions)
     allowed = made(*other, properties={"replace.drop-dialect.allowed": "true"})
     assert 2 == allowed.current_version_id
     assert "file:///w" == made(SetLocationUpdate(location="file:///w")).location

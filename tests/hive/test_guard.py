@@ -305,7 +305,9 @@ def test_an_adoption_writes_down_that_it_frees_the_guard_and_one_that_is_refused
     (guard,) = world.present()
     world.catalog.guards.close()  # its writers have been stopped
     table = Resource((world.db, "t"))
-    with elsewhere(holder.lock_operation, {table: LockMode.EXCLUSIVE}), pytest.raises(LockTimeout):
+    request = holder.lock_request({table: LockMode.EXCLUSIVE})
+    deadline = time.monotonic() + limits.PATIENCE
+    with elsewhere(holder.locks.acquire, request, deadline=deadline), pytest.raises(LockTimeout):
         other.adopt_locks(table.path)
     assert [guard.request_id] == [entry.request_id for entry in world.present()]
     assert not audit.exists()

@@ -22,7 +22,7 @@ from pyiceberg.exceptions import CommitFailedException
 from typer.testing import CliRunner
 
 import commit_coord
-from commit_coord import CommitNotApplied, ConfigError
+from commit_coord import CommitLockFailed, CommitNotApplied, ConfigError
 from commit_coord.catalog.hive import CoordinatedHiveCatalog
 from commit_coord.catalog.migration import Migration, Outcome
 from commit_coord.catalog.migration.sightings import WriterKind
@@ -32,6 +32,7 @@ from commit_coord.hms.client import MetastoreClient
 from commit_coord.hms.connection import LostReply
 from commit_coord.hms.locks import LockPart, LockType
 from commit_coord.hms.probe import CompareAndSet
+from commit_coord.iceberg.overwrites import HandoverNote
 from commit_coord.local import HiveMetastore, ZooKeeperEnsemble
 from commit_coord.locks.base import Lease
 from commit_coord.locks.hms.manager import HmsLockManager
@@ -682,6 +683,44 @@ def test_an_operation_lock_that_no_writer_of_the_phase_would_see_is_refused(worl
             catalog.lock_operation({Resource((*world.name, "k=1")): LockMode.EXCLUSIVE}).release()
         catalog.lock_operation({Resource((world.db, "free")): LockMode.EXCLUSIVE}).release()
         assert catalog.show_locks(Resource((*world.name, "k=1"))) == []
+
+
+def test_a_metastore_that_fails_while_a_change_takes_its_locks_leaves_none_and_changes_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.catalog.create_table(world.name, SCHEMA)
+    job = world.open(**{"lock-impl": "zookeeper"})
+
+    def away(_: Any) -> Any:
+        raise MetastoreUnavailable("the metastore did not answer")
+
+    monkeypatch.setattr(job.pointers, "found", away)
+    with pytest.raises(CommitLockFailed, match="nothing was changed: the locks were given back"):
+        job.lock_change({Resource(world.name): LockMode.EXCLUSIVE})
+    assert [] == list(job.show_locks(Resource(world.name)))
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_a_rename_moves_what_is_noted_of_a_table_whatever_the_phase_of_free_names(world: World, phase: Phase) -> None:
+    world.catalog.create_table(world.name, SCHEMA).append(ids(1))
+    for step in list(Phase)[1:]:
+        world.move(step)
+    world.catalog.load_table(world.name).append(ids(2))
+    for step in reversed(list(Phase)[list(Phase).index(phase) : -1]):
+        world.move(step)
+    new = (world.db, "renamed")
+    renamed = world.catalog.rename_table(world.name, new)
+
+    def head(name: tuple[str, str]) -> str:
+        latch = world.catalog.coordinator.note_latch(name, statement="look")
+        assert latch is not None
+        with latch:
+            known = HandoverNote.parse(latch.handover_note or "").head
+        return known.table_uuid if known is not None else ""
+
+    assert (str(renamed.metadata.table_uuid), "") == (head(new), head(world.name))
+    if phase is Phase.ZOOKEEPER:
+        assert () == world.catalog.find_lost(new).commits
 
 
 def test_operations_that_wait_for_their_locks_do_not_hold_up_a_change_of_the_phase(world: World) -> None:

@@ -256,6 +256,13 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{_SEVERAL}test_a_refusal_names_the_table_that_it_comes_from[memory]",
     ),
     Mutant(
+        "a-view-takes-an-unreadable-flag",
+        "iceberg/view_metadata.py",
+        '            raise InvalidView(f"{_MAY_DROP_DIALECT} must be true or false but was {value}") from error\n',
+        "            return False\n",
+        f"{_VIEWS}test_a_new_view_has_no_property_that_can_not_be_read[replace.drop-dialect.allowed]",
+    ),
+    Mutant(
         "a-name-is-used-once",
         "coordinator/views.py",
         "            made = self._change(head)\n",

@@ -236,7 +236,7 @@ _LOCKS = (
     Mutant(
         "a-latch-alone-has-another-answer",
         "catalog/locking.py",
-        "        with _before_a_change():\n            return self.coordinator.latch",
+        "        with before_a_change():\n            return self.coordinator.latch",
         "        with nullcontext():\n            return self.coordinator.latch",
         "tests/catalog/test_outages.py::test_a_call_that_changes_the_catalog_ends_in_an_outage_as_a_commit_does[lease]",
     ),
@@ -894,6 +894,35 @@ _MOVES = (
         "self._writer_properties.refuse_others(table, self.pointers.found(table).parameters)",
         "self.pointers.found(table)",
         f"{_HIVE}test_an_operation_lock_that_no_writer_of_the_phase_would_see_is_refused[hms]",
+    ),
+    Mutant(
+        "an-adoption-is-refused-its-locks",
+        "catalog/hive.py",
+        "        with _lock_adopted(self, table), loaded.transaction() as tx:\n",
+        "        with loaded.transaction() as tx:\n",
+        "tests/hive/test_guard.py::"
+        "test_an_adoption_writes_down_that_it_frees_the_guard_and_one_that_is_refused_leaves_it",
+    ),
+    Mutant(
+        "an-outage-after-the-wait-is-no-error-of-locks",
+        "catalog/hive.py",
+        "        except MetastoreUnavailable as error:\n",
+        "        except ZeroDivisionError as error:\n",
+        f"{_HIVE}test_a_metastore_that_fails_while_a_change_takes_its_locks_leaves_none_and_changes_nothing",
+    ),
+    Mutant(
+        "notes-stay-in-a-phase",
+        "locks/migration/manager.py",
+        "        return self.zookeeper.acquire(request, deadline=deadline)\n",
+        "        return self.acquire(request, deadline=deadline)\n",
+        f"{_HIVE}test_a_rename_moves_what_is_noted_of_a_table_whatever_the_phase_of_free_names[zookeeper]",
+    ),
+    Mutant(
+        "all-snapshots-are-read",
+        "catalog/migration/sightings.py",
+        "        if snapshot.timestamp_ms < since_ms - _SKEW_MS:\n",
+        "        if False:\n",
+        f"{_MIGRATION}test_a_day_before_the_window_the_search_of_a_history_ends",
     ),
     Mutant(
         "a-metastore-s-tables-are-locked-in-another-one",

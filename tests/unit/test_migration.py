@@ -136,6 +136,17 @@ def test_every_snapshot_in_the_window_counts_in_whatever_order_they_are() -> Non
         assert (seen.times, seen.last_ms) == (2, 30)
 
 
+def test_a_day_before_the_window_the_search_of_a_history_ends() -> None:
+    day_ms = 86_400_000
+    snapshots = [
+        SimpleNamespace(summary=None),
+        *(SimpleNamespace(timestamp_ms=days * day_ms, summary=None) for days in (1, 3, 4)),
+    ]
+    metadata: Any = SimpleNamespace(snapshots=snapshots)
+    (seen,) = committed(metadata, "db.t", since_ms=3 * day_ms)
+    assert 2 == seen.times
+
+
 def test_a_phase_of_a_later_version_is_refused_and_not_guessed() -> None:
     with pytest.raises(ConfigError, match="unknown migration phase"):
         State.of({LOCK_PHASE: "etcd", LOCK_EPOCH: "1"})

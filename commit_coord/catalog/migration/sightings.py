@@ -29,6 +29,9 @@ _JAVA_AGENT = "Iceberg-"
 _JAVA_SUMMARY = "iceberg-version"
 """A key in the summary of snapshots from Java. Source: Iceberg Java ``EnvironmentContext``."""
 
+_SKEW_MS = 86_400_000
+"""By which the clocks of writers may differ: a snapshot may be that much older than the one before it."""
+
 
 class WriterKind(StrEnum):
     """The locks that a writer supports."""
@@ -163,9 +166,11 @@ def watch(
 def committed(metadata: TableMetadata, table: str, *, since_ms: int) -> list[Sighting]:
     """Return who, not of ours, added snapshots to *table* since *since_ms*."""
     found: dict[tuple[WriterKind, str], list[int]] = {}
-    for snapshot in metadata.snapshots:
+    for snapshot in reversed(metadata.snapshots):
+        if snapshot.timestamp_ms < since_ms - _SKEW_MS:
+            break
         if snapshot.timestamp_ms < since_ms:
-            continue  # not the end: clocks of hosts differ, and a later snapshot may have an earlier time
+            continue  # not the end: clocks of hosts differ, and an earlier snapshot may have a later time
         summary = snapshot.summary.additional_properties if snapshot.summary is not None else {}
         if REQUEST_ID in summary:
             continue

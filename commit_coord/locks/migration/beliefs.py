@@ -55,7 +55,7 @@ class Beliefs:
 
 
 def _phase_for(request: LockRequest, state: State) -> Phase:
-    """Return the phase whose locks *request* takes: for operations on a free name, those that a table of any phase has.
+    """Return the phase whose locks *request* takes: operations on a free name take the locks of both services.
 
     1. A job locks a free name, by the phase of new tables.   2. A table of another phase gets the name.   3. Another
     job locks it in that phase.

@@ -196,7 +196,11 @@ class MigratingLockManager(HandoverLockManager):
         """See :meth:`LockManager.reap`."""
         return self.sides.reap(dry_run=dry_run)
 
-    # Journal: in ZooKeeper in every phase.
+    # Notes and the journal: in ZooKeeper in every phase.
+
+    def acquire_note(self, request: LockRequest, *, deadline: float) -> HandoverLease:
+        """See :meth:`HandoverLockManager.acquire_note`. In phase ``hms`` the note waits there for the next phase."""
+        return self.zookeeper.acquire(request, deadline=deadline)
 
     def remember(self, entry: JournalEntry, *, lifetime_ms: int) -> None:
         """See :meth:`HandoverLockManager.remember`."""
