@@ -23,6 +23,7 @@ from commit_coord.errors import CommitStateUnknown
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.iceberg.new_table import new_metadata, refuse_location
 from commit_coord.iceberg.storage import metadata_places
+from commit_coord.iceberg.table_properties import refuse_unreadable
 from commit_coord.protocol.hierarchy import Operation
 from commit_coord.table import CoordinatedCreation, CoordinatedStagedTable, CoordinatedTable
 from commit_coord.table.writable import refuse_unwritable
@@ -132,12 +133,14 @@ class CreatingCatalog(CommittingCatalog, ViewedCatalog, StoringCatalog, Metastor
 
         Raises:
             NoSuchNamespaceError: The default location depends on a namespace that does not exist.
+            ConfigError: The format version is no number.
             ValueError: No table can have this name, location, or schema.
             ValidationError: PyIceberg's: a transform of the spec or order does not fit its column.
         """
         table = self._table_identifier(identifier)
-        version = int(properties.get(TableProperties.FORMAT_VERSION, TableProperties.DEFAULT_FORMAT_VERSION))
-        columns = self._convert_schema_if_needed(schema, version)  # type: ignore[arg-type]  # another one is refused
+        version = properties.get(TableProperties.FORMAT_VERSION, TableProperties.DEFAULT_FORMAT_VERSION)
+        refuse_unreadable({TableProperties.FORMAT_VERSION: str(version)}, keys=(TableProperties.FORMAT_VERSION,))
+        columns = self._convert_schema_if_needed(schema, int(version))  # type: ignore[arg-type]  # others are refused
         place = self._resolve_table_location(location, table_name(table[:-1]), table[-1])
         metadata = new_metadata(place, columns, partition_spec, sort_order, properties)
         metadata_location = metadata_places(metadata).new_table_metadata_file_location()
