@@ -19,11 +19,10 @@ from commit_coord.catalog.committing import CommittingCatalog
 from commit_coord.catalog.storing import StoringCatalog
 from commit_coord.catalog.views import ViewedCatalog
 from commit_coord.coordinator import delete_quietly, new_file
-from commit_coord.errors import CommitStateUnknown
+from commit_coord.errors import CommitStateUnknown, ConfigError
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.iceberg.new_table import new_metadata, refuse_location
 from commit_coord.iceberg.storage import metadata_places
-from commit_coord.iceberg.table_properties import refuse_unreadable
 from commit_coord.protocol.hierarchy import Operation
 from commit_coord.table import CoordinatedCreation, CoordinatedStagedTable, CoordinatedTable
 from commit_coord.table.writable import refuse_unwritable
@@ -138,8 +137,11 @@ class CreatingCatalog(CommittingCatalog, ViewedCatalog, StoringCatalog, Metastor
             ValidationError: PyIceberg's: a transform of the spec or order does not fit its column.
         """
         table = self._table_identifier(identifier)
-        version = properties.get(TableProperties.FORMAT_VERSION, TableProperties.DEFAULT_FORMAT_VERSION)
-        refuse_unreadable({TableProperties.FORMAT_VERSION: str(version)}, keys=(TableProperties.FORMAT_VERSION,))
+        version = str(properties.get(TableProperties.FORMAT_VERSION, TableProperties.DEFAULT_FORMAT_VERSION))
+        if not version.strip().isdecimal():
+            raise ConfigError(
+                "not a format version", key=TableProperties.FORMAT_VERSION, value=version, accepted="a whole number"
+            )
         columns = self._convert_schema_if_needed(schema, int(version))  # type: ignore[arg-type]  # others are refused
         place = self._resolve_table_location(location, table_name(table[:-1]), table[-1])
         metadata = new_metadata(place, columns, partition_spec, sort_order, properties)
