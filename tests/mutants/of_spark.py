@@ -232,7 +232,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "filters-of-workers-as-they-are",
         "__init__.py",
-        'when_loaded("pyiceberg.expressions.visitors", _mend)\nwhen_loaded("pyiceberg.io.pyarrow", _mend)\n',
+        'when_loaded("pyiceberg.expressions.visitors", _mend)\nwhen_loaded("pyiceberg.table", _mend)\n'
+        'when_loaded("pyiceberg.io.pyarrow", _mend)\n',
         "",
         f"{_ROWS}test_a_row_filter_is_exact_in_the_workers_of_spark",
     ),
