@@ -231,8 +231,8 @@ def foreach_batch(
         run = run_of(df.sparkSession, query) if query else ""
         batch = Batch(name, query or "", batch_id, planned=planned, branch=given.get("branch", MAIN_BRANCH))
         where = (found.metadata.table_uuid, batch.branch, name, query)
-        told = {"table": ".".join(found.name()), "branch": batch.branch, "batch": batch_id}
-        with _once(where, (run, batch_id), df, **told) if run else nullcontext():
+        place = {"table": ".".join(found.name()), "branch": batch.branch, "batch": batch_id}
+        with _once(where, (run, batch_id), df, **place) if run else nullcontext():
             if batch.done(found):
                 logger.info("batch %d of %s was written before", batch_id, name)
                 return

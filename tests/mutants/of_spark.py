@@ -524,7 +524,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "spark/streams.py",
         "self._name if self.branch == MAIN_BRANCH else f",
         "f",
-        "tests/unit/test_stream_marks.py::test_versions_that_alternate_write_each_batch_of_main_once[nono]",
+        "tests/unit/test_stream_marks.py::test_versions_that_write_a_batch_of_main_at_once_send_one_request",
     ),
     Mutant(
         "spark-stream-main-has-a-mark-of-its-own",
@@ -587,10 +587,10 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/spark/test_options.py::test_a_stream_that_takes_locks_has_a_name",
     ),
     Mutant(
-        "spark-a-lasting-error-is-told-each-time",
+        "spark-a-lasting-error-is-reported-each-time",
         "spark/holder.py",
-        "                if told != (told := ",
-        "                if (told := ",
+        "                if reported != (reported := ",
+        "                if (reported := ",
         "tests/spark/test_datasource.py::test_a_listener_that_can_not_accept_says_why_once_and_goes_on",
     ),
     Mutant(

@@ -160,8 +160,8 @@ def test_a_listener_that_can_not_accept_says_why_once_and_goes_on(
         assert "planned" == holder.address.plan("schema", {}, {})
     finally:
         holder.close()
-    told = [record.getMessage() for record in caplog.records if record.name == "commit_coord.spark.holder"]
-    assert ["the lock holder could not accept a connection: OSError: [Errno 24] Too many open files"] == told
+    reported = [record.getMessage() for record in caplog.records if record.name == "commit_coord.spark.holder"]
+    assert ["the lock holder could not accept a connection: OSError: [Errno 24] Too many open files"] == reported
 
 
 def test_a_second_context_closes_the_holder_of_the_first(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:

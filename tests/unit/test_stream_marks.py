@@ -164,6 +164,11 @@ def test_versions_that_alternate_write_each_batch_of_main_once(turns: str) -> No
     assert table.written == [*range(len(turns))]
 
 
+def test_versions_that_write_a_batch_of_main_at_once_send_one_request() -> None:
+    """An older instance may still be running."""
+    assert Batch("me", "q", 3, planned="t1").request_id == request_uuid("me/q/3")
+
+
 @pytest.mark.parametrize("turns", TURNS)
 def test_a_newer_version_repeats_no_batch_that_an_older_one_wrote_to_a_branch(turns: str) -> None:
     table = Versions("audit")
