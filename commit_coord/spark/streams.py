@@ -49,7 +49,7 @@ _ANOTHER = (
 )
 _AGAIN = (
     "nothing was written by this call: an earlier call in this run of the query has written this batch to this table "
-    "and branch. A second call can't be told from a repeat. Give each call a writer_id of its own"
+    "and branch. A second call can't be distinguished from a repeat. Give each call a writer_id of its own"
 )
 
 
