@@ -270,7 +270,7 @@ def test_the_strict_build_accepts_the_manual(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     reference = (tmp_path / "site" / "docs" / "api" / "index.html").read_text()
     assert len(reference) > 100_000
-    assert "overwrite-filter (write): Which rows" in reference
+    assert "overwrite-filter (overwrite): Which rows" in reference
     assert "options}" not in reference
     built = {path: path.read_text() for path in (tmp_path / "site").rglob("index.html")}
     assert [path for path, text in built.items() if "```" in text] == []  # a block that is shown as text

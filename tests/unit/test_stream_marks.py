@@ -193,7 +193,7 @@ def test_a_second_call_with_the_same_rows_is_a_repeat_and_one_with_others_is_ref
     written(where, df)
     written(where, df)
     with pytest.raises(
-        CommitNotApplied, match="can't be distinguished from a repeat.*table='db.t', branch='main', batch='3'"
+        CommitNotApplied, match="distinguished from a repeat.*table='db.t', branch='main', batch='3'"
     ):
         written(where, Rows())
     with pytest.raises(OSError, match="no space"), _once(where, ("run", 3), df):  # type: ignore[arg-type]
