@@ -192,9 +192,7 @@ def test_a_second_call_with_the_same_rows_is_a_repeat_and_one_with_others_is_ref
     where, df = uuid4().hex, Rows()
     written(where, df)
     written(where, df)
-    with pytest.raises(
-        CommitNotApplied, match="distinguished from a repeat.*table='db.t', branch='main', batch='3'"
-    ):
+    with pytest.raises(CommitNotApplied, match="distinguished from a repeat.*table='db.t', branch='main', batch='3'"):
         written(where, Rows())
     with pytest.raises(OSError, match="no space"), _once(where, ("run", 3), df):  # type: ignore[arg-type]
         raise OSError("no space left on device")
