@@ -128,6 +128,7 @@ def _mend(loaded: ModuleType) -> None:
 
 
 when_loaded("pyiceberg.expressions.visitors", _mend)
+when_loaded("pyiceberg.table", _mend)
 when_loaded("pyiceberg.io.pyarrow", _mend)
 
 

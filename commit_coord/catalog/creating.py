@@ -19,7 +19,7 @@ from commit_coord.catalog.committing import CommittingCatalog
 from commit_coord.catalog.storing import StoringCatalog
 from commit_coord.catalog.views import ViewedCatalog
 from commit_coord.coordinator import delete_quietly, new_file
-from commit_coord.errors import CommitStateUnknown
+from commit_coord.errors import CommitStateUnknown, ConfigError
 from commit_coord.iceberg.attempt import table_name
 from commit_coord.iceberg.new_table import new_metadata, refuse_location
 from commit_coord.iceberg.storage import metadata_places
@@ -132,12 +132,17 @@ class CreatingCatalog(CommittingCatalog, ViewedCatalog, StoringCatalog, Metastor
 
         Raises:
             NoSuchNamespaceError: The default location depends on a namespace that does not exist.
+            ConfigError: The format version is no number.
             ValueError: No table can have this name, location, or schema.
             ValidationError: PyIceberg's: a transform of the spec or order does not fit its column.
         """
         table = self._table_identifier(identifier)
-        version = int(properties.get(TableProperties.FORMAT_VERSION, TableProperties.DEFAULT_FORMAT_VERSION))
-        columns = self._convert_schema_if_needed(schema, version)  # type: ignore[arg-type]  # another one is refused
+        version = str(properties.get(TableProperties.FORMAT_VERSION, TableProperties.DEFAULT_FORMAT_VERSION))
+        if not version.strip().isdecimal():
+            raise ConfigError(
+                "not a format version", key=TableProperties.FORMAT_VERSION, value=version, accepted="a whole number"
+            )
+        columns = self._convert_schema_if_needed(schema, int(version))  # type: ignore[arg-type]  # others are refused
         place = self._resolve_table_location(location, table_name(table[:-1]), table[-1])
         metadata = new_metadata(place, columns, partition_spec, sort_order, properties)
         metadata_location = metadata_places(metadata).new_table_metadata_file_location()

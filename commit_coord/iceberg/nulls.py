@@ -8,7 +8,7 @@ Known mistakes of its projection, through which all its reads and writes of rows
 * Where it builds them anew, it forgets which of them were NULL: they come out empty.
 * For a struct that was added after the file it puts NULL into the struct's fields too; where one of these is required,
   such rows can't be written again.
-* A scan that finds no row asks Arrow for an empty table, which it does not make where a uuid lies in a struct.
+* A scan that finds no row asks Arrow for an empty table. Arrow can't make an empty table with a uuid in a struct.
 """
 
 from __future__ import annotations
@@ -34,9 +34,13 @@ def mend(mends: Mends, reader: ModuleType) -> None:
             if not isinstance(source, lists) or elements is None:
                 return None
             elements, field = _cast(self, kind.element_field, elements)
-            made = pa.LargeListArray if isinstance(source, pa.LargeListArray) else pa.ListArray
-            named = pa.large_list(field) if made is pa.LargeListArray else pa.list_(field)
-            return made.from_arrays(_offsets(source), elements, type=named, mask=_nulls(source))
+            offsets = _offsets(source)
+            made, named = (
+                (pa.LargeListArray, pa.large_list(field))
+                if offsets.type == pa.int64()
+                else (pa.ListArray, pa.list_(field))
+            )
+            return made.from_arrays(offsets, elements, type=named, mask=_nulls(source))
 
         return built
 
@@ -90,11 +94,13 @@ def _cast(visitor: Any, field: Any, values: Any) -> tuple[Any, Any]:
 
 def _offsets(source: Any) -> Any:
     """Return where each entry of *source*, a slice maybe, begins among all its values, and where the last one ends."""
+    import numpy as np
     import pyarrow as pa
 
     if isinstance(source, pa.FixedSizeListArray):
         size = source.type.list_size
-        return pa.array([(source.offset + at) * size for at in range(len(source) + 1)], pa.int32())
+        begins = np.arange(source.offset, source.offset + len(source) + 1, dtype=np.int64) * size
+        return pa.array(begins if begins[-1] >= 2**31 else begins.astype(np.int32))
     return pa.array(source.offsets.to_numpy())  # a copy: a slice of them can't be given a mask
 
 

@@ -54,7 +54,7 @@ GENERATION = "commit-coord.generation"
 
 
 def shares_files(metadata: TableMetadata) -> bool:
-    """Return whether other tables may need files of the table: ``gc.enabled`` is false, or not true either."""
+    """Return whether other tables may need files of the table: ``gc.enabled`` is false, or can't be read."""
     return not flag(metadata.properties, GC_ENABLED, True, unreadable=False)
 
 

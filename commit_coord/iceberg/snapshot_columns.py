@@ -4,16 +4,16 @@ Known mistake of PyIceberg: a scan of a snapshot, tag or branch shows the column
 was written, and reads the filter with those that it has now. After two columns have swapped their names, the scan of a
 tag finds the rows of the other one; after a column was dropped, it refuses a filter on it.
 
-What its transactions plan to rewrite on a branch has the columns of the table: they name them in their filters.
+Scans by PyIceberg's transactions keep the table's present columns, because their filters name these.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-import pyiceberg.table
 from pyiceberg.schema import Schema
 from pyiceberg.table import BaseScan, DataScan, Transaction
 
@@ -23,12 +23,13 @@ if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
 
-def mend(mends: Mends) -> None:
-    """Have PyIceberg plan and read scans so."""
-    mends.wrap(DataScan, "_plan_files_local", _as_shown)
+def mend(mends: Mends, tables: ModuleType) -> None:
+    """Have PyIceberg plan and read scans so, in *tables*, its module for tables."""
+    # All plans go through it: those of files, of manifest entries (``inspect.partitions``), and ``partition_filters``.
+    mends.wrap(vars(DataScan)["_manifest_planner"], "func", _as_shown)
     mends.wrap(Transaction, "_scan", _of_the_table)
     for name in ("_to_arrow_via_file_scan_tasks", "_to_arrow_batch_reader_via_file_scan_tasks"):
-        mends.wrap(pyiceberg.table, name, _as_shown)
+        mends.wrap(tables, name, _as_shown)
 
 
 def shown_by(scan: BaseScan) -> TableMetadata:
@@ -64,7 +65,6 @@ def _as_shown(real: Callable[..., Any]) -> Callable[..., Any]:
         if (metadata := shown_by(scan)) is not scan.table_metadata:
             scan = copy.copy(scan)
             scan.table_metadata = metadata
-            vars(scan).pop("_manifest_planner", None)  # made for the present columns
         return real(scan, *args, **kwargs)
 
     return called

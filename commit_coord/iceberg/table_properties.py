@@ -73,7 +73,10 @@ def refuse_unreadable(
 
 @contextmanager
 def in_words(properties: Callable[[], Mapping[str, str]]) -> Iterator[None]:
-    """Have an error of PyIceberg's in the block about one of the *properties* say which values are accepted.
+    """Replace PyIceberg's error about an unreadable property by one that names the accepted values.
+
+    Args:
+        properties: Returns the properties that the block reads.
 
     Raises:
         ConfigError: As :func:`refuse_unreadable`.

@@ -358,14 +358,15 @@ class CommitCoordDataSource(DataSource):
         check_applies(given.values, "a stream")
         try:
             table = given.open_to_write(schema)
-            locked = _lock(self.holder, _stream_claim(given), given, table, "append", AlwaysTrue())
-            if locked and not any(given.get(key) for key in ("writer-id", "checkpointlocation", "queryname")):
+            named = any(given.get(key) for key in ("writer-id", "checkpointlocation", "queryname"))
+            if not named and write_locks(table, "append", AlwaysTrue()).held is not AlreadyHeld.ALL:
                 # Another stream with the same options would take the locks of this one for its own.
                 raise ConfigError(
                     "a stream that takes operation locks needs a writer-id",
                     key="writer-id",
                     accepted="any text that no other stream uses",
                 )
+            locked = _lock(self.holder, _stream_claim(given), given, table, "append", AlwaysTrue())
             if locked:
                 table = given.open_to_write(schema)
             return TableStreamWriter(given, self.holder, Target.of(table), schema.fieldNames())

@@ -158,14 +158,17 @@ class DriverService:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _listen(self) -> None:
+        reported = ""
         while True:
             try:
                 connection = self._listener.accept()
-            except Exception:
+            except Exception as error:
                 if self._closing.wait(_PAUSE_S):
                     return
-                logger.warning("the lock holder rejected an unauthenticated connection", exc_info=True)
+                if reported != (reported := f"{type(error).__name__}: {error}"):  # a lasting error is reported once
+                    logger.warning("the lock holder could not accept a connection: %s", reported, exc_info=True)
                 continue
+            reported = ""
             threading.Thread(target=self._answer, args=(connection,), name="commit-coord-claim", daemon=True).start()
 
     def _answer(self, connection: Connection) -> None:

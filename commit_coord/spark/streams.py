@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
+import weakref
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import ancestors_of
 from pyspark.sql import DataFrame
 
@@ -26,10 +27,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 WRITER_PROPERTY = "commit-coord.stream."
-"""Table property of a streaming writer, by older versions: its last batch. The writer's id follows the prefix."""
+"""Table property of a streaming writer: its last batch in ``main``. The writer's id follows the prefix.
+
+Older versions read and write it, too, and for every branch: versions may alternate, as in a rolling upgrade.
+"""
 
 _BRANCH_PROPERTY = f"{WRITER_PROPERTY}of-branch."
-"""The same for one branch. The quoted name of the branch, a slash, and the writer's id follow the prefix."""
+"""The same for another branch. The quoted name of the branch, a slash, and the writer's id follow the prefix."""
 
 QUERY_ID = "sql.streaming.queryId"
 """Property that Spark gives to the jobs of a streaming query."""
@@ -44,8 +48,8 @@ _ANOTHER = (
     "this batch is not known to have landed. If the stream has a new checkpoint, give it another writer id"
 )
 _AGAIN = (
-    "nothing was written by this call: another one has written this batch to this table and branch in the same run of "
-    "the query, and the rows of a second one would be taken for a repeat. Give this call a writer_id of its own"
+    "nothing was written by this call: an earlier call in this run of the query has written this batch to this table "
+    "and branch. A second call can't be distinguished from a repeat. Give each call a writer_id of its own"
 )
 
 
@@ -73,15 +77,17 @@ class Batch:
     @property
     def request_id(self) -> str:
         """The same for every replay of this batch."""
-        return request_uuid(f"{self._name}/{self.branch}")
+        return request_uuid(self._name if self.branch == MAIN_BRANCH else f"{self._name}/{self.branch}")
 
     @property
     def _name(self) -> str:
-        """What older versions made the request id of: of all branches."""
+        """What the request id is made of: in ``main``, and by older versions in every branch."""
         return f"{self.writer_id}/{self.query_id}/{self.number}"
 
     @property
     def _key(self) -> str:
+        if self.branch == MAIN_BRANCH:
+            return f"{WRITER_PROPERTY}{self.writer_id}"
         return f"{_BRANCH_PROPERTY}{quote(self.branch, safe='')}/{self.writer_id}"
 
     @property
@@ -103,7 +109,7 @@ class Batch:
                 under this number, so they are neither dropped nor written twice.
         """
         mark = table.properties.get(self._key)
-        is_older_mark = mark is None
+        is_of_any_branch = mark is None
         if mark is None:
             mark = table.properties.get(f"{WRITER_PROPERTY}{self.writer_id}")
         former = table.properties.get(f"{WRITER_PROPERTY}{self.former_id}") if self.former_id else None
@@ -114,9 +120,9 @@ class Batch:
         last, query, planned = [*mark.split(), "", ""][:3]
         # A mark without a query is of an older version, or no query ran. A checkpoint that starts anew starts with 0.
         if query in ("", self.query_id) and int(last) < self.number:
-            return False
+            return self.branch != MAIN_BRANCH and self._has(table, self.branch)  # by an older version
         if int(last) == self.number and self._is_last(table, query) and planned in ("", self.planned):
-            return not (is_older_mark and self._is_of_another_branch(table))
+            return not (is_of_any_branch and self._is_of_another_branch(table))
         is_older = bool(query) and query == self.query_id and (int(last) > self.number or bool(self.planned))
         raise CommitNotApplied(
             _OLDER if is_older else _ANOTHER,
@@ -137,39 +143,54 @@ class Batch:
         return self.number > 0 and table.find_commit(former) is not None
 
     def _is_of_another_branch(self, table: CoordinatedTable) -> bool:
-        """Return whether the batch that an older version wrote is known to be in another branch, not in this one."""
+        """Return whether the batch that left a mark for any branch is known to be in another branch, not in this one.
+
+        It is in no branch after a rollback: its rows are not to come back.
+        """
+        branches = {n for n, ref in table.metadata.refs.items() if ref.snapshot_ref_type is SnapshotRefType.BRANCH}
+        if self.branch == MAIN_BRANCH or self._has(table, self.branch):
+            return False
+        return any(self._has(table, other) for other in branches - {self.branch})
+
+    def _has(self, table: CoordinatedTable, branch: str) -> bool:
+        """Return whether *branch* is known to have the batch, by the request id of ``main`` and of older versions."""
         entry = table.find_commit(request_uuid(self._name))
-        head = table.metadata.snapshot_by_name(self.branch)
-        here = {each.snapshot_id for each in ancestors_of(head, table.metadata)}
+        head = table.metadata.snapshot_by_name(branch)
         return (
             entry is not None
-            and all(table.metadata.snapshot_by_id(number) is not None for number in entry.snapshot_ids)
-            and here.isdisjoint(entry.snapshot_ids)
+            and bool(entry.snapshot_ids)
+            and {each.snapshot_id for each in ancestors_of(head, table.metadata)}.issuperset(entry.snapshot_ids)
         )
 
 
-_calls: dict[Hashable, Hashable] = {}
-"""Stream and branch of a table → the last run and batch for which they were written."""
+_calls: dict[Hashable, tuple[Hashable, weakref.ref[DataFrame]]] = {}
+"""Stream and branch of a table → the last run and batch for which they were written, and the rows."""
 
 _guard = threading.Lock()
 
 
 @contextmanager
-def _once(where: Hashable, call: Hashable) -> Iterator[None]:
-    """Refuse a second *call* for the same batch in one run of a query. One that failed may come again.
+def _once(where: Hashable, call: Hashable, df: DataFrame, **named: object) -> Iterator[None]:
+    """Refuse a second *call* with other rows for the same batch in one run of a query. One that failed may come again.
+
+    A second one with the same object as *df* has the same rows: the function of the user was repeated as a whole.
 
     Raises:
         CommitNotApplied: It is the second one. After a restart of the query, each may come again.
     """
     with _guard:
-        if _calls.get(where) == call:
-            raise CommitNotApplied(_AGAIN, where=where)
-        _calls[where] = call
+        known, rows = _calls.get(where, (None, None))
+        again = known == call
+        if again and (rows is None or rows() is not df):
+            raise CommitNotApplied(_AGAIN, **named)
+        if not again:
+            _calls[where] = call, weakref.ref(df)
     try:
         yield
     except BaseException:
-        with _guard:
-            _calls.pop(where, None)
+        if not again:  # else the first one may have landed
+            with _guard:
+                _calls.pop(where, None)
         raise
 
 
@@ -186,6 +207,7 @@ def foreach_batch(
 
     Call it once for a batch. Another call, for the same table and branch, is refused with ``CommitNotApplied``: its
     rows would be taken for a repeat of the first one. Give each of several writes of a batch a *writer_id* of its own.
+    A call with the same DataFrame object is a repeat, and writes nothing if the batch has landed.
 
     The function raises what :func:`write_table` raises; Spark then fails the query, and a restart repeats the batch.
     """
@@ -209,7 +231,8 @@ def foreach_batch(
         run = run_of(df.sparkSession, query) if query else ""
         batch = Batch(name, query or "", batch_id, planned=planned, branch=given.get("branch", MAIN_BRANCH))
         where = (found.metadata.table_uuid, batch.branch, name, query)
-        with _once(where, (run, batch_id)) if run else nullcontext():
+        place = {"table": ".".join(found.name()), "branch": batch.branch, "batch": batch_id}
+        with _once(where, (run, batch_id), df, **place) if run else nullcontext():
             if batch.done(found):
                 logger.info("batch %d of %s was written before", batch_id, name)
                 return

@@ -12,13 +12,14 @@ from pyiceberg import types as I
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError, ValidationError
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
-from pyiceberg.schema import Schema, assign_fresh_schema_ids
+from pyiceberg.schema import Schema, assign_fresh_schema_ids, index_by_name
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.transforms import UnknownTransform, parse_transform
 from pyiceberg.typedef import Identifier
 from pyspark.sql import SparkSession
 
 from commit_coord.errors import ConfigError
+from commit_coord.iceberg.partition_names import refuse_names
 from commit_coord.iceberg.usable import refuse_transforms
 from commit_coord.model import WriteMode
 from commit_coord.spark.catalogs import named
@@ -64,7 +65,7 @@ def resolve(
 
     Raises:
         ConfigError: The catalog is not one of ours: its commits would not be coordinated. Or the table would be made,
-            and cannot: a column's type, a partition field or a property is none, or *mode* needs partitions.
+            and cannot: a column, a partition field or a property is not valid, or *mode* needs partitions.
         CommitNotApplied: The table would be made with a format version that can't be written.
     """
     if not isinstance(table, Table):
@@ -121,14 +122,19 @@ def iceberg_schema(source: T.StructType) -> Schema:
     """Return the schema for a new table: every column optional, as in Spark's own CREATE TABLE AS SELECT.
 
     Raises:
-        SchemaMismatch: With every column that no table can have, or that could not be written.
+        SchemaMismatch: With every column that no table can have, or that could not be written. Or a column and a field
+            of another one have the same full name, such as the column ``a.b`` and the field ``b`` of the column ``a``.
     """
     problems: list[str] = []
     kind = _created(source, "", problems)
     if problems:
         raise SchemaMismatch("a table can't be made for the DataFrame", columns="; ".join(problems))
     assert isinstance(kind, I.StructType)
-    schema = assign_fresh_schema_ids(Schema(*kind.fields))
+    try:
+        schema = assign_fresh_schema_ids(Schema(*kind.fields))
+        index_by_name(schema)
+    except ValueError as error:
+        raise SchemaMismatch("a table can't be made for the DataFrame", columns=str(error)) from error
     file_schema(schema)
     return schema
 
@@ -139,6 +145,8 @@ def _created(kind: T.DataType, path: str, problems: list[str]) -> I.IcebergType:
         case T.StructType():
             twice = [name for name, number in Counter(kind.fieldNames()).items() if number > 1]
             problems.extend(f"{path}{name} comes more than once" for name in twice)
+            if "" in kind.fieldNames():
+                problems.append(f"{path.removesuffix('.') or 'the DataFrame'} has a field without a name")
             if not kind.fields:
                 problems.append(f"{path.removesuffix('.') or 'the DataFrame'} has no field")
                 return I.StringType()
@@ -167,7 +175,8 @@ def partition_spec(fields: Sequence[str], schema: Schema) -> PartitionSpec:
     """Return the spec that texts such as ``region``, ``day(ts)``, ``bucket(16, id)`` describe; one text is one field.
 
     Raises:
-        ConfigError: A text can't be read, names no column, does not fit its column, or comes twice.
+        ConfigError: A text can't be read, names no column, does not fit its column, or comes twice. Or the field would
+            have the name of another column.
     """
     made: list[PartitionField] = []
     for text in [fields] if isinstance(fields, str) else fields:
@@ -175,8 +184,7 @@ def partition_spec(fields: Sequence[str], schema: Schema) -> PartitionSpec:
             field = _partition_field(text, 1000 + len(made), schema)
             PartitionSpec(field).check_compatible(schema)
             refuse_transforms([field])
-            if field.name in [each.name for each in made]:
-                raise ValueError(f"two fields have the name {field.name}")
+            refuse_names(PartitionSpec(*made, field), schema)
         except (ValueError, ValidationError) as error:
             accepted = "a column, or bucket(n, c), truncate(n, c), year(c), month(c), day(c), hour(c), void(c)"
             raise ConfigError("not a partition field", field=text, why=str(error), accepted=accepted) from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from itertools import count
 from typing import Any
 
@@ -266,7 +266,7 @@ def expire_snapshots(statement: ExpireSnapshots, table: Table) -> Answer:
         doomed = {snapshot.snapshot_id for snapshot in newest_first[statement.retain_last :]}
         doomed -= _kept_by_branches(table.metadata, least=1)
     else:
-        before = int((statement.before or _default_bound(table)).timestamp() * 1000)
+        before = int(statement.before.timestamp() * 1000) if statement.before else _default_bound_ms(table)
         doomed = {snapshot.snapshot_id for snapshot in newest_first if snapshot.timestamp_ms < before}
         least = as_number(
             table.properties, TableProperties.MIN_SNAPSHOTS_TO_KEEP, TableProperties.MIN_SNAPSHOTS_TO_KEEP_DEFAULT
@@ -301,9 +301,9 @@ def _kept_by_branches(metadata: TableMetadata, *, least: int) -> set[int]:
     return kept
 
 
-def _default_bound(table: Table) -> datetime:
+def _default_bound_ms(table: Table) -> int:
     age = as_number(table.properties, TableProperties.MAX_SNAPSHOT_AGE_MS, TableProperties.MAX_SNAPSHOT_AGE_MS_DEFAULT)
-    return datetime.now(UTC) - timedelta(milliseconds=age)
+    return int(datetime.now(UTC).timestamp() * 1000) - age  # no datetime: the age may be the greatest number
 
 
 def roll_back(statement: RollBack, table: Table) -> Answer:

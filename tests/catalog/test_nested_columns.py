@@ -27,6 +27,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
+from commit_coord.iceberg.nulls import _offsets
 from tests.catalog.kit import Kit
 from tests.catalog.test_null_values import HOW
 from tests.limits import some
@@ -249,3 +250,13 @@ def test_lists_and_maps_are_written_as_they_are_given(memory: Kit, array: str, a
     assert found(table.scan().to_arrow()) == found(rows)
     table.overwrite(table.scan().to_arrow())
     assert found(memory.again(table).scan().to_arrow()) == found(rows)
+
+
+@pytest.mark.parametrize("size", [0, 1, 3, 2**30])
+@pytest.mark.parametrize("first, rows", [(0, 4), (1, 3), (2, 0)])
+def test_lists_of_a_fixed_size_begin_one_size_after_another(size: int, first: int, rows: int) -> None:
+    """In a slice, and where 32 bits don't say where."""
+    lists = pa.FixedSizeListArray.from_buffers(pa.list_(pa.null(), size), 4, [None], children=[pa.nulls(4 * size)])
+    offsets = _offsets(lists.slice(first, rows))
+    assert offsets.to_pylist() == [at * size for at in range(first, first + rows + 1)]
+    assert offsets.type == (pa.int64() if (first + rows) * size >= 2**31 else pa.int32())

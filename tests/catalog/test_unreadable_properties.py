@@ -141,3 +141,10 @@ def test_an_unreadable_property_does_not_keep_others_from_being_set(made: Kit) -
     with table.transaction() as tx:
         tx.set_properties({"a": "b", "gc.enabled": "yess"})
     assert "b" == made.again(table).properties["a"]
+
+
+@pytest.mark.parametrize("version", ["two", "2.5", ""])
+def test_a_format_version_that_is_no_number_is_refused(made: Kit, version: str) -> None:
+    for create in (made.catalog.create_table, made.catalog.create_table_transaction):
+        with pytest.raises(ConfigError, match="format-version.*a whole number"):
+            create("db.new", SCHEMA, properties={"format-version": version})

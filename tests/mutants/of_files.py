@@ -334,6 +334,27 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/catalog/test_old_snapshots.py::test_the_filter_of_a_scan_names_the_columns_that_it_shows[0]",
     ),
     Mutant(
+        "entries-of-an-old-snapshot-are-filtered-by-present-columns",
+        "iceberg/snapshot_columns.py",
+        '    mends.wrap(vars(DataScan)["_manifest_planner"], "func", _as_shown)\n',
+        '    mends.wrap(DataScan, "_plan_files_local", _as_shown)\n',
+        "tests/catalog/test_old_snapshots.py::test_the_partitions_of_a_snapshot_are_filtered_by_its_columns",
+    ),
+    Mutant(
+        "old-snapshots-are-planned-by-present-columns-without-arrow",
+        "__init__.py",
+        'when_loaded("pyiceberg.table", _mend)\n',
+        "",
+        "tests/catalog/test_old_snapshots.py::test_an_old_snapshot_is_planned_by_its_columns_without_arrow",
+    ),
+    Mutant(
+        "a-format-version-may-be-any-text",
+        "catalog/creating.py",
+        "        if not version.strip().isdecimal():\n",
+        "        if False:\n",
+        "tests/catalog/test_unreadable_properties.py::test_a_format_version_that_is_no_number_is_refused[two]",
+    ),
+    Mutant(
         "a-transaction-plans-with-old-columns",
         "iceberg/snapshot_columns.py",
         '    mends.wrap(Transaction, "_scan", _of_the_table)\n',

@@ -232,7 +232,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "filters-of-workers-as-they-are",
         "__init__.py",
-        'when_loaded("pyiceberg.expressions.visitors", _mend)\nwhen_loaded("pyiceberg.io.pyarrow", _mend)\n',
+        'when_loaded("pyiceberg.expressions.visitors", _mend)\nwhen_loaded("pyiceberg.table", _mend)\n'
+        'when_loaded("pyiceberg.io.pyarrow", _mend)\n',
         "",
         f"{_ROWS}test_a_row_filter_is_exact_in_the_workers_of_spark",
     ),
@@ -493,8 +494,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "spark-stream-batch-of-any-branch",
         "spark/streams.py",
-        '        return request_uuid(f"{self._name}/{self.branch}")\n',
-        "        return request_uuid(self._name)\n",
+        'self._name if self.branch == MAIN_BRANCH else f"{self._name}/{self.branch}"',
+        "self._name",
         "tests/unit/test_stream_marks.py::test_a_batch_that_landed_in_one_branch_has_not_landed_in_another[main-audit]",
     ),
     Mutant(
@@ -507,16 +508,90 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "spark-older-batch-of-any-branch",
         "spark/streams.py",
-        "            return not (is_older_mark and self._is_of_another_branch(table))\n",
+        "            return not (is_of_any_branch and self._is_of_another_branch(table))\n",
         "            return True\n",
         "tests/unit/test_stream_marks.py::test_a_batch_of_an_older_version_is_in_the_branch_that_has_its_snapshot[audit-False]",
     ),
     Mutant(
         "spark-second-call-for-a-batch",
         "spark/streams.py",
-        "        if _calls.get(where) == call:\n",
+        "        if again and (rows is None or rows() is not df):\n",
         "        if False:\n",
         f"{_ROWS}test_one_batch_is_written_to_several_branches_and_each_call_for_one_is_written_or_refused",
+    ),
+    Mutant(
+        "spark-stream-main-has-a-request-id-of-its-own",
+        "spark/streams.py",
+        "self._name if self.branch == MAIN_BRANCH else f",
+        "f",
+        "tests/unit/test_stream_marks.py::test_versions_that_write_a_batch_of_main_at_once_send_one_request",
+    ),
+    Mutant(
+        "spark-stream-main-has-a-mark-of-its-own",
+        "spark/streams.py",
+        "        if self.branch == MAIN_BRANCH:\n            return f",
+        "        if not self.branch:\n            return f",
+        "tests/unit/test_stream_marks.py::test_versions_that_alternate_write_each_batch_of_main_once[nono]",
+    ),
+    Mutant(
+        "spark-stream-branches-that-an-older-version-went-on-with",
+        "spark/streams.py",
+        "            return self.branch != MAIN_BRANCH and self._has(table, self.branch)",
+        "            return False",
+        "tests/unit/test_stream_marks.py::test_a_newer_version_repeats_no_batch_that_an_older_one_wrote_to_a_branch[nono]",
+    ),
+    Mutant(
+        "spark-stream-what-was-rolled-back-comes-back",
+        "spark/streams.py",
+        "        return any(self._has(table, other) for other in branches - {self.branch})\n",
+        "        return True\n",
+        "tests/unit/test_stream_marks.py::"
+        "test_a_batch_of_an_older_version_that_was_rolled_back_does_not_come_back[audit]",
+    ),
+    Mutant(
+        "spark-a-repeat-with-the-same-rows-is-refused",
+        "spark/streams.py",
+        "        if again and (rows is None or rows() is not df):\n",
+        "        if again:\n",
+        "tests/unit/test_stream_marks.py::"
+        "test_a_second_call_with_the_same_rows_is_a_repeat_and_one_with_others_is_refused",
+    ),
+    Mutant(
+        "spark-a-failed-repeat-forgets-the-first-call",
+        "spark/streams.py",
+        "        if not again:  # else",
+        "        if True:  # else",
+        "tests/unit/test_stream_marks.py::"
+        "test_a_second_call_with_the_same_rows_is_a_repeat_and_one_with_others_is_refused",
+    ),
+    Mutant(
+        "spark-two-columns-of-one-full-name",
+        "spark/tables.py",
+        "    except ValueError as error:\n        raise SchemaMismatch(",
+        "    except KeyError as error:\n        raise SchemaMismatch(",
+        "tests/spark/test_created.py::test_names_that_no_table_can_have_are_refused[a.b]",
+    ),
+    Mutant(
+        "spark-partition-fields-of-any-names",
+        "spark/tables.py",
+        "            refuse_names(PartitionSpec(*made, field), schema)\n",
+        "",
+        "tests/spark/test_created.py::"
+        "test_a_partition_field_with_the_name_of_another_column_is_refused[day(ts)-ts_day]",
+    ),
+    Mutant(
+        "spark-a-stream-without-a-name-takes-locks",
+        "spark/datasource.py",
+        "            if not named and write_locks(",
+        "            if not named and False and write_locks(",
+        "tests/spark/test_options.py::test_a_stream_that_takes_locks_has_a_name",
+    ),
+    Mutant(
+        "spark-a-lasting-error-is-reported-each-time",
+        "spark/holder.py",
+        "                if reported != (reported := ",
+        "                if (reported := ",
+        "tests/spark/test_datasource.py::test_a_listener_that_can_not_accept_says_why_once_and_goes_on",
     ),
     Mutant(
         "data-source-options-for-any-operation",

@@ -347,6 +347,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/catalog/test_evolved_tables.py::test_a_statement_on_a_table_that_can_only_be_read_takes_no_lock",
     ),
     Mutant(
+        "sql-an-age-is-a-time-span",
+        "sql/definitions.py",
+        "    return int(datetime.now(UTC).timestamp() * 1000) - age  # no",
+        "    return int(datetime.fromtimestamp(datetime.now(UTC).timestamp() - age / 1000).timestamp() * 1000)  # no",
+        _ROWS + "test_snapshots_expire_by_any_age[9223372036854775807]",
+    ),
+    Mutant(
         "sql-counts-deleted-rows",
         "iceberg/counts.py",
         "task.delete_files or ",

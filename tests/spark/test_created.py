@@ -105,6 +105,25 @@ def test_what_no_table_can_have_is_refused_with_its_column(kind: T.DataType, pla
         iceberg_schema(frame_of(PLACES[place](kind)))
 
 
+def struct(*fields: tuple[str, T.DataType]) -> T.StructType:
+    return T.StructType([T.StructField(name, kind) for name, kind in fields])
+
+
+NAMES_THAT_CLASH = {
+    "a.b": struct(("a.b", T.LongType()), ("a", struct(("b", T.LongType())))),
+    "a.element": struct(("a.element", T.LongType()), ("a", T.ArrayType(T.LongType()))),
+    "a.key": struct(("a.key", T.LongType()), ("a", T.MapType(T.LongType(), T.LongType()))),
+    "without a name": struct(("", T.LongType())),
+    "a has a field without a name": struct(("a", struct(("", T.LongType())))),
+}
+
+
+@pytest.mark.parametrize("named", NAMES_THAT_CLASH)
+def test_names_that_no_table_can_have_are_refused(named: str) -> None:
+    with pytest.raises(SchemaMismatch, match=named):
+        iceberg_schema(NAMES_THAT_CLASH[named])
+
+
 def test_rows_of_every_type_come_back(spark: SparkSession, catalog: Any) -> None:
     fields, row = [], []
     for number, ((kind, value), place) in enumerate(itertools.product(VALUES, PLACES)):
@@ -174,6 +193,15 @@ def test_a_partition_field_is_one_of_a_table_or_refused(catalog: Any) -> None:
 def test_two_partition_fields_of_one_name_are_refused(terms: list[str]) -> None:
     with pytest.raises(ConfigError, match="not a partition field"):
         partition_spec(terms, SCHEMA)
+
+
+@pytest.mark.parametrize(
+    "term, column", [("bucket(4, id)", "id_bucket"), ("day(ts)", "ts_day"), ("void(id)", "id_void")]
+)
+def test_a_partition_field_with_the_name_of_another_column_is_refused(term: str, column: str) -> None:
+    taken = struct(("id", T.LongType()), ("ts", T.TimestampType()), (column, T.LongType()))
+    with pytest.raises(ConfigError, match=f"not a partition field.*{column}"):
+        partition_spec([term], iceberg_schema(taken))
 
 
 def test_one_text_is_one_partition_field() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from multiprocessing.connection import Client
+from multiprocessing.connection import Client, Listener
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +139,29 @@ def test_a_holder_that_is_closed_leaves_nothing() -> None:
     assert not holder._thread.is_alive()
     assert not Path(holder.address.path).parent.exists()
     holder.close()
+
+
+def test_a_listener_that_can_not_accept_says_why_once_and_goes_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """When the process has no file descriptor left, say."""
+    failing = iter([OSError(24, "Too many open files")] * 3)
+
+    class Full(Listener):
+        def accept(self) -> Any:
+            for error in failing:
+                raise error
+            return super().accept()
+
+    monkeypatch.setattr("commit_coord.spark.holder.Listener", Full)
+    monkeypatch.setattr("commit_coord.spark.holder._PAUSE_S", 0)
+    holder = DriverService(lambda: False, lambda *_: PlanAnswer("planned"))
+    try:
+        assert "planned" == holder.address.plan("schema", {}, {})
+    finally:
+        holder.close()
+    reported = [record.getMessage() for record in caplog.records if record.name == "commit_coord.spark.holder"]
+    assert ["the lock holder could not accept a connection: OSError: [Errno 24] Too many open files"] == reported
 
 
 def test_a_second_context_closes_the_holder_of_the_first(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:

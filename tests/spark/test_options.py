@@ -182,10 +182,12 @@ def test_each_stream_has_its_own_locks(given: dict[str, str], key: str) -> None:
 def test_a_stream_that_takes_locks_has_a_name(given: dict[str, str]) -> None:
     """Spark does not pass on the checkpoint that the session names."""
     held: set[str] = set()
+    taken: list[str] = []
 
     class Held:
         def acquire(self, claim: str, *_: Any) -> None:
             held.add(claim)
+            taken.append(claim)
 
         def release(self, claim: str) -> None:
             held.discard(claim)
@@ -195,6 +197,7 @@ def test_a_stream_that_takes_locks_has_a_name(given: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match="writer-id"):
         ds.CommitCoordDataSource(options, holder).streamWriter(SCHEMA, False)
     assert set() == held
+    assert [] == taken, "it is refused before it waits for locks"
     ds.CommitCoordDataSource(options | {"queryname": "orders"}, holder).streamWriter(SCHEMA, False)
     assert 1 == len(held)
 

@@ -333,7 +333,7 @@ def test_a_replayed_batch_lands_once(spark: SparkSession, catalog: Any, stream_i
     assert calls == [0, 0]
     table = catalog.load_table("db.t")
     assert ids(spark, table) == [0, 1, 2]
-    prefix = "commit-coord.stream.of-branch.main/"
+    prefix = "commit-coord.stream."
     ((writer, mark),) = [(key, value) for key, value in table.properties.items() if key.startswith(prefix)]
     planned = json.loads((tmp_path / "checkpoint" / "offsets" / "0").read_text().splitlines()[1])["batchTimestampMs"]
     assert mark == f"0 {writer.removeprefix(prefix)} {planned}", "its number, its query, and when"

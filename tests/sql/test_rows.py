@@ -1032,6 +1032,15 @@ def test_the_snapshots_that_a_table_or_branch_keeps_stay(
     assert kept == len(table.refresh().metadata.snapshots)
 
 
+@pytest.mark.parametrize("age", [2**63 - 1, 10**15, 1])
+def test_snapshots_expire_by_any_age(shelf: Shelf, age: int) -> None:
+    shelf.run(f"CREATE TABLE aged (k bigint) TBLPROPERTIES ('history.expire.max-snapshot-age-ms' = '{age}')")
+    for number in range(3):
+        shelf.run(f"INSERT INTO aged VALUES ({number})")
+    shelf.run("ALTER TABLE aged EXECUTE EXPIRE_SNAPSHOTS")
+    assert (1 if age == 1 else 3) == len(shelf.load("aged").metadata.snapshots)
+
+
 def test_snapshots_of_a_writer_whose_clock_is_ahead_expire(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     shelf.run("CREATE TABLE many (k bigint)")
     for number in range(3):
