@@ -96,7 +96,8 @@ class AnswerGone(Exception):
 
 
 AWAY = (OperationalError, InterfaceError, MetastoreUnavailable, LockError)
-"""A service did not answer; the request did nothing."""
+"""A service did not answer. A request that a handler began did nothing; a repeat that cannot be settled says nothing
+of its first copy, which may have been carried out."""
 
 
 @contextmanager
