@@ -148,9 +148,7 @@ def _gone(warehouse: Warehouse, request: Request, before: StateBefore, now: Stat
     return NO_CONTENT if before["there"] is not None and now["there"] is None else None
 
 
-def _never_settled(
-    warehouse: Warehouse, request: Request, before: StateBefore, now: StateBefore
-) -> HttpAnswer | None:
+def _never_settled(warehouse: Warehouse, request: Request, before: StateBefore, now: StateBefore) -> HttpAnswer | None:
     return None
 
 
