@@ -116,7 +116,7 @@ def fate(place: VisitedCatalog, recent: Recent, look: Look, text: str, table: Id
     named |= {line["request_id"] for line in audits} | {_commit_of_line(line) for line in audits}
     named |= {one.request_id for one in recent.find(text) if place.reads_tables(one.tables)}
     found = {one: table for one in named if one.startswith(text) or (one and text.startswith(one))}
-    search = _Search(complete=table is not None or place.reads_all)
+    search = _Search(complete=table is None and place.reads_all)
 
     def look_in(name: Identifier) -> bool:
         found.update(dict.fromkeys(request_ids_that_begin(text, *place.catalog.coordinator.load(name)), name))
@@ -128,9 +128,10 @@ def fate(place: VisitedCatalog, recent: Recent, look: Look, text: str, table: Id
         became = _fate(place, recent, look, text, table)
         failed = max(became.failed, search.failed)
         return replace(became, failed=failed, complete=became.complete and search.complete)
-    complete = search.complete and table is None  # in another table, another request may begin so
-    if len(found) > 1 or search.failed or not complete:
-        return Candidates(request_ids=sorted(whole), searched=search.searched, failed=search.failed, complete=complete)
+    if len(found) > 1 or search.failed or not search.complete:
+        return Candidates(
+            request_ids=sorted(whole), searched=search.searched, failed=search.failed, complete=search.complete
+        )
     return _fate(place, recent, look, whole[0], found[whole[0]])
 
 
