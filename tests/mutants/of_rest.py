@@ -718,6 +718,14 @@ MUTANTS: tuple[Mutant, ...] = (
         _SENT_AGAIN + "a_read_that_fails_once_does_not_make_a_repeat_unknown",
     ),
     Mutant(
+        "a-database-that-is-away-is-a-view-that-is-damaged",
+        "rest/views.py",
+        "    except AWAY:\n        raise\n",
+        "",
+        "tests/rest/test_after_the_change.py::test_no_failure_under_a_repeat_looks_like_the_failure_of_what_was_executed"
+        "[create_view-OSError-answer lost]",
+    ),
+    Mutant(
         "the-journal-shows-secrets",
         "rest/doubts.py",
         '"properties": hashlib.sha256(kept).hexdigest()}',
