@@ -96,8 +96,7 @@ class AnswerGone(Exception):
 
 
 AWAY = (OperationalError, InterfaceError, MetastoreUnavailable, LockError)
-"""A service did not answer. A request that a handler began did nothing; a repeat that cannot be settled says nothing
-of its first copy, which may have been carried out."""
+"""A service did not answer. This copy of the request did nothing, but an earlier one may have been carried out."""
 
 
 @contextmanager
