@@ -41,6 +41,14 @@ StateBefore = Mapping[str, Any]
 """The part of the store's state before a request that tells later whether the request was carried out."""
 
 
+_NOTHING_DONE = "nothing-done"
+
+
+def did_nothing(kept: StateBefore) -> StateBefore | None:
+    """Return the state from which a repeat begins, if *kept* is of a request that did nothing; else None."""
+    return {name: value for name, value in kept.items() if name != _NOTHING_DONE} if _NOTHING_DONE in kept else None
+
+
 class KeyedRequests:
     """The requests with keys of one catalog. Thread safe.
 
@@ -76,9 +84,9 @@ class KeyedRequests:
         )
 
     def begun_on(self, key: str, request: Request) -> StateBefore | None:
-        """Return the state that the request with *key* found at its start.
+        """Return the state that the request with *key* found at its start; see :func:`did_nothing`.
 
-        None means that no start is known, or that what began did nothing.
+        None means that no start is known, or that what began did nothing and found nothing.
 
         Raises:
             UnprocessableRequest: The key was used for another request.
@@ -93,13 +101,18 @@ class KeyedRequests:
         """
         self._remember(f"{key}:begun", request, seen)
 
-    def withdraw(self, key: str, request: Request) -> None:
-        """Forget that the request with *key* has begun: it has ended and did nothing. No copy may be running.
+    def withdraw(self, key: str, request: Request, seen: StateBefore) -> None:
+        """Keep that the request with *key* has ended and did nothing. No copy may be running.
 
         A failure is logged; then it is not known what the request did.
+
+        Args:
+            key: The key.
+            request: The request.
+            seen: The state from which a repeat begins; empty if it begins as if the request had never been sent.
         """
         try:
-            self._remember(f"{key}:begun", request, {})
+            self._remember(f"{key}:begun", request, {**seen, _NOTHING_DONE: True} if seen else {})
         except Exception:
             logger.warning("that the request with the key %s did nothing could not be kept", key, exc_info=True)
 

@@ -18,9 +18,11 @@ outcome is unknown.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+import orjson
 from pyiceberg.catalog.sql import IcebergNamespaceProperties
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.typedef import Identifier
@@ -61,7 +63,8 @@ class Doubt:
     """How to find out whether a request of one route was carried out.
 
     Args:
-        look: Returns the state of the object that the request names; ``there`` is None if there is none.
+        look: Returns the state of the object that the request names; ``there`` is None if there is none. The keys are
+            always the same.
         settle: Returns the answer, given the state when the request began and the state now; None if the request was
             not carried out, or if the states do not show it.
         same: Tells whether the object is the one that was there when the request began.
@@ -75,18 +78,31 @@ class Doubt:
     guesses: bool = False
     makes: bool = False
 
-    def refuse_unsettled(self, before: StateBefore, now: StateBefore, key: str | None) -> None:
-        """Return if a repeat that is not settled may be carried out: no earlier copy was.
+    def settled(
+        self, warehouse: Warehouse, request: Request, before: StateBefore, now: StateBefore
+    ) -> HttpAnswer | None:
+        """Return the answer if the states show that the request was carried out, else None.
+
+        A server of another version may have kept a state with other keys. Such a state shows nothing.
+        """
+        return self.settle(warehouse, request, before, now) if before.keys() == now.keys() else None
+
+    def refuse_unsettled(self, request: Request, before: StateBefore, now: StateBefore) -> None:
+        """Return if a repeat that is not settled may be carried out: the table, view or namespace shows no other copy.
 
         Raises:
-            CommitStateUnknown: Nobody knows.
+            CommitStateUnknown: The object is not the one that the first copy of the request found, the request makes it
+                and it does not exist, or a server of another version has kept its state.
         """
-        if not self.same(before, now) or (self.makes and now["there"] is None):
+        is_known = before.keys() == now.keys()
+        if not is_known or not self.same(before, now) or (self.makes and now["there"] is None):
             raise CommitStateUnknown(
-                "an earlier copy of the request was begun, and what it names has changed since, or does not exist; it "
-                "is not known whether the request was executed: look for its effect, also under other names, before "
-                "you send it with another Idempotency-Key",
-                request_id=key,
+                "an earlier copy of the request was begun, and the table, view or namespace that it names has changed "
+                "since, or does not exist, or a server of another version began the request; it is not known whether "
+                "the request was executed: look for its effect, also under other names, before you send it with "
+                "another Idempotency-Key",
+                request=f"{request.method} {request.path}",
+                request_id=request.idempotency_key,
             )
 
 
@@ -102,12 +118,16 @@ def _changed_namespace(warehouse: Warehouse, request: Request) -> StateBefore:
 
 
 def _old_namespace(warehouse: Warehouse, request: Request) -> StateBefore:
-    """Return what tells a namespace from one that was created under its name since: it has no UUID."""
+    """Return what tells a namespace from one that was created under its name since: it has no UUID.
+
+    The properties may contain secrets, which the journal must not show.
+    """
     try:
         properties = warehouse.catalog.load_namespace_properties(request.namespace)
     except NoSuchNamespaceError:
-        return {"there": None}
-    return {"there": "yes", "properties": dict(properties)}
+        return {"there": None, "properties": None}
+    kept = orjson.dumps(dict(properties), option=orjson.OPT_SORT_KEYS)
+    return {"there": "yes", "properties": hashlib.sha256(kept).hexdigest()}
 
 
 def _namespace(warehouse: Warehouse, namespace: Identifier) -> StateBefore:
@@ -128,9 +148,7 @@ def _gone(warehouse: Warehouse, request: Request, before: StateBefore, now: Stat
     return NO_CONTENT if before["there"] is not None and now["there"] is None else None
 
 
-def _carried_out_again(
-    warehouse: Warehouse, request: Request, before: StateBefore, now: StateBefore
-) -> HttpAnswer | None:
+def _never_settled(warehouse: Warehouse, request: Request, before: StateBefore, now: StateBefore) -> HttpAnswer | None:
     return None
 
 
@@ -140,17 +158,16 @@ _UNREADABLE = ""
 """Instead of the UUID of a table or view whose metadata cannot be read. It can still be dropped and renamed."""
 
 
-def _same_uuid(before: StateBefore, now: StateBefore) -> bool:
-    return bool(before["there"] == now["there"])
+def _same_object(before: StateBefore, now: StateBefore) -> bool:
+    """Tell whether it is the same object, also if its metadata could not be read once."""
+    if before["location"] == now["location"]:
+        return True
+    return bool(before["there"] != _UNREADABLE and before["there"] == now["there"])
 
 
 def _same_or_none(before: StateBefore, now: StateBefore) -> bool:
     """Tell whether it is the same object; or there was none, and each copy of a drop or a rename is refused."""
-    if before["location"] is None:
-        return True
-    if before["there"] == _UNREADABLE:
-        return bool(before["location"] == now["location"])
-    return _same_uuid(before, now)
+    return before["location"] is None or _same_object(before, now)
 
 
 def _old_table(warehouse: Warehouse, request: Request) -> StateBefore:
@@ -235,7 +252,7 @@ def _uuid(warehouse: Warehouse, table: Identifier) -> str | None:
 def _state(warehouse: Warehouse, table: Identifier) -> StateBefore:
     location = _location(warehouse, table)
     if location is None:
-        return {"there": None, "location": None}
+        return {"there": None, "location": None, "sequence-number": 0}
     try:
         metadata = warehouse.catalog.coordinator.read(location)
     except Exception:  # noqa: BLE001 - missing or damaged; the handler reports it if it needs the metadata
@@ -342,14 +359,14 @@ def _renamed_views(warehouse: Warehouse, request: Request) -> StateBefore:
 
 DOUBTS: Mapping[Handler, Doubt] = {
     namespaces.create_namespace: Doubt(_new_namespace, _namespace_made, guesses=True, makes=True),
-    namespaces.update_namespace: Doubt(_changed_namespace, _carried_out_again),
+    namespaces.update_namespace: Doubt(_changed_namespace, _never_settled),
     namespaces.drop_namespace: Doubt(_old_namespace, _gone),
     tables.create_table: Doubt(_new_table, _table_made, makes=True),
     tables.drop_table: Doubt(_old_table, _old_one_gone, _same_or_none),
     tables.rename_table: Doubt(_renamed_tables, _renamed, _same_or_none),
     tables.register_table: Doubt(_registered_table, _registered, makes=True),
-    views.create_view: Doubt(_new_view, _view_made, _same_uuid, makes=True),
-    views.commit_view: Doubt(_old_view, _carried_out_again, _same_uuid),
+    views.create_view: Doubt(_new_view, _view_made, _same_object, makes=True),
+    views.commit_view: Doubt(_old_view, _never_settled, _same_object),
     views.register_view: Doubt(_new_view, _view_registered, guesses=True, makes=True),
     views.drop_view: Doubt(_old_view, _old_one_gone, _same_or_none),
     views.rename_view: Doubt(_renamed_views, _renamed, _same_or_none),
@@ -360,7 +377,7 @@ A change of the properties of a namespace, or of the version of a view, is carri
 unless another client made a change in between.
 """
 
-UNSETTLED = Doubt(lambda *_: {}, lambda *_: None)
+UNSETTLED = Doubt(lambda *_: {}, _never_settled)
 """Of the requests that change nothing that the server could look for."""
 
 
@@ -371,14 +388,13 @@ def doubt_of(handler: Handler, request: Request) -> Doubt:
     return DOUBTS.get(handler, UNSETTLED)
 
 
-def makes_anew(handler: Handler, request: Request) -> bool:
-    """Return whether a request that did nothing may be carried out by its repeat as if it had never been sent.
+def if_nothing_done(handler: Handler, request: Request, seen: StateBefore) -> StateBefore | None:
+    """Return the state from which a repeat begins if the request, which found *seen*, did nothing.
 
-    An overwrite may not: it would replace what others have committed since it was sent.
+    An empty one lets the repeat begin as if the request had never been sent: what does not exist yet is made. The
+    repeat of any other request still changes only what the first copy found. None means that the repeat must settle
+    what the first copy did: an overwrite would replace what others have committed since it was sent.
     """
-    if handler is tables.register_table:
-        try:
-            return not request.parsed(RegisterTable).overwrite
-        except (ValueError, UnsupportedRequest):
-            return False
-    return creates_tables(handler, request) or doubt_of(handler, request).makes
+    if handler is tables.register_table and request.parsed(RegisterTable).overwrite:
+        return None
+    return {} if doubt_of(handler, request).makes else seen

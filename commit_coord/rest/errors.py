@@ -96,7 +96,7 @@ class AnswerGone(Exception):
 
 
 AWAY = (OperationalError, InterfaceError, MetastoreUnavailable, LockError)
-"""A service did not answer; the request did nothing."""
+"""A service did not answer. This copy of the request did nothing, but an earlier one may have been carried out."""
 
 
 @contextmanager

@@ -33,14 +33,14 @@ from commit_coord.errors import CommitNotApplied, CommitStateUnknown, LockError
 from commit_coord.model import LockMode, Resource
 from commit_coord.rest import tables
 from commit_coord.rest.access import Forbidden
-from commit_coord.rest.answered import LIFETIME_MS, KeyedRequests
+from commit_coord.rest.answered import LIFETIME_MS, KeyedRequests, did_nothing
 from commit_coord.rest.doubts import (
     COMMITS,
     Handler,
     commit_tables,
     creates_tables,
     doubt_of,
-    makes_anew,
+    if_nothing_done,
     refuse_other_tables,
 )
 from commit_coord.rest.errors import AWAY, AnswerGone, StillRunning, executed, is_final, is_refusal
@@ -105,15 +105,8 @@ class Idempotency:
                 found = _replayed(answered, key, warehouse, request) if answered.shared else None
                 if found is not None:
                     return found
-                is_first = makes_anew(handler, request) and answered.begun_on(key, request) is None
                 execute = _committed if handler in COMMITS else _settled_or_executed
-                try:
-                    return execute(answered, key, handler, warehouse, request)
-                except (CommitNotApplied, StillRunning, *AWAY):
-                    # No copy has created anything, and none is running: a repeat may do so.
-                    if is_first:
-                        answered.withdraw(key, request)
-                    raise
+                return execute(answered, key, handler, warehouse, request)
 
     def forbidden(self, error: Forbidden, handler: Handler, warehouse: Warehouse, request: Request) -> Exception:
         """Return what to answer to a known sender that may not send *request*: *error*, unless it may have landed.
@@ -213,30 +206,37 @@ def _settled_or_executed(
     doubt = doubt_of(handler, request)
     now = doubt.look(warehouse, request)
     found = answered.begun_on(key, request)
-    if found is None:
-        answered.begin(key, request, now)
-    before = now if found is None else found
-    settled = doubt.settle(warehouse, request, before, now)
+    before = now if found is None else (did_nothing(found) or found)
+    is_first = found is None or before is not found
+    """Whether no copy before has done anything."""
+    if is_first:
+        answered.begin(key, request, before)
+    settled = doubt.settled(warehouse, request, before, now)
     if settled is not None:
         answered.end(key, request, settled)
         return settled
-    if found is not None:
-        doubt.refuse_unsettled(before, now, key)
+    if not is_first:
+        doubt.refuse_unsettled(request, before, now)
 
     def settled_if_refused(warehouse: Warehouse, request: Request) -> HttpAnswer:
         try:
             return handler(warehouse, replace(request, found=before))
         except Exception as refused:
+            # No copy has done anything, and none is running: whatever was sent to the store is a CommitStateUnknown.
+            if is_first and isinstance(refused, (CommitNotApplied, OSError, *AWAY)):
+                repeat_on = if_nothing_done(handler, request, before)
+                if repeat_on is not None:
+                    answered.withdraw(key, request, repeat_on)
             # 1. We look, and the change of an earlier copy is still under way to the store.   2. It is carried out.
             # 3. Our own change is refused because of it: the table exists already, or does not exist any more.
-            if not is_final(refused) or (found is None and doubt.guesses):
+            if not is_final(refused) or (is_first and doubt.guesses):
                 raise
             seen = doubt.look(warehouse, request)
-            late = doubt.settle(warehouse, request, before, seen)
+            late = doubt.settled(warehouse, request, before, seen)
             if late is not None:
                 return late
-            if found is not None:
-                doubt.refuse_unsettled(before, seen, key)
+            if not is_first:
+                doubt.refuse_unsettled(request, before, seen)
             raise
 
     return _execute_begun(answered, key, settled_if_refused, warehouse, request)
@@ -273,7 +273,13 @@ def _committed(
                     ) from refused
             raise
 
-    return _execute_begun(answered, key, refused_if_proven, warehouse, request)
+    try:
+        return _execute_begun(answered, key, refused_if_proven, warehouse, request)
+    except (CommitNotApplied, StillRunning, *AWAY):
+        # No copy has created anything, and none is running: a repeat may do so.
+        if found is None and creates_tables(handler, request):
+            answered.withdraw(key, request, {})
+        raise
 
 
 def _execute_begun(

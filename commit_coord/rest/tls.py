@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 from typing import Any
 
@@ -15,6 +16,8 @@ from commit_coord.errors import ConfigError
 from commit_coord.rest.delivery import Delivery
 from commit_coord.rest.files import Reloaded
 from commit_coord.rest.settings import Limits, Tls
+
+logger = logging.getLogger(__name__)
 
 SUBJECT = "commit_coord.subject"
 """The key of the client certificate's subject in the state of a connection."""
@@ -88,9 +91,12 @@ class Protocol(HttpToolsProtocol):
     of heads, and has no effect: a header that comes after the head is ignored. A client that takes nothing of its
     answer for the time limit of bodies is cut off.
 
-    ``Upgrade`` is ignored, as HTTP allows: clients send it with requests that have no body. A request is refused if it
-    has a body, too, because the parser would take the body for the next request; so is CONNECT. Behind a request that
-    is refused or cannot be parsed, nothing is read any more. The complete requests before it get their own answers.
+    ``Upgrade`` is ignored, as HTTP allows: Java's client sends it with each request without TLS. CONNECT is refused.
+    Behind a request that is refused or cannot be parsed, nothing is read any more. The complete requests before it get
+    their own answers.
+
+    The parser takes the body of a request with ``Upgrade`` for the next request. So it is then given a head of ours,
+    with the same framing headers and without ``Upgrade``: it reads the body behind that head, as it reads all others.
 
     Args:
         given: As for uvicorn's protocol.
@@ -107,6 +113,11 @@ class Protocol(HttpToolsProtocol):
     """Whether a head is due or incomplete."""
     _other_bytes = 0
     """What has arrived since the head began, or since the last piece of its body."""
+
+    _head_for_body: bytes | None = None
+    """What the parser is given as soon as it pauses behind the head of a request with ``Upgrade`` and a body."""
+    _is_in_own_head = False
+    """Whether the parser reads that head."""
 
     delivery: Delivery
     """Of the answers; there is one as soon as there is a connection."""
@@ -146,6 +157,10 @@ class Protocol(HttpToolsProtocol):
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as pause:
+            if (head := self._head_for_body) is not None:
+                self._head_for_body, self._is_in_own_head = None, True
+                self.parser = httptools.HttpRequestParser(self)  # the old one may read nothing behind Connection: close
+                self.parser.feed_data(head)
             return data[pause.args[0] :]
         return data[:0]
 
@@ -154,6 +169,7 @@ class Protocol(HttpToolsProtocol):
 
         A 400 is sent only if it can't be taken for the answer to a request that is complete, and may be carried out.
         """
+        logger.warning("a request that is not valid HTTP/1.1 was refused; it came from %s", self.client)
         if not self._is_in_head and self.pipeline:  # the broken request is behind others
             self.pipeline.popleft()
             before = self.pipeline[0][0] if self.pipeline else self._answered
@@ -180,8 +196,15 @@ class Protocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """Note the beginning of a request, which may be behind another one in the same packet."""
+        if self._is_in_own_head:
+            return
         self._limit_time(self._limits.head_timeout_ms)
         super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        """Note a piece of the URL."""
+        if not self._is_in_own_head:
+            super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Note a header, unless it is a trailer: a proxy may pass on what it would not allow in a head."""
@@ -192,15 +215,20 @@ class Protocol(HttpToolsProtocol):
         """Note the end of the head.
 
         Raises:
-            ValueError: The parser would take the request's body for another request. It makes an HttpParserError of it.
+            ValueError: The request is a CONNECT. The parser makes an HttpParserError of it.
         """
-        if self.parser.should_upgrade() and (
-            self.parser.get_method() == b"CONNECT" or any(name in _FRAMING for name, _ in self.headers)
-        ):
-            raise ValueError("a request with a body, and with Upgrade or CONNECT")
+        if self._is_in_own_head:
+            self._is_in_own_head = False
+            return
+        if self.parser.get_method() == b"CONNECT":
+            raise ValueError("CONNECT")
         super().on_headers_complete()
         self._is_in_head = False
         self._end_time_limit()
+        framing = [b"%s: %s" % each for each in self.headers if each[0] in _FRAMING]
+        if self.parser.should_upgrade() and framing:
+            kept = [] if self.cycle.keep_alive else [b"connection: close"]
+            self._head_for_body = b"\r\n".join([b"POST / HTTP/1.1", *framing, *kept, b"", b""])
 
     def on_body(self, body: bytes) -> None:
         """Accept a piece of a body, whose length others limit."""
@@ -208,7 +236,9 @@ class Protocol(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Note the end of the request."""
+        """Note the end of the request; not that of a head behind which the body still comes."""
+        if self._head_for_body is not None:
+            return
         self._is_in_head = True
         self._other_bytes = 0
         self._end_time_limit()

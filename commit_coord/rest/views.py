@@ -8,7 +8,7 @@ from pyiceberg.exceptions import NoSuchViewError, ViewAlreadyExistsError
 from pyiceberg.typedef import Identifier
 
 from commit_coord.iceberg import view_metadata
-from commit_coord.rest.errors import executed
+from commit_coord.rest.errors import AWAY, executed
 from commit_coord.rest.namespaces import require_namespace, shown
 from commit_coord.rest.pages import page
 from commit_coord.rest.warehouses import Warehouse
@@ -104,13 +104,19 @@ def register_view(warehouse: Warehouse, request: Request) -> HttpAnswer:
 
 
 def state(warehouse: Warehouse, view: Identifier) -> Mapping[str, str | None]:
-    """Return the UUID and the location of *view*, None if it does not exist; the UUID is "" if it is unreadable."""
+    """Return the UUID and the location of *view*, None if it does not exist; the UUID is "" if it is unreadable.
+
+    Raises:
+        Exception: One of ``AWAY``: the catalog could not be asked.
+    """
     try:
         location = warehouse.catalog.view_location(view)
     except NoSuchViewError:
         return {"there": None, "location": None}
     try:
         return {"there": str(warehouse.catalog.load_view(view).metadata.view_uuid), "location": location}
+    except AWAY:
+        raise
     except Exception:  # noqa: BLE001 - its metadata file is missing or damaged; such a view can still be renamed
         return {"there": "", "location": location}
 

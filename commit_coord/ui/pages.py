@@ -27,7 +27,9 @@ from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.typedef import Identifier
 
 from commit_coord.catalog.base import CoordinatedCatalog
+from commit_coord.coordinator.history import is_beginning
 from commit_coord.errors import CommitCoordError, PartlyFreed
+from commit_coord.iceberg.attempt import request_uuid
 from commit_coord.model import LockEntry, LockMode, Reach, Resource
 from commit_coord.protocol.migration import Phase, State
 from commit_coord.redaction import without_passwords
@@ -320,7 +322,9 @@ class Pages:
             became = requests.fate(place, served.recent, look, text, name)
             found, candidates = (None, became) if isinstance(became, requests.Candidates) else (became, None)
         frame = self._frame(place, visit.visitor, "request")
+        chosen = request_uuid(text) if is_beginning(text) else None
         frame |= {"text": text, "table": table, "fate": found, "candidates": candidates, "problem": problem}
+        frame |= {"chosen": chosen}
         return rendering.html("request.html", **frame, cause_of_death=look.cause_of_death)
 
     def _free(self, visit: Visit, place: VisitedCatalog, served: _Served) -> Shown:

@@ -164,6 +164,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "tests/ui/test_pages.py::test_a_commit_to_several_tables_is_shown_to_who_may_read_all_of_them[False]",
     ),
     Mutant(
+        "page-an-own-id-is-always-a-beginning",
+        "ui/pages.py",
+        "chosen = request_uuid(text) if is_beginning(text) else None",
+        "chosen = None if is_beginning(text) else request_uuid(text)",
+        "tests/ui/test_pages.py::test_an_id_of_ones_own_that_looks_like_a_beginning_is_found",
+    ),
+    Mutant(
         "page-one-that-begins-so-is-meant",
         "ui/requests.py",
         "if len(found) > 1 or search.failed or not search.complete:",

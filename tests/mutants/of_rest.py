@@ -164,29 +164,29 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-creation-without-a-latch-has-begun",
         "rest/idempotency.py",
-        "                    if is_first:\n",
-        "                    if False:\n",
+        "        if found is None and creates_tables(handler, request):\n",
+        "        if False:\n",
         _KEYS + "a_creation_that_got_no_latch_is_carried_out_by_its_repeat",
     ),
     Mutant(
         "each-creation-that-failed-did-nothing",
         "rest/idempotency.py",
-        "                    if is_first:\n",
-        "                    if True:\n",
+        "        if found is None and creates_tables(handler, request):\n",
+        "        if creates_tables(handler, request):\n",
         _KEYS + "a_repeat_that_gets_no_latch_does_not_forget_that_a_table_was_made",
     ),
     Mutant(
         "a-change-that-comes-late-is-refused",
         "rest/idempotency.py",
-        "            if not is_final(refused) or (found is None and doubt.guesses):\n",
+        "            if not is_final(refused) or (is_first and doubt.guesses):\n",
         "            if refused:\n",
         _KEYS + "a_repeat_is_not_refused_for_what_its_first_copy_did_late[memory]",
     ),
     Mutant(
         "a-change-of-another-client-is-taken-for-ours",
         "rest/idempotency.py",
-        "(found is None and doubt.guesses)",
-        "(found is None and False)",
+        "(is_first and doubt.guesses)",
+        "(is_first and False)",
         _KEYS + "a_namespace_that_another_client_created_meanwhile_is_refused[memory]",
     ),
     Mutant(
@@ -642,15 +642,15 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-repeat-of-an-overwrite-is-refused",
         "rest/idempotency.py",
-        "            if found is not None:\n                doubt.refuse",
+        "            if not is_first:\n                doubt.refuse",
         "            if not refused:\n                doubt.refuse",
         _SENT_AGAIN + "a_change_that_comes_under_its_repeat_is_not_refused[renames it-a table is renamed]",
     ),
     Mutant(
         "what-others-have-changed-since-is-refused",
         "rest/doubts.py",
-        "if not self.same(before, now) or (",
-        "if (",
+        "if not is_known or not self.same(before, now) or (",
+        "if not is_known or (",
         _SENT_AGAIN + f"{_NOT_AGAIN}[a table is renamed-renames it]",
     ),
     Mutant(
@@ -663,8 +663,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-repeat-drops-the-namespace-of-another-client",
         "rest/doubts.py",
-        'return {"there": "yes", "properties": dict(properties)}',
-        'return {"there": "yes", "properties": len(properties)}',
+        '"properties": hashlib.sha256(kept).hexdigest()}',
+        '"properties": len(properties)}',
         _SENT_AGAIN + f"{_NOT_AGAIN}[a namespace is dropped-drops it and makes another one]",
     ),
     Mutant(
@@ -678,9 +678,59 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "what-a-busy-server-did-not-make-is-unknown",
         "rest/idempotency.py",
-        "except (CommitNotApplied, StillRunning, *AWAY):",
-        "except (CommitNotApplied, StillRunning):",
-        _SENT_AGAIN + "what_a_busy_server_did_not_make_is_made_by_the_repeat",
+        "(CommitNotApplied, OSError, *AWAY)",
+        "(CommitNotApplied, FileNotFoundError)",  # LockTimeout is an OSError, too
+        _SENT_AGAIN + "what_a_busy_server_did_not_do_is_done_by_the_repeat",
+    ),
+    Mutant(
+        "a-state-of-another-version-is-compared",
+        "rest/doubts.py",
+        "return self.settle(warehouse, request, before, now) if before.keys() == now.keys() else None",
+        "return self.settle(warehouse, request, before, now)",
+        _SENT_AGAIN + "what_a_server_of_another_version_began_is_unknown[a view is dropped]",
+    ),
+    Mutant(
+        "what-was-not-done-is-unknown",
+        "rest/doubts.py",
+        "return {} if doubt_of(handler, request).makes else seen",
+        "return {} if doubt_of(handler, request).makes else None",
+        _SENT_AGAIN + "the_outcome_of_a_request_is_known_after_an_answer_that_it_did_nothing",
+    ),
+    Mutant(
+        "a-copy-after-one-that-did-nothing-did-nothing",
+        "rest/idempotency.py",
+        "    if is_first:\n        answered.begin(",
+        "    if found is None:\n        answered.begin(",
+        _SENT_AGAIN + "a_copy_after_one_that_did_nothing_may_have_done_something",
+    ),
+    Mutant(
+        "a-file-that-could-not-be-read-was-registered",
+        "rest/idempotency.py",
+        "(CommitNotApplied, OSError, *AWAY)",
+        "(CommitNotApplied, *AWAY)",
+        _SENT_AGAIN + "a_file_that_could_not_be_read_is_registered_by_the_repeat",
+    ),
+    Mutant(
+        "one-failed-read-is-another-object",
+        "rest/doubts.py",
+        '    if before["location"] == now["location"]:\n        return True\n',
+        "",
+        _SENT_AGAIN + "a_read_that_fails_once_does_not_make_a_repeat_unknown",
+    ),
+    Mutant(
+        "a-database-that-is-away-is-a-view-that-is-damaged",
+        "rest/views.py",
+        "    except AWAY:\n        raise\n",
+        "",
+        "tests/rest/test_after_the_change.py::test_no_failure_under_a_repeat_looks_like_the_failure_of_what_was_executed"
+        "[create_view-OSError-answer lost]",
+    ),
+    Mutant(
+        "the-journal-shows-secrets",
+        "rest/doubts.py",
+        '"properties": hashlib.sha256(kept).hexdigest()}',
+        '"properties": kept.decode() or hashlib.sha256(kept)}',
+        _SENT_AGAIN + "the_journal_shows_no_properties_of_a_namespace",
     ),
     Mutant(
         "the-server-makes-a-namespace-that-no-path-can-name",
@@ -790,8 +840,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-body-with-an-upgrade-is-a-request",
         "rest/tls.py",
-        "any(name in _FRAMING for name, _ in self.headers)",
-        "False",
+        "if self.parser.should_upgrade() and framing:",
+        "if not framing:",
         _PROTOCOL + "no_body_is_taken_for_a_request_and_each_request_gets_its_own_answer_alone",
     ),
     Mutant(

@@ -398,19 +398,130 @@ def test_a_repeat_harms_nothing_that_another_client_made(world: World, change: s
         assert answer.status in (200, 204), answer.body
 
 
-@pytest.mark.parametrize("change", [name for name, (handler, _) in _CHANGES.items() if DOUBTS[handler].makes])
-def test_what_a_busy_server_did_not_make_is_made_by_the_repeat(world: World, change: str) -> None:
+_OVERWRITE = "a table is rolled back"
+
+
+def _busy(*_: Any, **__: Any) -> Any:
+    raise LockTimeout("busy")
+
+
+def _without_effect(world: World, handler: Handler, request: Request) -> None:
+    before = world.everything()
+    with world.patch.context() as patch:
+        for change in ("operating", "stage_table", "commit_view", "update_namespace_properties"):
+            patch.setattr(world.catalog, change, _busy)
+        assert world.sent(handler, request).status in (409, 503)
+    assert before == world.everything()
+
+
+@pytest.mark.parametrize("change", list(_CHANGES))
+def test_what_a_busy_server_did_not_do_is_done_by_the_repeat(world: World, change: str) -> None:
+    handler, prepare = _CHANGES[change]
+    request = prepare(world)
+    _without_effect(world, handler, request)
+    assert world.sent(handler, request).status in (200, 204)
+
+
+@pytest.mark.parametrize("change, act", [each for each in _each() if each[0] != _OVERWRITE])
+def test_the_outcome_of_a_request_is_known_after_an_answer_that_it_did_nothing(
+    world: World, change: str, act: str
+) -> None:
+    handler, prepare = _CHANGES[change]
+    request = prepare(world)
+    _without_effect(world, handler, request)
+    _act(world, change, act)
+    before = world.everything()
+    answer = world.sent(handler, request)
+    assert answer.status in (200, 204, 400, 404, 409), answer.body
+    if answer.status >= 400:
+        assert before == world.everything()
+
+
+@pytest.mark.parametrize("change", [f"a {kind} is renamed" for kind in ("table", "view")])
+def test_a_copy_after_one_that_did_nothing_may_have_done_something(world: World, change: str) -> None:
+    handler, prepare = _CHANGES[change]
+    request = prepare(world)
+    _without_effect(world, handler, request)
+    world.killed(handler, request, carried_out=True)
+    _act(world, change, "renames it")
+    assert world.sent(handler, request).status == 500
+
+
+@pytest.mark.parametrize("change", ["a table is registered", "a view is registered"])
+@pytest.mark.parametrize("error", [FileNotFoundError("none"), OSError("throttled")], ids=["missing", "unreadable"])
+def test_a_file_that_could_not_be_read_is_registered_by_the_repeat(world: World, change: str, error: OSError) -> None:
     handler, prepare = _CHANGES[change]
     request = prepare(world)
 
-    def busy(*_: Any, **__: Any) -> Any:
-        raise LockTimeout("busy")
+    def unreadable(*_: Any, **__: Any) -> Any:
+        raise error
 
     with world.patch.context() as patch:
-        patch.setattr(world.catalog, "operating", busy)
-        patch.setattr(world.catalog, "stage_table", busy)
-        assert world.sent(handler, request).status in (409, 503)
+        patch.setattr(type(world.catalog.coordinator), "read", unreadable)
+        patch.setattr(world.catalog, "register_view", unreadable)
+        assert world.sent(handler, request).status in (404, 500)
     assert world.sent(handler, request).status == 200
+
+
+_OLD_STATES: dict[str, Callable[[World], Mapping[str, Any]]] = {
+    "a namespace is dropped": lambda _: {"there": "yes"},
+    "a table is rolled back": lambda w: {"location": w.catalog.metadata_location(OLD), "next": None},
+    "a table is registered": lambda _: {"location": None, "next": None},
+    "a view is created": lambda _: {"there": None},
+    "a view is changed": lambda w: {"there": w.catalog.view_location(OLD)},
+    "a view is dropped": lambda w: {"there": w.catalog.view_location(OLD)},
+    "a view is renamed": lambda w: {"there": w.catalog.view_location(OLD), "destination": None},
+    "a view is registered": lambda _: {"there": None},
+}
+"""What a server of an earlier version kept, where it was not what is kept now."""
+
+
+@pytest.mark.parametrize("change", _OLD_STATES)
+def test_what_a_server_of_another_version_began_is_unknown(world: World, change: str) -> None:
+    handler, prepare = _CHANGES[change]
+    request = prepare(world)
+    world.killed(handler, request, carried_out=False)
+    with world.patch.context() as patch:
+        patch.setattr(KeyedRequests, "begun_on", lambda *_: _OLD_STATES[change](world))
+        before = world.everything()
+        answer = world.sent(handler, request)
+    assert (500, "CommitStateUnknownException") == (answer.status, json.loads(answer.body)["error"]["type"])
+    assert before == world.everything()
+
+
+@pytest.mark.parametrize(
+    "change", [f"a {kind} is {what}" for kind in ("table", "view") for what in ("renamed", "dropped")]
+)
+def test_a_read_that_fails_once_does_not_make_a_repeat_unknown(world: World, change: str) -> None:
+    handler, prepare = _CHANGES[change]
+    request = prepare(world)
+    world.killed(handler, request, carried_out=False)
+    reads = iter([True])
+    owner, name = (type(world.catalog), "load_view") if "view" in change else (type(world.catalog.coordinator), "read")
+    original = getattr(owner, name)
+
+    def once(*arguments: Any, **named: Any) -> Any:
+        if next(reads, False):
+            raise OSError("throttled")
+        return original(*arguments, **named)
+
+    world.patch.setattr(owner, name, once)
+    assert world.sent(handler, request).status == 204
+
+
+def test_the_journal_shows_no_properties_of_a_namespace(world: World) -> None:
+    world.catalog.create_namespace(SPACE, {"s3.secret-access-key": "top secret"})
+    kept: list[str] = []
+    remember = KeyedRequests.begin
+
+    def noted(keyed: KeyedRequests, key: str, request: Request, seen: Mapping[str, Any]) -> None:
+        kept.append(json.dumps(seen))
+        remember(keyed, key, request, seen)
+
+    world.patch.setattr(KeyedRequests, "begin", noted)
+    assert world.sent(namespaces.drop_namespace, _asks("DELETE", None, namespace=SPACE)).status == 204
+    assert kept
+    assert "top secret" not in "".join(kept)
 
 
 def test_each_change_that_is_no_commit_is_tried() -> None:

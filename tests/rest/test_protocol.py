@@ -207,6 +207,7 @@ _NO_BODY: tuple[bytes, ...] = ()
 
 _FRAMED: dict[str, tuple[tuple[bytes, ...], bytes]] = {
     "nothing": (_NO_BODY, b""),
+    "no length": ((b"Content-Length: 0",), b""),
     "a length": ((_LENGTH,), _INNER),
     "chunks": ((b"Transfer-Encoding: chunked",), _IN_CHUNKS),
     "chunks of another coding": ((b"transfer-encoding: gzip, chunked",), _IN_CHUNKS),
@@ -245,7 +246,6 @@ _PLAIN: tuple[tuple[bytes, ...], ...] = (
 )
 _LAST: tuple[tuple[bytes, ...], ...] = ((b"connection: close",), (b"connection: close, upgrade", b"upgrade: h2c"))
 """Nothing behind such a request is answered."""
-_WITH_UPGRADE = (*_UPGRADES, _LAST[1])
 
 
 def _request(path: str, chance: random.Random) -> tuple[bytes, bytes, str]:
@@ -260,9 +260,30 @@ def _request(path: str, chance: random.Random) -> tuple[bytes, bytes, str]:
     chance.shuffle(lines)
     target = b"a:80" if method == b"CONNECT" and chance.random() < 0.5 else path.encode()
     head = b"\r\n".join([b"%s %s HTTP/%s" % (method, target, version), *lines, b"", b""])
-    if bodies is not _FRAMED or method == b"CONNECT" or (framing and more in _WITH_UPGRADE):
+    if bodies is not _FRAMED or method == b"CONNECT":
         return head, body, "refused"
     return head, body, "last" if more in _LAST or version == b"1.0" else "answered"
+
+
+@pytest.mark.parametrize("size", [1, 10, 10_000])
+@pytest.mark.parametrize("framing, body", _FRAMED.values(), ids=_FRAMED)
+@pytest.mark.parametrize("upgrade", _UPGRADES)
+def test_a_request_that_asks_for_an_upgrade_is_answered_with_its_whole_body(
+    upgrade: tuple[bytes, ...], framing: tuple[bytes, ...], body: bytes, size: int
+) -> None:
+    async def arrived() -> None:
+        connection = _Connection()
+        head = b"\r\n".join([b"POST /%d HTTP/1.1", b"host: a", *upgrade, *framing, b"", b""])
+        data = b"".join(head % number + body for number in (1, 2))
+        for start in range(0, len(data), size):
+            await connection.send(data[start : start + size])
+        await connection.idle()
+        assert ["/1", "/2"] == connection.carried_out
+        assert [_INNER if body else b""] * 2 == [read for _, read in connection.requests]
+        assert not connection.is_closed
+        await connection.end()
+
+    asyncio.run(arrived())
 
 
 @pytest.mark.parametrize("seed", range(400))

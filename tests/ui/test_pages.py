@@ -22,7 +22,7 @@ from commit_coord.errors import (
     PartlyFreed,
 )
 from commit_coord.events import CommitEnded, Event
-from commit_coord.iceberg.attempt import table_names
+from commit_coord.iceberg.attempt import request_uuid, table_names
 from commit_coord.locks.hive_lease import LeaseObject
 from commit_coord.model import LockEntry, LockMode, LockState, Resource
 from commit_coord.rest import Serving
@@ -468,6 +468,30 @@ def test_the_beginning_of_an_id_has_the_fate_of_no_other_request(
                 assert len(begin) != 1 or begin - landed or "Landed in" in found.text
             elif len(text) == 36:
                 assert (text in landed) == ("Landed in" in found.text)
+
+
+@pytest.mark.parametrize("own", ["20241128", "20241128-03", "1732752000"])
+@pytest.mark.parametrize("table", ["", "db.orders"])
+@pytest.mark.parametrize("others", [0, 1, 2])
+def test_an_id_of_ones_own_that_looks_like_a_beginning_is_found(
+    server: InProcess, shop: CoordinatedCatalog, own: str, table: str, others: int
+) -> None:
+    """Whether it landed or not, and however many UUIDs begin so."""
+    for number in range(others):
+        with shop.transaction(
+            request_id=f"{own[:8]}-{own[8:].strip('-').ljust(4, '0')}-7000-8000-{number:012}"
+        ) as other:
+            other.table("db.orders").append(ids(7))
+    asked = f"/ui/shop/request?id={own}" + (f"&table={table}" if table else "")
+
+    def followed() -> str:
+        (alone,) = page(server, asked).links(f"/request?id={request_uuid(own)}")
+        return page(server, alone).text
+
+    assert "Nothing is known of it." in followed()
+    with shop.transaction(request_id=own) as transaction:
+        transaction.table("db.orders").append(ids(5))
+    assert "Landed in db.orders" in followed()
 
 
 def latched(server: InProcess, shop: CoordinatedCatalog, request_id: str, statement: str = "") -> str:
