@@ -53,8 +53,8 @@ ONE_OF = {
     8: "catalog/test_kept_arguments rest/test_after_the_change rest/test_usable",
     6: """
         catalog/test_several_tables catalog/test_transactions contract/test_etcd contract/test_lease
-        contract/test_lock_managers coordinator/test_groups hive/test_migration rest/test_tls rest/test_turns
-        spark/test_datasource test_leaks test_security ui/test_browser
+        contract/test_lock_managers contract/test_zookeeper coordinator/test_groups hive/test_migration rest/test_tls
+        rest/test_turns spark/test_datasource spark/test_filters test_leaks test_security ui/test_browser
     """,
     4: """
         catalog/test_carried_entries catalog/test_isolation catalog/test_required_values
@@ -63,7 +63,7 @@ ONE_OF = {
     3: """
         catalog/test_column_names catalog/test_deletes_by_filter catalog/test_evolved_tables catalog/test_exact
         catalog/test_lowest_partitions catalog/test_outages catalog/test_request_ids catalog/test_row_deletes
-        contract/test_zookeeper rest/test_programs rest/test_required_columns spark/test_any_table
+        rest/test_programs rest/test_required_columns spark/test_any_table
         spark/test_listings spark/test_transforms test_model
     """,
     2: """

@@ -18,7 +18,7 @@ from pyiceberg.transforms import UnknownTransform, parse_transform
 from pyiceberg.typedef import Identifier
 from pyspark.sql import SparkSession
 
-from commit_coord.errors import ConfigError
+from commit_coord.errors import CommitCoordError, ConfigError
 from commit_coord.iceberg.partition_names import refuse_names
 from commit_coord.iceberg.usable import refuse_transforms
 from commit_coord.model import WriteMode
@@ -133,9 +133,11 @@ def iceberg_schema(source: T.StructType) -> Schema:
     try:
         schema = assign_fresh_schema_ids(Schema(*kind.fields))
         index_by_name(schema)
-    except ValueError as error:
+        file_schema(schema)
+    except CommitCoordError:
+        raise
+    except ValueError as error:  # of names that are one, also as they are spelled in a file
         raise SchemaMismatch("a table can't be made for the DataFrame", columns=str(error)) from error
-    file_schema(schema)
     return schema
 
 
