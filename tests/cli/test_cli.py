@@ -705,13 +705,19 @@ def test_orphans_are_listed_and_deleted_on_demand(shell: Shell, catalog: Coordin
     assert shell.json("orphans", "shop.sales", "--delete", "--yes")["deleted"] == 0
 
 
-def test_orphans_that_could_not_be_deleted_are_not_counted_and_named(
-    shell: Shell, catalog: CoordinatedCatalog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def with_two_orphans(catalog: CoordinatedCatalog) -> Path:
+    """Put two old files that no snapshot names into the table's folder of data; return the folder."""
     folder = Path(catalog.load_table("shop.sales").location().removeprefix("file://")) / "data"
     for name in ("one.parquet", "two.parquet"):
         folder.joinpath(name).write_bytes(b"four")
         os.utime(folder / name, (0, 0))
+    return folder
+
+
+def test_orphans_that_could_not_be_deleted_are_not_counted_and_named(
+    shell: Shell, catalog: CoordinatedCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = with_two_orphans(catalog)
     delete = PyArrowFileIO.delete
 
     def refuse_one(io: PyArrowFileIO, location: str) -> None:
@@ -731,10 +737,7 @@ def test_orphans_that_could_not_be_deleted_are_not_counted_and_named(
 def test_orphans_that_is_interrupted_says_what_it_deleted(
     shell: Shell, catalog: CoordinatedCatalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = Path(catalog.load_table("shop.sales").location().removeprefix("file://")) / "data"
-    for name in ("one.parquet", "two.parquet"):
-        folder.joinpath(name).write_bytes(b"four")
-        os.utime(folder / name, (0, 0))
+    with_two_orphans(catalog)
 
     def interrupted(self: Any, found: Orphans, *, on_deleted: Callable[[Orphan], None]) -> Orphans:
         on_deleted(found.files[0])

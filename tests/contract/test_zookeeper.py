@@ -1792,6 +1792,18 @@ def test_many_reads_in_one_packet_say_what_single_ones_say(
         assert (session.number, session.connection.multi_read) == (0, server == "knows it")
 
 
+def test_a_server_that_is_too_busy_to_answer_is_not_taken_for_an_old_one(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = ours(service.open()).session
+    with monkeypatch.context() as busy:
+        busy.setattr(MultiRead, "send", lambda _read, client: client.handler.async_result())
+        assert [None] * 50 == session.names([f"/none{number}" for number in range(50)], 0.5)
+        assert session.connection.multi_read is None
+    assert [None] * 50 == session.names([f"/none{number}" for number in range(50)])
+    assert session.connection.multi_read is True
+
+
 def test_a_listing_of_many_nodes_is_true_for_each_of_them(
     service: Service, raw: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

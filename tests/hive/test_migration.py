@@ -538,40 +538,42 @@ def _latch(table: tuple[str, str]) -> LockRequest:
 # Operation locks.
 
 
+def is_locked(other: CoordinatedHiveCatalog, resource: Resource) -> bool:
+    """Return whether a job of *other* waits in vain for X on *resource*."""
+    try:
+        elsewhere(other.lock_operation, {resource: LockMode.EXCLUSIVE}).release()
+    except commit_coord.LockTimeout:
+        return True
+    return False
+
+
 def test_operation_locks_are_honoured_until_they_end(world: World) -> None:
     """A job that took its locks in the metastore excludes those of every phase that comes while it runs."""
     world.catalog.create_table(world.name, SCHEMA)
     resource = Resource(world.name)
     other = world.open(**{"lock.acquire-timeout-ms": "1500"})
 
-    def refused() -> bool:
-        try:
-            elsewhere(other.lock_operation, {resource: LockMode.EXCLUSIVE}).release()
-        except commit_coord.LockTimeout:
-            return True
-        return False
-
     running = world.catalog.lock_operation({resource: LockMode.SHARED}, statement="a long job")
-    assert refused()
+    assert is_locked(other, resource)
     world.move(Phase.BOTH)
-    assert refused()
+    assert is_locked(other, resource)
     moved = world.operator().move(world.name, Phase.ZOOKEEPER)
     assert (moved.outcome, moved.phase) == (Outcome.WAITS, Phase.BOTH)
     assert "a long job" in moved.reason
     both = world.open().lock_operation({Resource((*world.name, "k=1")): LockMode.SHARED})
     running.release()
     world.move(Phase.ZOOKEEPER)
-    assert refused()
+    assert is_locked(other, resource)
     both.release()
-    assert not refused()
+    assert not is_locked(other, resource)
 
     running = world.catalog.lock_operation({resource: LockMode.SHARED}, statement="in zookeeper")
     moved = world.operator().move(world.name, Phase.HMS)
     assert (moved.outcome, moved.phase) == (Outcome.WAITS, Phase.BOTH)
-    assert refused()
+    assert is_locked(other, resource)
     running.release()
     world.move(Phase.HMS)
-    assert not refused()
+    assert not is_locked(other, resource)
 
 
 def _another_is_renamed_to_it(world: World, job: CoordinatedHiveCatalog) -> None:
@@ -618,28 +620,21 @@ def test_an_operation_lock_on_a_name_excludes_all_others_whatever_table_gets_the
         job.create_table(world.name, SCHEMA)
     lease = job.lock_operation({resource: LockMode.EXCLUSIVE}, statement="rebuild")
 
-    def is_refused() -> bool:
-        try:
-            elsewhere(other.lock_operation, {resource: LockMode.EXCLUSIVE}).release()
-        except commit_coord.LockTimeout:
-            return True
-        return False
-
-    assert is_refused()
+    assert is_locked(other, resource)
     if begins == "with a table":
         job.drop_table(world.name)
-        assert is_refused()
+        assert is_locked(other, resource)
         with pytest.raises(commit_coord.CommitCoordError, match="running operations hold locks"):
             comes(world, job)
     else:
         comes(world, job)
-    assert is_refused()
+    assert is_locked(other, resource)
     lease.ensure_active(0)
     lease.release()
     if begins == "with a table":
         comes(world, job)
     assert State.of(world.properties_of()).phase is Phase.ZOOKEEPER
-    assert not is_refused()
+    assert not is_locked(other, resource)
 
 
 @pytest.mark.parametrize("begins", Phase)

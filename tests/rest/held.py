@@ -91,6 +91,11 @@ class Held:
         return held
 
     @property
+    def found_no_rows(self) -> bool:
+        """Whether a replacement was written when main was empty: it removes no branch."""
+        return all(update["action"] != "remove-snapshot-ref" for update in self.document["updates"])
+
+    @property
     def snapshot(self) -> dict[str, Any]:
         """The snapshot that it adds."""
         found: dict[str, Any] = self.document["updates"][0]["snapshot"]

@@ -340,9 +340,15 @@ class Replacements(Race):
         late, other = Held.replacement(table, ids(first)), Held.append(table, ids(first + 1))
         for more in range(number % 4):
             self.table.append(ids(first + 2 + more))
-        assert [200, 200] == self.at_once(self.held(late), self.held(other, BLIND))
-        self.expected = row_ids(self.table)
-        assert self.expected in ([first], [first, first + 1]), self.expected
+        answers = self.at_once(self.held(late), self.held(other, BLIND))
+        if late.found_no_rows and answers == [409, 200]:
+            # The append came first, and what replaces "no rows" would have taken its row out.
+            self.expected = [first + 1]
+            assert self.expected == row_ids(self.table)
+        else:
+            assert [200, 200] == answers
+            self.expected = row_ids(self.table)
+            assert self.expected in ([first], [first, first + 1]), self.expected
         self.count()
         self.landed.check(self.table.metadata_location)
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
-from commit_coord.locks.base import BRIEFLY
 from commit_coord.locks.zookeeper import queries
 from commit_coord.locks.zookeeper.connection import EnsembleConnection
 from commit_coord.locks.zookeeper.driver import KazooTimeoutError, ZnodeStat, kazoo_errors, prefix_root, serialization
@@ -152,9 +150,13 @@ class BulkReader:
         if self._connection.multi_read is None:
             probe = self._connection.probe()
             if probe.done.wait(patience) and probe.client is not None:
-                with suppress(kazoo_errors.KazooException, KazooTimeoutError):
-                    self._connection.multi_read = False
-                    MultiRead([serialization.GetChildren("/", None)]).send(probe.client).get(timeout=BRIEFLY)
+                read = MultiRead([serialization.GetChildren("/", None)])
+                try:
+                    read.send(probe.client).get(timeout=patience)
                     self._connection.multi_read = True
+                except kazoo_errors.KazooException:
+                    self._connection.multi_read = False
+                except KazooTimeoutError:
+                    pass  # A busy server, of whatever version: the next caller tries again.
             threading.Thread(target=probe.close, name="commit-coord-zookeeper-close", daemon=True).start()
         return self._connection.multi_read or False

@@ -123,7 +123,9 @@ class ZooKeeperLeases(LeaseService[ZooKeeperTicket]):
             for ticket in tickets
         }
         asked = [path for of_one in paths.values() for path in of_one]
-        stats = self._retries.briefly(lambda: self.session.exists(asked, BRIEFLY, sync=True))
+        # A busy server answers ten thousand reads later than one.
+        patience = BRIEFLY + len(asked) / 1000
+        stats = self._retries.briefly(lambda: self.session.exists(asked, patience, sync=True))
         there = {path for path, stat in zip(asked, stats, strict=True) if stat is not None}
         return [ticket for ticket in tickets if there.issuperset(paths[ticket])]
 
