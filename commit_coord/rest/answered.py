@@ -5,7 +5,8 @@ they survive a restart. With a lock manager that has no journal, they are in the
 
 The fields of a journal entry are used as follows:
 
-    request id         the key, with a suffix: the state at the start of the request, or its answer
+    request id         the key, with a suffix: the state at the start of the request, that of one which did nothing, or
+                       the answer
     table              method and path, for people who read the journal
     table UUID         the digest of the whole request
     metadata location  JSON: the state, or the answer
@@ -39,14 +40,6 @@ _LONGEST_BODY = 256 * 1024
 
 StateBefore = Mapping[str, Any]
 """The part of the store's state before a request that tells later whether the request was carried out."""
-
-
-_NOTHING_DONE = "nothing-done"
-
-
-def did_nothing(kept: StateBefore) -> StateBefore | None:
-    """Return the state from which a repeat begins, if *kept* is of a request that did nothing; else None."""
-    return {name: value for name, value in kept.items() if name != _NOTHING_DONE} if _NOTHING_DONE in kept else None
 
 
 class KeyedRequests:
@@ -84,14 +77,24 @@ class KeyedRequests:
         )
 
     def begun_on(self, key: str, request: Request) -> StateBefore | None:
-        """Return the state that the request with *key* found at its start; see :func:`did_nothing`.
+        """Return the state that the request with *key* found at its start.
 
-        None means that no start is known, or that what began did nothing and found nothing.
+        None means that no start is known. An empty state means that what began did nothing.
 
         Raises:
             UnprocessableRequest: The key was used for another request.
         """
-        return self._recall(f"{key}:begun", request) or None
+        return self._recall(f"{key}:begun", request)
+
+    def nothing_done_on(self, key: str, request: Request) -> StateBefore | None:
+        """Return the state that a request with *key* found and left as it was; None if it is not known.
+
+        It counts only if that of :meth:`begun_on` is empty.
+
+        Raises:
+            UnprocessableRequest: The key was used for another request.
+        """
+        return self._recall(f"{key}:nothing-done", request)
 
     def begin(self, key: str, request: Request, seen: StateBefore) -> None:
         """Keep the state that the request with *key* finds at its start.
@@ -106,13 +109,17 @@ class KeyedRequests:
 
         A failure is logged; then it is not known what the request did.
 
+        The state has an entry of its own: a server of an older version replaces only the other one when it begins.
+
         Args:
             key: The key.
             request: The request.
-            seen: The state from which a repeat begins; empty if it begins as if the request had never been sent.
+            seen: The state that it found; empty if the repeat begins as if the request had never been sent.
         """
         try:
-            self._remember(f"{key}:begun", request, {**seen, _NOTHING_DONE: True} if seen else {})
+            if seen:
+                self._remember(f"{key}:nothing-done", request, seen)
+            self._remember(f"{key}:begun", request, {})
         except Exception:
             logger.warning("that the request with the key %s did nothing could not be kept", key, exc_info=True)
 

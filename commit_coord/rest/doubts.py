@@ -27,7 +27,7 @@ from pyiceberg.catalog.sql import IcebergNamespaceProperties
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.typedef import Identifier
 
-from commit_coord.errors import CommitStateUnknown
+from commit_coord.errors import CommitConflict, CommitStateUnknown
 from commit_coord.iceberg import metadata as fast_metadata
 from commit_coord.rest import namespaces, tables, transactions, views
 from commit_coord.rest.answered import StateBefore
@@ -94,13 +94,29 @@ class Doubt:
             CommitStateUnknown: The object is not the one that the first copy of the request found, the request makes it
                 and it does not exist, or a server of another version has kept its state.
         """
-        is_known = before.keys() == now.keys()
-        if not is_known or not self.same(before, now) or (self.makes and now["there"] is None):
+        if not self._is_known(before, now) or (self.makes and now["there"] is None):
             raise CommitStateUnknown(
                 "an earlier copy of the request was begun, and the table, view or namespace that it names has changed "
                 "since, or does not exist, or a server of another version began the request; it is not known whether "
                 "the request was executed: look for its effect, also under other names, before you send it with "
                 "another Idempotency-Key",
+                request=f"{request.method} {request.path}",
+                request_id=request.idempotency_key,
+            )
+
+    def _is_known(self, before: StateBefore, now: StateBefore) -> bool:
+        return before.keys() == now.keys() and self.same(before, now)
+
+    def refuse_changed(self, request: Request, untouched: StateBefore, now: StateBefore) -> None:
+        """Return if what a request found *untouched*, and left so, is still there, or nothing is.
+
+        Raises:
+            CommitConflict: Another client has changed it since, or has given its name to another one.
+        """
+        if not self._is_known(untouched, now) and now["there"] is not None:
+            raise CommitConflict(
+                "the request did nothing when it was sent first, and the table, view or namespace that it names has "
+                "changed since: look at it, and send the request with another Idempotency-Key",
                 request=f"{request.method} {request.path}",
                 request_id=request.idempotency_key,
             )

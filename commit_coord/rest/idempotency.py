@@ -33,7 +33,7 @@ from commit_coord.errors import CommitNotApplied, CommitStateUnknown, LockError
 from commit_coord.model import LockMode, Resource
 from commit_coord.rest import tables
 from commit_coord.rest.access import Forbidden
-from commit_coord.rest.answered import LIFETIME_MS, KeyedRequests, did_nothing
+from commit_coord.rest.answered import LIFETIME_MS, KeyedRequests
 from commit_coord.rest.doubts import (
     COMMITS,
     Handler,
@@ -118,7 +118,7 @@ class Idempotency:
             return error
         try:
             key = request.idempotency_key
-            if key is None or (answered := self._of(warehouse)).begun_on(key, request) is None:
+            if key is None or not (answered := self._of(warehouse)).begun_on(key, request):
                 return error
             kept = answered.answer(key, request)
         except (MalformedRequest, UnprocessableRequest):
@@ -206,30 +206,18 @@ def _settled_or_executed(
     doubt = doubt_of(handler, request)
     now = doubt.look(warehouse, request)
     found = answered.begun_on(key, request)
-    before = now if found is None else (did_nothing(found) or found)
-    is_first = found is None or before is not found
+    is_first = not found
     """Whether no copy before has done anything."""
-    if is_first:
-        answered.begin(key, request, before)
-    settled = doubt.settled(warehouse, request, before, now)
-    if settled is not None:
-        answered.end(key, request, settled)
-        return settled
-    if not is_first:
-        doubt.refuse_unsettled(request, before, now)
+    untouched = None if found or found is None else answered.nothing_done_on(key, request)
+    before = found or untouched or now
 
     def settled_if_refused(warehouse: Warehouse, request: Request) -> HttpAnswer:
         try:
             return handler(warehouse, replace(request, found=before))
         except Exception as refused:
-            # No copy has done anything, and none is running: whatever was sent to the store is a CommitStateUnknown.
-            if is_first and isinstance(refused, (CommitNotApplied, OSError, *AWAY)):
-                repeat_on = if_nothing_done(handler, request, before)
-                if repeat_on is not None:
-                    answered.withdraw(key, request, repeat_on)
             # 1. We look, and the change of an earlier copy is still under way to the store.   2. It is carried out.
             # 3. Our own change is refused because of it: the table exists already, or does not exist any more.
-            if not is_final(refused) or (is_first and doubt.guesses):
+            if not is_final(refused) or untouched is not None or (is_first and doubt.guesses):
                 raise
             seen = doubt.look(warehouse, request)
             late = doubt.settled(warehouse, request, before, seen)
@@ -239,7 +227,23 @@ def _settled_or_executed(
                 doubt.refuse_unsettled(request, before, seen)
             raise
 
-    return _execute_begun(answered, key, settled_if_refused, warehouse, request)
+    try:
+        if untouched is not None:
+            doubt.refuse_changed(request, untouched, now)
+        if is_first:
+            answered.begin(key, request, before)
+        settled = doubt.settled(warehouse, request, before, now) if untouched is None else None
+        if settled is not None:
+            answered.end(key, request, settled)
+            return settled
+        if not is_first:
+            doubt.refuse_unsettled(request, before, now)
+        return _execute_begun(answered, key, settled_if_refused, warehouse, request)
+    except (CommitNotApplied, StillRunning, OSError, *AWAY):
+        # No copy has done anything, and none is running: whatever was sent to the store is a CommitStateUnknown.
+        if is_first and (repeat_on := if_nothing_done(handler, request, before)) is not None:
+            answered.withdraw(key, request, repeat_on)
+        raise
 
 
 def _committed(
@@ -248,10 +252,8 @@ def _committed(
     # The look comes before the question whether another copy has begun. If it has not, we see the tables as they were
     # before any copy landed.
     now = commit_tables(handler, warehouse, request)
-    found = answered.begun_on(key, request)
-    if found is None:
-        answered.begin(key, request, now)
-    else:
+    found = answered.begun_on(key, request) or None
+    if found is not None:
         refuse_other_tables(found, now, key, may_be_new=True)
     before = now if found is None else found
 
@@ -274,6 +276,8 @@ def _committed(
             raise
 
     try:
+        if found is None:
+            answered.begin(key, request, now)
         return _execute_begun(answered, key, refused_if_proven, warehouse, request)
     except (CommitNotApplied, StillRunning, *AWAY):
         # No copy has created anything, and none is running: a repeat may do so.

@@ -178,7 +178,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-change-that-comes-late-is-refused",
         "rest/idempotency.py",
-        "            if not is_final(refused) or (is_first and doubt.guesses):\n",
+        "            if not is_final(refused) or untouched is not None or (is_first and doubt.guesses):\n",
         "            if refused:\n",
         _KEYS + "a_repeat_is_not_refused_for_what_its_first_copy_did_late[memory]",
     ),
@@ -649,8 +649,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "what-others-have-changed-since-is-refused",
         "rest/doubts.py",
-        "if not is_known or not self.same(before, now) or (",
-        "if not is_known or (",
+        "return before.keys() == now.keys() and self.same(before, now)",
+        "return before.keys() == now.keys()",
         _SENT_AGAIN + f"{_NOT_AGAIN}[a table is renamed-renames it]",
     ),
     Mutant(
@@ -678,8 +678,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "what-a-busy-server-did-not-make-is-unknown",
         "rest/idempotency.py",
-        "(CommitNotApplied, OSError, *AWAY)",
-        "(CommitNotApplied, FileNotFoundError)",  # LockTimeout is an OSError, too
+        "(CommitNotApplied, StillRunning, OSError, *AWAY)",
+        "(CommitNotApplied, StillRunning, FileNotFoundError)",  # LockTimeout is an OSError, too
         _SENT_AGAIN + "what_a_busy_server_did_not_do_is_done_by_the_repeat",
     ),
     Mutant(
@@ -699,15 +699,43 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-copy-after-one-that-did-nothing-did-nothing",
         "rest/idempotency.py",
-        "    if is_first:\n        answered.begin(",
-        "    if found is None:\n        answered.begin(",
+        "        if is_first:\n            answered.begin(",
+        "        if found is None:\n            answered.begin(",
         _SENT_AGAIN + "a_copy_after_one_that_did_nothing_may_have_done_something",
+    ),
+    Mutant(
+        "what-was-not-done-is-settled-by-what-others-did",
+        "rest/idempotency.py",
+        "settled = doubt.settled(warehouse, request, before, now) if untouched is None else None",
+        "settled = doubt.settled(warehouse, request, before, now)",
+        _SENT_AGAIN + "the_outcome_of_a_request_is_known_after_an_answer_that_it_did_nothing",
+    ),
+    Mutant(
+        "what-was-not-done-is-settled-late-by-what-others-did",
+        "rest/idempotency.py",
+        "is_final(refused) or untouched is not None or (",
+        "is_final(refused) or (",
+        _SENT_AGAIN + "the_outcome_of_a_request_is_known_after_an_answer_that_it_did_nothing",
+    ),
+    Mutant(
+        "the-repeat-of-what-was-not-done-changes-anything",
+        "rest/idempotency.py",
+        "            doubt.refuse_changed(request, untouched, now)\n",
+        "            pass\n",
+        _SENT_AGAIN + "the_outcome_of_a_request_is_known_after_an_answer_that_it_did_nothing",
+    ),
+    Mutant(
+        "a-start-without-a-reply-is-a-start",
+        "rest/idempotency.py",
+        "    try:\n        if found is None:\n            answered.begin(key, request, now)\n",
+        "    if found is None:\n        answered.begin(key, request, now)\n    try:\n",
+        _KEYS + "a_creation_whose_start_was_kept_without_a_reply_is_carried_out_by_its_repeat",
     ),
     Mutant(
         "a-file-that-could-not-be-read-was-registered",
         "rest/idempotency.py",
-        "(CommitNotApplied, OSError, *AWAY)",
-        "(CommitNotApplied, *AWAY)",
+        "(CommitNotApplied, StillRunning, OSError, *AWAY)",
+        "(CommitNotApplied, StillRunning, *AWAY)",
         _SENT_AGAIN + "a_file_that_could_not_be_read_is_registered_by_the_repeat",
     ),
     Mutant(

@@ -18,7 +18,7 @@ from pyiceberg.table.update import SetPropertiesUpdate
 
 import commit_coord
 from commit_coord.clock import SYSTEM_CLOCK
-from commit_coord.errors import LockTimeout
+from commit_coord.errors import LockServiceUnavailable, LockTimeout
 from commit_coord.rest import idempotency, namespaces, tables, views
 from commit_coord.rest.answered import KeyedRequests
 from commit_coord.rest.doubts import DOUBTS, Handler
@@ -370,6 +370,21 @@ def test_a_change_that_comes_under_its_repeat_is_not_refused(world: World, chang
     assert seen == [world.everything()]
 
 
+def _harmed_nothing_of_others(
+    handler: Handler, own: Mapping[Any, Any], before: Mapping[Any, Any], after: Mapping[Any, Any]
+) -> None:
+    """Fail if a request changed what another client has made since *own*, or has two objects with one UUID now."""
+    ours = {state[0] for name, state in own.items() if isinstance(name, tuple)}
+    theirs: dict[object, object] = {
+        name: state for name, state in before.items() if isinstance(name, tuple) and state[0] not in ours
+    }
+    if handler not in _AGAIN:
+        theirs |= {name: state for name, state in before.items() if isinstance(name, str) and state != own.get(name)}
+    assert theirs == {name: after.get(name) for name in theirs}
+    uuids = [state[0] for name, state in after.items() if isinstance(name, tuple)]
+    assert len(set(uuids)) == len(uuids)
+
+
 @pytest.mark.parametrize("change, act", list(_each()))
 def test_a_repeat_harms_nothing_that_another_client_made(world: World, change: str, act: str) -> None:
     """The server was killed before it did anything, and the repeat may be carried out."""
@@ -383,15 +398,7 @@ def test_a_repeat_harms_nothing_that_another_client_made(world: World, change: s
     answer, after = world.sent(handler, request), world.everything()
     if answer.status not in (200, 204):
         assert before == after
-    ours = {state[0] for name, state in own.items() if isinstance(name, tuple)}
-    theirs: dict[object, object] = {
-        name: state for name, state in before.items() if isinstance(name, tuple) and state[0] not in ours
-    }
-    if handler not in _AGAIN:
-        theirs |= {name: state for name, state in before.items() if isinstance(name, str) and state != own.get(name)}
-    assert theirs == {name: after.get(name) for name in theirs}
-    uuids = [state[0] for name, state in after.items() if isinstance(name, tuple)]
-    assert len(set(uuids)) == len(uuids)
+    _harmed_nothing_of_others(handler, own, before, after)
     if answer.status == 200 and DOUBTS[handler].makes and handler is not namespaces.create_namespace:
         assert before != after
     if act == "does nothing" and not DOUBTS[handler].makes:
@@ -428,21 +435,41 @@ def test_the_outcome_of_a_request_is_known_after_an_answer_that_it_did_nothing(
 ) -> None:
     handler, prepare = _CHANGES[change]
     request = prepare(world)
+    own = world.everything()
     _without_effect(world, handler, request)
     _act(world, change, act)
     before = world.everything()
-    answer = world.sent(handler, request)
+    answer, after = world.sent(handler, request), world.everything()
     assert answer.status in (200, 204, 400, 404, 409), answer.body
-    if answer.status >= 400:
-        assert before == world.everything()
+    assert (before == after) == (answer.status >= 400)
+    _harmed_nothing_of_others(handler, own, before, after)
+
+
+@pytest.mark.parametrize("change", list(_CHANGES))
+def test_a_request_whose_start_was_kept_without_a_reply_is_carried_out_by_its_repeat(world: World, change: str) -> None:
+    handler, prepare = _CHANGES[change]
+    request, begin = prepare(world), KeyedRequests.begin
+
+    def unconfirmed(*arguments: Any) -> None:
+        begin(*arguments)
+        raise LockServiceUnavailable("the reply was lost")
+
+    with world.patch.context() as patch:
+        patch.setattr(KeyedRequests, "begin", unconfirmed)
+        assert world.sent(handler, request).status == 503
+    assert world.sent(handler, request).status in (200, 204)
 
 
 @pytest.mark.parametrize("change", [f"a {kind} is renamed" for kind in ("table", "view")])
-def test_a_copy_after_one_that_did_nothing_may_have_done_something(world: World, change: str) -> None:
+@pytest.mark.parametrize("by", ["by this version", "by an older one"])
+def test_a_copy_after_one_that_did_nothing_may_have_done_something(world: World, change: str, by: str) -> None:
     handler, prepare = _CHANGES[change]
     request = prepare(world)
     _without_effect(world, handler, request)
-    world.killed(handler, request, carried_out=True)
+    with world.patch.context() as patch:
+        if by == "by an older one":
+            patch.setattr(KeyedRequests, "nothing_done_on", lambda *_: None)
+        world.killed(handler, request, carried_out=True)
     _act(world, change, "renames it")
     assert world.sent(handler, request).status == 500
 

@@ -33,7 +33,13 @@ from sqlalchemy.exc import OperationalError
 import commit_coord
 from commit_coord.catalog.sql import CoordinatedSqlCatalog
 from commit_coord.clock import SYSTEM_CLOCK, SystemClock
-from commit_coord.errors import CommitConflict, CommitLockFailed, CommitStateUnknown, LockTimeout
+from commit_coord.errors import (
+    CommitConflict,
+    CommitLockFailed,
+    CommitStateUnknown,
+    LockServiceUnavailable,
+    LockTimeout,
+)
 from commit_coord.locks.none import NoneLockManager
 from commit_coord.model import Resource
 from commit_coord.rest import Serving, commits, namespaces, tables, transactions, views
@@ -1072,6 +1078,23 @@ def test_a_creation_that_got_no_latch_is_carried_out_by_its_repeat(warehouse: Wa
             with pytest.raises((CommitLockFailed, StillRunning)) as refused:
                 client.submit(keys.answer, handler, warehouse, request).result()
             assert error_answer(refused.value).status == (409 if kind == "plain" else 503)
+    assert keys.answer(handler, warehouse, request).status in (200, 204)
+    assert warehouse.catalog.table_exists(("db", "t"))
+
+
+@CREATIONS
+def test_a_creation_whose_start_was_kept_without_a_reply_is_carried_out_by_its_repeat(
+    warehouse: Warehouse, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (handler, request), keys, begin = creation(warehouse, kind), Idempotency(), KeyedRequests.begin
+
+    def unconfirmed(*arguments: Any) -> None:
+        begin(*arguments)
+        raise LockServiceUnavailable("the reply was lost")
+
+    with monkeypatch.context() as patch, pytest.raises(LockServiceUnavailable):
+        patch.setattr(KeyedRequests, "begin", unconfirmed)
+        keys.answer(handler, warehouse, request)
     assert keys.answer(handler, warehouse, request).status in (200, 204)
     assert warehouse.catalog.table_exists(("db", "t"))
 
