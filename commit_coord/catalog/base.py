@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Mapping
 from typing import Any, Self
 
 from pyiceberg.catalog import MetastoreCatalog
@@ -16,8 +15,8 @@ from pyiceberg.exceptions import (
 from pyiceberg.typedef import EMPTY_DICT, Identifier
 
 from commit_coord.catalog.creating import CreatingCatalog
-from commit_coord.catalog.locking import before_a_change
 from commit_coord.catalog.maintenance import MaintainedCatalog
+from commit_coord.catalog.moved_notes import note_moves, take_note
 from commit_coord.catalog.names import LEVEL_SEPARATOR, NoSuchName
 from commit_coord.catalog.purging import files_of, refuse_another, refuse_shared_files
 from commit_coord.catalog.reading import ReadingCatalog
@@ -27,21 +26,16 @@ from commit_coord.coordinator import Coordinator, PointerStore, delete_quietly
 from commit_coord.errors import CommitStateUnknown, UpdatesDoNotFit
 from commit_coord.events import Events
 from commit_coord.iceberg.attempt import table_name
-from commit_coord.iceberg.overwrites import joined
 from commit_coord.iceberg.reader import MetadataReader
 from commit_coord.iceberg.storage import FileIOs, cut_off
-from commit_coord.locks.handover import HandoverLease, HandoverLockManager
+from commit_coord.locks.handover import HandoverLockManager
 from commit_coord.observing import observe
 from commit_coord.observing.audit import AuditLog
-from commit_coord.process import raise_of_signal_handler
 from commit_coord.protocol.commit import SwapResult
 from commit_coord.protocol.hierarchy import Operation
 from commit_coord.table import CoordinatedTable
 
 logger = logging.getLogger(__name__)
-
-_NOTE_FOLLOWS_MS = 5_000
-"""How long a rename that has landed waits for each latch."""
 
 
 class CoordinatedCatalog(CreatingCatalog, ReadingCatalog, MaintainedCatalog, MetastoreCatalog):
@@ -138,7 +132,7 @@ class CoordinatedCatalog(CreatingCatalog, ReadingCatalog, MaintainedCatalog, Met
                         table=table_name(table),
                         location=metadata_location,
                     )
-            _take_note(latch)
+            take_note(latch)
             self.coordinator.overwrites.landed(table, metadata_location)
             return self._made(table, metadata_location, registered)
 
@@ -169,7 +163,7 @@ class CoordinatedCatalog(CreatingCatalog, ReadingCatalog, MaintainedCatalog, Met
         ):
             refuse_another(self.coordinator, table, expected)
             self._drop(table)
-            _take_note(latch)
+            take_note(latch)
 
     def rename_table(
         self, from_identifier: str | Identifier, to_identifier: str | Identifier, *, expected: str | None = None
@@ -193,7 +187,8 @@ class CoordinatedCatalog(CreatingCatalog, ReadingCatalog, MaintainedCatalog, Met
         if old == new:
             raise TableAlreadyExistsError(f"Table {'.'.join(new)} already exists")
         renaming = self.operating(Operation.RENAME, old, f"rename to {'.'.join(new)}")
-        with renaming, self._note_moves(old, new), self._latch(old, new, statement="rename"):
+        moving = note_moves(self.coordinator, old, new, self._is_table)
+        with renaming, moving, self._latch(old, new, statement="rename"):
             refuse_another(self.coordinator, old, expected)
             if self.view_exists(new):
                 raise TableAlreadyExistsError(
@@ -209,72 +204,6 @@ class CoordinatedCatalog(CreatingCatalog, ReadingCatalog, MaintainedCatalog, Met
                     table=table_name(old),
                     to=table_name(new),
                 ) from error
-
-    @contextmanager
-    def _note_moves(self, old: Identifier, new: Identifier) -> Iterator[None]:
-        """Rename the table *old* in the block; its note of what was committed and lost moves along.
-
-        A latch shows the note only if it is for one table. So the note is copied before: a client that dies in or after
-        the block leaves it where *new* is looked for. If the block fails, the copy does no harm: it names the table by
-        its UUID. Then notes that commits left meanwhile are moved too, and *old* has no note any more.
-        """
-        copied: str | None = None
-        with self._note_latch(old) as latch:
-            note = None if latch is None else latch.handover_note
-        if note is not None and not self._is_table(new):
-            with self._note_latch(new) as latch:
-                if latch is not None and not self._is_table(new):
-                    copied = note
-                    if latch.handover_note != note:
-                        latch.set_handover_note(note)
-        yield
-        try:
-            self._move_note(old, new, copied)
-        except Exception as error:
-            raise_of_signal_handler(error)
-            logger.warning(
-                "%s was renamed to %s, but what its last commits noted could not follow",
-                table_name(old),
-                table_name(new),
-                exc_info=True,
-            )
-
-    def _move_note(self, old: Identifier, new: Identifier, copied: str | None) -> None:
-        """Move the note of *old*, which was renamed, to *new*, unless it is the *copied* one.
-
-        Raises:
-            Exception: It is not known whether the note has moved.
-        """
-        with self._note_latch(old, within_ms=_NOTE_FOLLOWS_MS) as latch:
-            if latch is None or not (note := latch.handover_note):
-                return
-            if note == copied:
-                self._take_note_if_free(old, latch)
-                return
-        with self._note_latch(new, within_ms=_NOTE_FOLLOWS_MS) as latch:
-            if latch is not None:
-                uuid = str(self.coordinator.load(new)[0].table_uuid)
-                latch.set_handover_note(joined(note, latch.handover_note or "", uuid).to_text())
-        with self._note_latch(old, within_ms=_NOTE_FOLLOWS_MS) as latch:
-            if latch is not None and latch.handover_note == note:
-                self._take_note_if_free(old, latch)
-
-    def _take_note_if_free(self, name: Identifier, latch: HandoverLease) -> None:
-        """Do :func:`_take_note` unless another client has given *name* to a table."""
-        if self.coordinator.store.pointer(name) is None:
-            _take_note(latch)
-
-    def _note_latch(
-        self, table: Identifier, within_ms: int | None = None
-    ) -> AbstractContextManager[HandoverLease | None]:
-        """Take the latch that shows the note of *table*; None if no notes are kept.
-
-        Raises:
-            CommitLockFailed, LockTimeout: As :meth:`_latch`.
-        """
-        with before_a_change():
-            latch = self.coordinator.note_latch(table, statement="rename", within_ms=within_ms)
-            return nullcontext() if latch is None else latch
 
     def _drop(self, table: Identifier, location: str | None = None) -> None:
         """Remove the pointer of *table*, whose latch is held, once; only if it is *location*, unless that is None.
@@ -326,7 +255,7 @@ class CoordinatedCatalog(CreatingCatalog, ReadingCatalog, MaintainedCatalog, Met
             table = self.load_table(name)  # under the latch: files of a commit in between would stay behind
             refuse_shared_files(table)
             self._drop(name, table.metadata_location)
-            _take_note(latch)
+            take_note(latch)
         for path in files_of(table):
             delete_quietly(table.io, path)
 
@@ -400,9 +329,3 @@ def _opened_anew(cls: type[CoordinatedCatalog], name: str, given: Mapping[str, s
 
 def _changed(table: Identifier) -> CommitFailedException:
     return CommitFailedException(f"Table {table_name(table)} was changed by another writer")
-
-
-def _take_note(latch: HandoverLease) -> None:
-    """Tell the next holder nothing of what was committed before: the table is gone."""
-    if latch.handover_note:
-        latch.set_handover_note("")

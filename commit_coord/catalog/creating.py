@@ -137,12 +137,14 @@ class CreatingCatalog(CommittingCatalog, ViewedCatalog, StoringCatalog, Metastor
             ValidationError: PyIceberg's: a transform of the spec or order does not fit its column.
         """
         table = self._table_identifier(identifier)
-        version = str(properties.get(TableProperties.FORMAT_VERSION, TableProperties.DEFAULT_FORMAT_VERSION))
-        if not version.strip().isdecimal():
+        given = properties.get(TableProperties.FORMAT_VERSION, TableProperties.DEFAULT_FORMAT_VERSION)
+        try:
+            version = int(given)
+        except (ValueError, TypeError) as error:
             raise ConfigError(
-                "not a format version", key=TableProperties.FORMAT_VERSION, value=version, accepted="a whole number"
-            )
-        columns = self._convert_schema_if_needed(schema, int(version))  # type: ignore[arg-type]  # others are refused
+                "not a format version", key=TableProperties.FORMAT_VERSION, value=str(given), accepted="a whole number"
+            ) from error
+        columns = self._convert_schema_if_needed(schema, version)  # type: ignore[arg-type]  # another one is refused
         place = self._resolve_table_location(location, table_name(table[:-1]), table[-1])
         metadata = new_metadata(place, columns, partition_spec, sort_order, properties)
         metadata_location = metadata_places(metadata).new_table_metadata_file_location()

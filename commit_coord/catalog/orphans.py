@@ -372,18 +372,23 @@ def _referenced(
 ) -> set[str]:
     """Return the keys of all files that *table* refers to now, or referred to in commits that may be repaired.
 
-    Where no notes are kept, only the table itself is latched (*is_own*): the latch of another one shows nothing, and
-    its writers may use another lock manager.
+    The commit latch is taken only for the table itself (*is_own*), so a commit that is under way is waited for. Of
+    another table, whose writers may use another lock manager, only the note is read under its latch.
 
     Raises:
         LockTimeout: A writer held the latch for longer than *within_ms*, or than ``lock.acquire-timeout-ms``.
     """
-    latch = coordinator.note_latch(table, statement=_STATEMENT, within_ms=within_ms)
-    if latch is None and is_own:
-        latch = coordinator.latch(table, statement=_STATEMENT)
-    with latch or nullcontext():
-        note = HandoverNote.parse((latch is not None and latch.handover_note) or "")
-        metadata, location = coordinator.load(table)
+    kept: str | None = None
+    if is_own:
+        with coordinator.latch(table, statement=_STATEMENT) as latch:
+            kept = latch.handover_note
+            metadata, location = coordinator.load(table)
+    if kept is None:
+        # While a table moves, its note may be kept elsewhere than its commit latch.
+        with coordinator.note_latch(table, statement=_STATEMENT, within_ms=within_ms) or nullcontext() as notes:
+            kept = None if notes is None else notes.handover_note
+            metadata, location = coordinator.load(table)
+    note = HandoverNote.parse(kept or "")
     io = coordinator.store.file_io(location)
     found = set(_versions(coordinator, location))
     tables = [metadata]

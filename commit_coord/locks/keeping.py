@@ -232,6 +232,10 @@ class LeaseService(Protocol[TicketT]):
         """Return the reason if this client knows that the service can't hear it; else None."""
         return None
 
+    def is_closed(self) -> bool:
+        """Return whether the client was closed, and nothing has opened it since: a heartbeat does not."""
+        return False
+
     def keeps_lost(self, ticket: TicketT) -> bool:
         """Return whether *ticket*, whose lease was found LOST, may stay in the service until we remove it."""
         return False
@@ -399,7 +403,9 @@ class Keeper(Generic[TicketT]):
                 logger.warning("a heartbeat failed: %s", error)
         for ticket in kept:
             self.observe(ticket, LeaseEvent.TICK)
-        delays = [self.service.chores(), _SOON if self._tickets.unreleased else None, interval if kept else None]
+        delays = [_SOON if self._tickets.unreleased else None, self.service.chores(), interval if kept else None]
+        if self.service.is_closed():
+            return None  # The next call opens it, and this is called again.
         return min((delay for delay in delays if delay is not None), default=None)
 
     def _release_late(self) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
-from pyiceberg.table.snapshots import ancestors_of
+from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from pyspark.sql import DataFrame
 
 from commit_coord.errors import CommitNotApplied, ConfigError
@@ -29,11 +29,18 @@ logger = logging.getLogger(__name__)
 WRITER_PROPERTY = "commit-coord.stream."
 """Table property of a streaming writer: its last batch in ``main``. The writer's id follows the prefix.
 
-Older versions read and write it, too, and for every branch: versions may alternate, as in a rolling upgrade.
+Older versions read it, too, and write it for every branch. So versions may alternate, as in a rolling upgrade, where a
+stream writes to ``main``.
 """
 
 _BRANCH_PROPERTY = f"{WRITER_PROPERTY}of-branch."
-"""The same for another branch. The quoted name of the branch, a slash, and the writer's id follow the prefix."""
+"""The same for each branch. The quoted name of the branch, a slash, and the writer's id follow the prefix.
+
+For ``main`` it tells that the mark that older versions read is of ``main``, too.
+"""
+
+_BRANCH = "commit-coord.batch-branch"
+"""Property of the snapshot of a batch: its branch. The snapshots of older versions do not have it."""
 
 QUERY_ID = "sql.streaming.queryId"
 """Property that Spark gives to the jobs of a streaming query."""
@@ -85,20 +92,27 @@ class Batch:
         return f"{self.writer_id}/{self.query_id}/{self.number}"
 
     @property
-    def _key(self) -> str:
-        if self.branch == MAIN_BRANCH:
-            return f"{WRITER_PROPERTY}{self.writer_id}"
-        return f"{_BRANCH_PROPERTY}{quote(self.branch, safe='')}/{self.writer_id}"
+    def _shared_key(self) -> str:
+        """The table property that older versions know."""
+        return f"{WRITER_PROPERTY}{self.writer_id}"
+
+    def _key(self, branch: str) -> str:
+        return f"{_BRANCH_PROPERTY}{quote(branch, safe='')}/{self.writer_id}"
 
     @property
     def summary(self) -> dict[str, str]:
         """What the snapshot says of it."""
-        return {"commit-coord.writer-id": self.writer_id, "commit-coord.batch-id": str(self.number)}
+        return {
+            "commit-coord.writer-id": self.writer_id,
+            "commit-coord.batch-id": str(self.number),
+            _BRANCH: self.branch,
+        }
 
     @property
     def properties(self) -> dict[str, str]:
         """The mark: a table property that outlives the snapshot."""
-        return {self._key: f"{self.number} {self.query_id} {self.planned}".strip()}
+        mark = f"{self.number} {self.query_id} {self.planned}".strip()
+        return {self._key(self.branch): mark} | ({self._shared_key: mark} if self.branch == MAIN_BRANCH else {})
 
     def done(self, table: CoordinatedTable) -> bool:
         """Say whether *table* has this batch. Spark repeats a batch when it does not know that it was committed.
@@ -108,10 +122,13 @@ class Batch:
                 the checkpoint was deleted, or comes from a backup. The rows may be others than those that were written
                 under this number, so they are neither dropped nor written twice.
         """
-        mark = table.properties.get(self._key)
-        is_of_any_branch = mark is None
-        if mark is None:
-            mark = table.properties.get(f"{WRITER_PROPERTY}{self.writer_id}")
+        own, shared = table.properties.get(self._key(self.branch)), table.properties.get(self._shared_key)
+        if self.branch == MAIN_BRANCH:
+            mark, is_of_any_branch = shared, False
+        elif own is None and shared != table.properties.get(self._key(MAIN_BRANCH)):
+            mark, is_of_any_branch = shared, True
+        else:
+            mark, is_of_any_branch = own, False
         former = table.properties.get(f"{WRITER_PROPERTY}{self.former_id}") if self.former_id else None
         if mark is None and former == str(self.number):
             mark = former  # of another number it is no replay: Spark repeats the last batch alone
@@ -153,38 +170,48 @@ class Batch:
         return any(self._has(table, other) for other in branches - {self.branch})
 
     def _has(self, table: CoordinatedTable, branch: str) -> bool:
-        """Return whether *branch* is known to have the batch, by the request id of ``main`` and of older versions."""
+        """Return whether *branch* is known to have the batch, by the request id of ``main`` and of older versions.
+
+        1. This version writes a batch to ``main``.   2. The branch is made, from the head of ``main``.   3. The batch
+        is to be written to the branch, too. Its history has the request id, but the snapshot is for ``main``.
+        """
         entry = table.find_commit(request_uuid(self._name))
+        if entry is None or not entry.snapshot_ids:
+            return False
         head = table.metadata.snapshot_by_name(branch)
-        return (
-            entry is not None
-            and bool(entry.snapshot_ids)
-            and {each.snapshot_id for each in ancestors_of(head, table.metadata)}.issuperset(entry.snapshot_ids)
-        )
+        written = {each.snapshot_id: each for each in ancestors_of(head, table.metadata)}
+        return all(number in written and _branch_of(written[number]) in (None, branch) for number in entry.snapshot_ids)
 
 
-_calls: dict[Hashable, tuple[Hashable, weakref.ref[DataFrame]]] = {}
-"""Stream and branch of a table → the last run and batch for which they were written, and the rows."""
+def _branch_of(snapshot: Snapshot) -> str | None:
+    return None if snapshot.summary is None else snapshot.summary.additional_properties.get(_BRANCH)
+
+
+_calls: dict[Hashable, tuple[Hashable, weakref.ref[DataFrame], Mapping[str, Any]]] = {}
+"""Stream and branch of a table → the last run and batch for which they were written, the rows, and the arguments."""
 
 _guard = threading.Lock()
 
 
 @contextmanager
-def _once(where: Hashable, call: Hashable, df: DataFrame, **named: object) -> Iterator[None]:
-    """Refuse a second *call* with other rows for the same batch in one run of a query. One that failed may come again.
+def _once(
+    where: Hashable, call: Hashable, df: DataFrame, arguments: Mapping[str, Any], **named: object
+) -> Iterator[None]:
+    """Refuse a second *call* that differs, for the same batch in one run of a query. One that failed may come again.
 
-    A second one with the same object as *df* has the same rows: the function of the user was repeated as a whole.
+    A second one with the same object as *df*, and the same *arguments*, writes the same rows: the function of the user
+    was repeated as a whole.
 
     Raises:
         CommitNotApplied: It is the second one. After a restart of the query, each may come again.
     """
     with _guard:
-        known, rows = _calls.get(where, (None, None))
+        known, rows, before = _calls.get(where, (None, None, None))
         again = known == call
-        if again and (rows is None or rows() is not df):
+        if again and (rows is None or rows() is not df or before != arguments):
             raise CommitNotApplied(_AGAIN, **named)
         if not again:
-            _calls[where] = call, weakref.ref(df)
+            _calls[where] = call, weakref.ref(df), arguments
     try:
         yield
     except BaseException:
@@ -207,7 +234,7 @@ def foreach_batch(
 
     Call it once for a batch. Another call, for the same table and branch, is refused with ``CommitNotApplied``: its
     rows would be taken for a repeat of the first one. Give each of several writes of a batch a *writer_id* of its own.
-    A call with the same DataFrame object is a repeat, and writes nothing if the batch has landed.
+    A call with the same DataFrame object and the same arguments is a repeat: it writes nothing if the batch has landed.
 
     The function raises what :func:`write_table` raises; Spark then fails the query, and a restart repeats the batch.
     """
@@ -232,7 +259,7 @@ def foreach_batch(
         batch = Batch(name, query or "", batch_id, planned=planned, branch=given.get("branch", MAIN_BRANCH))
         where = (found.metadata.table_uuid, batch.branch, name, query)
         place = {"table": ".".join(found.name()), "branch": batch.branch, "batch": batch_id}
-        with _once(where, (run, batch_id), df, **place) if run else nullcontext():
+        with _once(where, (run, batch_id), df, arguments, **place) if run else nullcontext():
             if batch.done(found):
                 logger.info("batch %d of %s was written before", batch_id, name)
                 return

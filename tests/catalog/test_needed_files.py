@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,13 +20,14 @@ from pyiceberg.table.statistics import BlobMetadata, StatisticsFile
 from pyiceberg.view.metadata import SQLViewRepresentation, ViewRepresentation, ViewVersion
 
 import commit_coord
-from commit_coord.catalog import orphans
+from commit_coord.catalog import moved_notes, orphans
 from commit_coord.catalog.base import CoordinatedCatalog
-from commit_coord.errors import InvalidArguments, LockRefused, LockTimeout
+from commit_coord.errors import CommitLockFailed, InvalidArguments, LockRefused, LockServiceUnavailable, LockTimeout
 from commit_coord.iceberg.overwrites import Acknowledged, HandoverNote
 from commit_coord.protocol.commit import SwapResult
 from tests.catalog.kit import SCHEMA, Kit, coordinated, files_in, files_of, ids, kit, row_ids
 from tests.catalog.test_overwritten import put
+from tests.limits import PATIENCE
 
 
 @pytest.fixture(scope="module")
@@ -389,13 +391,13 @@ def test_a_renamed_table_gets_no_note_of_the_table_that_has_its_old_name_now(
 ) -> None:
     table, new = made.table(ids(1)), made.identifier()
     catalog = coordinated(made.catalog)
-    moving = catalog._move_note
+    moving = moved_notes._move
 
     def late(*args: Any) -> None:
         made.catalog.create_table(table.name(), SCHEMA).append(ids(9))
         moving(*args)
 
-    monkeypatch.setattr(catalog, "_move_note", late)
+    monkeypatch.setattr(moved_notes, "_move", late)
     renamed: Any = catalog.rename_table(table.name(), new)
     for name, uuid in ((new, renamed.metadata.table_uuid), (table.name(), made.again(table).metadata.table_uuid)):
         latch = catalog.coordinator.note_latch(name, statement="look")
@@ -433,9 +435,69 @@ def test_a_rename_that_landed_is_done_even_if_its_notes_can_not_follow(
     def fails(*_: Any) -> None:
         raise error
 
-    monkeypatch.setattr(catalog, "_move_note", fails)
+    monkeypatch.setattr(moved_notes, "_move", fails)
     assert [1] == row_ids(catalog.rename_table(table.name(), new))
     assert "what its last commits noted could not follow" in caplog.text
+
+
+def _keep_notes_elsewhere(catalog: Any, monkeypatch: pytest.MonkeyPatch, service: Any) -> None:
+    """Have *service* show the notes, and the latches of commits show none: as in a migration that has not begun."""
+    locks = catalog.locks
+    monkeypatch.setattr(locks, "guarantees", replace(locks.guarantees, notes=False))
+    monkeypatch.setattr(locks, "acquire_note", service)
+
+
+def test_a_rename_without_the_service_of_the_notes_leaves_the_note_behind(
+    made: Kit, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def away(*_: Any, **__: Any) -> Any:
+        raise LockServiceUnavailable("no reply")
+
+    table, new = made.table(ids(1)), made.identifier()
+    catalog = coordinated(made.catalog)
+    _keep_notes_elsewhere(catalog, monkeypatch, away)
+    assert [1] == row_ids(catalog.rename_table(table.name(), new))
+    assert "what its last commits noted could not follow" in caplog.text
+
+
+def test_a_rename_without_the_service_of_its_locks_is_refused(made: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(*_: Any, **__: Any) -> Any:
+        raise LockServiceUnavailable("no reply")
+
+    table, new = made.table(ids(1)), made.identifier()
+    catalog = coordinated(made.catalog)
+    monkeypatch.setattr(catalog.locks, "acquire", away)
+    with pytest.raises(CommitLockFailed, match="nothing was changed"):
+        catalog.rename_table(table.name(), new)
+
+
+def test_no_file_is_deleted_while_a_writer_has_the_latch_and_the_notes_are_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The writer may add the file: it is about to commit."""
+    with kit("memory") as elsewhere, kit("memory", **{"lock.acquire-timeout-ms": "300"}) as made:
+        table, catalog = made.table(ids(1)), coordinated(made.catalog)
+        Path(table.location().removeprefix("file://"), "data", "old.parquet").write_bytes(b"four")
+        seen = catalog.find_orphans(table.name(), older_than_ms=0, force=True)
+        assert 1 == len(seen.files)
+        _keep_notes_elsewhere(catalog, monkeypatch, coordinated(elsewhere.catalog).locks.acquire)
+        held, done = threading.Event(), threading.Event()
+
+        def write() -> None:
+            with catalog.coordinator.latch(tuple(table.name()), statement="add_files"):
+                held.set()
+                done.wait(PATIENCE)
+
+        with ThreadPoolExecutor(1) as writer:
+            writing = writer.submit(write)
+            assert held.wait(PATIENCE)
+            try:
+                with pytest.raises(LockTimeout):
+                    catalog.delete_orphans(seen)
+            finally:
+                done.set()
+            writing.result()
+        assert seen.files == catalog.delete_orphans(seen).files
 
 
 def test_the_error_of_a_signal_handler_ends_a_rename(made: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -447,7 +509,7 @@ def test_the_error_of_a_signal_handler_ends_a_rename(made: Kit, monkeypatch: pyt
 
     table, new = made.table(ids(1)), made.identifier()
     catalog = coordinated(made.catalog)
-    monkeypatch.setattr(catalog, "_move_note", signalled)
+    monkeypatch.setattr(moved_notes, "_move", signalled)
     before = signal.signal(signal.SIGALRM, stop)
     try:
         with pytest.raises(Exception) as raised:  # noqa: PT011 - it is looked at below

@@ -23,7 +23,15 @@ from typing import Any
 import pytest
 
 from commit_coord.clock import SYSTEM_CLOCK
-from commit_coord.errors import LockError, LockLost, LockRefused, LockServiceUnavailable, LockTimeout, OfferLost
+from commit_coord.errors import (
+    LockDeadlock,
+    LockError,
+    LockLost,
+    LockRefused,
+    LockServiceUnavailable,
+    LockTimeout,
+    OfferLost,
+)
 from commit_coord.events import LockLeaseLost, LockReleaseFailed
 from commit_coord.local import ZooKeeperEnsemble
 from commit_coord.local.server import by_load
@@ -31,6 +39,7 @@ from commit_coord.local.zookeeper import ZooKeeperServer
 from commit_coord.locks.base import BRIEFLY, DenyPolicy, HeartbeatSender, Interrupted, LockSettings
 from commit_coord.locks.forcing import NotRemoved
 from commit_coord.locks.handover import HandoverLease, HandoverLockManager
+from commit_coord.locks.heartbeat import Heartbeat
 from commit_coord.locks.registry import create_lock_manager
 from commit_coord.locks.zookeeper import layout as zookeeper_layout
 from commit_coord.locks.zookeeper import queries
@@ -925,6 +934,43 @@ def test_a_deadlock_is_found_though_a_wait_was_published_unheard(
     assert ["granted", "lock-deadlock"] == sorted(ends)
 
 
+def test_a_thread_that_waits_for_a_lock_statement_of_its_own_is_refused(service: Service) -> None:
+    """The client that made the statement is closed; the statement outlives it."""
+    near = ours(service.open())
+    gone = create_lock_manager("zookeeper", near.access.hosts, space=service.space, options={})
+    gone.acquire(request((X, TABLE), explicit=True), deadline=soon())
+    gone.close()
+    del gone
+    gc.collect()
+    with near.acquire(request((X, _APART)), deadline=soon()), pytest.raises(LockDeadlock):
+        near.acquire(request((X, TABLE)), deadline=soon())
+    assert near.unlock(resource=TABLE)
+
+
+def test_a_closed_client_that_could_not_remove_a_request_leaves_no_heartbeat(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would beat for ever, and may begin no session. The next call of the client removes the request."""
+    near, other = service.open(), ours(service.open())
+    leases, closed, beating = other.parts.queue.leases, threading.Event(), other.heartbeat
+    assert isinstance(beating, Heartbeat)
+    remove = leases.remove
+
+    def late(ticket: Any) -> None:
+        assert closed.wait(PATIENCE)
+        remove(ticket)
+
+    with near.acquire(request((X, TABLE)), deadline=soon()):
+        waiter = Contender(other, request((X, TABLE), explicit=True, owner=ELSEWHERE)).queued()
+        monkeypatch.setattr(leases, "remove", late)
+        other.close()
+        closed.set()
+        waiter.ended()
+        until(lambda: beating._thread is None, "the end of the heartbeat")
+    other.acquire(request((X, PART_A)), deadline=soon()).release()
+    until(lambda: not near.locks(), "the removal")
+
+
 @contextmanager
 def a_published_wait(service: Service, manager: ZooKeeperLockManager, raw: Any) -> Iterator[tuple[str, Contender]]:
     """Yield the node and the thread of a wait of *manager*, which another client's lock blocks until the end."""
@@ -1798,8 +1844,15 @@ def test_a_server_that_is_too_busy_to_answer_is_not_taken_for_an_old_one(
     session = ours(service.open()).session
     with monkeypatch.context() as busy:
         busy.setattr(MultiRead, "send", lambda _read, client: client.handler.async_result())
-        assert [None] * 50 == session.names([f"/none{number}" for number in range(50)], 0.5)
-        assert session.connection.multi_read is None
+        probes, probe = [], session.connection.probe
+
+        def counted() -> Any:
+            probes.append(probe())
+            return probes[-1]
+
+        busy.setattr(session.connection, "probe", counted)
+        assert [None] * 2500 == session.names([f"/none{number}" for number in range(2500)], 0.5)
+        assert (session.connection.multi_read, len(probes)) == (None, 1)
     assert [None] * 50 == session.names([f"/none{number}" for number in range(50)])
     assert session.connection.multi_read is True
 

@@ -350,8 +350,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-format-version-may-be-any-text",
         "catalog/creating.py",
-        "        if not version.strip().isdecimal():\n",
-        "        if False:\n",
+        "        except (ValueError, TypeError) as error:\n",
+        "        except KeyError as error:\n",
         "tests/catalog/test_unreadable_properties.py::test_a_format_version_that_is_no_number_is_refused[two]",
     ),
     Mutant(
@@ -592,8 +592,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-table-without-a-note-is-latched",
         "catalog/orphans.py",
-        "    if latch is None and is_own:\n",
-        "    if latch is None:\n",
+        "    kept: str | None = None\n    if is_own:\n",
+        "    kept: str | None = None\n    if coordinator:\n",
         f"{_NEEDED}test_another_table_keeps_what_it_needs_and_keeps_no_job_from_its_work[True-_without_notes]",
     ),
     Mutant(
@@ -612,9 +612,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a-taken-name-has-the-note",
-        "catalog/base.py",
-        "            if note == copied:\n",
-        "            if copied is None or note == copied:\n",
+        "catalog/moved_notes.py",
+        "        if note == copied:\n",
+        "        if copied is None or note == copied:\n",
         f"{_NEEDED}test_a_name_that_becomes_free_during_a_rename_gets_the_note",
     ),
     Mutant(
@@ -626,8 +626,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a-rename-swallows-a-signal",
-        "catalog/base.py",
-        "            raise_of_signal_handler(error)\n",
+        "catalog/moved_notes.py",
+        "        raise_of_signal_handler(error)\n",
         "",
         f"{_NEEDED}test_the_error_of_a_signal_handler_ends_a_rename",
     ),
@@ -640,23 +640,23 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a-rename-leaves-the-note-behind",
-        "catalog/base.py",
-        "                        latch.set_handover_note(note)\n",
-        "                        pass\n",
+        "catalog/moved_notes.py",
+        "            latch.set_handover_note(note)\n",
+        "            pass\n",
         f"{_NEEDED}test_a_rename_that_ends_midway_leaves_the_note_where_the_table_is[True]",
     ),
     Mutant(
         "what-is-noted-before-a-rename-stays-behind",
-        "catalog/base.py",
-        '                latch.set_handover_note(joined(note, latch.handover_note or "", uuid).to_text())\n',
-        "                pass\n",
+        "catalog/moved_notes.py",
+        '            latch.set_handover_note(joined(note, latch.handover_note or "", uuid).to_text())\n',
+        "            pass\n",
         f"{_NEEDED}test_what_a_commit_notes_before_the_rename_gets_its_latch_moves_along",
     ),
     Mutant(
         "a-registration-that-fails-forgets",
         "catalog/base.py",
         "            match store.swap(table, pointer, metadata_location):\n",
-        "            _take_note(latch)\n            match store.swap(table, pointer, metadata_location):\n",
+        "            take_note(latch)\n            match store.swap(table, pointer, metadata_location):\n",
         f"{_NEEDED}test_no_file_that_anything_needs_is_deleted[lost commit before a registration that fails-url]",
     ),
     Mutant(
@@ -744,5 +744,19 @@ MUTANTS: tuple[Mutant, ...] = (
         "                tail[value] = (*tail.get(value, ()), position)\n",
         "                tail[value] = (position,)\n",
         "tests/unit/test_fast_metadata.py::test_what_summaries_name_is_found_in_every_version_of_a_history",
+    ),
+    Mutant(
+        "orphans-are-deleted-beside-a-writer-whose-notes-are-elsewhere",
+        "catalog/orphans.py",
+        "    kept: str | None = None\n    if is_own:\n",
+        "    kept: str | None = None\n    if not coordinator:\n",
+        _NEEDED + "test_no_file_is_deleted_while_a_writer_has_the_latch_and_the_notes_are_elsewhere",
+    ),
+    Mutant(
+        "a-rename-needs-the-service-of-the-notes",
+        "catalog/moved_notes.py",
+        "        if coordinator.locks.guarantees.notes:\n            raise",
+        "        if coordinator:\n            raise",
+        _NEEDED + "test_a_rename_without_the_service_of_the_notes_leaves_the_note_behind",
     ),
 )

@@ -958,4 +958,21 @@ _JOINED = (
     ),
 )
 
-MUTANTS: tuple[Mutant, ...] = (*_JOINED, *_MOVES, *_EXPLICIT, *_LOCKS, *_ZOOKEEPER, *_OFFERS)
+_CLOSED_AND_BUSY = (
+    Mutant(
+        "zookeeper-a-lock-statement-of-a-closed-client-blocks-nobody",
+        "locks/zookeeper/deadlocks.py",
+        "(data.agent != agent or one in held or data.lease_ms is None)",
+        "(data.agent != agent or one in held)",
+        _OF_ZOOKEEPER + "test_a_thread_that_waits_for_a_lock_statement_of_its_own_is_refused",
+    ),
+    Mutant(
+        "zookeeper-a-busy-server-is-an-old-one",
+        "locks/zookeeper/bulk.py",
+        "                except KazooTimeoutError:\n                    pass",
+        "                except KazooTimeoutError:\n                    self._connection.multi_read = False",
+        _OF_ZOOKEEPER + "test_a_server_that_is_too_busy_to_answer_is_not_taken_for_an_old_one",
+    ),
+)
+
+MUTANTS: tuple[Mutant, ...] = (*_CLOSED_AND_BUSY, *_JOINED, *_MOVES, *_EXPLICIT, *_LOCKS, *_ZOOKEEPER, *_OFFERS)

@@ -501,8 +501,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "spark-stream-mark-of-any-branch",
         "spark/streams.py",
-        "        return f\"{_BRANCH_PROPERTY}{quote(self.branch, safe='')}/{self.writer_id}\"\n",
-        '        return f"{WRITER_PROPERTY}{self.writer_id}"\n',
+        "        return f\"{_BRANCH_PROPERTY}{quote(branch, safe='')}/{self.writer_id}\"\n",
+        "        return self._shared_key\n",
         "tests/unit/test_stream_marks.py::test_a_batch_that_landed_in_one_branch_has_not_landed_in_another[main-audit]",
     ),
     Mutant(
@@ -515,7 +515,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "spark-second-call-for-a-batch",
         "spark/streams.py",
-        "        if again and (rows is None or rows() is not df):\n",
+        "        if again and (rows is None or rows() is not df or before != arguments):\n",
         "        if False:\n",
         f"{_ROWS}test_one_batch_is_written_to_several_branches_and_each_call_for_one_is_written_or_refused",
     ),
@@ -529,8 +529,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "spark-stream-main-has-a-mark-of-its-own",
         "spark/streams.py",
-        "        if self.branch == MAIN_BRANCH:\n            return f",
-        "        if not self.branch:\n            return f",
+        " | ({self._shared_key: mark} if self.branch == MAIN_BRANCH else {})",
+        "",
         "tests/unit/test_stream_marks.py::test_versions_that_alternate_write_each_batch_of_main_once[nono]",
     ),
     Mutant(
@@ -549,9 +549,31 @@ MUTANTS: tuple[Mutant, ...] = (
         "test_a_batch_of_an_older_version_that_was_rolled_back_does_not_come_back[audit]",
     ),
     Mutant(
+        "spark-a-second-call-with-the-same-rows-is-a-repeat",
+        "spark/streams.py",
+        " or rows() is not df or before != arguments):",
+        " or rows() is not df):",
+        "tests/unit/test_stream_marks.py::"
+        "test_a_second_call_with_the_same_rows_is_a_repeat_and_one_with_others_is_refused",
+    ),
+    Mutant(
+        "spark-stream-a-fork-has-the-batch-of-main",
+        "spark/streams.py",
+        " and _branch_of(written[number]) in (None, branch) for",
+        " for",
+        "tests/unit/test_stream_programs.py::test_each_branch_gets_each_batch_once",
+    ),
+    Mutant(
+        "spark-stream-the-mark-of-main-is-of-any-branch",
+        "spark/streams.py",
+        "elif own is None and shared != table.properties.get(self._key(MAIN_BRANCH)):",
+        "elif own is None:",
+        "tests/unit/test_stream_programs.py::test_each_branch_gets_each_batch_once",
+    ),
+    Mutant(
         "spark-a-repeat-with-the-same-rows-is-refused",
         "spark/streams.py",
-        "        if again and (rows is None or rows() is not df):\n",
+        "        if again and (rows is None or rows() is not df or before != arguments):\n",
         "        if again:\n",
         "tests/unit/test_stream_marks.py::"
         "test_a_second_call_with_the_same_rows_is_a_repeat_and_one_with_others_is_refused",

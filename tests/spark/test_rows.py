@@ -1238,7 +1238,7 @@ def test_a_writer_that_can_not_be_made_leaves_no_lock(
             if claim in held:
                 held.remove(claim)
 
-    options = {**given, "writer-id": "me", "catalog.operation-locks": "hive"}
+    options = {**given, "catalog.operation-locks": "hive"} | ({"writer-id": "me"} if kind == "stream" else {})
     source = ds.CommitCoordDataSource(options, cast(Any, Held()))
     with pytest.raises(SchemaMismatch):
         source.writer(schema, True) if kind == "batch" else source.streamWriter(schema, False)

@@ -334,9 +334,11 @@ def test_a_replayed_batch_lands_once(spark: SparkSession, catalog: Any, stream_i
     table = catalog.load_table("db.t")
     assert ids(spark, table) == [0, 1, 2]
     prefix = "commit-coord.stream."
-    ((writer, mark),) = [(key, value) for key, value in table.properties.items() if key.startswith(prefix)]
+    marks = {key.removeprefix(prefix): value for key, value in table.properties.items() if key.startswith(prefix)}
+    ((writer, mark), (_, same)) = sorted(marks.items(), key=lambda one: one[0].startswith("of-branch."))
+    assert mark == same
     planned = json.loads((tmp_path / "checkpoint" / "offsets" / "0").read_text().splitlines()[1])["batchTimestampMs"]
-    assert mark == f"0 {writer.removeprefix(prefix)} {planned}", "its number, its query, and when"
+    assert mark == f"0 {writer} {planned}", "its number, its query, and when"
     spark.range(5, 7).coalesce(1).write.mode("append").parquet(str(stream_input))
     run()
     assert ids(spark, table) == [0, 1, 2, 5, 6]

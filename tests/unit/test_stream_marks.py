@@ -58,7 +58,10 @@ def snapshots(**parents: int | None) -> Any:
 
     A name that begins with ``tag`` is that of a tag.
     """
-    by_name = {name: SimpleNamespace(snapshot_id=number, parent_snapshot_id=None) for name, number in parents.items()}
+    by_name = {
+        name: SimpleNamespace(snapshot_id=number, parent_snapshot_id=None, summary=None)
+        for name, number in parents.items()
+    }
     by_id = {each.snapshot_id: each for each in by_name.values()}
     kinds = {name: SnapshotRefType.TAG if name.startswith("tag") else SnapshotRefType.BRANCH for name in parents}
     refs = {name: SimpleNamespace(snapshot_ref_type=kind) for name, kind in kinds.items()}
@@ -138,7 +141,8 @@ class Versions:
             self._write(number, batch.request_id, batch.properties)
 
     def _write(self, number: int, request: str, properties: dict[str, str]) -> None:
-        snapshot = SimpleNamespace(snapshot_id=len(self.written), parent_snapshot_id=len(self.written) - 1)
+        number_before = len(self.written) - 1
+        snapshot = SimpleNamespace(snapshot_id=number_before + 1, parent_snapshot_id=number_before, summary=None)
         self._snapshots[snapshot.snapshot_id] = snapshot
         self.written.append(number)
         self.commits[request] = SimpleNamespace(snapshot_ids=(snapshot.snapshot_id,))
@@ -182,8 +186,8 @@ class Rows:
     """A DataFrame: each object has rows of its own."""
 
 
-def written(where: str, df: Any) -> None:
-    with _once(where, ("run", 3), df, table="db.t", branch="main", batch=3):
+def written(where: str, df: Any, **arguments: Any) -> None:
+    with _once(where, ("run", 3), df, arguments, table="db.t", branch="main", batch=3):
         pass
 
 
@@ -194,7 +198,9 @@ def test_a_second_call_with_the_same_rows_is_a_repeat_and_one_with_others_is_ref
     written(where, df)
     with pytest.raises(CommitNotApplied, match="distinguished from a repeat.*table='db.t', branch='main', batch='3'"):
         written(where, Rows())
-    with pytest.raises(OSError, match="no space"), _once(where, ("run", 3), df):  # type: ignore[arg-type]
+    with pytest.raises(CommitNotApplied, match="distinguished"):
+        written(where, df, mode="overwrite")
+    with pytest.raises(OSError, match="no space"), _once(where, ("run", 3), df, {}):  # type: ignore[arg-type]
         raise OSError("no space left on device")
     with pytest.raises(CommitNotApplied):
         written(where, Rows())  # the first call has landed, whatever became of its repeat

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
+from commit_coord.locks.base import BRIEFLY
 from commit_coord.locks.zookeeper import queries
 from commit_coord.locks.zookeeper.connection import EnsembleConnection
 from commit_coord.locks.zookeeper.driver import KazooTimeoutError, ZnodeStat, kazoo_errors, prefix_root, serialization
@@ -125,9 +126,10 @@ class BulkReader:
     def _read(self, reads: Sequence[Any], patience: float) -> list[Any]:
         """Return the answer to each of *reads*, None if there is no such node; many in one packet."""
         found: list[Any] = []
+        has_multi_read = self._has_multi_read(min(patience, BRIEFLY))
         for part in bunches([read.path for read in reads]):
             bunch = reads[part]
-            if self._has_multi_read(patience):
+            if has_multi_read:
                 (answer,) = self._connection.ask([MultiRead(bunch).send], patience)
                 found += answer()
             else:

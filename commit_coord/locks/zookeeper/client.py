@@ -109,6 +109,11 @@ class ZooKeeperSession:
         return self.connection.call(opens=opens)
 
     @property
+    def is_closed(self) -> bool:
+        """See :attr:`EnsembleConnection.is_closed`."""
+        return self.connection.is_closed
+
+    @property
     def is_over(self) -> bool:
         """See :attr:`EnsembleConnection.is_over`."""
         return self.connection.is_over

@@ -77,7 +77,8 @@ class EnsembleConnection:
         """The session with its client; None before the first use and after it has been closed."""
         self._closings = 0
         """How often the connection was closed."""
-        self._is_closed = False
+        self.is_closed = False
+        """Whether it was closed, and no call has opened it since."""
         """Whether the connection was closed and not used since."""
         self._call: ContextVar[int | None] = ContextVar("call", default=None)
         """How often the connection had been closed when this thread's call began; None outside of calls."""
@@ -148,13 +149,13 @@ class EnsembleConnection:
     @property
     def is_over(self) -> bool:
         """Whether the connection was closed, and the present call of this thread may not open it again."""
-        return self._is_closed and self._call.get() not in (None, self._closings)
+        return self.is_closed and self._call.get() not in (None, self._closings)
 
     def close(self) -> None:
         """End the session, and with it every ephemeral node. A later call begins another one."""
         with self._lock:
             self._closings += 1
-            self._is_closed = True
+            self.is_closed = True
             # An interrupt may have ended a call of this thread before its end was noted.
             self._call.set(None)
             opening = self._detached()
@@ -246,7 +247,7 @@ class EnsembleConnection:
             with self._lock:
                 if self.is_over:
                     raise self.refusals.ended()
-                self._is_closed = False
+                self.is_closed = False
                 if self.opening is None:
                     self.opening = self._opened()
                 opening = self.opening

@@ -102,7 +102,7 @@ class PublishedWaits:
             (one, node, RequestData.parse(node.data)) for one, node in zip(sorted(ids), markers, strict=True) if node
         ]
         # What this thread took, and holds no more, it does not wait for itself to release: the servers remove it, as it
-        # was of a client that is closed.
+        # was of a client that is closed. They do not remove a granted LOCK statement, which has no lease.
         held, agent = {lease.request.request_id for lease in self._held.by_any_client()}, self._held.agent
         return Wait(
             request_id=request.request_id,
@@ -113,7 +113,7 @@ class PublishedWaits:
             obstacles=[
                 Obstacle(request_id=one, place=node.stat.created, agent=data.agent)
                 for one, node, data in made
-                if data is not None and (data.agent != agent or one in held)
+                if data is not None and (data.agent != agent or one in held or data.lease_ms is None)
             ],
         )
 

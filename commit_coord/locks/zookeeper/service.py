@@ -104,6 +104,10 @@ class ZooKeeperLeases(LeaseService[ZooKeeperTicket]):
         """See :meth:`LeaseService.silence`."""
         return "the connection was cut" if self.session.silent_since is not None else None
 
+    def is_closed(self) -> bool:
+        """See :meth:`LeaseService.is_closed`."""
+        return self.session.is_closed
+
     def keeps_lost(self, ticket: ZooKeeperTicket) -> bool:
         """Return True: this client must delete the nodes of a lost lease itself.
 
@@ -123,8 +127,8 @@ class ZooKeeperLeases(LeaseService[ZooKeeperTicket]):
             for ticket in tickets
         }
         asked = [path for of_one in paths.values() for path in of_one]
-        # A busy server answers ten thousand reads later than one.
-        patience = BRIEFLY + len(asked) / 1000
+        # A busy server needs more time for ten thousand reads than for one.
+        patience = BRIEFLY + len(asked) / 2000
         stats = self._retries.briefly(lambda: self.session.exists(asked, patience, sync=True))
         there = {path for path, stat in zip(asked, stats, strict=True) if stat is not None}
         return [ticket for ticket in tickets if there.issuperset(paths[ticket])]

@@ -837,7 +837,7 @@ class SimulatedConnection(EnsembleConnection):
     def close(self) -> None:
         """See :meth:`EnsembleConnection.close`."""
         self._closings += 1
-        self._is_closed = True
+        self.is_closed = True
         opening: Any = self._detached()
         if opening is not None:
             opening.close()._done.wait(CLOSING)
