@@ -79,7 +79,6 @@ class EnsembleConnection:
         """How often the connection was closed."""
         self.is_closed = False
         """Whether it was closed, and no call has opened it since."""
-        """Whether the connection was closed and not used since."""
         self._call: ContextVar[int | None] = ContextVar("call", default=None)
         """How often the connection had been closed when this thread's call began; None outside of calls."""
         self.multi_read: bool | None = None
