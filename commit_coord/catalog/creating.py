@@ -139,8 +139,8 @@ class CreatingCatalog(CommittingCatalog, ViewedCatalog, StoringCatalog, Metastor
         table = self._table_identifier(identifier)
         given = properties.get(TableProperties.FORMAT_VERSION, TableProperties.DEFAULT_FORMAT_VERSION)
         try:
-            version = int(given)
-        except (ValueError, TypeError) as error:
+            version = int(str(given))
+        except ValueError as error:
             raise ConfigError(
                 "not a format version", key=TableProperties.FORMAT_VERSION, value=str(given), accepted="a whole number"
             ) from error

@@ -30,6 +30,7 @@ from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 
 from commit_coord.clock import SYSTEM_CLOCK, Clock
 from commit_coord.errors import CommitNotApplied, CommitStateUnknown, LockError
+from commit_coord.locks.base import Lease
 from commit_coord.model import LockMode, Resource
 from commit_coord.rest import tables
 from commit_coord.rest.access import Forbidden
@@ -100,13 +101,13 @@ class Idempotency:
                 return found
             creates = creates_tables(handler, request)
             if handler in COMMITS and not creates:
-                return _committed(answered, key, handler, warehouse, request)
-            with self._locked(answered, key, warehouse):
+                return _committed(answered, key, handler, warehouse, request, None)
+            with self._locked(answered, key, warehouse) as lease:
                 found = _replayed(answered, key, warehouse, request) if answered.shared else None
                 if found is not None:
                     return found
                 execute = _committed if handler in COMMITS else _settled_or_executed
-                return execute(answered, key, handler, warehouse, request)
+                return execute(answered, key, handler, warehouse, request, lease)
 
     def forbidden(self, error: Forbidden, handler: Handler, warehouse: Warehouse, request: Request) -> Exception:
         """Return what to answer to a known sender that may not send *request*: *error*, unless it may have landed.
@@ -155,7 +156,7 @@ class Idempotency:
                 self._running.discard(key)
                 self._changed.notify_all()
 
-    def _locked(self, answered: KeyedRequests, key: str, warehouse: Warehouse) -> AbstractContextManager[object]:
+    def _locked(self, answered: KeyedRequests, key: str, warehouse: Warehouse) -> AbstractContextManager[Lease | None]:
         """Let other requests with *key* at other servers wait, if the servers share their locks."""
         if not answered.shared:
             return nullcontext()
@@ -201,7 +202,7 @@ def _newer(holder: MetadataHolder, warehouse: Warehouse, request: Request) -> Ht
 
 
 def _settled_or_executed(
-    answered: KeyedRequests, key: str, handler: Handler, warehouse: Warehouse, request: Request
+    answered: KeyedRequests, key: str, handler: Handler, warehouse: Warehouse, request: Request, lease: Lease | None
 ) -> HttpAnswer:
     doubt = doubt_of(handler, request)
     now = doubt.look(warehouse, request)
@@ -217,10 +218,11 @@ def _settled_or_executed(
         except Exception as refused:
             # 1. We look, and the change of an earlier copy is still under way to the store.   2. It is carried out.
             # 3. Our own change is refused because of it: the table exists already, or does not exist any more.
-            if not is_final(refused) or untouched is not None or (is_first and doubt.guesses):
+            if not is_final(refused) or (is_first and doubt.guesses):
                 raise
             seen = doubt.look(warehouse, request)
-            late = doubt.settled(warehouse, request, before, seen)
+            # After a copy that did nothing, what others have changed until our own look is not the request's change.
+            late = doubt.settled(warehouse, request, before if untouched is None else now, seen)
             if late is not None:
                 return late
             if not is_first:
@@ -240,14 +242,15 @@ def _settled_or_executed(
             doubt.refuse_unsettled(request, before, now)
         return _execute_begun(answered, key, settled_if_refused, warehouse, request)
     except (CommitNotApplied, StillRunning, OSError, *AWAY):
-        # No copy has done anything, and none is running: whatever was sent to the store is a CommitStateUnknown.
-        if is_first and (repeat_on := if_nothing_done(handler, request, before)) is not None:
+        # No copy has done anything: whatever was sent to the store is a CommitStateUnknown.
+        repeat_on = if_nothing_done(handler, request, before)
+        if is_first and repeat_on is not None and _is_alone(lease):
             answered.withdraw(key, request, repeat_on)
         raise
 
 
 def _committed(
-    answered: KeyedRequests, key: str, handler: Handler, warehouse: Warehouse, request: Request
+    answered: KeyedRequests, key: str, handler: Handler, warehouse: Warehouse, request: Request, lease: Lease | None
 ) -> HttpAnswer:
     # The look comes before the question whether another copy has begun. If it has not, we see the tables as they were
     # before any copy landed.
@@ -280,10 +283,24 @@ def _committed(
             answered.begin(key, request, now)
         return _execute_begun(answered, key, refused_if_proven, warehouse, request)
     except (CommitNotApplied, StillRunning, *AWAY):
-        # No copy has created anything, and none is running: a repeat may do so.
-        if found is None and creates_tables(handler, request):
+        # No copy has created anything: a repeat may do so.
+        if found is None and creates_tables(handler, request) and _is_alone(lease):
             answered.withdraw(key, request, {})
         raise
+
+
+def _is_alone(lease: Lease | None) -> bool:
+    """Return whether no other copy has run since *lease* was acquired: the lock on the key, if servers share it.
+
+    1. A copy begins and stalls, and its lock ends.   2. A later copy carries the change out, and its server is killed.
+    3. The first copy gets no latch. It must not tell the next one that nothing was done.
+    """
+    try:
+        if lease is not None:
+            lease.ensure_active(0)
+    except LockError:
+        return False
+    return True
 
 
 def _execute_begun(

@@ -350,8 +350,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-format-version-may-be-any-text",
         "catalog/creating.py",
-        "        except (ValueError, TypeError) as error:\n",
-        "        except KeyError as error:\n",
+        "            version = int(str(given))\n        except ValueError as error:\n",
+        "            version = int(str(given))\n        except KeyError as error:\n",
         "tests/catalog/test_unreadable_properties.py::test_a_format_version_that_is_no_number_is_refused[two]",
     ),
     Mutant(

@@ -164,21 +164,21 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-creation-without-a-latch-has-begun",
         "rest/idempotency.py",
-        "        if found is None and creates_tables(handler, request):\n",
+        "        if found is None and creates_tables(handler, request) and _is_alone(lease):\n",
         "        if False:\n",
         _KEYS + "a_creation_that_got_no_latch_is_carried_out_by_its_repeat",
     ),
     Mutant(
         "each-creation-that-failed-did-nothing",
         "rest/idempotency.py",
-        "        if found is None and creates_tables(handler, request):\n",
-        "        if creates_tables(handler, request):\n",
+        "        if found is None and creates_tables(handler, request) and _is_alone(lease):\n",
+        "        if creates_tables(handler, request) and _is_alone(lease):\n",
         _KEYS + "a_repeat_that_gets_no_latch_does_not_forget_that_a_table_was_made",
     ),
     Mutant(
         "a-change-that-comes-late-is-refused",
         "rest/idempotency.py",
-        "            if not is_final(refused) or untouched is not None or (is_first and doubt.guesses):\n",
+        "            if not is_final(refused) or (is_first and doubt.guesses):\n",
         "            if refused:\n",
         _KEYS + "a_repeat_is_not_refused_for_what_its_first_copy_did_late[memory]",
     ),
@@ -713,8 +713,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "what-was-not-done-is-settled-late-by-what-others-did",
         "rest/idempotency.py",
-        "is_final(refused) or untouched is not None or (",
-        "is_final(refused) or (",
+        "before if untouched is None else now, seen)",
+        "before, seen)",
         _SENT_AGAIN + "the_outcome_of_a_request_is_known_after_an_answer_that_it_did_nothing",
     ),
     Mutant(
@@ -723,6 +723,20 @@ MUTANTS: tuple[Mutant, ...] = (
         "            doubt.refuse_changed(request, untouched, now)\n",
         "            pass\n",
         _SENT_AGAIN + "the_outcome_of_a_request_is_known_after_an_answer_that_it_did_nothing",
+    ),
+    Mutant(
+        "a-stalled-copy-is-refused-for-what-a-later-one-did",
+        "rest/idempotency.py",
+        "is_final(refused) or (is_first and doubt.guesses)",
+        "is_final(refused) or untouched or (is_first and doubt.guesses)",
+        _SENT_AGAIN + "a_stalled_copy_is_not_refused_for_what_a_later_copy_did",
+    ),
+    Mutant(
+        "a-stalled-copy-forgets-what-a-later-one-did",
+        "rest/idempotency.py",
+        "repeat_on is not None and _is_alone(lease):",
+        "repeat_on is not None:",
+        _SENT_AGAIN + "a_stalled_copy_does_not_forget_what_a_later_copy_did",
     ),
     Mutant(
         "a-start-without-a-reply-is-a-start",

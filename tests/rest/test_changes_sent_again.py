@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from pyiceberg.table.update import SetPropertiesUpdate
 
 import commit_coord
 from commit_coord.clock import SYSTEM_CLOCK
-from commit_coord.errors import LockServiceUnavailable, LockTimeout
+from commit_coord.errors import LockLost, LockServiceUnavailable, LockTimeout
 from commit_coord.rest import idempotency, namespaces, tables, views
 from commit_coord.rest.answered import KeyedRequests
 from commit_coord.rest.doubts import DOUBTS, Handler
@@ -472,6 +472,47 @@ def test_a_copy_after_one_that_did_nothing_may_have_done_something(world: World,
         world.killed(handler, request, carried_out=True)
     _act(world, change, "renames it")
     assert world.sent(handler, request).status == 500
+
+
+_GOING = [f"a {kind} is {what}" for kind in ("table", "view") for what in ("renamed", "dropped")]
+
+
+class _Ended:
+    """The lease of a copy that stalled for too long."""
+
+    def ensure_active(self, max_age_ms: int | None = None) -> None:
+        raise LockLost("it ended while its owner stalled")
+
+
+def _stalls(world: World, then: Callable[[World], object], resume: Callable[..., Any]) -> None:
+    """Have the next change stall after it has begun: another server executes *then*, and the change goes on."""
+    operating = world.catalog.operating
+
+    def stalled(*arguments: Any, **options: Any) -> Any:
+        world.patch.setattr(world.catalog, "operating", operating)
+        then(World(world.warehouse, world.patch))
+        return resume(operating, *arguments, **options)
+
+    world.patch.setattr(world.catalog, "operating", stalled)
+    world.patch.setattr(Idempotency, "_locked", lambda *_: nullcontext(_Ended()))
+
+
+@pytest.mark.parametrize("change", _GOING)
+def test_a_stalled_copy_is_not_refused_for_what_a_later_copy_did(world: World, change: str) -> None:
+    handler, prepare = _CHANGES[change]
+    request = prepare(world)
+    _without_effect(world, handler, request)
+    _stalls(world, lambda other: other.sent(handler, request), lambda go_on, *a, **o: go_on(*a, **o))
+    assert (204, 204) == (world.sent(handler, request).status, world.sent(handler, request).status)
+
+
+@pytest.mark.parametrize("change", _GOING)
+def test_a_stalled_copy_does_not_forget_what_a_later_copy_did(world: World, change: str) -> None:
+    handler, prepare = _CHANGES[change]
+    request = prepare(world)
+    _stalls(world, lambda other: other.killed(handler, request, carried_out=True), _busy)
+    assert world.sent(handler, request).status in (409, 503)
+    assert world.sent(handler, request).status == 204
 
 
 @pytest.mark.parametrize("change", ["a table is registered", "a view is registered"])
