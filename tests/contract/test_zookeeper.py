@@ -673,7 +673,7 @@ def test_a_lock_statement_whose_first_reply_was_lost_with_its_session_waits_for_
     """Its nodes are there, but for the one that showed its wait in the session that was lost."""
     near, other = service.open(), ours(service.open())
     held = near.acquire(request((X, TABLE)), deadline=soon())
-    session, multi = other.session, other.session.multi
+    session, multi, has_ended = other.session, other.session.multi, threading.Event()
 
     def lost(*arguments: Any, **options: Any) -> Any:
         monkeypatch.undo()
@@ -681,10 +681,12 @@ def test_a_lock_statement_whose_first_reply_was_lost_with_its_session_waits_for_
         multi(*arguments, **options)
         end_session(session, near)
         until(lambda: session.number > number and session.silent_since is None, "the next session")
+        has_ended.set()
         raise Interrupted("its answer was lost")
 
     monkeypatch.setattr(session, "multi", lost)
     waiter = Contender(other, request((X, TABLE), explicit=True, owner=ELSEWHERE)).queued()
+    assert has_ended.wait(PATIENCE)
     until(lambda: [path for path in everything(raw, service) if "/statements/" in path], "a node of this session")
     assert [] == list(near.reap())
     held.release()
