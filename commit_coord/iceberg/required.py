@@ -44,8 +44,8 @@ def _refuse(batch: pa.RecordBatch, columns: StructType) -> None:
 
 def _missing_values(kind: IcebergType, found: pa.Array, path: str) -> Iterator[str]:
     """Yield the required fields in *found* that have NULL where what holds them has none."""
-    if not _requires(kind):
-        return
+    if not _requires(kind) or found.null_count == len(found):
+        return  # nothing in it is there; Arrow can't flatten lists that are all NULL where a uuid lies in them
     match kind:
         case StructType(fields=fields):
             there = found.flatten()  # NULL where *found* is NULL, too

@@ -759,4 +759,11 @@ MUTANTS: tuple[Mutant, ...] = (
         "        if coordinator:\n            raise",
         _NEEDED + "test_a_rename_without_the_service_of_the_notes_leaves_the_note_behind",
     ),
+    Mutant(
+        "lists-of-uuids-that-are-all-null",
+        "iceberg/required.py",
+        "    if not _requires(kind) or found.null_count == len(found):\n",
+        "    if not _requires(kind):\n",
+        "tests/catalog/test_required_values.py::test_what_is_missing_is_found_at_any_depth_and_in_a_slice",
+    ),
 )
