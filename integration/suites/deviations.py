@@ -42,6 +42,7 @@ DEVIATIONS: dict[str, dict[str, str]] = {
         "tests/catalog/test_base.py::test_catalog_repr": "the text names the class, and ours is another one",
         f"{_BEHAVIOURS}test_concurrent_commit_table": _SCHEMAS,
         f"{_BEHAVIOURS}test_load_empty_namespace_properties": _MARK,
+        f"{_BEHAVIOURS}test_create_namespace_with_null_properties": "UpdatesDoNotFit names the constraint",
         f"{_BEHAVIOURS}test_merge_manifests_local_file_system": _MERGE,
         f"{_SQL}test_creation_with_no_uri": "our ConfigError says which URIs there are",
         f"{_SQL}test_creation_with_unsupported_uri": "our ConfigError says which URIs there are",
