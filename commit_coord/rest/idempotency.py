@@ -209,7 +209,7 @@ def _settled_or_executed(
     found = answered.begun_on(key, request)
     is_first = not found
     """Whether no copy before has done anything."""
-    untouched = None if found or found is None else answered.nothing_done_on(key, request)
+    untouched = answered.nothing_done_on(key, request) if found == {} else None
     before = found or untouched or now
 
     def settled_if_refused(warehouse: Warehouse, request: Request) -> HttpAnswer:

@@ -7,6 +7,7 @@ import importlib
 import inspect
 import json
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,9 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.utils.config import Config
 
 from commit_coord.table import CoordinatedTransaction
+from commit_coord.testing.fleet import holds_within
 from tests.catalog.kit import SCHEMA, Kit, frame, ids
+from tests.limits import PATIENCE
 
 BY_S = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "s"))
 ROOT = Path(__file__).parents[2] / "commit_coord"
@@ -277,3 +280,20 @@ def test_stock_writers_and_ours_leave_equal_metadata(
     if merge == "true":
         assert len(manifests(mine)) <= len(manifests(theirs)) + 1
     assert pyiceberg_table.Table.scan(mine).count() == pyiceberg_table.Table.scan(theirs).count()
+
+
+def test_a_commit_after_one_of_pyiceberg_s_that_steps_back_in_time_has_the_latest_time(memory: Kit) -> None:
+    """PyIceberg gives a file the time at which it made the snapshot, which may be before the file that it follows."""
+    table = memory.table(ids(1))
+    transaction = memory.stock.load_table(table.name()).transaction()
+    transaction.append(ids(2))
+    written_ms = transaction.table_metadata.last_updated_ms
+    assert holds_within(lambda: time.time_ns() // 1_000_000 > written_ms, PATIENCE)
+    with memory.again(table).transaction() as other:
+        other.set_properties({"a": "1"})
+    transaction.commit_transaction()
+    metadata: Any = memory.again(table).metadata
+    assert metadata.last_updated_ms < metadata.metadata_log[-1].timestamp_ms, "PyIceberg steps back"
+    latest = max(entry.timestamp_ms for entry in metadata.metadata_log)
+    memory.again(table).append(ids(3))
+    assert memory.again(table).metadata.last_updated_ms >= latest

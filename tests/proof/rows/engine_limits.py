@@ -40,8 +40,12 @@ def _jvm_limit(table: Kept, look: Look) -> Iterator[str]:
     yield from limits.wrapped(table.observed, look.where)
     # IcebergGenerics counts columns instead, and finds no nested ones; Spark's reader does use the mapping.
     if any(not _has_ids(path) for path in table.files):
-        yield "files without field ids: IcebergGenerics does not ask the name mapping"
+        yield _NO_IDS
     yield from _float_limit(table, look)
+
+
+_NO_IDS = "files without field ids: IcebergGenerics does not ask the name mapping"
+"""It gives other rows. It ends in one error: a required field in a nested column."""
 
 
 def _has_ids(path: str) -> bool:
@@ -92,5 +96,7 @@ LIMITS: dict[str, Limit] = {
 
 def limit(name: str, table: Kept, look: Look, answer: Bag | Exception) -> str:
     """Return why the engine of that name can't answer *look* otherwise; "" if it can."""
-    found = next(itertools.chain(LIMITS[name](table, look), _any_limit(table, look)), "")
+    reasons = itertools.chain(LIMITS[name](table, look), _any_limit(table, look))
+    is_another_error = isinstance(answer, Exception) and "Missing required field" not in str(answer)
+    found = next((reason for reason in reasons if not (is_another_error and reason == _NO_IDS)), "")
     return found or (limits.known(name, answer) if isinstance(answer, Exception) else "")

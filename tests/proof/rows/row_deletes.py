@@ -22,8 +22,11 @@ from pyiceberg.manifest import (
     ManifestEntryStatus,
     ManifestWriterV2,
 )
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
+from pyiceberg.typedef import TableVersion
+from pyiceberg.types import IntegerType, ListType, NestedField, StructType
 
 _FIELD_ID = b"PARQUET:field_id"
 
@@ -107,6 +110,16 @@ def _written(table: Table, deletes: RowDeletes) -> DataFile:
     )  # fmt: skip
 
 
+def _with_int_ids(data_file: NestedField) -> NestedField:
+    kind = data_file.field_type
+    assert isinstance(kind, StructType)
+    ids = ListType(element_id=136, element_type=IntegerType(), element_required=True)
+    fields = [
+        each.model_copy(update={"field_type": ids}) if each.name == "equality_ids" else each for each in kind.fields
+    ]
+    return data_file.model_copy(update={"field_type": StructType(*fields)})
+
+
 def _added(file: DataFile, snapshot_id: int) -> ManifestEntry:
     return ManifestEntry.from_args(
         status=ManifestEntryStatus.ADDED, snapshot_id=snapshot_id, sequence_number=None, file_sequence_number=None,
@@ -130,5 +143,10 @@ def _summary(files: Sequence[DataFile]) -> dict[str, str]:
 
 
 class _DeleteManifest(ManifestWriterV2):
+    def _with_partition(self, format_version: TableVersion) -> Schema:
+        """As Iceberg's specification has it: ``equality_ids`` are ints. PyIceberg's are longs, which Spark refuses."""
+        entry = super()._with_partition(format_version)
+        return Schema(*(_with_int_ids(each) if each.name == "data_file" else each for each in entry.fields))
+
     def content(self) -> ManifestContent:
         return ManifestContent.DELETES
