@@ -14,7 +14,8 @@ from pyspark.sql import SparkSession
 
 from commit_coord.iceberg.named_partitions import NamedValues
 from commit_coord.spark.arrow import BatchReader, BatchWriter
-from commit_coord.spark.files import Target, delete_folder, tidy_folder
+from commit_coord.spark.files import Target, tidy_folder
+from commit_coord.spark.jobs import delete_failed
 from commit_coord.spark.tables import TableOrName, resolve
 from commit_coord.table.compaction import Compacted, FileGroup
 from commit_coord.table.table import Rewriter
@@ -55,7 +56,7 @@ def rewriter(spark: SparkSession) -> Rewriter:
             # Only what an attempt that succeeded returned counts.
             found = spark.range(len(packs), numPartitions=len(packs)).mapInArrow(work, "files binary").collect()
         except BaseException:
-            delete_folder(target)
+            delete_failed(spark, target)
             raise
         new = [data_file for row in found for data_file in pickle.loads(bytes(row.files))]  # noqa: S301 # nosec B301
         tidy_folder(target, new)

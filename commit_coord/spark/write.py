@@ -16,6 +16,7 @@ from commit_coord.model import WriteMode
 from commit_coord.spark.files import Target, delete_folder
 from commit_coord.spark.filters import parse
 from commit_coord.spark.frame_reads import depends_on, head_of
+from commit_coord.spark.jobs import delete_failed
 from commit_coord.spark.locks import check_has_partitions, check_inside, holding
 from commit_coord.spark.publish import publish
 from commit_coord.spark.row_files import write_files
@@ -131,7 +132,7 @@ def write_table(
             if mode == "dynamic" and not isinstance(bounds, AlwaysTrue):
                 check_inside(files, target.spec, target.schema, bounds)
         except BaseException:
-            delete_folder(target)
+            delete_failed(df.sparkSession, target)
             raise
         if files or mode == "overwrite":
             publish(

@@ -692,4 +692,11 @@ MUTANTS: tuple[Mutant, ...] = (
         "",
         "tests/spark/test_options.py::test_a_filter_on_a_column_that_is_not_there_is_refused[no row]",
     ),
+    Mutant(
+        "spark-deletes-files-while-tasks-go-on",
+        "spark/jobs.py",
+        "        wait_for_tasks_of_failed_jobs(spark)\n",
+        "        pass\n",
+        "tests/spark/test_write.py::test_a_failed_job_leaves_no_file_of_a_task_that_goes_on",
+    ),
 )

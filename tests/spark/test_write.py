@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StructType, TimeType
 from pyspark.errors import SparkRuntimeException
@@ -19,11 +21,14 @@ from pyspark.sql import functions as F
 import commit_coord
 from commit_coord.errors import CommitNotApplied, CommitStateUnknown, ConfigError
 from commit_coord.model import LockMode, Resource
-from commit_coord.spark import foreach_batch, read_table, write_table
+from commit_coord.spark import foreach_batch, read_table, write, write_table
+from commit_coord.spark.files import Target
+from commit_coord.spark.jobs import delete_failed
 from commit_coord.spark.locks import write_locks
 from commit_coord.spark.schema import bare_schema
 from commit_coord.spark.tables import iceberg_schema
 from tests import limits
+from tests.processes import until
 
 
 def ids(spark: SparkSession, table: Any) -> list[int]:
@@ -270,6 +275,37 @@ def test_a_failed_job_leaves_nothing(spark: SparkSession, catalog: Any) -> None:
     with pytest.raises(Exception, match="broken"):
         write_table(spark.range(100_000).withColumn("id", wrong), table)
     assert parquet_files(table) == before
+
+
+class _LateFiles(PyArrowFileIO):
+    """Makes a new file half a second after the file *after* is there."""
+
+    def new_output(self, location: str) -> Any:
+        until(Path(self.properties["after"]).exists, "the failure of the job")
+        time.sleep(0.5)  # the subject: a task that goes on when its job has failed
+        return super().new_output(location)
+
+
+def test_a_failed_job_leaves_no_file_of_a_task_that_goes_on(
+    spark: SparkSession, catalog: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark does not wait for the other tasks of a job that fails: one of them writes its file a moment later."""
+    table = catalog.create_table("db.t", Schema(NestedField(1, "at", TimeType())))
+    failed = tmp_path / "failed"
+    target = replace(Target.of(table), io=_LateFiles({"after": str(failed)}))
+
+    def delete(spark: SparkSession, target: Target) -> None:
+        failed.touch()
+        delete_failed(spark, target)
+
+    monkeypatch.setattr(Target, "of", lambda _: target)
+    monkeypatch.setattr(write, "delete_failed", delete)
+    df = spark.range(0, 2, numPartitions=2).selectExpr("if(id = 0, 'no time', '12:30') as at")
+    with pytest.raises(Exception, match="does not fit"):
+        write_table(df, table)
+    tracker: Any = spark.sparkContext._jsc.sc().statusTracker()
+    until(lambda: not any(each.numRunningTasks() for each in tracker.getExecutorInfos()), "the end of all tasks")
+    assert parquet_files(table) == set()
 
 
 def test_target_file_size_and_codec(spark: SparkSession, catalog: Any) -> None:
