@@ -312,6 +312,7 @@ def test_an_adoption_writes_down_that_it_frees_the_guard_and_one_that_is_refused
     assert [guard.request_id] == [entry.request_id for entry in world.present()]
     assert not audit.exists()
     assert "lease" == other.adopt_locks(table.path)
+    assert "hms" == world.catalog.load_table(table.path).properties[LOCK_IMPL]
     (line,) = map(json.loads, audit.read_text().splitlines())
     assert ("unlock", guard.request_id, "freed", True) == tuple(
         line[key] for key in ("how", "request_id", "outcome", "guard")

@@ -374,8 +374,16 @@ MUTANTS = (
     Mutant(
         "an-adoption-that-is-refused-leaves-the-guard",
         "catalog/hive.py",
+        "        with _lock_adopted(self, table), loaded.transaction() as tx:\n",
+        "        self._guard_locks.free(self._guard_locks.of(table))\n"
+        "        with _lock_adopted(self, table), loaded.transaction() as tx:\n",
+        "tests/hive/test_guard.py::"
+        "test_an_adoption_writes_down_that_it_frees_the_guard_and_one_that_is_refused_leaves_it",
+    ),
+    Mutant(
+        "an-adoption-declares-nothing",
+        "catalog/hive.py",
         "            tx.set_properties({LOCK_IMPL: chosen})\n            if chosen in COMMON_LOCK:\n",
-        "            if chosen not in COMMON_LOCK:\n                tx.set_properties({LOCK_IMPL: chosen})\n"
         "            if chosen in COMMON_LOCK:\n",
         "tests/hive/test_guard.py::"
         "test_an_adoption_writes_down_that_it_frees_the_guard_and_one_that_is_refused_leaves_it",
