@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table.statistics import BlobMetadata, StatisticsFile
 from pyiceberg.view.metadata import SQLViewRepresentation, ViewRepresentation, ViewVersion
@@ -22,6 +23,7 @@ from pyiceberg.view.metadata import SQLViewRepresentation, ViewRepresentation, V
 import commit_coord
 from commit_coord.catalog import moved_notes, orphans
 from commit_coord.catalog.base import CoordinatedCatalog
+from commit_coord.coordinator import delete_quietly
 from commit_coord.errors import CommitLockFailed, InvalidArguments, LockRefused, LockServiceUnavailable, LockTimeout
 from commit_coord.iceberg.overwrites import Acknowledged, HandoverNote
 from commit_coord.protocol.commit import SwapResult
@@ -531,14 +533,28 @@ def test_an_interrupt_ends_the_deletion_and_all_that_is_gone_is_known(
     found = catalog.find_orphans(table.name())
     assert 200 == len(found.files)
 
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def delete(io: FileIO, path: str) -> bool:
+        begun.set()
+        return goes_on.wait(PATIENCE) and delete_quietly(io, path)
+
     def interrupted(deletions: Sequence[Future[bool]]) -> Any:
-        monkeypatch.undo()
-        deletions[0].result()
+        monkeypatch.setattr(orphans, "wait", wait_for_the_rest)
+        assert begun.wait(PATIENCE)
         raise KeyboardInterrupt
 
+    def wait_for_the_rest(deletions: Sequence[Future[bool]]) -> Any:
+        goes_on.set()
+        return wait(deletions)
+
+    monkeypatch.setattr(orphans, "delete_quietly", delete)
     monkeypatch.setattr(orphans, "wait", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        catalog.delete_orphans(found, on_deleted=lambda one: gone.append(place(one.path)))
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            catalog.delete_orphans(found, on_deleted=lambda one: gone.append(place(one.path)))
+    finally:
+        goes_on.set()
     left = files_in(table.location())
     assert gone
     assert {place(one.path) for one in found.files} - left == set(gone)
