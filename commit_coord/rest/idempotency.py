@@ -240,7 +240,7 @@ def _settled_or_executed(
             return settled
         if not is_first:
             doubt.refuse_unsettled(request, before, now)
-        return _execute_begun(answered, key, settled_if_refused, warehouse, request)
+        return _execute_begun(answered, key, settled_if_refused, warehouse, request, lease)
     except (CommitNotApplied, StillRunning, OSError, *AWAY):
         # No copy has done anything: whatever was sent to the store is a CommitStateUnknown.
         repeat_on = if_nothing_done(handler, request, before)
@@ -281,7 +281,7 @@ def _committed(
     try:
         if found is None:
             answered.begin(key, request, now)
-        return _execute_begun(answered, key, refused_if_proven, warehouse, request)
+        return _execute_begun(answered, key, refused_if_proven, warehouse, request, lease)
     except (CommitNotApplied, StillRunning, *AWAY):
         # No copy has created anything: a repeat may do so.
         if found is None and creates_tables(handler, request) and _is_alone(lease):
@@ -303,9 +303,26 @@ def _is_alone(lease: Lease | None) -> bool:
     return True
 
 
+def _refuse_late(lease: Lease | None) -> None:
+    """Return if no other copy has run since *lease* was acquired.
+
+    1. A copy that creates a table stalls before its start is kept, and its lock ends.   2. A later copy creates the
+    table, and the client renames it.   3. The first copy goes on. It would create the table once more.
+
+    Raises:
+        StillRunning: Another copy may have run; this one has done nothing.
+    """
+    if not _is_alone(lease):
+        raise StillRunning(_LATE)
+
+
+_LATE = "the lock on the Idempotency-Key ended while the server was busy; send the request again with this key"
+
+
 def _execute_begun(
-    answered: KeyedRequests, key: str, handler: Handler, warehouse: Warehouse, request: Request
+    answered: KeyedRequests, key: str, handler: Handler, warehouse: Warehouse, request: Request, lease: Lease | None
 ) -> HttpAnswer:
+    _refuse_late(lease)
     try:
         done = handler(warehouse, request)
     except CommitStateUnknown as error:
@@ -314,6 +331,9 @@ def _execute_begun(
             raise StillRunning(f"{error}; send it again with the same Idempotency-Key") from error
         raise
     except Exception as error:
+        if is_final(error) and not _is_alone(lease):
+            # The change of a later copy may be the reason: its answer counts, and a repeat finds out without one.
+            raise StillRunning(_LATE) from error
         answered.end(key, request, error)
         raise
     answered.end(key, request, done)

@@ -727,9 +727,18 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a-stalled-copy-is-refused-for-what-a-later-one-did",
         "rest/idempotency.py",
-        "is_final(refused) or (is_first and doubt.guesses)",
-        "is_final(refused) or untouched or (is_first and doubt.guesses)",
-        _SENT_AGAIN + "a_stalled_copy_is_not_refused_for_what_a_later_copy_did",
+        "        if is_final(error) and not _is_alone(lease):\n",
+        "        if False:\n",
+        _SENT_AGAIN + "a_stalled_copy_neither_repeats_nor_refuses_what_a_later_copy_did"
+        "[a table is renamed-renames it-in its change]",
+    ),
+    Mutant(
+        "a-copy-that-begins-late-goes-on",
+        "rest/idempotency.py",
+        "    _refuse_late(lease)\n",
+        "",
+        _SENT_AGAIN + "a_stalled_copy_neither_repeats_nor_refuses_what_a_later_copy_did"
+        "[a table is created-renames it-before its start is kept]",
     ),
     Mutant(
         "a-stalled-copy-forgets-what-a-later-one-did",
