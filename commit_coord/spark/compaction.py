@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from commit_coord.iceberg.named_partitions import NamedValues
 from commit_coord.spark.arrow import BatchReader, BatchWriter
 from commit_coord.spark.files import Target, tidy_folder
-from commit_coord.spark.jobs import delete_failed
+from commit_coord.spark.jobs import deleted_if_failed
 from commit_coord.spark.tables import TableOrName, resolve
 from commit_coord.table.compaction import Compacted, FileGroup
 from commit_coord.table.table import Rewriter
@@ -52,12 +52,9 @@ def rewriter(spark: SparkSession) -> Rewriter:
                     files = writer.write(reader.read(pickle.loads(packs[number])))  # noqa: S301 - pickled above # nosec B301
                     yield pa.RecordBatch.from_pydict({"files": pa.array([pickle.dumps(files)], pa.binary())})
 
-        try:
+        with deleted_if_failed(spark, target):
             # Only what an attempt that succeeded returned counts.
             found = spark.range(len(packs), numPartitions=len(packs)).mapInArrow(work, "files binary").collect()
-        except BaseException:
-            delete_failed(spark, target)
-            raise
         new = [data_file for row in found for data_file in pickle.loads(bytes(row.files))]  # noqa: S301 # nosec B301
         tidy_folder(target, new)
         return new

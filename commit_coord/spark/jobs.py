@@ -1,55 +1,81 @@
-"""Waits for the tasks that a failed job of Spark leaves running."""
+"""Jobs of Spark that write files: if one fails, or is interrupted, its tasks are ended and its files deleted."""
 
 from __future__ import annotations
 
 import logging
 import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from threading import Thread
 from typing import Any, cast
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from commit_coord.spark.files import Target, delete_folder
 
 logger = logging.getLogger(__name__)
 
-_WAIT_S = 60.0
+_WAIT_S = 30.0
 """Spark kills a Python worker that goes on for ``spark.python.task.killTimeout``, which is 2 s."""
+_EVENTS_MS = 5000
 _PAUSE_S = 0.05
 
 
-def delete_failed(spark: SparkSession, target: Target) -> None:
-    """Delete the files of a job that failed before its commit began, as far as possible."""
-    try:
-        wait_for_tasks_of_failed_jobs(spark)
-    finally:
-        delete_folder(target)
+@contextmanager
+def deleted_if_failed(spark: SparkSession, target: Target) -> Iterator[None]:
+    """Run jobs of this thread, which write below the folder of *target*; if the block fails, delete the folder.
 
+    The tasks end before, or half a minute goes by:
 
-def wait_for_tasks_of_failed_jobs(spark: SparkSession) -> None:
-    """Return when no task of a failed job runs any more, after a minute at the latest. Never raises an ``Exception``.
-
-    Call it before the files of a failed job are deleted:
-
-    1. A task fails, and its job with it. Spark asks the other tasks to end, and does not wait for them.
-    2. The folder of the job is deleted.
-    3. One of the other tasks finishes a file, in a new folder of the same name. It would stay there for ever.
+    1. A task fails, and its job with it: Spark asks the other tasks to end, and does not wait for them. Or the driver
+    is interrupted, and the job goes on.   2. The folder of the job is deleted.   3. One of the tasks finishes a file,
+    in a new folder of the same name. It would stay there for ever.
     """
-    deadline = time.monotonic() + _WAIT_S
+    context, tag = spark.sparkContext, f"commit-coord-{uuid.uuid4().hex}"
+    context.addJobTag(tag)
     try:
-        while _runs_a_task_of_a_failed_stage(spark, deadline):
-            if time.monotonic() > deadline:
-                logger.warning("tasks of a failed job still run; files that they write now are in no table")
-                return
-            time.sleep(_PAUSE_S)
+        yield
+    except BaseException as error:
+        # An exception of a signal handler may leave the answer of a call unread in this thread's connection to the
+        # JVM: the next call would take it for its own. Another thread has another connection.
+        cleaner = Thread(target=_delete, args=(context, tag, target), name="commit-coord-failed-job", daemon=True)
+        cleaner.start()
+        cleaner.join(2 * _WAIT_S)
+        if isinstance(error, Exception):
+            context.removeJobTag(tag)
+        raise
+    context.removeJobTag(tag)
+
+
+def _delete(context: SparkContext, tag: str, target: Target) -> None:
+    try:
+        _end_tasks(context, tag)
     except Exception:
         logger.warning("it is not known whether tasks of the failed job still run", exc_info=True)
+    delete_folder(target)
 
 
-def _runs_a_task_of_a_failed_stage(spark: SparkSession, deadline: float) -> bool:
-    context, jvm, gateway = spark._jsparkSession.sparkContext(), cast(Any, spark._jvm), cast(Any, spark._sc._gateway)
-    # The error of a job overtakes the events that say which of its tasks run.
-    context.listenerBus().waitUntilEmpty(max(1, int(1000 * (deadline - time.monotonic()))))
-    failed = jvm.java.util.List.of(jvm.org.apache.spark.status.api.v1.StageStatus.FAILED)
-    quantiles = gateway.new_array(jvm.double, 0)
-    stages = context.statusStore().stageList(failed, False, False, quantiles, jvm.java.util.List.of())
-    return any(stages.apply(number).numActiveTasks() for number in range(stages.size()))
+def _end_tasks(context: SparkContext, tag: str) -> None:
+    """End the jobs with *tag*; return when none of their tasks runs any more, or after half a minute."""
+    deadline = time.monotonic() + _WAIT_S
+    context.cancelJobsWithTag(tag)
+    java = cast(Any, context)._jsc.sc()
+    with suppress(Exception):  # The error of a job overtakes the events that say what runs; it is late already.
+        java.listenerBus().waitUntilEmpty(_EVENTS_MS)
+    tracker = java.statusTracker()
+    while _is_running(tracker, tag):
+        if time.monotonic() > deadline:
+            logger.warning("tasks of a failed job still run; files that they write now are in no table")
+            return
+        time.sleep(_PAUSE_S)
+
+
+def _is_running(tracker: Any, tag: str) -> bool:
+    jobs = [tracker.getJobInfo(number) for number in tracker.getJobIdsForTag(tag)]
+    jobs = [job.get() for job in jobs if job.isDefined()]
+    stages = [tracker.getStageInfo(number) for job in jobs for number in job.stageIds()]
+    return any(str(job.status()) == "RUNNING" for job in jobs) or any(
+        stage.isDefined() and stage.get().numActiveTasks() for stage in stages
+    )

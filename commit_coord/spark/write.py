@@ -16,7 +16,7 @@ from commit_coord.model import WriteMode
 from commit_coord.spark.files import Target, delete_folder
 from commit_coord.spark.filters import parse
 from commit_coord.spark.frame_reads import depends_on, head_of
-from commit_coord.spark.jobs import delete_failed
+from commit_coord.spark.jobs import deleted_if_failed
 from commit_coord.spark.locks import check_has_partitions, check_inside, holding
 from commit_coord.spark.publish import publish
 from commit_coord.spark.row_files import write_files
@@ -127,13 +127,10 @@ def write_table(
         depends: dict[str, Any] = {}
         if mode != "append" or reads is not None or read_at is not None:
             depends = _depends(df, found, branch, reads, read_at, seen)
-        try:
+        with deleted_if_failed(df.sparkSession, target):
             files = write_files(df, found, target, sensitive)
             if mode == "dynamic" and not isinstance(bounds, AlwaysTrue):
                 check_inside(files, target.spec, target.schema, bounds)
-        except BaseException:
-            delete_failed(df.sparkSession, target)
-            raise
         if files or mode == "overwrite":
             publish(
                 found,

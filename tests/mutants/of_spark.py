@@ -6,6 +6,7 @@ from tests.mutants.mutant import Mutant
 
 _MARKS = "tests/unit/test_stream_marks.py::test_a_mark_says_whether_a_batch_has_landed"
 
+_INTERRUPTED = "tests/spark/test_write.py::test_an_interrupted_job_leaves_no_file_and_its_session_gives_right_answers"
 _ROWS = "tests/spark/test_rows.py::"
 _STALE = "tests/spark/test_stale_frames.py::"
 _STALE_ROWS = _STALE + "test_rows_replace_nothing_that_was_committed_after_they_were_read"
@@ -695,8 +696,22 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "spark-deletes-files-while-tasks-go-on",
         "spark/jobs.py",
-        "        wait_for_tasks_of_failed_jobs(spark)\n",
+        "        _end_tasks(context, tag)\n",
         "        pass\n",
         "tests/spark/test_write.py::test_a_failed_job_leaves_no_file_of_a_task_that_goes_on",
+    ),
+    Mutant(
+        "spark-leaves-an-interrupted-job-running",
+        "spark/jobs.py",
+        "    context.cancelJobsWithTag(tag)\n",
+        "    return\n",
+        f"{_INTERRUPTED}[Ctrl-C, arrow]",
+    ),
+    Mutant(
+        "spark-asks-an-interrupted-connection",
+        "spark/jobs.py",
+        "        cleaner.start()\n        cleaner.join(2 * _WAIT_S)\n",
+        "        cleaner.run()\n",
+        f"{_INTERRUPTED}[exit]",
     ),
 )

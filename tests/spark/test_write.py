@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import threading
 import time
 from dataclasses import replace
@@ -21,9 +22,8 @@ from pyspark.sql import functions as F
 import commit_coord
 from commit_coord.errors import CommitNotApplied, CommitStateUnknown, ConfigError
 from commit_coord.model import LockMode, Resource
-from commit_coord.spark import foreach_batch, read_table, write, write_table
+from commit_coord.spark import foreach_batch, read_table, row_files, write, write_table
 from commit_coord.spark.files import Target
-from commit_coord.spark.jobs import delete_failed
 from commit_coord.spark.locks import write_locks
 from commit_coord.spark.schema import bare_schema
 from commit_coord.spark.tables import iceberg_schema
@@ -286,26 +286,81 @@ class _LateFiles(PyArrowFileIO):
         return super().new_output(location)
 
 
+def _no_task_runs(spark: SparkSession) -> bool:
+    tracker: Any = spark.sparkContext._jsc.sc().statusTracker()
+    return not any(each.numRunningTasks() for each in tracker.getExecutorInfos())
+
+
 def test_a_failed_job_leaves_no_file_of_a_task_that_goes_on(
     spark: SparkSession, catalog: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spark does not wait for the other tasks of a job that fails: one of them writes its file a moment later."""
     table = catalog.create_table("db.t", Schema(NestedField(1, "at", TimeType())))
-    failed = tmp_path / "failed"
+    failed, write_files = tmp_path / "failed", row_files.write_files
     target = replace(Target.of(table), io=_LateFiles({"after": str(failed)}))
 
-    def delete(spark: SparkSession, target: Target) -> None:
-        failed.touch()
-        delete_failed(spark, target)
+    def noted(*arguments: Any) -> Any:
+        try:
+            return write_files(*arguments)
+        finally:
+            failed.touch()
 
     monkeypatch.setattr(Target, "of", lambda _: target)
-    monkeypatch.setattr(write, "delete_failed", delete)
+    monkeypatch.setattr(write, "write_files", noted)
     df = spark.range(0, 2, numPartitions=2).selectExpr("if(id = 0, 'no time', '12:30') as at")
     with pytest.raises(Exception, match="does not fit"):
         write_table(df, table)
-    tracker: Any = spark.sparkContext._jsc.sc().statusTracker()
-    until(lambda: not any(each.numRunningTasks() for each in tracker.getExecutorInfos()), "the end of all tasks")
+    until(lambda: _no_task_runs(spark), "the end of all tasks")
     assert parquet_files(table) == set()
+
+
+@pytest.mark.parametrize(
+    "raised, column",
+    [
+        pytest.param(KeyboardInterrupt, "id", id="Ctrl-C"),
+        pytest.param(KeyboardInterrupt, "array(id) as ids", id="Ctrl-C, arrow"),
+        pytest.param(TimeoutError, "id", id="time limit"),
+        pytest.param(TimeoutError, "array(id) as ids", id="time limit, arrow"),
+        # Not with Arrow: PySpark's own collect() calls the JVM before it gives an unread answer up.
+        pytest.param(SystemExit, "id", id="exit"),
+    ],
+)
+def test_an_interrupted_job_leaves_no_file_and_its_session_gives_right_answers(
+    spark: SparkSession, catalog: Any, tmp_path: Path, raised: type[BaseException], column: str
+) -> None:
+    """Of a signal handler, in the middle of a call to the JVM: the job would go on, and write its files."""
+    table = write_table(spark.range(0).selectExpr(column), (catalog, "db.t"), create=True)
+    began = tmp_path / "began"
+
+    def slow(batches: Any) -> Any:
+        for batch in batches:
+            yield batch
+            began.touch()
+            time.sleep(1)  # the subject: a job that goes on while its driver is interrupted
+
+    def interrupt(*_: Any) -> None:
+        raise raised("a signal")
+
+    def send() -> None:
+        until(began.exists, "the first rows")
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)  # which it wakes up
+
+    rows = spark.range(0, 50_000, numPartitions=2).mapInArrow(slow, "id long").selectExpr(column)
+    before, sender = signal.signal(signal.SIGALRM, interrupt), threading.Thread(target=send)
+    sender.start()
+    try:
+        with pytest.raises(BaseException):  # noqa: B017, PT011 - Py4J makes errors of its own of some
+            write_table(rows, table)
+    finally:
+        sender.join()
+        signal.signal(signal.SIGALRM, before)
+    for name in "abc":
+        spark.conf.set(f"app.{name}", name)
+    assert ["a", "b", "c"] == [spark.conf.get(f"app.{name}") for name in "abc"]
+    until(lambda: _no_task_runs(spark), "the end of all tasks")
+    assert parquet_files(table) == set()
+    write_table(spark.range(3).selectExpr(column), table)
+    assert read_table(spark, table.refresh()).count() == 3
 
 
 def test_target_file_size_and_codec(spark: SparkSession, catalog: Any) -> None:
