@@ -637,7 +637,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "catalog/base.py",
         "            if expected not in (None, pointer):\n",
         "            if False:\n",
-        _KEYS + "a_repeated_overwrite_of_a_table_loses_no_later_commit",
+        _KEYS + "an_overwrite_of_a_table_loses_no_commit_that_comes_after_its_look",
     ),
     Mutant(
         "a-repeat-of-an-overwrite-is-refused",

@@ -46,7 +46,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "table/committing.py",
         "if not self._request.repeatable:  # whether",
         "if True:  # whether",
-        "tests/observing/test_observing.py::test_a_repeat_of_a_request_that_has_landed_counts_as_no_failure",
+        "tests/observing/test_observing.py::test_a_repeat_that_is_refused_when_it_looks_again_counts_as_no_failure",
     ),
     Mutant(
         "a-stale-call-fails-the-commit-of-each-table",

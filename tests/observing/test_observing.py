@@ -27,6 +27,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 from prometheus_client import REGISTRY
+from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.types import LongType
 
 import commit_coord
@@ -183,6 +184,25 @@ def test_a_repeat_of_a_request_that_has_landed_counts_as_no_failure(opened: Open
     for _ in range(2):
         with catalog.transaction(request_id="a job") as transaction:
             transaction.table(table).overwrite(ROWS, read_at=read_at)
+    assert 0 == value("commits_total", status="FAILURE")
+
+
+def test_a_repeat_that_is_refused_when_it_looks_again_counts_as_no_failure(
+    opened: Open, value: Callable[..., float]
+) -> None:
+    """What one part reads has changed since the first try has landed in the other part's table."""
+    catalog = opened(commit__coord_metrics="prometheus")
+    catalog.create_table("shop.stock", ROWS.schema)
+    stocks = [catalog.load_table("shop.stock") for _ in range(2)]
+    for stock in stocks:
+        with catalog.transaction(request_id="a job") as transaction:
+            transaction.table("shop.sales").append(ROWS)
+            part = transaction.table(stock)
+            part.depends_on(AlwaysTrue())
+            with pytest.warns(UserWarning, match="did not match any"):
+                part.delete("id = 99")
+        opened().load_table("shop.stock").append(ROWS)
+    assert len(catalog.load_table("shop.sales").scan().to_arrow()) == len(ROWS)
     assert 0 == value("commits_total", status="FAILURE")
 
 

@@ -1034,6 +1034,34 @@ def test_a_repeated_overwrite_of_a_table_loses_no_later_commit(
         assert later == sorted(catalog.load_table(("db", "t")).properties.keys() & set(later))
 
 
+@pytest.mark.parametrize("is_repeat", [False, True], ids=["first copy", "repeat"])
+def test_an_overwrite_of_a_table_loses_no_commit_that_comes_after_its_look(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, is_repeat: bool
+) -> None:
+    catalog, keys, operating = warehouse.catalog, Idempotency(), warehouse.catalog.operating
+    first = catalog.create_table(("db", "t"), SCHEMA).metadata_location
+    _commits(catalog, "a")
+    document = {"name": "t", "metadata-location": first, "overwrite": True}
+    request = asks("POST", document, namespace="db")
+
+    def busy(*_: Any, **__: Any) -> Any:
+        raise LockTimeout("busy")
+
+    def after_a_commit(*arguments: Any, **options: Any) -> Any:
+        monkeypatch.setattr(catalog, "operating", operating)
+        _commits(catalog, "late")
+        return operating(*arguments, **options)
+
+    if is_repeat:
+        monkeypatch.setattr(catalog, "operating", busy)
+        with pytest.raises(LockTimeout):
+            keys.answer(tables.register_table, warehouse, request)
+    monkeypatch.setattr(catalog, "operating", after_a_commit)
+    with pytest.raises((CommitFailedException, CommitStateUnknown)):
+        keys.answer(tables.register_table, warehouse, request)
+    assert {"a", "late"} <= catalog.load_table(("db", "t")).properties.keys()
+
+
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_a_repeated_registration_replaces_no_table_that_was_created_since(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, overwrite: bool
