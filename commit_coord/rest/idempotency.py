@@ -289,7 +289,7 @@ def _committed(
         raise
 
 
-def _is_alone(lease: Lease | None) -> bool:
+def _is_alone(lease: Lease | None, max_age_ms: int | None = 0) -> bool:
     """Return whether no other copy has run since *lease* was acquired: the lock on the key, if servers share it.
 
     1. A copy begins and stalls, and its lock ends.   2. A later copy carries the change out, and its server is killed.
@@ -297,7 +297,7 @@ def _is_alone(lease: Lease | None) -> bool:
     """
     try:
         if lease is not None:
-            lease.ensure_active(0)
+            lease.ensure_active(max_age_ms)
     except LockError:
         return False
     return True
@@ -312,7 +312,7 @@ def _refuse_late(lease: Lease | None) -> None:
     Raises:
         StillRunning: Another copy may have run; this one has done nothing.
     """
-    if not _is_alone(lease):
+    if not _is_alone(lease, max_age_ms=None):  # no question to the service, unless the heartbeat is late
         raise StillRunning(_LATE)
 
 
