@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from threading import Thread
 from typing import Any, cast
 
+from py4j.clientserver import ClientServer
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
@@ -27,31 +28,59 @@ _PAUSE_S = 0.05
 def deleted_if_failed(spark: SparkSession, target: Target) -> Iterator[None]:
     """Run jobs of this thread, which write below the folder of *target*; if the block fails, delete the folder.
 
-    The tasks end before, or half a minute goes by:
+    The tasks of jobs that have begun end before, or half a minute goes by:
 
     1. A task fails, and its job with it: Spark asks the other tasks to end, and does not wait for them. Or the driver
     is interrupted, and the job goes on.   2. The folder of the job is deleted.   3. One of the tasks finishes a file,
     in a new folder of the same name. It would stay there for ever.
+
+    What Spark begins after an interrupt, because it was still planning, is not ended; ``orphans`` finds its files.
     """
-    context, tag = spark.sparkContext, f"commit-coord-{uuid.uuid4().hex}"
-    context.addJobTag(tag)
+    context, tag = spark.sparkContext, _new_tag(spark)
+    if tag is not None:
+        context.addJobTag(tag)
     try:
         yield
     except BaseException as error:
-        # An exception of a signal handler may leave the answer of a call unread in this thread's connection to the
-        # JVM: the next call would take it for its own. Another thread has another connection.
-        cleaner = Thread(target=_delete, args=(context, tag, target), name="commit-coord-failed-job", daemon=True)
-        cleaner.start()
-        cleaner.join(2 * _WAIT_S)
-        if isinstance(error, Exception):
-            context.removeJobTag(tag)
+        _clean(context, tag, target)
+        # Py4J closes the connection of this thread after these errors, and after no other one.
+        if isinstance(error, Exception | KeyboardInterrupt):
+            _remove(context, tag)
         raise
-    context.removeJobTag(tag)
+    _remove(context, tag)
 
 
-def _delete(context: SparkContext, tag: str, target: Target) -> None:
+def _new_tag(spark: SparkSession) -> str | None:
+    """Return a tag for the jobs of this thread; None if Spark can't tell its jobs from those of other threads.
+
+    That is with ``PYSPARK_PIN_THREAD=false``, where a thread of the JVM works for several threads of Python.
+    """
+    pinned = isinstance(cast(Any, spark.sparkContext)._gateway, ClientServer)
+    return f"commit-coord-{uuid.uuid4().hex}" if pinned else None
+
+
+def _remove(context: SparkContext, tag: str | None) -> None:
+    if tag is not None:
+        with suppress(Exception):  # The context has been stopped.
+            context.removeJobTag(tag)
+
+
+def _clean(context: SparkContext, tag: str | None, target: Target) -> None:
+    # An exception of a signal handler may leave the answer of a call unread in this thread's connection to the JVM: the
+    # next call would take it for its own. Another thread has another connection.
+    cleaner = Thread(target=_delete, args=(context, tag, target), name="commit-coord-failed-job", daemon=True)
     try:
-        _end_tasks(context, tag)
+        cleaner.start()
+    except RuntimeError:  # no more threads
+        delete_folder(target)
+    else:
+        cleaner.join(2 * _WAIT_S)
+
+
+def _delete(context: SparkContext, tag: str | None, target: Target) -> None:
+    try:
+        if tag is not None:
+            _end_tasks(context, tag)
     except Exception:
         logger.warning("it is not known whether tasks of the failed job still run", exc_info=True)
     delete_folder(target)
@@ -60,16 +89,17 @@ def _delete(context: SparkContext, tag: str, target: Target) -> None:
 def _end_tasks(context: SparkContext, tag: str) -> None:
     """End the jobs with *tag*; return when none of their tasks runs any more, or after half a minute."""
     deadline = time.monotonic() + _WAIT_S
-    context.cancelJobsWithTag(tag)
     java = cast(Any, context)._jsc.sc()
     with suppress(Exception):  # The error of a job overtakes the events that say what runs; it is late already.
         java.listenerBus().waitUntilEmpty(_EVENTS_MS)
     tracker = java.statusTracker()
+    context.cancelJobsWithTag(tag)
     while _is_running(tracker, tag):
         if time.monotonic() > deadline:
             logger.warning("tasks of a failed job still run; files that they write now are in no table")
             return
         time.sleep(_PAUSE_S)
+        context.cancelJobsWithTag(tag)  # what began meanwhile
 
 
 def _is_running(tracker: Any, tag: str) -> bool:

@@ -696,22 +696,22 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "spark-deletes-files-while-tasks-go-on",
         "spark/jobs.py",
-        "        _end_tasks(context, tag)\n",
-        "        pass\n",
+        "            _end_tasks(context, tag)\n",
+        "            pass\n",
         "tests/spark/test_write.py::test_a_failed_job_leaves_no_file_of_a_task_that_goes_on",
     ),
     Mutant(
         "spark-leaves-an-interrupted-job-running",
         "spark/jobs.py",
-        "    context.cancelJobsWithTag(tag)\n",
-        "    return\n",
+        "    context.cancelJobsWithTag(tag)\n    while",
+        "    return\n    while",
         f"{_INTERRUPTED}[Ctrl-C, arrow]",
     ),
     Mutant(
         "spark-asks-an-interrupted-connection",
         "spark/jobs.py",
-        "        cleaner.start()\n        cleaner.join(2 * _WAIT_S)\n",
-        "        cleaner.run()\n",
+        "        cleaner.start()\n",
+        "        cleaner.run()\n        return\n",
         f"{_INTERRUPTED}[exit]",
     ),
 )
