@@ -90,10 +90,10 @@ def _end_tasks(context: SparkContext, tag: str) -> None:
     """End the jobs with *tag*; return when none of their tasks runs any more, or after half a minute."""
     deadline = time.monotonic() + _WAIT_S
     java = cast(Any, context)._jsc.sc()
+    context.cancelJobsWithTag(tag)  # first of all: a job that ends with success would be committed meanwhile
     with suppress(Exception):  # The error of a job overtakes the events that say what runs; it is late already.
         java.listenerBus().waitUntilEmpty(_EVENTS_MS)
     tracker = java.statusTracker()
-    context.cancelJobsWithTag(tag)
     while _is_running(tracker, tag):
         if time.monotonic() > deadline:
             logger.warning("tasks of a failed job still run; files that they write now are in no table")

@@ -703,8 +703,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "spark-leaves-an-interrupted-job-running",
         "spark/jobs.py",
-        "    context.cancelJobsWithTag(tag)\n    while",
-        "    return\n    while",
+        "    context.cancelJobsWithTag(tag)  # first",
+        "    return  # first",
         f"{_INTERRUPTED}[Ctrl-C, arrow]",
     ),
     Mutant(
