@@ -91,7 +91,8 @@ def _end_tasks(context: SparkContext, tag: str) -> None:
     deadline = time.monotonic() + _WAIT_S
     java = cast(Any, context)._jsc.sc()
     context.cancelJobsWithTag(tag)  # first of all: a job that ends with success would be committed meanwhile
-    with suppress(Exception):  # The error of a job overtakes the events that say what runs; it is late already.
+    # The error of a job overtakes the events that say what runs. Where they come later than this, what is known counts.
+    with suppress(Exception):
         java.listenerBus().waitUntilEmpty(_EVENTS_MS)
     tracker = java.statusTracker()
     while _is_running(tracker, tag):

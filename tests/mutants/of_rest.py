@@ -733,6 +733,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "[a table is renamed-renames it-in its change]",
     ),
     Mutant(
+        "a-stalled-copy-after-one-that-did-nothing-is-refused",
+        "rest/idempotency.py",
+        "is_final(refused) or (is_first and doubt.guesses)",
+        "is_final(refused) or untouched or (is_first and doubt.guesses)",
+        _SENT_AGAIN + "a_stalled_copy_after_one_that_did_nothing_is_not_refused",
+    ),
+    Mutant(
         "a-copy-that-begins-late-goes-on",
         "rest/idempotency.py",
         "    _refuse_late(lease)\n",

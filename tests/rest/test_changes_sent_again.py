@@ -558,6 +558,15 @@ def test_a_stalled_copy_neither_repeats_nor_refuses_what_a_later_copy_did(
 
 
 @pytest.mark.parametrize("change", _GOING)
+def test_a_stalled_copy_after_one_that_did_nothing_is_not_refused(world: World, change: str) -> None:
+    handler, prepare = _CHANGES[change]
+    request = prepare(world)
+    _without_effect(world, handler, request)
+    _Stall(world, world.catalog, "operating", lambda other: other.sent(handler, request))
+    assert (204, 204) == (world.sent(handler, request).status, world.sent(handler, request).status)
+
+
+@pytest.mark.parametrize("change", _GOING)
 def test_a_stalled_copy_does_not_forget_what_a_later_copy_did(world: World, change: str) -> None:
     handler, prepare = _CHANGES[change]
     request = prepare(world)
