@@ -277,7 +277,8 @@ def test_what_a_metastore_takes_for_a_table_has_its_lock_or_is_refused(world: Wo
 
 def test_a_table_below_a_level_of_dots_has_no_namespace_rather_than_no_location(world: World) -> None:
     """As with PyIceberg, which asks the metastore for the namespace before it makes a location of the names."""
-    with pytest.raises(NoSuchNamespaceError):
-        world.catalog.create_table(("..", "t"), SCHEMA)
+    for create in (world.catalog.create_table, world.catalog.create_table_transaction):
+        with pytest.raises(NoSuchNamespaceError):
+            create(("..", "t"), SCHEMA)
     with pytest.raises(ValueError, match="choose another with location="):
         world.catalog.create_table((world.db, ".."), SCHEMA)

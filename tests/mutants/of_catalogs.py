@@ -620,7 +620,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "catalog/metastore/guards.py",
         "                self.place_for_swap(table, location)\n        except Exception:\n",
         "                self.place_for_swap(table, location)\n        except LockServiceUnavailable:\n",
-        f"{_ANSWERS}[memory-honoured-creation_with_rows]",
+        f"{_ANSWERS}[memory-honoured-creation]",
     ),
     Mutant(
         "a-full-pool-after-a-commit-is-a-failure",
@@ -641,7 +641,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "catalog/sql_changes.py",
         "        if not is_sent:\n            raise\n",
         "        raise\n",
-        f"{_BROKEN}[append-for good]",
+        f"{_BROKEN}[drop_of_a_table-for good]",
     ),
     Mutant(
         "a-drop-whose-reply-was-lost-is-sent-again-sql",
