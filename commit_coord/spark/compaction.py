@@ -15,7 +15,8 @@ from pyspark.sql import SparkSession
 from commit_coord.iceberg.named_partitions import NamedValues
 from commit_coord.spark.arrow import BatchReader, BatchWriter
 from commit_coord.spark.files import Target, tidy_folder
-from commit_coord.spark.jobs import deleted_if_failed
+from commit_coord.spark.jobs import run_jobs
+from commit_coord.spark.session import require_classic
 from commit_coord.spark.tables import TableOrName, resolve
 from commit_coord.table.compaction import Compacted, FileGroup
 from commit_coord.table.table import Rewriter
@@ -29,15 +30,20 @@ def compact_table(spark: SparkSession, table: TableOrName, partition: NamedValue
 
     Guarantee, arguments and errors as :meth:`~commit_coord.table.CoordinatedTable.compact`.
     """
+    rewrite = rewriter(spark)
     found: CoordinatedTable = resolve(spark, table, None, (), {})
-    return found.compact(partition or {}, rewrite=rewriter(spark))
+    return found.compact(partition or {}, rewrite=rewrite)
 
 
 def rewriter(spark: SparkSession) -> Rewriter:
     """Return what has *spark* do the work of ``table.compact(rewrite=...)`` and of CONCATENATE.
 
     A task reads the files of one new file of ``write.target-file-size-bytes`` and writes it; nothing is shuffled.
+
+    Raises:
+        ConfigError: *spark* is a Spark Connect session, or a stopped one.
     """
+    require_classic(spark)
 
     def rewrite(table: CoordinatedTable, groups: Sequence[FileGroup]) -> list[DataFile]:
         target = Target.of(table)
@@ -52,9 +58,9 @@ def rewriter(spark: SparkSession) -> Rewriter:
                     files = writer.write(reader.read(pickle.loads(packs[number])))  # noqa: S301 - pickled above # nosec B301
                     yield pa.RecordBatch.from_pydict({"files": pa.array([pickle.dumps(files)], pa.binary())})
 
-        with deleted_if_failed(spark, target):
-            # Only what an attempt that succeeded returned counts.
-            found = spark.range(len(packs), numPartitions=len(packs)).mapInArrow(work, "files binary").collect()
+        # Only what an attempt that succeeded returned counts.
+        rows = spark.range(len(packs), numPartitions=len(packs)).mapInArrow(work, "files binary")
+        found = run_jobs(spark, target, rows.collect)
         new = [data_file for row in found for data_file in pickle.loads(bytes(row.files))]  # noqa: S301 # nosec B301
         tidy_folder(target, new)
         return new

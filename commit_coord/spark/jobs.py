@@ -5,18 +5,22 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from threading import Thread
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from py4j.clientserver import ClientServer
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
+from pyspark.util import inheritable_thread_target
 
 from commit_coord.spark.files import Target, delete_folder
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _WAIT_S = 30.0
 """Spark kills a Python worker that goes on for ``spark.python.task.killTimeout``, which is 2 s."""
@@ -24,83 +28,80 @@ _EVENTS_MS = 5000
 _PAUSE_S = 0.05
 
 
-@contextmanager
-def deleted_if_failed(spark: SparkSession, target: Target) -> Iterator[None]:
-    """Run jobs of this thread, which write below the folder of *target*; if the block fails, delete the folder.
+def run_jobs(spark: SparkSession, target: Target, work: Callable[[], T]) -> T:
+    """Return what *work* returns, whose jobs write below the folder of *target*; if it fails, delete the folder.
 
-    The tasks of jobs that have begun end before, or half a minute goes by:
+    The tasks of the jobs end before, or half a minute goes by:
 
-    1. A task fails, and its job with it: Spark asks the other tasks to end, and does not wait for them. Or the driver
-    is interrupted, and the job goes on.   2. The folder of the job is deleted.   3. One of the tasks finishes a file,
-    in a new folder of the same name. It would stay there for ever.
+    1. A task fails, and its job with it: Spark asks the other tasks to end, and does not wait for them.   2. The folder
+    is deleted.   3. One of the tasks finishes a file, in a new folder of the same name. It would stay there for ever.
 
-    What Spark begins after an interrupt, because it was still planning, is not ended; ``orphans`` finds its files.
-    """
-    context, tag = spark.sparkContext, _new_tag(spark)
-    if tag is not None:
-        context.addJobTag(tag)
-    try:
-        yield
-    except BaseException as error:
-        _clean(context, tag, target)
-        # Py4J closes the connection of this thread after these errors, and after no other one.
-        if isinstance(error, Exception | KeyboardInterrupt):
-            _remove(context, tag)
-        raise
-    _remove(context, tag)
+    *work* runs in a thread of its own:
 
-
-def _new_tag(spark: SparkSession) -> str | None:
-    """Return a tag for the jobs of this thread; None if Spark can't tell its jobs from those of other threads.
-
-    That is with ``PYSPARK_PIN_THREAD=false``, where a thread of the JVM works for several threads of Python.
+    1. A signal handler raises an error while the JVM plans, runs or commits a job.   2. The job goes on, and nobody
+    knows when it ends; and its answer stays unread in the thread's connection to the JVM, whose next call takes it for
+    its own.   So the error hits a thread that only waits, which cancels the jobs until the other one is back.
     """
     pinned = isinstance(cast(Any, spark.sparkContext)._gateway, ClientServer)
-    return f"commit-coord-{uuid.uuid4().hex}" if pinned else None
+    # Else a thread of the JVM works for several threads of Python, and would give the tag to the jobs of others.
+    tag = f"commit-coord-{uuid.uuid4().hex}" if pinned else None
+    outcome: Future[T] = Future()
 
+    def run() -> None:
+        try:
+            if tag is not None:
+                spark.sparkContext.addJobTag(tag)
+            outcome.set_result(work())  # unless the caller has been interrupted, which cancels the outcome
+        except BaseException as error:  # noqa: BLE001 - the caller raises it
+            _end_tasks(spark.sparkContext, tag)
+            delete_folder(target)
+            with suppress(InvalidStateError):
+                outcome.set_exception(error)
 
-def _remove(context: SparkContext, tag: str | None) -> None:
-    if tag is not None:
-        with suppress(Exception):  # The context has been stopped.
-            context.removeJobTag(tag)
-
-
-def _clean(context: SparkContext, tag: str | None, target: Target) -> None:
-    # An exception of a signal handler may leave the answer of a call unread in this thread's connection to the JVM: the
-    # next call would take it for its own. Another thread has another connection.
-    cleaner = Thread(target=_delete, args=(context, tag, target), name="commit-coord-failed-job", daemon=True)
+    thread = Thread(target=inheritable_thread_target(spark)(run), name="commit-coord-jobs", daemon=True)
     try:
-        cleaner.start()
-    except RuntimeError:  # no more threads
-        delete_folder(target)
-    else:
-        cleaner.join(2 * _WAIT_S)
+        thread.start()
+        return outcome.result()
+    except BaseException:
+        if outcome.cancel():
+            _cancel(spark.sparkContext, tag, thread)
+        elif outcome.exception() is None:  # 1. It is done.   2. A signal handler raises an error in this thread.
+            delete_folder(target)
+        raise
 
 
-def _delete(context: SparkContext, tag: str | None, target: Target) -> None:
-    try:
+def _cancel(context: SparkContext, tag: str | None, thread: Thread) -> None:
+    """Cancel the jobs of *thread*, and each that it still begins, until it has ended; or for half a minute."""
+    deadline = time.monotonic() + _WAIT_S
+    while thread.is_alive():
+        if time.monotonic() > deadline:
+            logger.warning("an interrupted job still runs; its files are deleted when it ends")
+            return
         if tag is not None:
-            _end_tasks(context, tag)
+            with suppress(Exception):  # the context has been stopped
+                context.cancelJobsWithTag(tag)
+        thread.join(_PAUSE_S)
+
+
+def _end_tasks(context: SparkContext, tag: str | None) -> None:
+    """Return when no task of the jobs with *tag* runs any more, or after half a minute."""
+    if tag is None:
+        return
+    try:
+        deadline, java = time.monotonic() + _WAIT_S, cast(Any, context)._jsc.sc()
+        # The error of a job overtakes the events that say what runs. Where they come later than this, what is known
+        # counts.
+        with suppress(Exception):
+            java.listenerBus().waitUntilEmpty(_EVENTS_MS)
+        tracker = java.statusTracker()
+        while _is_running(tracker, tag):
+            if time.monotonic() > deadline:
+                logger.warning("tasks of a failed job still run; files that they write now are in no table")
+                return
+            context.cancelJobsWithTag(tag)
+            time.sleep(_PAUSE_S)
     except Exception:
         logger.warning("it is not known whether tasks of the failed job still run", exc_info=True)
-    delete_folder(target)
-
-
-def _end_tasks(context: SparkContext, tag: str) -> None:
-    """End the jobs with *tag*; return when none of their tasks runs any more, or after half a minute."""
-    deadline = time.monotonic() + _WAIT_S
-    java = cast(Any, context)._jsc.sc()
-    context.cancelJobsWithTag(tag)  # first of all: a job that ends with success would be committed meanwhile
-    # The error of a job overtakes the events that say what runs. Where they come later than this, what is known counts.
-    with suppress(Exception):
-        java.listenerBus().waitUntilEmpty(_EVENTS_MS)
-    tracker = java.statusTracker()
-    while _is_running(tracker, tag):
-        if time.monotonic() > deadline:
-            logger.warning("tasks of a failed job still run; files that they write now are in no table")
-            return
-        time.sleep(_PAUSE_S)
-        context.cancelJobsWithTag(tag)  # what began meanwhile
 
 
 def _is_running(tracker: Any, tag: str) -> bool:

@@ -30,12 +30,16 @@ def require_classic(session: Any) -> None:
     """Return if *session* (or DataFrame) talks to a JVM in this process's reach.
 
     Raises:
-        ConfigError: It is a Spark Connect session.
+        ConfigError: It is a Spark Connect session, or a stopped one.
     """
     if not hasattr(session, "_jsparkSession") and not hasattr(session, "_jdf"):
         raise ConfigError(
             "this call needs a classic Spark session; Spark Connect reaches the table through 'commit-coord serve'",
             session=type(session).__name__,
+        )
+    if getattr(session, "sparkSession", session).sparkContext._jsc is None:
+        raise ConfigError(
+            "the Spark session has been stopped: nothing was done; start one, and make the DataFrame anew"
         )
 
 

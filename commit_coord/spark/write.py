@@ -16,7 +16,7 @@ from commit_coord.model import WriteMode
 from commit_coord.spark.files import Target, delete_folder
 from commit_coord.spark.filters import parse
 from commit_coord.spark.frame_reads import depends_on, head_of
-from commit_coord.spark.jobs import deleted_if_failed
+from commit_coord.spark.jobs import run_jobs
 from commit_coord.spark.locks import check_has_partitions, check_inside, holding
 from commit_coord.spark.publish import publish
 from commit_coord.spark.row_files import write_files
@@ -27,6 +27,8 @@ from commit_coord.table.isolation import NOTHING
 from commit_coord.table.writable import refuse_unwritable
 
 if TYPE_CHECKING:
+    from pyiceberg.manifest import DataFile
+
     from commit_coord.table import CoordinatedTable
 
 logger = logging.getLogger(__name__)
@@ -127,10 +129,14 @@ def write_table(
         depends: dict[str, Any] = {}
         if mode != "append" or reads is not None or read_at is not None:
             depends = _depends(df, found, branch, reads, read_at, seen)
-        with deleted_if_failed(df.sparkSession, target):
+
+        def work() -> list[DataFile]:
             files = write_files(df, found, target, sensitive)
             if mode == "dynamic" and not isinstance(bounds, AlwaysTrue):
                 check_inside(files, target.spec, target.schema, bounds)
+            return files
+
+        files = run_jobs(df.sparkSession, target, work)
         if files or mode == "overwrite":
             publish(
                 found,

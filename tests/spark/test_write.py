@@ -6,6 +6,8 @@ import json
 import signal
 import threading
 import time
+from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,8 +24,9 @@ from pyspark.sql import functions as F
 import commit_coord
 from commit_coord.errors import CommitNotApplied, CommitStateUnknown, ConfigError
 from commit_coord.model import LockMode, Resource
-from commit_coord.spark import foreach_batch, read_table, row_files, write, write_table
+from commit_coord.spark import compact_table, foreach_batch, read_table, row_files, write, write_table
 from commit_coord.spark.files import Target
+from commit_coord.spark.jobs import run_jobs
 from commit_coord.spark.locks import write_locks
 from commit_coord.spark.schema import bare_schema
 from commit_coord.spark.tables import iceberg_schema
@@ -321,8 +324,8 @@ def test_a_failed_job_leaves_no_file_of_a_task_that_goes_on(
         pytest.param(KeyboardInterrupt, "array(id) as ids", id="Ctrl-C, arrow"),
         pytest.param(TimeoutError, "id", id="time limit"),
         pytest.param(TimeoutError, "array(id) as ids", id="time limit, arrow"),
-        # Not with Arrow: PySpark's own collect() calls the JVM before it gives an unread answer up.
         pytest.param(SystemExit, "id", id="exit"),
+        pytest.param(SystemExit, "array(id) as ids", id="exit, arrow"),
     ],
 )
 def test_an_interrupted_job_leaves_no_file_and_its_session_gives_right_answers(
@@ -330,13 +333,14 @@ def test_an_interrupted_job_leaves_no_file_and_its_session_gives_right_answers(
 ) -> None:
     """Of a signal handler, in the middle of a call to the JVM: the job would go on, and write its files."""
     table = write_table(spark.range(0).selectExpr(column), (catalog, "db.t"), create=True)
-    began = tmp_path / "began"
+    began, ended = tmp_path / "began", tmp_path / "ended"
 
     def slow(batches: Any) -> Any:
         for batch in batches:
             yield batch
             began.touch()
             time.sleep(1)  # the subject: a job that goes on while its driver is interrupted
+        ended.touch()
 
     def interrupt(*_: Any) -> None:
         raise raised("a signal")
@@ -359,8 +363,86 @@ def test_an_interrupted_job_leaves_no_file_and_its_session_gives_right_answers(
     assert ["a", "b", "c"] == [spark.conf.get(f"app.{name}") for name in "abc"]
     until(lambda: _no_task_runs(spark), "the end of all tasks")
     assert parquet_files(table) == set()
+    assert not ended.exists()
     write_table(spark.range(3).selectExpr(column), table)
     assert read_table(spark, table.refresh()).count() == 3
+
+
+def test_an_interrupt_right_after_a_job_leaves_no_file(
+    spark: SparkSession, catalog: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = write_table(spark.range(0), (catalog, "db.t"), create=True)
+
+    class Interrupted(Future[Any]):
+        def result(self, timeout: float | None = None) -> Any:
+            super().result(timeout)
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("commit_coord.spark.jobs.Future", Interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_table(spark.range(3), table)
+    assert parquet_files(table) == set()
+
+
+def test_a_stopped_session_is_named(spark: SparkSession, catalog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = spark.range(3)
+    table = write_table(rows, (catalog, "db.t"), create=True)
+    calls: list[Callable[[], object]] = [
+        lambda: write_table(rows, table),
+        lambda: read_table(spark, table),
+        lambda: compact_table(spark, table),
+    ]
+    with monkeypatch.context() as stopped:
+        stopped.setattr(spark.sparkContext, "_jsc", None)
+        for call in calls:
+            with pytest.raises(ConfigError, match="session has been stopped"):
+                call()
+    assert read_table(spark, table.refresh()).count() == 3
+
+
+@pytest.mark.parametrize("column", ["id", "array(id) as ids"])
+def test_whenever_a_job_is_interrupted_it_leaves_no_file(
+    spark: SparkSession, catalog: Any, monkeypatch: pytest.MonkeyPatch, column: str
+) -> None:
+    """While Spark plans, runs, or commits it, or right before and after."""
+
+    class Interrupted(Exception):
+        """The error of a signal handler."""
+
+    def interrupt(*_: Any) -> None:
+        raise Interrupted
+
+    def timed(*arguments: Any) -> Any:
+        signal.setitimer(signal.ITIMER_REAL, delay_s)
+        began = time.monotonic()
+        try:
+            return run_jobs(*arguments)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            took_s.append(time.monotonic() - began)
+
+    took_s: list[float] = []
+    delay_s = 0.0  # which sets no timer
+    rows = spark.range(0, 200, numPartitions=2).selectExpr(column)
+    monkeypatch.setattr(write, "run_jobs", timed)
+    table = write_table(rows, (catalog, "db.t"), create=True)
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        write_table(rows, table)
+        there, whole_s, interrupted = parquet_files(table), took_s[-1], 0
+        for part in range(1, 11):
+            delay_s = whole_s * part / 10
+            try:
+                write_table(rows, table)
+            except Interrupted:
+                interrupted += 1
+                until(lambda: _no_task_runs(spark), "the end of all tasks")
+                assert parquet_files(table) == there, delay_s
+            there = parquet_files(table)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert interrupted >= 3
+    assert read_table(spark, table.refresh()).count() == 200 * (12 - interrupted)
 
 
 def test_target_file_size_and_codec(spark: SparkSession, catalog: Any) -> None:
