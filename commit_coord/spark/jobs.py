@@ -47,18 +47,22 @@ def run_jobs(spark: SparkSession, target: Target, work: Callable[[], T]) -> T:
     tag = f"commit-coord-{uuid.uuid4().hex}" if pinned else None
     outcome: Future[T] = Future()
 
+    @inheritable_thread_target(spark)
+    def tagged() -> T:
+        if tag is not None:
+            spark.sparkContext.addJobTag(tag)
+        return work()
+
     def run() -> None:
         try:
-            if tag is not None:
-                spark.sparkContext.addJobTag(tag)
-            outcome.set_result(work())  # unless the caller has been interrupted, which cancels the outcome
+            outcome.set_result(tagged())  # unless the caller has been interrupted, which cancels the outcome
         except BaseException as error:  # noqa: BLE001 - the caller raises it
             _end_tasks(spark.sparkContext, tag)
             delete_folder(target)
             with suppress(InvalidStateError):
                 outcome.set_exception(error)
 
-    thread = Thread(target=inheritable_thread_target(spark)(run), name="commit-coord-jobs", daemon=True)
+    thread = Thread(target=run, name="commit-coord-jobs", daemon=True)
     try:
         thread.start()
         return outcome.result()

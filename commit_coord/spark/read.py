@@ -4,8 +4,9 @@ What could give wrong rows, and what is done:
 
 * Spark pushes filters into Parquet by *name*, and drops the field ids of a struct's fields when it prunes them. So a
   column keeps its name only if the footer of every file shows that the name and the id lead to the same field, of the
-  same type. Any other column is read under a hidden name, which no file has, and renamed afterwards. Schemas of the
-  table are no proof of what its files hold: old schemas may have been removed.
+  same type. Any other column, with all that is in it, is read under hidden names, which no file has, and renamed
+  afterwards: Spark reads a field in a struct with the type of the field that has its name in the file. Schemas of
+  the table are no proof of what its files hold: old schemas may have been removed.
 * Spark prunes row groups by statistics that leave NaN out, although NaN is its largest number, and moves dates of
   October 1582 on their way to Parquet. So floating point columns are never pushed down, dates and timestamps only
   where the file's bounds are modern.
@@ -55,6 +56,7 @@ from commit_coord.spark.schema import (
     nullable,
     same_by_name,
     spark_type,
+    table_name,
 )
 from commit_coord.spark.session import Scratch, counted, hadoop_uris, require_classic, spark_path
 from commit_coord.spark.tables import TableOrName, load
@@ -369,14 +371,17 @@ def _through_parquet(
 ) -> DataFrame:
     by_name, prefix = _by_name(schema, tasks, layouts)
 
+    def hidden(field: I.NestedField) -> str:
+        return f"{prefix}{field.field_id}"
+
     def name(field: I.NestedField) -> str:
-        return field.name if field.field_id in by_name else f"{prefix}{field.field_id}"
+        return field.name if field.field_id in by_name else hidden(field)
 
     read_as = T.StructType(
         [
             T.StructField(
                 name(field),
-                nullable(spark_type(field.field_type)),
+                nullable(spark_type(field.field_type, table_name if field.field_id in by_name else hidden)),
                 True,
                 {FIELD_ID: field.field_id},
             )
@@ -422,7 +427,8 @@ def _by_name(
     known = [layout for layout in found if layout is not None]
     different = list({id(layout): layout for layout in known}.values())
     prefix = "_hidden"
-    while any(field.name.startswith(prefix) for each in (schema, *different) for field in each.fields):
+    names = {part for each in (schema, *different) for name in each.column_names for part in name.split(".")}
+    while any(name.startswith(prefix) for name in names):
         prefix += "_"
     if len(known) < len(tasks):
         return set(), prefix

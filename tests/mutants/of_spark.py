@@ -715,6 +715,13 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{_INTERRUPTED}[exit]",
     ),
     Mutant(
+        "spark-reads-a-field-of-a-struct-by-its-name",
+        "spark/read.py",
+        "table_name if field.field_id in by_name else hidden",
+        "table_name",
+        "tests/spark/test_any_table.py::test_a_name_in_a_struct_may_go_to_a_field_of_another_type[-long]",
+    ),
+    Mutant(
         "spark-compacts-in-a-stopped-session",
         "spark/compaction.py",
         "    require_classic(spark)\n",

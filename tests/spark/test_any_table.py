@@ -404,6 +404,30 @@ def test_any_table_is_read_as_it_was_written(spark: SparkSession, catalog: Any, 
     run(seed, spark, catalog)
 
 
+@pytest.mark.parametrize("new", [I.LongType(), I.StringType()], ids=str)
+@pytest.mark.parametrize("below", ["", "element", "value"])
+def test_a_name_in_a_struct_may_go_to_a_field_of_another_type(
+    spark: SparkSession, catalog: Any, below: str, new: I.IcebergType
+) -> None:
+    struct = I.StructType(I.NestedField(5, "b", I.FloatType()), I.NestedField(6, "c", I.IntegerType()))
+    kinds: dict[str, tuple[I.IcebergType, Any]] = {
+        "": (struct, lambda value: value),
+        "element": (I.ListType(8, struct, False), lambda value: [value]),
+        "value": (I.MapType(8, I.StringType(), 9, struct, False), lambda value: {"k": value}),
+    }
+    kind, around = kinds[below]
+    table = catalog.create_table("db.t", Schema(I.NestedField(1, "A", kind)))
+    arrow = schema_to_pyarrow(table.schema(), include_field_ids=False)
+    table.append(pa.Table.from_pylist([{"A": around({"b": 1.0, "c": 7})}], schema=arrow))
+    place = ("A", below) if below else ("A",)
+    with table.update_schema() as update:
+        update.rename_column((*place, "c"), "x")
+    with table.update_schema() as update:
+        update.add_column((*place, "c"), new)
+    (row,) = read_table(spark, table).collect()
+    assert row.asDict(recursive=True) == {"A": around({"b": 1.0, "x": 7, "c": None})}
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_many_tables_are_read_as_they_were_written(spark: SparkSession, catalog: Any) -> None:
