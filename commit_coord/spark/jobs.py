@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 import uuid
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
+from contextvars import copy_context
 from threading import Thread
 from typing import Any, TypeVar, cast
 
@@ -36,39 +38,61 @@ def run_jobs(spark: SparkSession, target: Target, work: Callable[[], T]) -> T:
     1. A task fails, and its job with it: Spark asks the other tasks to end, and does not wait for them.   2. The folder
     is deleted.   3. One of the tasks finishes a file, in a new folder of the same name. It would stay there for ever.
 
-    *work* runs in a thread of its own:
+    Called by the main thread, which alone runs signal handlers, *work* has a thread of its own:
 
     1. A signal handler raises an error while the JVM plans, runs or commits a job.   2. The job goes on, and nobody
     knows when it ends; and its answer stays unread in the thread's connection to the JVM, whose next call takes it for
     its own.   So the error hits a thread that only waits, which cancels the jobs until the other one is back.
-    """
-    pinned = isinstance(cast(Any, spark.sparkContext)._gateway, ClientServer)
-    # Else a thread of the JVM works for several threads of Python, and would give the tag to the jobs of others.
-    tag = f"commit-coord-{uuid.uuid4().hex}" if pinned else None
-    outcome: Future[T] = Future()
 
-    @inheritable_thread_target(spark)
+    Any other thread does *work* itself: Spark interrupts that of a stream which is stopped.
+    """
+    context, pinned = spark.sparkContext, isinstance(cast(Any, spark.sparkContext)._gateway, ClientServer)
+    # Else (PYSPARK_PIN_THREAD=false) a thread of the JVM works for several threads of Python, and would give the tag to
+    # the jobs of others. So nothing is cancelled: an error of a signal handler waits for the job, or half a minute.
+    tag = f"commit-coord-{uuid.uuid4().hex}" if pinned else None
+
     def tagged() -> T:
-        if tag is not None:
-            spark.sparkContext.addJobTag(tag)
-        return work()
+        if tag is None:
+            return work()
+        context.addJobTag(tag)
+        try:
+            return work()
+        finally:
+            with suppress(Exception):  # the context has been stopped
+                context.removeJobTag(tag)
+
+    def undo() -> None:
+        _end_tasks(context, tag)
+        delete_folder(target)
+
+    if threading.current_thread() is not threading.main_thread():
+        try:
+            return tagged()
+        except BaseException:
+            undo()
+            raise
+
+    outcome: Future[T] = Future()
+    # Without pinned threads it returns what it is given.
+    inherited = inheritable_thread_target(spark)(tagged) if pinned else tagged
 
     def run() -> None:
+        if outcome.cancelled():  # 1. The caller begins this thread.   2. It is interrupted.   3. The thread gets here.
+            return
         try:
-            outcome.set_result(tagged())  # unless the caller has been interrupted, which cancels the outcome
+            outcome.set_result(inherited())  # unless the caller has been interrupted, which cancels the outcome
         except BaseException as error:  # noqa: BLE001 - the caller raises it
-            _end_tasks(spark.sparkContext, tag)
-            delete_folder(target)
+            undo()
             with suppress(InvalidStateError):
                 outcome.set_exception(error)
 
-    thread = Thread(target=run, name="commit-coord-jobs", daemon=True)
+    thread = Thread(target=copy_context().run, args=(run,), name="commit-coord-jobs", daemon=True)
     try:
         thread.start()
         return outcome.result()
     except BaseException:
         if outcome.cancel():
-            _cancel(spark.sparkContext, tag, thread)
+            _cancel(context, tag, thread)
         elif outcome.exception() is None:  # 1. It is done.   2. A signal handler raises an error in this thread.
             delete_folder(target)
         raise

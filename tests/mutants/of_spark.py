@@ -696,8 +696,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "spark-deletes-files-while-tasks-go-on",
         "spark/jobs.py",
-        "            _end_tasks(spark.sparkContext, tag)\n",
-        "            pass\n",
+        "        _end_tasks(context, tag)\n",
+        "        pass\n",
         "tests/spark/test_write.py::test_a_failed_job_leaves_no_file_of_a_task_that_goes_on",
     ),
     Mutant(
@@ -720,6 +720,27 @@ MUTANTS: tuple[Mutant, ...] = (
         "table_name if field.field_id in by_name else hidden",
         "table_name",
         "tests/spark/test_any_table.py::test_a_name_in_a_struct_may_go_to_a_field_of_another_type[-long]",
+    ),
+    Mutant(
+        "spark-begins-a-job-after-its-interrupt",
+        "spark/jobs.py",
+        "        if outcome.cancelled():",
+        "        if False:",
+        "tests/spark/test_write.py::test_an_interrupt_while_the_thread_of_a_job_begins_is_the_end_of_it",
+    ),
+    Mutant(
+        "spark-writes-for-a-stopped-stream",
+        "spark/jobs.py",
+        "    if threading.current_thread() is not threading.main_thread():",
+        "    if False:",
+        "tests/spark/test_write.py::test_a_stream_that_is_stopped_writes_no_batch_that_is_still_planned",
+    ),
+    Mutant(
+        "spark-needs-pinned-threads",
+        "spark/jobs.py",
+        "(tagged) if pinned else tagged",
+        "(tagged)",
+        "tests/spark/test_write.py::test_a_job_runs_also_where_threads_are_not_pinned",
     ),
     Mutant(
         "spark-compacts-in-a-stopped-session",

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -18,7 +21,7 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StructType, TimeType
 from pyspark.errors import SparkRuntimeException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import commit_coord
@@ -382,6 +385,91 @@ def test_an_interrupt_right_after_a_job_leaves_no_file(
     with pytest.raises(KeyboardInterrupt):
         write_table(spark.range(3), table)
     assert parquet_files(table) == set()
+
+
+def test_an_interrupt_while_the_thread_of_a_job_begins_is_the_end_of_it(
+    spark: SparkSession, catalog: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = threading.Event()
+    threads = []
+
+    class Late(threading.Thread):
+        def start(self) -> None:
+            threads.append(self)
+            raise TimeoutError
+
+        def run(self) -> None:
+            begun.wait(limits.PATIENCE)
+            super().run()
+
+    def noted(batches: Any) -> Any:
+        (tmp_path / "noted").touch()
+        yield from batches
+
+    table = write_table(spark.range(0), (catalog, "db.t"), create=True)
+    monkeypatch.setattr("commit_coord.spark.jobs.Thread", Late)
+    with pytest.raises(TimeoutError):
+        write_table(spark.range(3).mapInArrow(noted, "id long"), table)
+    begun.set()
+    threading.Thread.start(threads[0])
+    threads[0].join(limits.PATIENCE)
+    assert not (tmp_path / "noted").exists()
+
+
+def test_a_job_whose_thread_can_not_begin_is_an_error(
+    spark: SparkSession, catalog: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails() -> None:
+        raise OSError("too many open files")
+
+    table = write_table(spark.range(0), (catalog, "db.t"), create=True)
+    monkeypatch.setattr("commit_coord.spark.jobs.inheritable_thread_target", lambda _: lambda _: fails)
+    with pytest.raises(OSError, match="too many open files"):
+        write_table(spark.range(3), table)
+
+
+def test_a_stream_that_is_stopped_writes_no_batch_that_is_still_planned(
+    spark: SparkSession, catalog: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark cancels the jobs of its query once, and interrupts the query's thread."""
+    table = write_table(spark.range(0), (catalog, "db.t"), create=True)
+    spark.range(3).write.json(f"{tmp_path}/rows")
+    plans, stopping, write_files = threading.Event(), threading.Event(), row_files.write_files
+
+    def planning(*arguments: Any) -> Any:
+        plans.set()
+        stopping.wait(limits.PATIENCE)
+        time.sleep(1)  # the subject: what Spark has asked of the query arrives while no job runs
+        return write_files(*arguments)
+
+    monkeypatch.setattr(write, "write_files", planning)
+    stream = spark.readStream.schema("id long").json(f"{tmp_path}/rows").writeStream
+
+    def batch(rows: DataFrame, _: int) -> None:
+        write_table(rows, table)
+
+    query = stream.foreachBatch(batch).start()
+    assert plans.wait(limits.PATIENCE)
+    stopping.set()
+    query.stop()
+    assert parquet_files(table) == set()
+
+
+def test_a_job_runs_also_where_threads_are_not_pinned(tmp_path: Path) -> None:
+    program = f"""if True:
+        from pyspark.sql import SparkSession
+        import commit_coord
+        from commit_coord.spark import compact_table, read_table, write_table
+
+        spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+        catalog = commit_coord.load_catalog("c", uri="coord+sqlite:///{tmp_path}/c.db", warehouse="file://{tmp_path}")
+        catalog.create_namespace("db")
+        for _ in range(2):
+            table = write_table(spark.range(3), (catalog, "db.t"), create=True)
+        compact_table(spark, table)
+        assert read_table(spark, table.refresh()).count() == 6
+    """
+    subprocess.run([sys.executable, "-c", program], check=True, env={**os.environ, "PYSPARK_PIN_THREAD": "false"})
 
 
 def test_a_stopped_session_is_named(spark: SparkSession, catalog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
