@@ -7,10 +7,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from contextvars import copy_context
-from threading import Thread
 from typing import Any, TypeVar, cast
 
 from py4j.clientserver import ClientServer
@@ -18,6 +15,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from pyspark.util import inheritable_thread_target
 
+from commit_coord.interrupts import to_its_end
 from commit_coord.spark.files import Target, delete_folder
 
 logger = logging.getLogger(__name__)
@@ -50,6 +48,7 @@ def run_jobs(spark: SparkSession, target: Target, work: Callable[[], T]) -> T:
     # Else (PYSPARK_PIN_THREAD=false) a thread of the JVM works for several threads of Python, and would give the tag to
     # the jobs of others. So nothing is cancelled: an error of a signal handler waits for the job, or half a minute.
     tag = f"commit-coord-{uuid.uuid4().hex}" if pinned else None
+    is_interrupted = has_ended = False
 
     def tagged() -> T:
         if tag is None:
@@ -61,54 +60,42 @@ def run_jobs(spark: SparkSession, target: Target, work: Callable[[], T]) -> T:
             with suppress(Exception):  # the context has been stopped
                 context.removeJobTag(tag)
 
-    def undo() -> None:
-        _end_tasks(context, tag)
-        delete_folder(target)
+    # Without pinned threads `inheritable_thread_target` returns what it is given.
+    is_main = threading.current_thread() is threading.main_thread()
+    inherited = inheritable_thread_target(spark)(tagged) if pinned and is_main else tagged
 
-    if threading.current_thread() is not threading.main_thread():
+    def run() -> T:
+        nonlocal has_ended
         try:
-            return tagged()
+            result = inherited()
+            if is_interrupted:
+                raise InterruptedError("nobody takes the files")
+            return result
         except BaseException:
-            undo()
+            _end_tasks(context, tag)
+            delete_folder(target)
             raise
+        finally:
+            has_ended = True
 
-    outcome: Future[T] = Future()
-    # Without pinned threads it returns what it is given.
-    inherited = inheritable_thread_target(spark)(tagged) if pinned else tagged
+    def cancel() -> None:
+        nonlocal is_interrupted
+        is_interrupted = True
+        deadline = time.monotonic() + _WAIT_S
+        while not has_ended and time.monotonic() < deadline:
+            if tag is not None:
+                with suppress(Exception):  # the context has been stopped
+                    context.cancelJobsWithTag(tag)  # also what Spark begins after an interrupt, because it planned it
+            time.sleep(_PAUSE_S)
 
-    def run() -> None:
-        if outcome.cancelled():  # 1. The caller begins this thread.   2. It is interrupted.   3. The thread gets here.
-            return
-        try:
-            outcome.set_result(inherited())  # unless the caller has been interrupted, which cancels the outcome
-        except BaseException as error:  # noqa: BLE001 - the caller raises it
-            undo()
-            with suppress(InvalidStateError):
-                outcome.set_exception(error)
-
-    thread = Thread(target=copy_context().run, args=(run,), name="commit-coord-jobs", daemon=True)
+    if not is_main:
+        return run()
     try:
-        thread.start()
-        return outcome.result()
+        return to_its_end(run, on_interrupt=cancel, patience_s=_PAUSE_S)
     except BaseException:
-        if outcome.cancel():
-            _cancel(context, tag, thread)
-        elif outcome.exception() is None:  # 1. It is done.   2. A signal handler raises an error in this thread.
+        if has_ended:  # 1. The jobs have ended with success.   2. A signal handler raises an error in this thread.
             delete_folder(target)
         raise
-
-
-def _cancel(context: SparkContext, tag: str | None, thread: Thread) -> None:
-    """Cancel the jobs of *thread*, and each that it still begins, until it has ended; or for half a minute."""
-    deadline = time.monotonic() + _WAIT_S
-    while thread.is_alive():
-        if time.monotonic() > deadline:
-            logger.warning("an interrupted job still runs; its files are deleted when it ends")
-            return
-        if tag is not None:
-            with suppress(Exception):  # the context has been stopped
-                context.cancelJobsWithTag(tag)
-        thread.join(_PAUSE_S)
 
 
 def _end_tasks(context: SparkContext, tag: str | None) -> None:

@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from pyspark.sql import functions as F
 
 import commit_coord
 from commit_coord.errors import CommitNotApplied, CommitStateUnknown, ConfigError
+from commit_coord.interrupts import to_its_end
 from commit_coord.model import LockMode, Resource
 from commit_coord.spark import compact_table, foreach_batch, read_table, row_files, write, write_table
 from commit_coord.spark.files import Target
@@ -376,44 +376,43 @@ def test_an_interrupt_right_after_a_job_leaves_no_file(
 ) -> None:
     table = write_table(spark.range(0), (catalog, "db.t"), create=True)
 
-    class Interrupted(Future[Any]):
-        def result(self, timeout: float | None = None) -> Any:
-            super().result(timeout)
-            raise KeyboardInterrupt
+    def interrupted(*arguments: Any, **options: Any) -> Any:
+        to_its_end(*arguments, **options)
+        raise KeyboardInterrupt
 
-    monkeypatch.setattr("commit_coord.spark.jobs.Future", Interrupted)
+    monkeypatch.setattr("commit_coord.spark.jobs.to_its_end", interrupted)
     with pytest.raises(KeyboardInterrupt):
         write_table(spark.range(3), table)
     assert parquet_files(table) == set()
 
 
-def test_an_interrupt_while_the_thread_of_a_job_begins_is_the_end_of_it(
-    spark: SparkSession, catalog: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_an_interrupted_job_that_can_not_be_cancelled_leaves_no_file(
+    spark: SparkSession, catalog: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun = threading.Event()
-    threads = []
-
-    class Late(threading.Thread):
-        def start(self) -> None:
-            threads.append(self)
-            raise TimeoutError
-
-        def run(self) -> None:
-            begun.wait(limits.PATIENCE)
-            super().run()
-
-    def noted(batches: Any) -> Any:
-        (tmp_path / "noted").touch()
-        yield from batches
-
+    """Nobody waits for it any more when it ends."""
     table = write_table(spark.range(0), (catalog, "db.t"), create=True)
-    monkeypatch.setattr("commit_coord.spark.jobs.Thread", Late)
-    with pytest.raises(TimeoutError):
-        write_table(spark.range(3).mapInArrow(noted, "id long"), table)
-    begun.set()
-    threading.Thread.start(threads[0])
-    threads[0].join(limits.PATIENCE)
-    assert not (tmp_path / "noted").exists()
+    raised, write_files = threading.Event(), row_files.write_files
+
+    def interrupt(*_: Any) -> None:
+        raise TimeoutError
+
+    def late(*arguments: Any) -> Any:
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
+        assert raised.wait(limits.PATIENCE)
+        return write_files(*arguments)
+
+    monkeypatch.setattr("commit_coord.spark.jobs.ClientServer", threading.Event)  # as where threads are not pinned
+    monkeypatch.setattr("commit_coord.spark.jobs._WAIT_S", 0.1)
+    monkeypatch.setattr(write, "write_files", late)
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        with pytest.raises(TimeoutError):
+            write_table(spark.range(3), table)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+        raised.set()
+    until(lambda: "uninterrupted" not in [each.name for each in threading.enumerate()], "the end of the job")
+    assert parquet_files(table) == set()
 
 
 def test_a_job_whose_thread_can_not_begin_is_an_error(

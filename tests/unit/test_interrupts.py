@@ -6,6 +6,7 @@ import itertools
 import signal
 import threading
 from collections.abc import Callable
+from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,40 @@ def test_an_interrupt_at_any_line_is_that_interrupt_and_no_other_error() -> None
     assert step > 10, "so many lines has the call"
     assert ended.is_set()
     assert not told.is_set()
+
+
+def test_an_interrupt_while_the_thread_starts_is_no_error_of_the_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_: threading.Thread) -> None:
+        try:
+            raise KeyboardInterrupt
+        finally:  # as a condition does whose wait is interrupted
+            raise RuntimeError("cannot release un-acquired lock")
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        to_its_end(lambda: None)
+
+
+def test_an_interrupt_waits_no_longer_than_it_is_told() -> None:
+    may_end, ended = threading.Event(), threading.Event()
+    with interrupts() as (interrupt, _):
+
+        def work() -> None:
+            interrupt()
+            may_end.wait(limits.PATIENCE)
+            ended.set()
+
+        with pytest.raises(KeyboardInterrupt):
+            to_its_end(work, patience_s=0.1)
+        assert not ended.is_set()
+        may_end.set()
+        assert ended.wait(limits.PATIENCE)
+
+
+def test_the_work_has_the_context_of_its_caller() -> None:
+    name: ContextVar[str] = ContextVar("name")
+    name.set("caller")
+    assert "caller" == to_its_end(name.get)
 
 
 def test_work_whose_thread_did_not_start_never_begins(monkeypatch: pytest.MonkeyPatch) -> None:
