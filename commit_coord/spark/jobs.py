@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _WAIT_S = 30.0
+_KILL_S = 3.0
 """Spark kills a Python worker that goes on for ``spark.python.task.killTimeout``, which is 2 s."""
 _EVENTS_MS = 5000
 _PAUSE_S = 0.05
@@ -99,8 +100,9 @@ def run_jobs(spark: SparkSession, target: Target, work: Callable[[], T]) -> T:
 
 
 def _end_tasks(context: SparkContext, tag: str | None) -> None:
-    """Return when no task of the jobs with *tag* runs any more, or after half a minute."""
+    """Return when no task of the jobs with *tag* runs any more, or after half a minute; None waits some seconds."""
     if tag is None:
+        time.sleep(_KILL_S)  # nobody knows which tasks are those
         return
     try:
         deadline, java = time.monotonic() + _WAIT_S, cast(Any, context)._jsc.sc()

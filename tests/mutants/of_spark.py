@@ -698,7 +698,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "spark/jobs.py",
         "        _end_tasks(context, tag)\n",
         "        pass\n",
-        "tests/spark/test_write.py::test_a_failed_job_leaves_no_file_of_a_task_that_goes_on",
+        "tests/spark/test_write.py::test_a_failed_job_leaves_no_file_of_a_task_that_goes_on[pinned threads]",
     ),
     Mutant(
         "spark-reads-a-field-of-a-struct-by-its-name",
@@ -740,7 +740,14 @@ MUTANTS: tuple[Mutant, ...] = (
         "spark/jobs.py",
         "is_main = threading.current_thread() is threading.main_thread()",
         "is_main = True",
-        "tests/spark/test_write.py::test_a_stream_that_is_stopped_writes_no_batch_that_is_still_planned",
+        "tests/spark/test_write.py::test_a_job_of_a_stream_runs_in_the_thread_that_spark_interrupts",
+    ),
+    Mutant(
+        "spark-deletes-files-of-any-task",
+        "spark/jobs.py",
+        "        time.sleep(_KILL_S)",
+        "        pass",
+        "tests/spark/test_write.py::test_a_failed_job_leaves_no_file_of_a_task_that_goes_on[other threads]",
     ),
     Mutant(
         "spark-needs-pinned-threads",

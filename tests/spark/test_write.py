@@ -297,10 +297,13 @@ def _no_task_runs(spark: SparkSession) -> bool:
     return not any(each.numRunningTasks() for each in tracker.getExecutorInfos())
 
 
+@pytest.mark.parametrize("pinned", [True, False], ids=["pinned threads", "other threads"])
 def test_a_failed_job_leaves_no_file_of_a_task_that_goes_on(
-    spark: SparkSession, catalog: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, catalog: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pinned: bool
 ) -> None:
     """Spark does not wait for the other tasks of a job that fails: one of them writes its file a moment later."""
+    if not pinned:
+        monkeypatch.setattr("commit_coord.spark.jobs.ClientServer", threading.Event)
     table = catalog.create_table("db.t", Schema(NestedField(1, "at", TimeType())))
     failed, write_files = tmp_path / "failed", row_files.write_files
     target = replace(Target.of(table), io=_LateFiles({"after": str(failed)}))
@@ -427,31 +430,27 @@ def test_a_job_whose_thread_can_not_begin_is_an_error(
         write_table(spark.range(3), table)
 
 
-def test_a_stream_that_is_stopped_writes_no_batch_that_is_still_planned(
+def test_a_job_of_a_stream_runs_in_the_thread_that_spark_interrupts(
     spark: SparkSession, catalog: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Spark cancels the jobs of its query once, and interrupts the query's thread."""
+    """A stream that is stopped while its batch is planned has no job that Spark could cancel."""
     table = write_table(spark.range(0), (catalog, "db.t"), create=True)
     spark.range(3).write.json(f"{tmp_path}/rows")
-    plans, stopping, write_files = threading.Event(), threading.Event(), row_files.write_files
+    threads, write_files = [], row_files.write_files
 
-    def planning(*arguments: Any) -> Any:
-        plans.set()
-        stopping.wait(limits.PATIENCE)
-        time.sleep(1)  # the subject: what Spark has asked of the query arrives while no job runs
+    def noted(*arguments: Any) -> Any:
+        threads.append(threading.get_ident())
         return write_files(*arguments)
 
-    monkeypatch.setattr(write, "write_files", planning)
-    stream = spark.readStream.schema("id long").json(f"{tmp_path}/rows").writeStream
-
     def batch(rows: DataFrame, _: int) -> None:
+        threads.append(threading.get_ident())
         write_table(rows, table)
 
-    query = stream.foreachBatch(batch).start()
-    assert plans.wait(limits.PATIENCE)
-    stopping.set()
-    query.stop()
-    assert parquet_files(table) == set()
+    monkeypatch.setattr(write, "write_files", noted)
+    stream = spark.readStream.schema("id long").json(f"{tmp_path}/rows").writeStream
+    stream.foreachBatch(batch).trigger(availableNow=True).start().awaitTermination()
+    first, second = threads
+    assert first == second
 
 
 def test_a_job_runs_also_where_threads_are_not_pinned(tmp_path: Path) -> None:
