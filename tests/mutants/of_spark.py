@@ -745,8 +745,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "spark-deletes-files-of-any-task",
         "spark/jobs.py",
-        "        time.sleep(_KILL_S)",
-        "        pass",
+        "(_KILL_S)  # nobody",
+        "(0)  # nobody",
         "tests/spark/test_write.py::test_a_failed_job_leaves_no_file_of_a_task_that_goes_on[other threads]",
     ),
     Mutant(

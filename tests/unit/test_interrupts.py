@@ -90,13 +90,13 @@ def test_an_interrupt_while_the_thread_starts_is_no_error_of_the_thread(monkeypa
         to_its_end(lambda: None)
 
 
-def test_an_interrupt_waits_no_longer_than_it_is_told() -> None:
+def test_an_interrupt_waits_no_longer_than_its_patience() -> None:
     may_end, ended = threading.Event(), threading.Event()
     with interrupts() as (interrupt, _):
 
         def work() -> None:
             interrupt()
-            may_end.wait(30)
+            may_end.wait(limits.PATIENCE)
             ended.set()
 
         with pytest.raises(KeyboardInterrupt):
