@@ -141,6 +141,8 @@ def _forget_gauges(folder: Path, process: int) -> None:
 
 def _work(serving: Serving, listening: socket.socket, secret: bytes) -> None:
     """Serve *listening* until SIGTERM or Ctrl-C."""
+    import pyiceberg.io.pyarrow  # noqa: F401 - else the first client that asks for a table waits a second for it
+
     tls = serving.tls
     current = [certificates(tls)] if tls is not None else []
     application = Application(serving, secret, current)

@@ -30,6 +30,8 @@ NO_MATCH = "Delete operation did not match any records"
 """What PyIceberg warns of when a filter hits nothing."""
 
 ARROW = pa.schema([pa.field("id", pa.int64()), pa.field("s", pa.string())])
+UNEXPECTED = "an unexpected error came after the change was sent"
+"""What is told of an error that no code expects; see :func:`commit_coord.doubt.deciding`."""
 SCHEMA = Schema(NestedField(1, "id", LongType()), NestedField(2, "s", StringType()))
 
 _numbers = itertools.count(1)

@@ -24,7 +24,7 @@ from sqlalchemy.exc import OperationalError
 from commit_coord import CommitStateUnknown
 from commit_coord.catalog.sql import CoordinatedSqlCatalog
 from commit_coord.protocol.commit import TryLimits
-from tests.catalog.kit import SCHEMA, Kit, files_in, files_of, ids, kit, row_ids
+from tests.catalog.kit import SCHEMA, UNEXPECTED, Kit, files_in, files_of, ids, kit, row_ids
 from tests.catalog.test_views import queries, replacing, version
 
 
@@ -111,8 +111,6 @@ class Ticking:
 
 Change = tuple[Callable[[], object], Callable[[], bool]]
 """What makes a change, and whether it is there."""
-UNEXPECTED = "an unexpected error came after the change was sent"
-"""What is told of an error that no code expects; see :func:`commit_coord.doubt.deciding`."""
 
 
 def append(store: Kit) -> Change:

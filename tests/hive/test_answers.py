@@ -56,7 +56,7 @@ from commit_coord.hms.connection import (
 from commit_coord.locks.memory import MemoryLockManager
 from commit_coord.protocol.commit import SwapResult, TryLimits
 from commit_coord.protocol.migration import LOCK_PHASE, MIGRATING, ZOOKEEPER, Phase, State
-from tests.catalog.kit import SCHEMA, files_in, files_of, ids, row_ids
+from tests.catalog.kit import SCHEMA, UNEXPECTED, files_in, files_of, ids, row_ids
 from tests.catalog.test_views import queries, replacing, version
 from tests.coordinator.test_lost_replies import NoWaiting
 from tests.proof.sim.metastore import LockTable
@@ -536,8 +536,6 @@ OF_TABLES_AND_VIEWS: list[Making] = [
     drop_of_a_view,
 ]
 OF_NAMESPACES: list[Making] = [creation_of_a_namespace, change_of_a_namespace, drop_of_a_namespace]
-UNEXPECTED = "an unexpected error came after the change was sent"
-"""What is told of an error that no code expects; see :func:`commit_coord.doubt.deciding`."""
 RAW = (AlreadyExists, InvalidObject, InvalidOperation, MetaError, MetastoreServerFailed, NoSuchObject)
 """What a metastore answers, which a catalog puts into words."""
 
